@@ -1,0 +1,111 @@
+# Two commands are enough: `make up` (a queue to play with) and `make test` (everything checked). `make help` lists all.
+# Nothing needs to be installed but Python >= 3.11, git and make.
+
+VENV ?= .venv
+DATA ?= .tidemill-data
+SEEDS ?= 50
+SECONDS ?= 60
+BIN := $(VENV)/bin
+# Installed again when pyproject.toml changes, and only then: its hash names the stamps.
+HASH := $(shell git hash-object pyproject.toml)
+SERVER := $(VENV)/.server-$(HASH)
+DEV := $(VENV)/.dev-$(HASH)
+
+# How many seeds the tests run.
+export SEEDS
+# Without these two, pyright prefers the machine's node and asks a hub for news.
+export PYRIGHT_PYTHON_GLOBAL_NODE := 0
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up test check unit e2e sim soak fuzz bench lint ruff format-check types pyright contracts hooks tidy \
+        format docs wheel clean
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
+
+up: $(SERVER) ## install what is missing and run a queue here, until Ctrl-C
+	@exec $(BIN)/tidemill up --data $(DATA)
+
+test: lint ## install what is missing, then lint and all tests
+	@$(BIN)/pytest
+
+check: lint ## before a commit: lint, unit, property, golden, 50 seeds; under three minutes
+	@$(BIN)/pytest -m "not e2e"
+
+setup: $(DEV) ## install all that the work needs, and the hooks before a commit
+	@$(BIN)/pre-commit install
+
+unit: $(DEV) ## tests that need no world
+	@$(BIN)/pytest tests/unit tests/property tests/golden
+
+e2e: $(DEV) ## tests with real processes, disks and clocks
+	@$(BIN)/pytest -m e2e
+
+sim: $(DEV) ## simulated clusters, as many as SEEDS=50 says
+	@PYTHONPATH=tests $(BIN)/python -m sim sweep --seeds $(SEEDS)
+
+soak: $(DEV) ## many seeds, as in SEEDS=10000
+	@PYTHONPATH=tests $(BIN)/python -m sim soak --seeds $(SEEDS)
+
+fuzz: $(DEV) ## bytes without end against the wire, for SECONDS=60
+	@PYTHONPATH=tests $(BIN)/python -m property.fuzz_wire --seconds $(SECONDS)
+
+bench: $(DEV) ## side by side with peers
+	@$(BIN)/python -m bench
+
+docs: $(DEV) ## links and examples of the documents
+	@$(BIN)/pytest tests/test_docs.py
+
+lint: ruff format-check types pyright contracts hooks ## style, types (twice), contracts between rooms
+
+ruff: $(DEV)
+	@$(BIN)/ruff check
+
+format-check: $(DEV)
+	@$(BIN)/ruff format --check
+
+types: $(DEV)
+	@$(BIN)/mypy
+
+pyright: $(DEV)
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+
+contracts: $(DEV)
+	@$(BIN)/lint-imports --no-logo
+
+hooks: $(DEV)
+	@$(BIN)/pre-commit validate-config
+
+tidy: $(DEV) ## the rules of the house
+	@$(BIN)/pytest -q tests/test_tidy.py
+
+format: $(DEV) ## put the code in shape
+	@$(BIN)/ruff check --fix-only --quiet
+	@$(BIN)/ruff format
+
+wheel: $(DEV) ## the package, in dist/
+	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean: ## forget the environment and what the tools remember; data stay
+	@rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+$(SERVER): | $(VENV)/.made
+	@echo "installing tidemill with its server into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --editable '.[server]'
+	@rm -f $(VENV)/.server-* && touch $@
+
+$(DEV): | $(VENV)/.made
+	@echo "installing tidemill and the tools of its tests into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --editable '.[server,dev]'
+	@rm -f $(VENV)/.server-* $(VENV)/.dev-* && touch $(SERVER) $@
+
+# PYTHON=/path/to/python names one; else the first that is new enough. A shim of pyenv may exist and not run.
+$(VENV)/.made:
+	@for python in $(PYTHON) $(if $(PYTHON),,python3 python3.13 python3.12 python3.11 python3.14 python); do \
+	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    $$python .ci/environment.py $(VENV) && touch $@; exit; \
+	  fi; \
+	done; \
+	echo "no Python >= 3.11 was found$(if $(PYTHON), as $(PYTHON)): make PYTHON=/path/to/python3.11" >&2; exit 1

@@ -1,0 +1,124 @@
+"""RocketMQ 5 from Maven Central: one name server, one broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cache
+import processes
+from peers.base import JVM_SERVER, Durability, Peer, Server, Session, Step
+
+PORT_NAMES = 19876
+PORT_BROKER = 20911
+SETTINGS = """\
+brokerClusterName=bench
+brokerName=one
+brokerId=0
+brokerIP1=127.0.0.1
+listenPort={broker}
+bindAddress=127.0.0.1
+haListenPort={ha}
+namesrvAddr=127.0.0.1:{names}
+brokerRole=ASYNC_MASTER
+flushDiskType={flush}
+storePathRootDir={folder}/store
+storePathCommitLog={folder}/store/commitlog
+autoCreateTopicEnable=true
+maxTransferCountOnMessageInMemory=1024
+maxTransferBytesOnMessageInMemory=4194304
+maxTransferCountOnMessageInDisk=1024
+maxTransferBytesOnMessageInDisk=4194304
+sendThreadPoolQueueCapacity=100000
+waitTimeMillsInSendQueue=5000
+osPageCacheBusyTimeOutMills=5000
+mappedFileSizeTimerLog=104857600
+enableControllerMode=false
+"""
+LOGGING = """\
+<configuration>
+  <appender name="console" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d %p %c - %m%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="console"/></root>
+</configuration>
+"""
+OPENED = tuple(
+    f"--add-{what}=java.base/{package}=ALL-UNNAMED"
+    for what, package in (
+        ("exports", "jdk.internal.ref"), ("exports", "sun.nio.ch"), ("opens", "java.nio"), ("opens", "sun.nio.ch"),
+        ("opens", "java.lang"), ("opens", "java.util"),
+    )
+)  # fmt: skip
+
+
+class RocketMQ(Peer):
+    name = "rocketmq"
+
+    def install(self) -> None:
+        super().install()
+        cache.classes("rocketmq", "RocketPeer")
+
+    def version(self) -> str:
+        return next(cache.jars("rocketmq").glob("rocketmq-broker-*.jar")).stem.removeprefix(
+            "rocketmq-broker-"
+        )
+
+    def launch(self, server: Server, session: Session) -> None:
+        flush = "SYNC_FLUSH" if session.durability is Durability.FSYNC else "ASYNC_FLUSH"
+        settings = SETTINGS.format(
+            broker=PORT_BROKER, ha=PORT_BROKER + 1, names=PORT_NAMES, flush=flush, folder=self.folder
+        )
+        broker = self.folder / "broker.conf"
+        broker.write_text(settings)
+        names = self.folder / "names.conf"
+        names.write_text(f"listenPort={PORT_NAMES}\nbindAddress=127.0.0.1\n")
+        package = "org.apache.rocketmq"
+        environment = {"ROCKETMQ_HOME": str(self.folder)}
+        java = self._java()
+        server.restart_clock()
+        server.spawn(
+            (*java[:1], "-Xms256m", "-Xmx256m", *java[1:], f"{package}.namesrv.NamesrvStartup", "-c", names),
+            environment,
+            helper=True,
+        )
+        processes.wait_for_port(PORT_NAMES)
+        server.spawn(
+            (*java[:1], *JVM_SERVER, "-XX:MaxDirectMemorySize=2g", *java[1:],
+             f"{package}.broker.BrokerStartup", "-c", broker),
+            environment,
+        )  # fmt: skip
+        processes.wait_for_port(PORT_BROKER)
+        server.wait_for_text("boot success. serializeType=JSON and name server")
+
+    def _java(self) -> tuple[str, ...]:
+        logging = self.folder / "logback.xml"
+        logging.write_text(LOGGING)
+        return ("java", *OPENED, f"-Drmq.logback.configurationFile={logging}", f"-Duser.home={self.folder}",
+                f"-Drocketmq.home.dir={self.folder}", "-cp", f"{cache.jars('rocketmq')}/*")  # fmt: skip
+
+    def steps(self, session: Session) -> list[Step]:
+        java = self.java("rocketmq", "RocketPeer")
+        quiet = (f"-Drmq.logback.configurationFile={self.folder}/logback.xml", f"-Duser.home={self.folder}")
+        command = (java[0], *quiet, *java[1:], f"port={PORT_NAMES}", f"broker={PORT_BROKER}")
+        ack = frozenset({"ack"})
+        one = Step("a", "async send", 1024, command, "produce", "one", {"window": 2000}, ack)
+        batch = replace(one, variant="batches of 64", options={"window": 10_000, "batch": 64})
+        found: list[Step] = []
+        for size in (1024, 100):
+            sized = replace(one, size=size, topic=f"one-{size}")
+            batched = replace(batch, size=size, topic=f"batch-{size}")
+            if session.durability is Durability.FSYNC:
+                found += [replace(sized, workload="b"), replace(batched, workload="b")]
+                continue
+            drain = replace(
+                batched, workload="c", variant="push consumer", mode="consume", options={"group": "drain"}
+            )
+            found += [sized, batched, drain]
+        found.append(replace(one, workload="d", mode="sync", topic="sync"))
+        if session.durability is Durability.FSYNC:
+            return found
+        found.append(replace(one, workload="e", mode="e2e", topic="e2e"))
+        found.append(
+            replace(one, workload="g", variant="one queue each", size=100, mode="topics", topic="many")
+        )
+        return found

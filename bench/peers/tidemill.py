@@ -1,0 +1,120 @@
+"""tidemill itself, one more peer: `tidemill up` as a process of its own, driven by the public Python client."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import cache
+from peers.base import Durability, Peer, Server, Session, Step
+
+MANY = Session(Durability.PAGE_CACHE, "5,000 subjects declared")
+TOPICS = 5000
+LEVELS = {Durability.PAGE_CACHE: "low", Durability.FSYNC: "high"}
+SUBJECT = """\
+---
+apiVersion: tidemill.dev/v1alpha1
+kind: Subject
+metadata: {{name: {name}}}
+spec: {{config: [{{name: durability, value: {level}}}]}}
+"""
+
+
+def program() -> Path:
+    """The command of the environment that runs us, or what $TIDEMILL names."""
+    named = os.environ.get("TIDEMILL")
+    beside = Path(sys.executable).with_name("tidemill")
+    found = named or (str(beside) if beside.exists() else shutil.which("tidemill"))
+    if not found:
+        raise cache.CannotInstall("no `tidemill` beside this Python; install the project, or set $TIDEMILL")
+    return Path(found)
+
+
+class Tidemill(Peer):
+    name = "tidemill"
+    port = 0
+
+    def install(self) -> None:
+        super().install()
+        program()
+
+    def version(self) -> str:
+        question = "import importlib.metadata as m; print(m.version('tidemill'))"
+        return cache.run(program().with_name("python"), "-c", question).strip()
+
+    def sessions(self) -> list[Session]:
+        return [*super().sessions(), MANY]
+
+    def launch(self, server: Server, session: Session) -> None:
+        manifest = self.folder / "subjects.yaml"
+        names = self._subjects(session)
+        manifest.write_text(
+            "".join(SUBJECT.format(name=name, level=LEVELS[session.durability]) for name in names)
+        )
+        server.restart_clock()
+        server.spawn(
+            (
+                program(),
+                "up",
+                "--data",
+                self.folder / "data",
+                "--port",
+                "0",
+                "--http-port",
+                "0",
+                "-f",
+                manifest,
+            )
+        )
+        server.wait_for_text("ready tidemill://")
+        ready = re.search(r"ready tidemill://\S+:\d+ http://\S+?:(\d+)", server.log.read_text())
+        if ready is None:
+            raise cache.CannotInstall(f"no ports in the ready line: {server.tail()}")
+        self.port = int(ready[1])
+
+    @staticmethod
+    def _subjects(session: Session) -> Iterable[str]:
+        if session == MANY:
+            return [f"many{number}" for number in range(TOPICS)]
+        logs = [f"{kind}-{size}" for kind in ("log", "each") for size in (1024, 100)]
+        return [*logs, *(f"{log}-warm" for log in logs), "sync", "e2e"]
+
+    def steps(self, session: Session) -> list[Step]:
+        driver = (
+            str(program().with_name("python")),
+            str(cache.DRIVERS / "tidemill_driver.py"),
+            f"port={self.port}",
+        )
+        tags = frozenset({"ack", "python"})
+        send = Step(
+            "a", "send_many of 500", 1024, driver, "produce", "log", {"batch": 500, "tasks": 16}, tags
+        )
+        if session == MANY:
+            return [
+                replace(
+                    send, workload="g", variant="send_each", size=100, mode="topics", topic="many", options={}
+                )
+            ]
+        found: list[Step] = []
+        for size in (1024, 100):
+            many = replace(send, size=size, topic=f"log-{size}")
+            each = replace(
+                many, variant="send", topic=f"each-{size}", options={"how": "each", "window": 10_000}
+            )
+            if session.durability is Durability.FSYNC:
+                found.append(replace(many, workload="b"))
+            else:
+                found += [
+                    many,
+                    each,
+                    replace(many, workload="c", variant="batches, acked", mode="consume", options={}),
+                ]
+        found.append(replace(send, workload="d", variant="send", mode="sync", topic="sync", options={}))
+        if session.durability is Durability.PAGE_CACHE:
+            found.append(replace(send, workload="e", variant="send", mode="e2e", topic="e2e", options={}))
+        return found

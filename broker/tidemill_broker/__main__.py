@@ -1,0 +1,116 @@
+"""``python -m tidemill_broker``: what ``tidemill up`` and ``tidemill inspect`` run. Wiring only."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from collections.abc import Sequence
+
+from tidemill_broker.control import routes_of, values_of
+from tidemill_broker.doors import Service, recover
+from tidemill_broker.inspecting import inspect
+from tidemill_broker.manifests import read_manifests
+from tidemill_broker.metrics import render_metrics
+from tidemill_broker.settings import BrokerSettings
+from tidemill_host.clock import RealClock
+from tidemill_host.disk import RealDisk
+from tidemill_host.process import (
+    FolderInUse,
+    FolderLock,
+    keep_memory,
+    make_lanes,
+    raise_file_limit,
+    run,
+    say,
+    stop_event,
+)
+from tidemill_journal.errors import JournalError
+from tidemill_wire.declarations import Declaration
+from tidemill_wire.errors import TidemillError
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments; ``tidemill up`` passes its own through."""
+    arguments = argparse.ArgumentParser(prog="tidemill")
+    nouns = arguments.add_subparsers(dest="noun", required=True)
+    up = nouns.add_parser("up", help="run a standalone queue")
+    up.add_argument("-f", "--manifests", action="append", default=[])
+    up.add_argument("--data", default="tidemill-data")
+    up.add_argument("--host", default="127.0.0.1")
+    up.add_argument("--port", type=int, default=7400)
+    up.add_argument("--http-port", type=int, default=7401)
+    look = nouns.add_parser("inspect", help="look into a data folder or a log file")
+    look.add_argument("what", nargs="?", default="log")
+    look.add_argument("path", nargs="?", default="tidemill-data")
+    look.add_argument("--output", choices=("text", "json"), default="text")
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run; the exit code."""
+    arguments = parser().parse_args(argv)
+    if arguments.noun == "inspect":
+        return inspect(arguments.path, arguments.output, sys.stdout.write)
+    try:
+        declarations = read_manifests(arguments.manifests)
+        lock = FolderLock(arguments.data)
+    except (TidemillError, FolderInUse, OSError) as error:
+        sys.stderr.write(f"tidemill: {_sentence(error)}\n")
+        return 1
+    keep_memory()
+    raise_file_limit()
+    try:
+        return run(_serve(arguments, declarations))
+    except (JournalError, OSError) as error:
+        sys.stderr.write(f"tidemill: {_sentence(error)}\n")
+        return 1
+    finally:
+        lock.release()
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        place = f" {error.filename}" if error.filename else ""
+        return f"{error.strerror}{place}: choose another --port, --http-port or --data"
+    return str(error)
+
+
+async def _serve(arguments: argparse.Namespace, declarations: Sequence[Declaration]) -> int:
+    from tidemill_host.web import Web  # aiohttp's server takes a third of the start; nothing before needs it
+
+    stopping = stop_event()
+    clock = RealClock()
+    settings = BrokerSettings()
+    disk = RealDisk(arguments.data)
+    broker, report = recover(disk, settings, clock.now_ms())
+    for folder, size in report.cut_bytes.items():
+        sys.stderr.write(f"tidemill: cut {size} bytes of a torn {folder} log; a copy is in {arguments.data}/aside\n")
+    service = Service(broker, disk, make_lanes(), clock)
+    service.declare(declarations)
+    port = await service.listen(arguments.host, arguments.port)
+    web = Web(values_of(service, lambda: routes_of(service, port)), lambda: render_metrics(service))
+    http_port = await web.listen(arguments.host, arguments.http_port)
+    gc.freeze()  # what the imports made stays; the collector need not walk it again
+    say(f"ready tidemill://{arguments.host}:{port} http://{arguments.host}:{http_port}")
+    if sys.stdout.isatty():
+        _greet(arguments.host, http_port)
+    service.failed.add_done_callback(lambda _: stopping.set())
+    await stopping.wait()
+    if service.failed.done():
+        error = service.failed.result()
+        sys.stderr.write(f"tidemill: the disk refused ({error.strerror}): free or mend it, then start again\n")
+        return 1
+    await service.drain()
+    await web.close()
+    return 0
+
+
+def _greet(host: str, http_port: int) -> None:
+    server = "" if http_port == 7401 else f" --server {host}:{http_port}"
+    say(f"\nType next, in another terminal:\n  tidemill send hello 'first message'{server}")
+    say(f"  tidemill consume hello --group demo --from earliest --count 1{server}\n\nCtrl-C stops the queue.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

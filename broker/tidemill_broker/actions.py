@@ -1,0 +1,251 @@
+"""The words of the action log: everything that was done with messages, one record each.
+
+Sequences are of messages, pulls are of deliveries; ranges are pairs of first and last, both included. Subjects, groups
+and consumers are named once and then go by their number: a record that uses a number stands behind the one that gave
+it, so whatever prefix of the log survives is complete in itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeAlias, assert_never
+
+import msgpack
+
+from tidemill_journal.errors import CorruptRecord
+from tidemill_journal.records import Record
+
+
+class ActionKind(IntEnum):
+    """The kinds; numbers are the format's. Those without a class here belong to later versions."""
+
+    START = 1
+    SUBJECT = 2
+    GROUP = 3
+    CONSUMER = 4
+    SYNCED = 5
+    PULL = 16
+    ACK = 17
+    FAIL = 18
+    EXTEND = 19
+    RELEASE = 20
+    FOREVER_OFFLINE = 21
+    SEEK = 22
+    LOCK = 23
+    UNLOCK = 24
+    COMMIT = 25
+    ROLLBACK = 26
+    PARK = 27
+
+
+class Reason(IntEnum):
+    """Why a delivery failed."""
+
+    NACK = 1
+    LEASE_ENDED = 2
+    CONSUMER_GONE = 3
+
+
+class PullRun(NamedTuple):
+    """Deliveries ``pull`` … of the messages ``first`` …, ``messages`` of them without a gap."""
+
+    pull: int
+    first: int
+    messages: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The broker began its ``boot``-th life. Pull sequences of different lives never meet."""
+
+    boot: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectNamed:
+    """A partition got a number, or its settings changed."""
+
+    partition: int
+    name: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNamed:
+    """A consumer group begins at ``cursor`` of a partition, skipping what was stored before ``start_ms``."""
+
+    group: int
+    partition: int
+    name: str
+    cursor: int
+    start_ms: int
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerNamed:
+    """A consumer of a group got a number."""
+
+    consumer: int
+    group: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """All before these positions is on the disk: damage there is damage, not a torn tail."""
+
+    message_position: int
+    action_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """Deliveries were given to a consumer until the deadline."""
+
+    consumer: int
+    deadline_ms: int
+    runs: Sequence[PullRun]
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """Deliveries were handled."""
+
+    consumer: int
+    ranges: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedDeliveries:
+    """Deliveries failed and are due again."""
+
+    consumer: int
+    due_ms: int
+    reason: int
+    ranges: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """Deliveries have a new deadline."""
+
+    consumer: int
+    deadline_ms: int
+    ranges: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Deliveries were handed back untouched."""
+
+    consumer: int
+    ranges: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerForgotten:
+    """A consumer that holds nothing is gone for good; its number is not used again."""
+
+    consumer: int
+
+
+Action: TypeAlias = (
+    Started | SubjectNamed | GroupNamed | ConsumerNamed | Synced
+    | Pulled | Acked | FailedDeliveries | Extended | Released | ConsumerForgotten
+)  # fmt: skip
+
+_U64 = struct.Struct("<Q")
+_TWO = struct.Struct("<QQ")
+_PULL = struct.Struct("<IIq")
+_RUN = struct.Struct("<QQII")
+_RANGES = struct.Struct("<IIq")
+_U32 = struct.Struct("<I")
+_pack = msgpack.Packer(autoreset=True).pack
+
+
+def _pack_ranges(consumer: int, extra: int, moment: int, ranges: Sequence[int]) -> bytes:
+    return _RANGES.pack(consumer, extra, moment) + array("Q", ranges).tobytes()
+
+
+def encode_action(action: Action) -> tuple[int, bytes]:
+    """Kind and body of the record."""
+    match action:
+        case Pulled(consumer, deadline_ms, runs):
+            body = _PULL.pack(consumer, len(runs), deadline_ms) + b"".join(_RUN.pack(*run) for run in runs)
+            return ActionKind.PULL, body
+        case Acked(consumer, ranges):
+            return ActionKind.ACK, _pack_ranges(consumer, 0, 0, ranges)
+        case FailedDeliveries(consumer, due_ms, reason, ranges):
+            return ActionKind.FAIL, _pack_ranges(consumer, reason, due_ms, ranges)
+        case Extended(consumer, deadline_ms, ranges):
+            return ActionKind.EXTEND, _pack_ranges(consumer, 0, deadline_ms, ranges)
+        case Released(consumer, ranges):
+            return ActionKind.RELEASE, _pack_ranges(consumer, 0, 0, ranges)
+        case Synced(message_position, action_position):
+            return ActionKind.SYNCED, _TWO.pack(message_position, action_position)
+        case Started(boot):
+            return ActionKind.START, _U64.pack(boot)
+        case ConsumerForgotten(consumer):
+            return ActionKind.FOREVER_OFFLINE, _U32.pack(consumer)
+        case SubjectNamed(partition, name, settings):
+            return ActionKind.SUBJECT, _pack([partition, name, settings])
+        case GroupNamed(group, partition, name, cursor, start_ms, settings):
+            return ActionKind.GROUP, _pack([group, partition, name, cursor, start_ms, settings])
+        case ConsumerNamed(consumer, group, name):
+            return ActionKind.CONSUMER, _pack([consumer, group, name])
+        case _:
+            assert_never(action)
+
+
+def decode_action(record: Record) -> Action:
+    """The action of a record whose sum was good, or ``CorruptRecord``."""
+    try:
+        return _decode(record.kind, record.body)
+    except (struct.error, ValueError, TypeError) as error:
+        raise CorruptRecord(f"an action of kind {record.kind} cannot be read ({error})") from error
+
+
+def _decode(kind: int, body: bytes) -> Action:
+    match kind:
+        case ActionKind.PULL:
+            consumer, count, deadline_ms = _PULL.unpack_from(body)
+            runs = [PullRun(*run) for run in _RUN.iter_unpack(body[_PULL.size :])]
+            if len(runs) != count:
+                raise ValueError(f"{len(runs)} runs of {count}")
+            return Pulled(consumer, deadline_ms, runs)
+        case ActionKind.ACK | ActionKind.FAIL | ActionKind.EXTEND | ActionKind.RELEASE:
+            return _decode_ranges(kind, body)
+        case ActionKind.SYNCED:
+            return Synced(*_TWO.unpack(body))
+        case ActionKind.START:
+            return Started(*_U64.unpack(body))
+        case ActionKind.FOREVER_OFFLINE:
+            return ConsumerForgotten(*_U32.unpack(body))
+        case ActionKind.SUBJECT:
+            return SubjectNamed(*msgpack.unpackb(body))
+        case ActionKind.GROUP:
+            return GroupNamed(*msgpack.unpackb(body))
+        case ActionKind.CONSUMER:
+            return ConsumerNamed(*msgpack.unpackb(body))
+        case _:
+            raise ValueError("a kind that this version does not know")
+
+
+def _decode_ranges(kind: int, body: bytes) -> Action:
+    consumer, extra, moment = _RANGES.unpack_from(body)
+    ranges = array("Q", body[_RANGES.size :])
+    match kind:
+        case ActionKind.ACK:
+            return Acked(consumer, ranges)
+        case ActionKind.FAIL:
+            return FailedDeliveries(consumer, moment, extra, ranges)
+        case ActionKind.EXTEND:
+            return Extended(consumer, moment, ranges)
+        case _:
+            return Released(consumer, ranges)

@@ -1,0 +1,158 @@
+"""Where the world comes in: a broker on a disk, on the loop, behind a port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from tidemill_broker.machine import Broker
+from tidemill_broker.partitions import SubjectSettings
+from tidemill_broker.recovery import EPOCH, Recovery, Report
+from tidemill_broker.settings import BrokerSettings
+from tidemill_host.clock import Clock
+from tidemill_host.disk import Disk
+from tidemill_host.files import Files
+from tidemill_host.persist import Lanes
+from tidemill_host.server import Server
+from tidemill_host.storage import Storage
+from tidemill_host.turn import Turn
+from tidemill_wire import limits
+from tidemill_wire.connection import Event
+from tidemill_wire.declarations import ConsumerGroup, Subject
+from tidemill_wire.errors import Unavailable
+
+FOLDERS = ("message", "action", "consume", "checkpoint", "aside")
+SPACE_CHECK_SECONDS = 1.0
+
+
+def recover(disk: Disk, settings: BrokerSettings, now_ms: int) -> tuple[Broker, Report]:
+    """The broker that lies on a disk."""
+    storage = Storage(disk, FOLDERS)
+    try:
+        recovery = Recovery(storage, settings)
+        return recovery.run(now_ms), recovery.report
+    finally:
+        storage.close()
+
+
+class Service:
+    """A broker that serves. ``failed`` is done when the disk refused and only a restart helps."""
+
+    def __init__(self, broker: Broker, disk: Disk, lanes: Lanes, clock: Clock) -> None:
+        self.broker = broker
+        self.failed: asyncio.Future[OSError] = asyncio.get_running_loop().create_future()
+        self._disk = disk
+        self._files = Files(disk)
+        self._clock = clock
+        self._space_timer: asyncio.TimerHandle | None = None
+        self.turn: Turn[Event] = Turn(broker, self._files, lanes, clock, self._fail)
+        self.server = Server(self.turn, self._files, lanes, broker.settings.name)
+        self.server.epoch = EPOCH
+        self.free_bytes = self.total_bytes = 0
+
+    async def listen(self, host: str, port: int) -> int:
+        """Serve; the port that was taken."""
+        self._check_space()
+        self.turn.start()
+        return await self.server.listen(host, port)
+
+    async def drain(self, deadline_seconds: float = 10.0) -> None:
+        """Take no more work, answer what was taken, checkpoint, close."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + deadline_seconds
+        self.server.stop_listening()
+        self.broker.drain()
+        self.broker.keeping.checkpoint(self._clock.now_ms())
+        self.turn.start()
+        while not self.failed.done() and not (self.turn.idle and self.broker.keeping.settled):
+            if loop.time() >= end:
+                break
+            await asyncio.sleep(0.005)
+        self.close("the broker stops")
+
+    def close(self, reason: str) -> None:
+        """Stop at once."""
+        if self._space_timer is not None:
+            self._space_timer.cancel()
+        self.turn.stop()
+        self.server.close(reason)
+        self._files.close()
+
+    def declare(self, declarations: Iterable[Subject | ConsumerGroup]) -> None:
+        """Make subjects and groups as the manifests say."""
+        now_ms = self._clock.now_ms()
+        settings = self.broker.settings
+        for declaration in declarations:
+            if isinstance(declaration, Subject):
+                self.broker.intake.declare(declaration.name, subject_settings(declaration, settings), now_ms)
+        for declaration in declarations:
+            if isinstance(declaration, ConsumerGroup):
+                self._declare_group(declaration, now_ms)
+        self.turn.start()
+
+    def _declare_group(self, group: ConsumerGroup, now_ms: int) -> None:
+        raw_name = group.subject.encode()
+        partition = self.broker.state.by_name.get(raw_name) or self.broker.intake.create(raw_name, now_ms)
+        start = (partition.first_kept, 0)
+        if group.start == "latest":
+            start = (partition.next_sequence, 0)
+        elif isinstance(group.start, int):
+            start = (partition.first_kept, group.start)
+        self.broker.declare_group(partition, group.name, start, group.lease_ms, now_ms)
+
+    def _fail(self, error: OSError) -> None:
+        """The log can no longer be trusted: answer nobody, let a restart find out what is there."""
+        if not self.failed.done():
+            self.failed.set_result(error)
+        self.turn.stop()
+        for connection in list(self.server.connections.values()):
+            connection.abort()
+
+    def _check_space(self) -> None:
+        self.free_bytes, self.total_bytes = self._disk.space()
+        percent = self.broker.settings.free_space_min_percent
+        full = self.free_bytes * 100 < self.total_bytes * percent
+        detail = f"less than {percent} % of the broker's disk is free"
+        self.broker.intake.refusal = Unavailable("disk_full", detail) if full else None
+        self._space_timer = asyncio.get_running_loop().call_later(SPACE_CHECK_SECONDS, self._check_space)
+
+    def subjects(self) -> list[dict[str, Any]]:
+        """What the control plane tells about subjects."""
+        return [
+            {
+                "name": partition.name,
+                "messages": partition.visible - partition.first_kept,
+                "first_sequence": partition.first_kept,
+                "next_sequence": partition.next_sequence,
+                "durability": partition.settings.durability,
+                "groups": len(partition.groups),
+            }
+            for partition in self.broker.state.partitions.values()
+        ]
+
+    def groups(self) -> list[dict[str, Any]]:
+        """What the control plane tells about groups."""
+        state = self.broker.state
+        return [
+            {
+                "group": group.name,
+                "subject": state.partitions[group.partition].name,
+                "lag": max(0, state.partitions[group.partition].visible - group.cursor),
+                "in_flight": group.in_flight,
+                "failed": group.failed_count(),
+                "acked": group.acked,
+                "consumers": sum(1 for consumer in group.consumers.values() if consumer.peer),
+            }
+            for group in state.groups.values()
+        ]
+
+
+def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSettings:
+    """A declaration as the broker keeps it."""
+    return SubjectSettings(
+        subject.durability or defaults.durability,
+        subject.retention_seconds or defaults.retention_seconds,
+        subject.retention_bytes or 0,
+        subject.message_bytes_max or limits.MESSAGE_BYTES_DEFAULT,
+    )

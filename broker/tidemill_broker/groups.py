@@ -1,0 +1,197 @@
+"""Consumer groups: how far a group has come in a partition, who holds what, what failed.
+
+A message is, for a group, in exactly one of these places:
+
+    beyond the cursor -> delivered (a consumer's pull log, under a lease) -> gone (acked)
+                              |                   ^
+                              v                   |
+                           failed (error log, by reference, with attempts and a due time)
+
+The pull log of a consumer is its list of deliveries: runs of pull sequences over runs of message sequences. Acks come
+in any order; a run that is acked in its middle is split. All changes are made by ``state.apply``, from an action.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+_PULL = attrgetter("pull")
+SWEEP_FROM = 16
+
+
+@dataclass(slots=True)
+class Delivery:
+    """``count`` messages from ``first`` on, delivered as ``pull`` …; ``count`` 0 is settled."""
+
+    pull: int
+    first: int
+    count: int
+    attempts: int
+    deadline_ms: int
+
+
+class Failure(NamedTuple):
+    """Messages that failed and are due again, by reference."""
+
+    first: int
+    messages: int
+    attempts: int
+    due_ms: int
+
+
+class Consumer:
+    """One consumer of one group in one partition, and its pull log."""
+
+    __slots__ = ("_settled", "deliveries", "gone_at_ms", "group", "identity", "name", "peer")
+
+    def __init__(self, identity: int, group: Group, name: str) -> None:
+        self.identity = identity
+        self.group = group
+        self.name = name
+        self.deliveries: list[Delivery] = []  # settled ones stay until a sweep is worth it
+        self._settled = 0
+        self.peer = 0
+        self.gone_at_ms = 0
+
+    def overlapping(self, first: int, last: int) -> list[int]:
+        """Indexes of the deliveries with a pull sequence in the range."""
+        deliveries = self.deliveries
+        index = max(0, bisect_right(deliveries, first, key=_PULL) - 1)
+        found: list[int] = []
+        while index < len(deliveries) and deliveries[index].pull <= last:
+            if deliveries[index].pull + deliveries[index].count > first:
+                found.append(index)
+            index += 1
+        return found
+
+    def take(self, first: int, last: int) -> tuple[list[Delivery], list[Delivery]]:
+        """Settle a range: what was taken, and the new deliveries left where a run was split."""
+        taken: list[Delivery] = []
+        left: list[Delivery] = []
+        for index in reversed(self.overlapping(first, last)):
+            delivery = self.deliveries[index]
+            pull, end = delivery.pull, delivery.pull + delivery.count
+            start, stop = max(first, pull), min(last + 1, end)
+            taken.append(_part(delivery, start, stop))
+            if stop < end:
+                left.append(_part(delivery, stop, end))
+                self.deliveries.insert(index + 1, left[-1])
+            delivery.count = start - pull
+            self._settled += not delivery.count
+        self.group.in_flight -= sum(delivery.count for delivery in taken)
+        if self._settled > SWEEP_FROM and self._settled > len(self.deliveries) // 2:
+            self.deliveries = [delivery for delivery in self.deliveries if delivery.count]
+            self._settled = 0
+        return taken, left
+
+    def held(self) -> Iterator[Delivery]:
+        """Deliveries that are not settled."""
+        return (delivery for delivery in self.deliveries if delivery.count)
+
+
+def _part(delivery: Delivery, start: int, stop: int) -> Delivery:
+    """The deliveries ``start`` to ``stop`` (pull sequences, the last one not included) of a run."""
+    first = delivery.first + start - delivery.pull
+    return Delivery(start, first, stop - start, delivery.attempts, delivery.deadline_ms)
+
+
+class Group:
+    """One consumer group in one partition."""
+
+    __slots__ = (
+        "_due", "acked", "consumers", "cursor", "failed", "identity", "in_flight", "lease_ms", "name", "partition",
+        "start_ms",
+    )  # fmt: skip
+
+    def __init__(self, identity: int, partition: int, name: str, cursor: int, start_ms: int, lease_ms: int) -> None:
+        self.identity = identity
+        self.partition = partition
+        self.name = name
+        self.cursor = cursor
+        self.start_ms = start_ms
+        self.lease_ms = lease_ms
+        self.consumers: dict[str, Consumer] = {}
+        self.in_flight = 0
+        self.acked = 0
+        self.failed: dict[int, Failure] = {}
+        self._due: list[tuple[int, int]] = []  # heap of (due, first); entries without their failure are stale
+
+    def fail(self, failure: Failure) -> None:
+        """Put messages into the error log."""
+        assert failure.first not in self.failed
+        self.failed[failure.first] = failure
+        heapq.heappush(self._due, (failure.due_ms, failure.first))
+
+    def take_failed(self, first: int, count: int) -> None:
+        """The first ``count`` messages of a failure are delivered again."""
+        failure = self.failed.pop(first)
+        assert count <= failure.messages
+        if count < failure.messages:
+            self.fail(failure._replace(first=first + count, messages=failure.messages - count))
+
+    def next_failure(self) -> Failure | None:
+        """The failure that is due first."""
+        while self._due:
+            due_ms, first = self._due[0]
+            failure = self.failed.get(first)
+            if failure is not None and failure.due_ms == due_ms:
+                return failure
+            heapq.heappop(self._due)
+        return None
+
+    def due_failures(self, now_ms: int, limit: int) -> list[Failure]:
+        """Failures that are due, the earliest first. They stay where they are."""
+        popped: list[tuple[int, int]] = []
+        due: list[Failure] = []
+        while len(due) < limit:
+            failure = self.next_failure()
+            if failure is None or failure.due_ms > now_ms:
+                break
+            popped.append(heapq.heappop(self._due))
+            due.append(failure)
+        for entry in popped:
+            heapq.heappush(self._due, entry)
+        return due
+
+    def failed_count(self) -> int:
+        """Messages in the error log."""
+        return sum(failure.messages for failure in self.failed.values())
+
+    def holds_before(self, sequence: int) -> bool:
+        """Whether the error log or a lease refers to a message below ``sequence``."""
+        if min(self.failed, default=sequence) < sequence:
+            return True
+        return any(delivery.first < sequence for consumer in self.consumers.values() for delivery in consumer.held())
+
+    def check(self) -> None:
+        """Each message is in one place only, and the counts are right."""
+        spans = [(failure.first, failure.messages) for failure in self.failed.values()]
+        in_flight = 0
+        for consumer in self.consumers.values():
+            pulls = [delivery.pull for delivery in consumer.deliveries]
+            assert pulls == sorted(pulls)
+            for delivery in consumer.held():
+                in_flight += delivery.count
+                spans.append((delivery.first, delivery.count))
+        assert in_flight == self.in_flight, (self.name, in_flight, self.in_flight)
+        end = 0
+        for first, count in sorted(spans):
+            assert first >= end, f"message {first} of group {self.name} is in two places"
+            end = first + count
+        assert end <= self.cursor, (self.name, end, self.cursor)
+
+
+def merge_ranges(numbers: Sequence[tuple[int, int]]) -> list[int]:
+    """(first, count) pairs as a flat list of first, last."""
+    ranges: list[int] = []
+    for first, count in sorted(numbers):
+        if ranges and ranges[-1] + 1 == first:
+            ranges[-1] = first + count - 1
+        else:
+            ranges += (first, first + count - 1)
+    return ranges

@@ -1,0 +1,181 @@
+"""What a batch must be to enter, and its entry: sequence, stamp, place, row. The hot path in.
+
+One pass over the batches of a SEND, with work per batch only. Batches that are accepted one after the other stay one
+piece of memory: they are stamped where the socket put them and written from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from tidemill_broker.actions import SubjectNamed
+from tidemill_broker.logs import Logs
+from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_broker.state import State
+from tidemill_journal.entries import pack_size
+from tidemill_wire import limits
+from tidemill_wire.batch import HEADER_BYTES, Header, check_said, read_header, stamp
+from tidemill_wire.codec import Codec
+from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, read_directory
+from tidemill_wire.errors import CorruptBatch, Refused, Unavailable, WireError
+from tidemill_wire.fields import parse_subject
+
+
+class Sealer(Protocol):
+    """Told when a message segment is sealed."""
+
+    def seal(self, base: int) -> None: ...
+
+
+@dataclass(slots=True)
+class Taken:
+    """What became of the batches of one SEND."""
+
+    first_sequences: list[int] = field(default_factory=list)
+    refused: list[tuple[int, int, str]] = field(default_factory=list)
+    messages: int = 0
+    synced: bool = False
+    touched: dict[int, Partition] = field(default_factory=dict)
+
+
+class Intake:
+    """Takes batches into the message log."""
+
+    def __init__(self, state: State, logs: Logs, defaults: SubjectSettings, subjects_max: int, sealer: Sealer) -> None:
+        self._state = state
+        self._logs = logs
+        self._defaults = defaults
+        self._subjects_max = subjects_max
+        self._sealer = sealer
+        self.create_subjects = True
+        self.refusal: WireError | None = None
+        """Set while nothing may be written, with the reason."""
+
+    def take(self, buffer: bytearray, now_ms: int) -> Taken:
+        """Store what can be stored. A batch that is refused harms no other batch of the frame."""
+        taken = Taken()
+        view = memoryview(buffer)
+        at, size = 0, len(view)
+        start, file = 0, ""  # the piece of memory that is accepted and not yet handed on
+        while at < size:
+            try:
+                header = read_header(view, at)
+                if header.length > size - at:
+                    raise CorruptBatch(f"a batch of {header.length} bytes of which {size - at} are there")
+            except CorruptBatch as error:
+                taken.first_sequences.append(-1)
+                self._refuse(taken, Refused("corrupt_batch", str(error)))
+                break  # without a length nobody knows where the next one begins
+            stop = at + header.length
+            try:
+                partition = self._admit(view, at, header, now_ms)
+                first = partition.repeated(header.producer_id, header.producer_sequence)
+            except WireError as error:
+                taken.first_sequences.append(-1)
+                self._refuse(taken, error)
+                partition, first = None, -1
+            if partition is None or first is not None:
+                if partition is not None:
+                    taken.first_sequences.append(first if first is not None else -1)
+                    taken.synced |= partition.synced
+                self._hand_on(file, view[start:at])
+                start = at = stop
+                continue
+            place_file = self._store(view, at, header, partition, now_ms)
+            taken.first_sequences.append(partition.next_sequence - header.messages)
+            taken.messages += header.messages
+            taken.synced |= partition.synced
+            taken.touched[partition.identity] = partition
+            if place_file != file:
+                self._hand_on(file, view[start:at])
+                start, file = at, place_file
+            at = stop
+        self._hand_on(file, view[start:at])
+        return taken
+
+    def _store(self, view: memoryview, at: int, header: Header, partition: Partition, now_ms: int) -> str:
+        """Give the batch its place and sequence; the file it goes to."""
+        logs = self._logs
+        length, messages = header.length, header.messages
+        sealed = logs.messages.open_base
+        place = logs.place_batch(length)
+        if place.opened and sealed != place.position:
+            self._sealer.seal(sealed)
+        first = partition.next_sequence
+        stamp(view, at, length, first, place.position, now_ms, logs.epoch)
+        partition.stored(first, place.position, pack_size(length, messages, header.flags & 0xFF), now_ms)
+        partition.remember(header.producer_id, header.producer_sequence, first)
+        return place.file
+
+    def _hand_on(self, file: str, piece: memoryview) -> None:
+        if piece:
+            self._logs.append(file, piece, len(piece))
+
+    def _refuse(self, taken: Taken, error: WireError) -> None:
+        taken.refused.append((len(taken.first_sequences) - 1, error.kind.number, error.detail))
+
+    def _admit(self, view: memoryview, at: int, header: Header, now_ms: int) -> Partition:
+        """The batch's partition, if the batch may enter."""
+        if self.refusal is not None:
+            raise self.refusal
+        try:
+            check_said(view, at, header)
+            name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])
+            partition = self._state.by_name.get(name)
+            if partition is None:
+                partition = self.create(name, now_ms)
+            check_bodies(view, at, header, partition.settings.message_bytes_max)
+        except CorruptBatch as error:
+            raise Refused("corrupt_batch", str(error)) from error
+        return partition
+
+    def create(self, raw_name: bytes, now_ms: int) -> Partition:
+        """A subject on first use."""
+        name = parse_subject(raw_name.decode("ascii", "replace"))
+        if not self.create_subjects:
+            raise Refused("unknown_subject", f"subject {name!r} is not declared")
+        return self.declare(name, self._defaults, now_ms)
+
+    def declare(self, name: str, settings: SubjectSettings, now_ms: int) -> Partition:
+        """A subject with these settings, new or known."""
+        if self.refusal is not None:
+            raise self.refusal
+        state = self._state
+        known = state.by_name.get(name.encode())
+        if known is None and len(state.partitions) >= self._subjects_max:
+            raise Unavailable("too_many_subjects", f"{self._subjects_max} subjects are on this broker")
+        identity = known.identity if known is not None else len(state.partitions) + 1
+        if known is None or known.settings != settings:
+            action = SubjectNamed(identity, name, settings.to_map())
+            self._logs.act(action, now_ms)
+            state.apply(action)
+        return state.partitions[identity]
+
+
+def check_bodies(view: memoryview, at: int, header: Header, message_bytes_max: int) -> None:
+    """The columns lie within the batch, the body offsets grow and span the bodies, no message is too large."""
+    entries = read_directory(view, at, header)
+    offsets = entries.get(Column.BODY_OFFSETS)
+    bodies = entries.get(Column.BODIES)
+    if offsets is None or bodies is None or offsets[0] & COMPRESSED or offsets[2] != 4 * header.messages + 4:
+        raise CorruptBatch("a batch without bodies, or without an offset for each message")
+    if bodies[0] & COMPRESSED and header.codec == Codec.NONE:
+        raise CorruptBatch("a compressed column in a batch without codec")
+    total = bodies[3]
+    if header.messages == 1:
+        first, last = TWO_OFFSETS.unpack_from(view, offsets[1])
+        largest, grows = last - first, first == 0
+    else:
+        places = np.frombuffer(view, "<i4", header.messages + 1, offsets[1])
+        sizes = np.diff(places)
+        first, last = int(places[0]), int(places[-1])
+        largest, grows = int(sizes.max()), first == 0 and int(sizes.min()) >= 0
+    if not grows or last != total or largest < 0:
+        raise CorruptBatch("the body offsets of a batch do not grow, or do not span its bodies")
+    if largest > message_bytes_max:
+        raise Refused("message_too_large", f"a message of {largest} bytes, {message_bytes_max} are allowed")
+    if header.length > limits.BATCH_BYTES_MAX:
+        raise Refused("batch_too_large", f"a batch of {header.length} bytes, {limits.BATCH_BYTES_MAX} are allowed")

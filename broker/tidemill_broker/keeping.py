@@ -1,0 +1,175 @@
+"""Housekeeping of the logs: background sync, checkpoints, retention.
+
+A checkpoint is made in two steps. First the state is packed, together with the ends of both logs at that moment, and a
+sync is asked for; only when the disk has everything up to those ends is the checkpoint's file written. So a checkpoint
+never knows of anything that a power cut could still take back.
+"""
+
+from __future__ import annotations
+
+from tidemill_broker.actions import Synced
+from tidemill_broker.consume_log import ConsumeLog
+from tidemill_broker.logs import Logs
+from tidemill_broker.partitions import Partition, StoredRun
+from tidemill_broker.settings import BrokerSettings
+from tidemill_broker.snapshots import pack_state
+from tidemill_broker.state import State
+from tidemill_host.machine import Replace
+from tidemill_journal.checkpoint import checkpoint_file, wrap
+from tidemill_wire import limits
+
+RETENTION_INTERVAL_MS = 10_000
+CHECKPOINT_BYTES = 512 * limits.MIB
+
+
+class Keeping:
+    """Decides when to sync, to checkpoint and to drop."""
+
+    def __init__(
+        self, state: State, logs: Logs, settings: BrokerSettings, consume_log: ConsumeLog, now_ms: int
+    ) -> None:
+        self._state = state
+        self._logs = logs
+        self._settings = settings
+        self._consume_log = consume_log
+        self._events = 0
+        self._bytes_at_checkpoint = 0
+        self._checkpoint_at_ms = now_ms
+        self._packed: tuple[int, bytes] | None = None  # the Ready that must be synced, the checkpoint
+        self.checkpoint_number = 0
+        self.checkpoints: list[int] = []  # numbers of those on the disk
+        self.checkpoint_positions: dict[int, int] = {}  # number -> where its action log begins
+        self.expired_messages = 0
+        self._unsynced_since_ms: int | None = None
+        self._noted = False  # something besides SYNCED records was written since the last one
+        self._sync_now = False
+        self._synced_record_at_ms = now_ms
+        self._retention_at_ms = now_ms + RETENTION_INTERVAL_MS
+        self.wake_at_ms = now_ms + RETENTION_INTERVAL_MS
+
+    def note(self, events: int) -> None:
+        """So many batches or actions were written."""
+        self._events += events
+        self._noted = True
+
+    def wants_sync(self) -> bool:
+        """Whether the next ``Ready`` asks for a sync that no answer waits for."""
+        wanted, self._sync_now = self._sync_now, False
+        return wanted
+
+    @property
+    def settled(self) -> bool:
+        """No checkpoint is on its way to the disk."""
+        return self._packed is None and not self._logs.has_writes
+
+    def ticked(self, now_ms: int) -> None:
+        settings = self._settings
+        if self._logs.all_synced:
+            self._unsynced_since_ms = None
+        elif self._unsynced_since_ms is None:
+            self._unsynced_since_ms = now_ms
+        elif now_ms - self._unsynced_since_ms >= settings.sync_interval_ms:
+            self._sync_now = True
+            self._unsynced_since_ms = now_ms
+        if self._checkpoint_due(now_ms):
+            self.checkpoint(now_ms)
+        if now_ms >= self._retention_at_ms:
+            self._retention_at_ms = now_ms + RETENTION_INTERVAL_MS
+            self._retain(now_ms)
+        self.wake_at_ms = self._retention_at_ms
+        if not self._logs.all_synced or self._noted:
+            self.wake_at_ms = min(self.wake_at_ms, now_ms + settings.sync_interval_ms)
+
+    def persisted(self, now_ms: int) -> None:
+        logs = self._logs
+        if self._packed is not None and self._packed[0] <= logs.mark.synced:
+            self._write_checkpoint(self._packed[1])
+            self._packed = None
+        if not logs.all_synced:
+            self.wake_at_ms = min(self.wake_at_ms, now_ms + self._settings.sync_interval_ms)
+        elif self._noted and now_ms - self._synced_record_at_ms >= self._settings.sync_interval_ms:
+            # Not for every sync: the record is for recovery, which only needs a recent one.
+            self._noted = False
+            self._synced_record_at_ms = now_ms
+            logs.act(Synced(logs.synced_message_position, logs.synced_action_position), now_ms)
+
+    def _checkpoint_due(self, now_ms: int) -> bool:
+        settings = self._settings
+        waited = now_ms - self._checkpoint_at_ms
+        if not self._events or self._packed is not None or waited < settings.checkpoint_pause_ms:
+            return False
+        grown = self._logs.bytes_appended - self._bytes_at_checkpoint
+        return (
+            self._events >= settings.checkpoint_events
+            or waited >= settings.checkpoint_interval_ms
+            or grown >= CHECKPOINT_BYTES
+        )
+
+    def checkpoint(self, now_ms: int) -> None:
+        """Pack the state as it is now; the file follows when the disk has the logs up to here."""
+        logs = self._logs
+        self._events = 0
+        self._checkpoint_at_ms = now_ms
+        self._bytes_at_checkpoint = logs.bytes_appended
+        payload = pack_state(self._state, logs.messages.end, logs.actions.end)
+        number = logs.number + (1 if logs.has_writes else 0)
+        self._packed = (number, wrap(payload))
+        self._position = logs.actions.end
+        self._sync_now = True
+        if number <= logs.mark.synced:
+            self.persisted(now_ms)
+
+    _position = 0
+
+    def _write_checkpoint(self, data: bytes) -> None:
+        self.checkpoint_number += 1
+        self._logs.replace(Replace(checkpoint_file(self.checkpoint_number), data))
+        self.checkpoints.append(self.checkpoint_number)
+        self.checkpoint_positions[self.checkpoint_number] = self._position
+        while len(self.checkpoints) > limits.CHECKPOINTS_KEPT:
+            old = self.checkpoints.pop(0)
+            self.checkpoint_positions.pop(old, None)
+            self._logs.remove(checkpoint_file(old))
+
+    def _retain(self, now_ms: int) -> None:
+        """Drop message segments whose every message is past its subject's retention and not needed."""
+        segments = self._logs.messages
+        for base in segments.sealed():
+            if base in segments.bases[-1:] or not self._expired(base, now_ms):
+                break
+            segments.drop_oldest()
+            self._logs.remove(segments.file(base))
+            self._consume_log.drop_oldest(base, self._count_expired)
+        self._retain_actions(now_ms)
+
+    def _expired(self, base: int, now_ms: int) -> bool:
+        for partition in self._state.partitions.values():
+            if not partition.runs or partition.runs[0].run.base != base:
+                continue
+            run, settings = partition.runs[0].run, partition.settings
+            old = run.last_stored_at_ms + settings.retention_seconds * 1000 < now_ms
+            large = 0 < settings.retention_bytes < partition.size - run.size
+            if not (old or large):
+                return False
+            for identity in partition.groups.values():
+                group = self._state.groups[identity]
+                if group.holds_before(run.end_sequence):
+                    return False
+        return True
+
+    def _count_expired(self, partition: Partition, stored: StoredRun) -> None:
+        """Messages nobody pulled in time are gone: say so, group by group."""
+        for identity in partition.groups.values():
+            group = self._state.groups[identity]
+            missed = min(stored.run.end_sequence, partition.visible) - max(group.cursor, stored.run.first_sequence)
+            if missed > 0:
+                self.expired_messages += missed
+
+    def _retain_actions(self, now_ms: int) -> None:
+        """The action log is history: it is kept as long as messages are, and as long as a checkpoint needs it."""
+        actions = self._logs.actions
+        needed = min(self.checkpoint_positions.values(), default=actions.start)
+        kept_bytes = 10 * self._settings.action_segment_bytes
+        while len(actions.bases) > 1 and actions.bases[1] <= needed and actions.end - actions.bases[1] > kept_bytes:
+            base = actions.drop_oldest()
+            self._logs.remove(actions.file(base))

@@ -1,0 +1,136 @@
+"""Partitions: a subject's messages on this broker, and the consume log that finds them.
+
+The consume log has a row a batch. Rows of the open message segment are in memory (``recent``); when that segment is
+sealed they go into its run file, of which only the directory stays in memory and windows of rows are read on demand.
+
+    first kept .. runs (sealed segments) .. recent (open segment) .. next_sequence
+                                  visible: stored as durably as the subject asks for; consumers see nothing beyond
+
+Invariants (``check``): rows grow in sequence and position; visible <= next_sequence; a sequence is never used twice,
+though sequences may be left out where a power cut took messages that nobody had been promised.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill_journal.entries import Rows, Run, row_count
+from tidemill_wire import limits
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectSettings:
+    """What the broker needs to know of a declared subject."""
+
+    durability: str
+    retention_seconds: int
+    retention_bytes: int
+    message_bytes_max: int
+
+    def to_map(self) -> dict[str, Any]:
+        return {
+            "durability": self.durability, "retention": self.retention_seconds,
+            "bytes": self.retention_bytes, "message": self.message_bytes_max,
+        }  # fmt: skip
+
+    @classmethod
+    def from_map(cls, values: Mapping[str, Any]) -> SubjectSettings:
+        return cls(values["durability"], values["retention"], values["bytes"], values["message"])
+
+
+class Partition:
+    """One subject on this broker."""
+
+    __slots__ = (
+        "groups", "identity", "name", "next_sequence", "producers", "raw_name", "recent", "runs", "settings", "synced",
+        "visible",
+    )  # fmt: skip
+
+    def __init__(self, identity: int, name: str, settings: SubjectSettings) -> None:
+        self.identity = identity
+        self.name = name
+        self.raw_name = name.encode()
+        self.settings = settings
+        self.synced = settings.durability == "high"
+        self.next_sequence = 0
+        self.visible = 0
+        self.recent = Rows()
+        self.runs: list[StoredRun] = []
+        self.producers: dict[int, list[int]] = {}
+        self.groups: dict[str, int] = {}
+
+    def configure(self, settings: SubjectSettings) -> None:
+        """The declaration changed."""
+        self.settings = settings
+        self.synced = settings.durability == "high"
+
+    @property
+    def first_kept(self) -> int:
+        """The oldest sequence that retention has left."""
+        if self.runs:
+            return self.runs[0].run.first_sequence
+        return self.recent.firsts[0] if self.recent else self.next_sequence
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept, roughly: batches of the open segment are counted when it is sealed."""
+        return sum(stored.run.size for stored in self.runs)
+
+    def stored(self, first: int, position: int, size: int, now_ms: int) -> None:
+        """A batch was appended to the message log: a row, and the next sequence moves on."""
+        assert first >= self.next_sequence, (self.name, first, self.next_sequence)
+        self.recent.append(first, position, size, now_ms)
+        self.next_sequence = first + row_count(size)
+
+    def repeated(self, producer: int, sequence: int) -> int | None:
+        """The first sequence of a batch that this producer has sent before, ``None`` for a new one.
+
+        -1 is for a batch older than those remembered: it was stored, nobody knows where any more.
+        """
+        seen = self.producers.get(producer)
+        if seen is None or sequence > seen[-2]:
+            return None
+        for index in range(len(seen) - 2, -1, -2):
+            if seen[index] == sequence:
+                return seen[index + 1]
+        return -1
+
+    def remember(self, producer: int, sequence: int, first: int) -> None:
+        """The producer's batch ``sequence`` begins at ``first``."""
+        seen = self.producers.get(producer)
+        if seen is None:
+            if len(self.producers) >= limits.PRODUCERS_REMEMBERED_MAX:
+                silent = min(self.producers, key=lambda other: self.producers[other][-1])
+                del self.producers[silent]
+            self.producers[producer] = [sequence, first]
+            return
+        seen += (sequence, first)
+        if len(seen) > 2 * limits.PRODUCER_BATCHES_REMEMBERED:
+            del seen[:2]
+
+    def run_for(self, sequence: int) -> StoredRun | None:
+        """The sealed run that holds a sequence or the first one after it; ``None``: look into ``recent``."""
+        index = bisect_right(self.runs, sequence, key=lambda stored: stored.run.end_sequence)
+        return self.runs[index] if index < len(self.runs) else None
+
+    def check(self) -> None:
+        """The invariants in the module's docstring."""
+        assert self.visible <= self.next_sequence, (self.name, self.visible, self.next_sequence)
+        ends = [stored.run.end_sequence for stored in self.runs]
+        assert ends == sorted(ends)
+        if self.recent:
+            assert self.recent.end_sequence <= self.next_sequence
+            assert not ends or ends[-1] <= self.recent.firsts[0]
+
+
+class StoredRun:
+    """A run's directory entry, and its rows while they are still in memory."""
+
+    __slots__ = ("rows", "run")
+
+    def __init__(self, run: Run, rows: Rows | None = None) -> None:
+        self.run = run
+        self.rows = rows

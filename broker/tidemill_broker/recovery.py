@@ -1,0 +1,240 @@
+"""From what lies on the disk to a broker that serves: checkpoint, replay of both logs, torn tails cut.
+
+    1. the newest checkpoint that is whole and knows no more than the logs hold
+    2. the action log from there on: applied
+    3. the message log from there on: sequences, producers; of the open segment also the rows
+    4. runs of sealed segments: their directories; a run that is missing is made again from its segment
+    5. tails: below what was synced, bad bytes refuse the start with their position; above, they are cut and kept aside
+    6. a START record, synced before anything is served
+
+A crash at any point of this leaves what the next recovery needs: it only truncates what it would truncate again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidemill_broker.actions import Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.logs import Logs
+from tidemill_broker.machine import Broker
+from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
+from tidemill_broker.scanning import BatchScanner, RecordScanner
+from tidemill_broker.settings import BrokerSettings
+from tidemill_broker.snapshots import unpack_state
+from tidemill_broker.state import State
+from tidemill_broker.storage import Storage
+from tidemill_host.machine import Ready, Replace
+from tidemill_journal.checkpoint import FOLDER as CHECKPOINTS
+from tidemill_journal.checkpoint import checkpoint_file, checkpoint_number, unwrap
+from tidemill_journal.entries import Rows, decode_directory, directory_size, encode_run, pack_size, run_file
+from tidemill_journal.errors import CorruptLog, CorruptRecord, JournalError
+from tidemill_journal.segments import Segments, base_of, from_listing
+from tidemill_wire import limits
+from tidemill_wire.batch import Header
+from tidemill_wire.errors import CorruptBatch
+
+EPOCH = 1
+
+
+@dataclass(slots=True)
+class Report:
+    """What a recovery found and did; it is logged."""
+
+    checkpoint: int = 0
+    actions_replayed: int = 0
+    batches_replayed: int = 0
+    cut_bytes: dict[str, int] = field(default_factory=dict)
+    checkpoints_passed_over: int = 0
+    runs_rebuilt: int = 0
+
+
+class Recovery:
+    """One recovery; ``run`` is its story."""
+
+    def __init__(self, storage: Storage, settings: BrokerSettings) -> None:
+        self._storage = storage
+        self._settings = settings
+        self._state = State()
+        self._message_position = 0
+        self._action_position = 0
+        self._message_synced = 0  # below this, bad bytes are damage
+        self._action_synced = 0
+        self._unnamed: list[Partition] = []
+        self._checkpoints: list[int] = []
+        self.report = Report()
+
+    def run(self, now_ms: int) -> Broker:
+        """The broker as it was, ready to be run."""
+        self._load_checkpoint()
+        actions = self._replay_actions()
+        messages = self._replay_messages()
+        for segments in (messages, actions):
+            if segments.bases:
+                self._storage.sync(segments.file(segments.bases[-1]))
+        self._settle_sequences()
+        self._start(messages, actions, now_ms)
+        logs = Logs(messages, actions, EPOCH, self._settings.segment_batches)
+        broker = Broker(self._state, logs, self._settings, now_ms)
+        keeping = broker.keeping
+        keeping.checkpoints = self._checkpoints
+        keeping.checkpoint_number = max(self._checkpoints, default=0)
+        keeping.checkpoint_positions = dict.fromkeys(self._checkpoints, self._action_position)
+        keeping.note(self.report.actions_replayed + self.report.batches_replayed)
+        broker.check()
+        return broker
+
+    def _sizes(self, folder: str) -> dict[str, int]:
+        return {name: self._storage.size(f"{folder}/{name}") or 0 for name in self._storage.names(folder)}
+
+    def _end_of(self, folder: str) -> int:
+        """Where a log ends, be it whole or not."""
+        sizes = self._sizes(folder)
+        return max((base + size for name, size in sizes.items() if (base := base_of(name)) is not None), default=0)
+
+    def _open_log(self, folder: str, size_max: int, synced: int) -> Segments:
+        segments, left_over = from_listing(folder, size_max, self._sizes(folder), synced)
+        for file in reversed(left_over):
+            self.report.cut_bytes[folder] = self.report.cut_bytes.get(folder, 0) + (self._storage.size(file) or 0)
+            self._storage.set_aside(file, 0)
+        return segments
+
+    def _load_checkpoint(self) -> None:
+        ends = {folder: self._end_of(folder) for folder in ("message", "action")}
+        found = [number for name in self._storage.names(CHECKPOINTS) if (number := checkpoint_number(name)) is not None]
+        self._checkpoints = sorted(found)
+        for number in reversed(self._checkpoints):
+            try:
+                file = checkpoint_file(number)
+                payload = unwrap(self._storage.reader(file)(0, self._storage.size(file) or 0))
+                state, message_position, action_position = unpack_state(payload)
+            except CorruptRecord:
+                self.report.checkpoints_passed_over += 1
+                continue
+            if message_position > ends["message"] or action_position > ends["action"]:
+                detail = f"checkpoint {number} was written when the logs were longer"
+                raise CorruptLog("message or action", min(ends.values()), detail)
+            self._state = state
+            self._message_position = self._message_synced = message_position
+            self._action_position = self._action_synced = action_position
+            self.report.checkpoint = number
+            return
+
+    def _replay_actions(self) -> Segments:
+        settings = self._settings
+        segments = self._open_log("action", settings.action_segment_bytes, self._action_synced)
+        for base in list(segments.bases):
+            end = segments.end_of(base)
+            if end <= self._action_position:
+                continue
+            start = max(base, self._action_position)
+            scanner = RecordScanner(self._storage.reader(segments.file(base)), base, end, start)
+            try:
+                for record in scanner:
+                    action = decode_action(record)
+                    self._state.apply(action)
+                    self.report.actions_replayed += 1
+                    if isinstance(action, Synced):
+                        self._message_synced = max(self._message_synced, action.message_position)
+                        self._action_synced = max(self._action_synced, action.action_position)
+            except CorruptRecord as error:
+                self._cut(segments, scanner.position, self._action_synced, error)
+                break
+        return segments
+
+    def _replay_messages(self) -> Segments:
+        settings = self._settings
+        segments = self._open_log("message", settings.segment_bytes, self._message_synced)
+        for base in list(segments.bases):
+            end = segments.end_of(base)
+            is_open = base == segments.bases[-1]
+            if not is_open and end <= self._message_position and self._load_directory(base):
+                continue
+            rows: dict[int, Rows] = {}
+            scanner = BatchScanner(self._storage.reader(segments.file(base)), base, end, self._message_position)
+            try:
+                for header, name in scanner:
+                    self._replay_batch(header, name, rows)
+                    segments.records = segments.records + 1 if is_open else 0
+            except CorruptBatch as error:
+                self._cut(segments, scanner.position, self._message_synced, error)
+                is_open = True
+            if is_open:
+                for identity, recent in rows.items():
+                    self._state.partitions[identity].recent = recent
+                break
+            self._rebuild_run(base, rows)
+        return segments
+
+    def _replay_batch(self, header: Header, name: bytes, rows: dict[int, Rows]) -> None:
+        partition = self._state.by_name.get(name)
+        if partition is None:
+            partition = self._find_unnamed(name)
+        size = pack_size(header.length, header.messages, header.flags & 0xFF)
+        rows.setdefault(partition.identity, Rows()).append(
+            header.first_sequence, header.position, size, header.stored_at_ms
+        )
+        if header.position >= self._message_position:
+            self.report.batches_replayed += 1
+            partition.next_sequence = max(partition.next_sequence, header.first_sequence + header.messages)
+            partition.remember(header.producer_id, header.producer_sequence, header.first_sequence)
+
+    def _find_unnamed(self, name: bytes) -> Partition:
+        """A subject whose batch reached the disk while the action that named it did not."""
+        defaults = SubjectSettings(
+            self._settings.durability, self._settings.retention_seconds, 0, limits.MESSAGE_BYTES_DEFAULT
+        )
+        identity = len(self._state.partitions) + 1
+        self._state.apply(SubjectNamed(identity, name.decode(), defaults.to_map()))
+        self._unnamed.append(self._state.partitions[identity])
+        return self._unnamed[-1]
+
+    def _load_directory(self, base: int) -> bool:
+        """The directory of a sealed segment's run; ``False`` when there is none that is whole."""
+        file = run_file(base)
+        size = self._storage.size(file)
+        if size is None or size < 24:
+            return False
+        read = self._storage.reader(file)
+        try:
+            runs = decode_directory(read(0, directory_size(read(0, 16))), read(size - 8, 8), size, base)
+        except JournalError:
+            return False
+        for identity, run in runs.items():
+            self._state.partitions[identity].runs.append(StoredRun(run))
+        return True
+
+    def _rebuild_run(self, base: int, rows: dict[int, Rows]) -> None:
+        self.report.runs_rebuilt += 1
+        parts = [(identity, rows[identity]) for identity in self._state.partitions if identity in rows]
+        self._storage.write_now([Replace(run_file(base), encode_run(parts))])
+        assert self._load_directory(base)
+
+    def _cut(self, segments: Segments, position: int, synced: int, error: Exception) -> None:
+        """Bad bytes: damage below what was synced, else a torn tail."""
+        file, _ = segments.locate(position)
+        if position < synced:
+            raise CorruptLog(file, position, str(error)) from error
+        self.report.cut_bytes[segments.folder] = segments.end - position
+        for dropped in segments.cut(position):  # the last one first: a crash in between leaves no gap
+            self._storage.set_aside(dropped, 0)
+        self._storage.set_aside(file, position - segments.open_base)
+
+    def _settle_sequences(self) -> None:
+        """No sequence is used twice: what a group has been given counts as used, even if a power cut took it."""
+        for group in self._state.groups.values():
+            partition = self._state.partitions[group.partition]
+            partition.next_sequence = max(partition.next_sequence, group.cursor)
+        for partition in self._state.partitions.values():
+            partition.visible = partition.next_sequence
+
+    def _start(self, messages: Segments, actions: Segments, now_ms: int) -> None:
+        """The START record, on the disk before anything is served."""
+        logs = Logs(messages, actions, EPOCH, self._settings.segment_batches)
+        for partition in self._unnamed:
+            logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), now_ms)
+        started = Started(self._state.boot + 1)
+        logs.act(started, now_ms)
+        self._state.apply(started)
+        ready = Ready()
+        logs.take(ready)
+        self._storage.write_now(ready.writes)

@@ -1,0 +1,94 @@
+"""The state as bytes for a checkpoint, and back. Format: docs/format.md, "The checkpoint"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+
+from tidemill_broker.groups import Consumer, Delivery, Failure, Group
+from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_broker.state import State
+from tidemill_journal.errors import CorruptRecord
+
+SNAPSHOT_VERSION = 1
+_pack: Callable[[Any], bytes] = msgpack.Packer(autoreset=True).pack
+
+
+def pack_state(state: State, message_position: int, action_position: int) -> bytes:
+    """Everything a restart needs besides the logs from these positions on."""
+    return _pack(
+        {
+            "version": SNAPSHOT_VERSION,
+            "message": message_position,
+            "action": action_position,
+            "boot": state.boot,
+            "pull": state.next_pull,
+            "consumer": state.next_consumer,
+            "partitions": [
+                [p.identity, p.name, p.settings.to_map(), p.next_sequence, list(p.producers.items())]
+                for p in state.partitions.values()
+            ],
+            "groups": [_pack_group(group) for group in state.groups.values()],
+        }
+    )
+
+
+def _pack_group(group: Group) -> list[Any]:
+    consumers = [
+        [
+            consumer.identity,
+            consumer.name,
+            [(d.pull, d.first, d.count, d.attempts, d.deadline_ms) for d in consumer.held()],
+        ]
+        for consumer in group.consumers.values()
+    ]
+    return [
+        group.identity, group.partition, group.name, group.cursor, group.start_ms, group.lease_ms, group.acked,
+        list(group.failed.values()), consumers,
+    ]  # fmt: skip
+
+
+def unpack_state(payload: bytes) -> tuple[State, int, int]:
+    """State, message position, action position; ``CorruptRecord`` for what this version cannot read."""
+    try:
+        values = msgpack.unpackb(payload, strict_map_key=False)
+        if values["version"] != SNAPSHOT_VERSION:
+            raise CorruptRecord(f"a checkpoint of version {values['version']}")
+        state = State()
+        state.boot, state.next_pull, state.next_consumer = values["boot"], values["pull"], values["consumer"]
+        for row in values["partitions"]:
+            _unpack_partition(state, row)
+        for row in values["groups"]:
+            _unpack_group(state, row)
+        return state, values["message"], values["action"]
+    except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+        raise CorruptRecord(f"a checkpoint whose state cannot be read ({error!r})") from error
+
+
+def _unpack_partition(state: State, row: list[Any]) -> None:
+    identity, name, settings, next_sequence, producers = row
+    partition = Partition(identity, name, SubjectSettings.from_map(settings))
+    partition.next_sequence = next_sequence
+    partition.producers = {producer: list(seen) for producer, seen in producers}
+    state.partitions[identity] = partition
+    state.by_name[partition.raw_name] = partition
+
+
+def _unpack_group(state: State, row: list[Any]) -> None:
+    identity, partition, name, cursor, start_ms, lease_ms, acked, failed, consumers = row
+    group = Group(identity, partition, name, cursor, start_ms, lease_ms)
+    group.acked = acked
+    for failure in failed:
+        group.fail(Failure(*failure))
+    for consumer_identity, consumer_name, deliveries in consumers:
+        consumer = Consumer(consumer_identity, group, consumer_name)
+        for delivery in deliveries:
+            consumer.deliveries.append(Delivery(*delivery))
+            group.in_flight += delivery[2]
+            state.watch(consumer, consumer.deliveries[-1])
+        group.consumers[consumer_name] = consumer
+        state.consumers[consumer_identity] = consumer
+    state.groups[identity] = group
+    state.partitions[partition].groups[name] = identity

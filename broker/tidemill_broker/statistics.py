@@ -1,0 +1,21 @@
+"""Numbers to watch. The host's metrics page is made of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the broker has done since it started."""
+
+    batches: int = 0
+    batches_refused: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+    messages_acked: int = 0
+    messages_nacked: int = 0
+    leases_ended: int = 0
+    refused: Counter[str] = field(default_factory=Counter)

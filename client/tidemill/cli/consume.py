@@ -1,0 +1,209 @@
+"""`tidemill consume`: messages to standard output, acknowledged once they are written there."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.failures import CommandFailed
+from tidemill.cli.session import (
+    SERVER_DEFAULT,
+    Output,
+    OutputOption,
+    ServerOption,
+    connected,
+    parse_subject_argument,
+    perform,
+)
+
+if TYPE_CHECKING:
+    from tidemill import Consumer, Message
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+TURN_MESSAGES = 256  # written before the event loop has its turn
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to consume and when to stop."""
+
+    subjects: tuple[str, ...]
+    group: str
+    start: str | int
+    count: int | None
+    timeout_seconds: float | None
+
+
+def parse_subjects(written: list[str]) -> list[str]:
+    return [parse_subject_argument(name) for name in written]
+
+
+def parse_group_option(written: str) -> str:
+    from tidemill_wire.errors import Refused
+    from tidemill_wire.fields import parse_group
+
+    try:
+        return parse_group(written)
+    except Refused as error:
+        raise typer.BadParameter(f"{error.detail}: {error.kind.advice}") from None
+
+
+def parse_start(written: str) -> str:
+    """earliest, latest or a time; kept as text, because that is what an option is."""
+    start_of(written)
+    return written
+
+
+def start_of(written: str) -> str | int:
+    """Where a new group begins: a word, or milliseconds since 1970."""
+    from tidemill_wire.schema import parse_timestamp
+
+    if written in ("earliest", "latest"):
+        return written
+    at_ms = parse_timestamp(written if len(written) > len("2026-09-01") else f"{written}T00:00:00Z")
+    if at_ms is None or at_ms < 0:
+        raise typer.BadParameter(
+            f"{written[:60]!r} is no place to start: write earliest, latest, "
+            "or a time such as 2026-09-01T00:00:00Z or 2026-09-01"
+        )
+    return at_ms
+
+
+def consume(
+    subjects: Annotated[
+        list[str], typer.Argument(metavar="SUBJECT...", callback=parse_subjects, help="One subject or more.")
+    ],
+    group: Annotated[
+        str,
+        typer.Option("--group", "-g", callback=parse_group_option, help="The consumer group to be part of."),
+    ] = "cli",
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="earliest|latest|TIME", callback=parse_start, help="Where a new group begins."
+        ),
+    ] = "earliest",
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after so many messages.")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", min=0, help="Stop after so long; with --count, too few is a failure."
+        ),
+    ] = None,
+    server: ServerOption = SERVER_DEFAULT,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Write messages to standard output.
+
+    One a line, until Ctrl-C. A message is acknowledged after its line is written and flushed.
+    As JSON, a body that is not UTF-8 is {"base64": "..."} instead of a text.
+    """
+    wish = Wish(tuple(subjects), group, start_of(start), count, timeout)
+    perform(_consume(server, wish, output), server)
+
+
+async def _consume(server: str, wish: Wish, output: Output) -> None:
+    ending = Ending(wish.timeout_seconds)
+    taken = 0
+    async with (
+        connected(server) as client,
+        client.consume(wish.subjects, group=wish.group, start=wish.start) as messages,
+        ending.of(messages),
+    ):
+        async for message in messages:
+            _write(message, output)
+            taken += 1
+            if taken == wish.count:
+                break
+            if taken % TURN_MESSAGES == 0:
+                await asyncio.sleep(0)  # signals and time are looked at between turns of the loop
+    if wish.count is not None and taken < wish.count and not ending.by_signal:
+        within = "" if wish.timeout_seconds is None else f" within {wish.timeout_seconds:g} seconds"
+        raise CommandFailed(f"{taken} of {wish.count} messages came{within}: wait longer, or ask for fewer")
+
+
+class Ending:
+    """When it is over: at the first SIGINT or SIGTERM, which drain, or when the time is.
+
+    The consumer is then closed beneath the loop that reads it: what was written is acknowledged, what was not begun is
+    given back. A second signal ends the process as it always does.
+    """
+
+    def __init__(self, timeout_seconds: float | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        self._timeout_seconds = timeout_seconds
+        self.by_signal = False
+
+    @asynccontextmanager
+    async def of(self, messages: Consumer) -> AsyncGenerator[None]:
+        for number in SIGNALS:
+            self._loop.add_signal_handler(number, self._signalled)
+        timer: asyncio.TimerHandle | None = None
+        if self._timeout_seconds is not None:
+            timer = self._loop.call_later(self._timeout_seconds, self._over.set)
+        closing = asyncio.ensure_future(self._close(messages))
+        try:
+            yield
+        finally:
+            self._ignore_signals()
+            if timer is not None:
+                timer.cancel()
+            if not self._over.is_set():
+                closing.cancel()
+            with suppress(asyncio.CancelledError):
+                await closing
+
+    async def _close(self, messages: Consumer) -> None:
+        await self._over.wait()
+        await messages.close()
+
+    def _signalled(self) -> None:
+        self.by_signal = True
+        self._over.set()
+        self._ignore_signals()
+
+    def _ignore_signals(self) -> None:
+        for number in SIGNALS:
+            self._loop.remove_signal_handler(number)
+
+
+def _write(message: Message, output: Output) -> None:
+    """One line, out of this process before the message is acknowledged."""
+    if output is Output.JSON:
+        line = json.dumps(as_json(message), ensure_ascii=False).encode(errors="surrogateescape")
+    else:
+        line = message.body
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """A message as an object; a body that is not UTF-8 as {"base64": …}."""
+    body: str | dict[str, str]
+    try:
+        body = message.body.decode()
+    except UnicodeDecodeError:
+        body = {"base64": base64.b64encode(message.body).decode()}
+    return {
+        "id": message.id,
+        "subject": message.subject,
+        "sequence": message.sequence,
+        "body": body,
+        "key": message.key,
+        "tags": sorted(message.tags),
+        "properties": message.properties,
+        "attempts": message.attempts,
+        "stored_at": message.stored_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+    }

@@ -1,0 +1,180 @@
+"""`tidemill send`: one message, or a file of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemill.cli.failures import CommandFailed, wrong_usage
+from tidemill.cli.session import (
+    SERVER_DEFAULT,
+    Output,
+    OutputOption,
+    ServerOption,
+    SubjectArgument,
+    connected,
+    interactive,
+    open_input,
+    perform,
+)
+
+if TYPE_CHECKING:
+    from tidemill import Client
+    from tidemill.receipts import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What is said of a message beside its body."""
+
+    key: str | None
+    tags: tuple[str, ...]
+    properties: dict[str, str]
+
+
+PLAIN = Labels(None, (), {})
+
+
+def send(
+    subject: SubjectArgument,
+    body: Annotated[str | None, typer.Argument(help="The message. Without it, standard input is.")] = None,
+    lines: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|-", help="Send every line of a file as a message, - is standard input."),
+    ] = None,
+    file: Annotated[str | None, typer.Option(metavar="FILE|-", help="Send a file as one message.")] = None,
+    key: Annotated[str | None, typer.Option(help="A key to look the message up by.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag to filter by; may be repeated.")] = None,
+    property_: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
+    ] = None,
+    server: ServerOption = SERVER_DEFAULT,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Send messages and print their ids.
+
+    An id is printed when the queue has answered that its message is stored.
+    """
+    if sum(each is not None for each in (body, lines, file)) > 1:
+        raise wrong_usage("BODY, --file and --lines exclude each other: give one of them")
+    labels = Labels(key, tuple(tag or ()), _properties(property_ or []))
+    if lines is not None:
+        perform(_send_lines(server, subject, open_input(lines), labels, output), server)
+    else:
+        perform(_send_one(server, subject, _body(body, file), labels, output), server)
+
+
+async def _send_one(server: str, subject: str, body: bytes, labels: Labels, output: Output) -> None:
+    async with connected(server) as client:
+        receipts = await _send_each(client, subject, [body], labels)
+    _print_receipts(receipts, output)
+
+
+async def _send_lines(server: str, subject: str, source: IO[bytes], labels: Labels, output: Output) -> None:
+    """Chunk by chunk: what is printed is stored, and the memory is bounded whatever the file is."""
+    from tidemill.cli.lines import chunks_of_lines
+
+    with source, _progress(source) as advance:
+        async with connected(server) as client:
+            async for bodies in chunks_of_lines(source):
+                if labels == PLAIN:
+                    _print_receipts(await client.send_many(subject, bodies), output)
+                else:
+                    _print_receipts(await _send_each(client, subject, bodies, labels), output)
+                advance(len(bodies), sum(map(len, bodies)) + len(bodies))
+
+
+async def _send_each(client: Client, subject: str, bodies: Sequence[bytes], labels: Labels) -> list[Receipt]:
+    """Every message with the same key, tags and properties."""
+    import asyncio
+
+    async with asyncio.TaskGroup() as sending:
+        sent = [
+            sending.create_task(
+                client.send(subject, body, key=labels.key, tags=labels.tags, properties=labels.properties)
+            )
+            for body in bodies
+        ]
+    return [each.result() for each in sent]
+
+
+def _print_receipts(receipts: Sequence[Receipt], output: Output) -> None:
+    if output is Output.JSON:
+        shown = (
+            json.dumps({"id": receipt.id, "subject": receipt.subject, "sequence": receipt.sequence})
+            for receipt in receipts
+        )
+    else:
+        shown = (receipt.id for receipt in receipts)
+    sys.stdout.write("".join(f"{line}\n" for line in shown))
+    sys.stdout.flush()
+
+
+def _body(body: str | None, file: str | None) -> bytes:
+    from tidemill_wire.limits import MESSAGE_BYTES_MAX
+
+    if body is not None:
+        return body.encode(
+            errors="surrogateescape"
+        )  # bytes of the command line that are no text stay what they were
+    if file is None and interactive(sys.stdin):
+        raise wrong_usage(
+            "there is nothing to send: give a BODY, --file FILE, --lines FILE, or pipe a message in"
+        )
+    try:
+        with open_input(file or "-") as source:
+            content: bytes = source.read(MESSAGE_BYTES_MAX + 1)
+    except OSError as error:
+        raise CommandFailed(
+            f"{file or 'standard input'} cannot be read ({error.strerror}): look at the file"
+        ) from None
+    if len(content) > MESSAGE_BYTES_MAX:
+        raise CommandFailed(
+            f"the message is over {MESSAGE_BYTES_MAX} bytes: send it in parts, or a reference to where it is kept"
+        )
+    return content
+
+
+def _properties(written: list[str]) -> dict[str, str]:
+    properties: dict[str, str] = {}
+    for pair in written:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise wrong_usage(f"--property {pair!r} has no name and value: write NAME=VALUE")
+        properties[name] = value
+    return properties
+
+
+@contextmanager
+def _progress(source: IO[bytes]) -> Generator[Callable[[int, int], None]]:
+    """A bar on standard error when somebody watches it; its length is known of files, not of pipes."""
+    if not interactive(sys.stderr) or interactive(sys.stdout):
+        yield lambda _messages, _bytes: None
+        return
+    import os
+    import stat
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    status = os.fstat(source.fileno())
+    columns = (BarColumn(), TextColumn("{task.fields[messages]:,} messages"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(
+            "send", total=status.st_size if stat.S_ISREG(status.st_mode) else None, messages=0
+        )
+        sent = 0
+
+        def advance(messages: int, size: int) -> None:
+            nonlocal sent
+            sent += messages
+            bar.update(task, advance=size, messages=sent)
+
+        yield advance

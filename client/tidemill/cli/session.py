@@ -1,0 +1,136 @@
+"""What the commands that talk to a queue have in common: where it is, and a client that is closed whatever happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.failures import CommandFailed, explained, nothing_listens, wrong_usage
+
+if TYPE_CHECKING:
+    from tidemill import Client
+
+SERVER_DEFAULT = "127.0.0.1:7401"
+ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+
+
+class Output(StrEnum):
+    """How results are written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def parse_server(written: str) -> str:
+    """HOST:PORT of a queue's HTTP port."""
+    matched = ADDRESS.fullmatch(written)
+    if matched is None or not 0 < int(matched[2]) < 65536:
+        raise typer.BadParameter(
+            f"{written[:100]!r} is no address, write HOST:PORT, for example {SERVER_DEFAULT}"
+        )
+    return written
+
+
+def parse_subject_argument(written: str) -> str:
+    """A subject's name, checked before anything is connected."""
+    from tidemill_wire.errors import Refused
+    from tidemill_wire.fields import parse_subject
+
+    if "%" in written:
+        raise typer.BadParameter(
+            f"{written[:100]!r} has a %, such names are tidemill's own: use A-Z a-z 0-9 . _ -"
+        )
+    try:
+        return parse_subject(written)
+    except Refused as error:
+        raise typer.BadParameter(f"{error.detail}: {error.kind.advice}") from None
+
+
+ServerOption = Annotated[
+    str,
+    typer.Option(
+        "--server", "-s", metavar="HOST:PORT", envvar="TIDEMILL_SERVER", callback=parse_server,
+        help="Where the queue's HTTP port is.",
+    ),
+]  # fmt: skip
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How results are written.")]
+SubjectArgument = Annotated[
+    str, typer.Argument(metavar="SUBJECT", callback=parse_subject_argument, help="The subject's name.")
+]
+
+
+def perform(command: Coroutine[Any, Any, None], server: str, loop_factory: Any = None) -> None:
+    """Run a command's coroutine; every error a person can cause leaves as ``CommandFailed``."""
+    import asyncio
+
+    from tidemill_wire.errors import TidemillError
+
+    try:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(command)
+        sys.stdout.flush()
+    except (CommandFailed, TidemillError, OSError, KeyboardInterrupt, BaseExceptionGroup) as error:
+        if isinstance(error, BrokenPipeError):
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # what is left unwritten fails no more
+        failure = explained(error, server)
+        if failure is None:
+            raise
+        raise failure from None
+
+
+@asynccontextmanager
+async def connected(server: str) -> AsyncGenerator[Client]:
+    """A client of the queue at ``server``."""
+    from tidemill import Client
+
+    await find_server(server)
+    async with Client(server) as client:
+        yield client
+
+
+async def find_server(server: str) -> None:
+    """Fail at once when there is no queue: a client would go on to try, as a program wants it and a person does not."""
+    from tidemill.errors import BrokerUnreachable, TidemillError
+    from tidemill.routes import Web
+    from tidemill.routes import parse_server as host_and_port
+
+    try:
+        await Web(*host_and_port(server)).routes()
+    except TidemillError as error:
+        if isinstance(error, BrokerUnreachable) and isinstance(error.__cause__, OSError):
+            cause = error.__cause__
+            said = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else "no answer"
+            raise CommandFailed(nothing_listens(server, said)) from None
+        raise CommandFailed(
+            f"what answers at {server} is not the HTTP port of a queue: name that port, which is 7401 by default, "
+            "with --server or TIDEMILL_SERVER"
+        ) from None
+
+
+def open_input(path: str) -> Any:
+    """A file, or standard input for `-`, to read bytes from."""
+    if path == "-":
+        return sys.stdin.buffer
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise wrong_usage(
+            f"{path!r} cannot be read ({error.strerror}): name a file that you may read"
+        ) from None
+
+
+def interactive(stream: Any) -> bool:
+    try:
+        return bool(stream.isatty())
+    except ValueError:
+        return False  # it is closed

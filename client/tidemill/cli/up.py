@@ -1,0 +1,88 @@
+"""`tidemill up`: a queue on this machine, in this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from tidemill.cli.failures import CommandFailed, wrong_usage
+
+SERVER_MODULES = ("tidemill_broker", "uvloop", "numpy", "prometheus_client", "yaml")
+DATA_DEFAULT = "./tidemill-data"
+
+
+def up(
+    manifests: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--file", "-f", metavar="MANIFESTS", help="Subjects and consumer groups to declare, as YAML."
+        ),
+    ] = None,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Where messages are kept.")] = Path(DATA_DEFAULT),
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The data port; 0: any free one.")] = 7400,
+    http_port: Annotated[int, typer.Option(min=0, max=65535, help="The HTTP port; 0: any free one.")] = 7401,
+) -> None:
+    """Run a queue in the foreground, until Ctrl-C."""
+    require_server("up")
+    if data.exists() and not data.is_dir():
+        raise wrong_usage(f"--data {str(data)!r} is a file: name a folder, it is made when it is missing")
+    if port == http_port != 0:
+        raise wrong_usage(f"--port and --http-port are both {port}: choose two different ones")
+    check_manifests(manifests or [])
+    files = [argument for path in manifests or [] for argument in ("-f", str(path))]
+    run_broker(
+        "up", "--data", str(data), "--host", host, "--port", str(port), "--http-port", str(http_port), *files
+    )
+
+
+def require_server(command: str) -> None:
+    """Servers are an extra: say how to get it when it is missing."""
+    missing = [module for module in SERVER_MODULES if find_spec(module) is None]
+    if missing:
+        raise CommandFailed(
+            f"`tidemill {command}` needs the server ({', '.join(missing)} not found): pip install 'tidemill[server]'"
+        )
+
+
+def run_broker(*arguments: str) -> NoReturn:
+    """Become the broker's process. -P: a file of the current folder must not stand in for one of its modules."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "tidemill_broker", *arguments])  # noqa: S606
+
+
+def check_manifests(paths: list[Path]) -> None:
+    """Say what is wrong with a manifest before anything is started."""
+    if not paths:
+        return
+    import yaml
+
+    from tidemill_wire.declarations import parse_manifest_files
+    from tidemill_wire.schema import ManifestError
+
+    documents: dict[str, list[object]] = {}
+    for path in paths:
+        try:
+            text = path.read_text(encoding="utf-8")
+            documents[str(path)] = list(yaml.safe_load_all(text))
+        except OSError as error:
+            raise wrong_usage(
+                f"{str(path)!r} cannot be read ({error.strerror}): name a file of manifests"
+            ) from None
+        except UnicodeDecodeError:
+            raise CommandFailed(f"{path}: is not UTF-8: save it as UTF-8 text") from None
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+            problem = getattr(error, "problem", None) or "cannot be read"
+            raise CommandFailed(f"{path}{place}: is no YAML, {problem}: correct it there") from None
+    try:
+        parse_manifest_files(documents)
+    except ManifestError as error:
+        raise CommandFailed(str(error)) from None

@@ -1,0 +1,277 @@
+"""The client: one object a program has of one queue.
+
+It is opened by its first use, and by ``async with``; nothing is connected before there is something to send or to
+consume, so a program starts though the queue is away. Sends share one connection a broker; each ``consume`` has its
+own, because the end of a consumer is the end of its connection. A client belongs to the event loop and the process
+in which it
+was opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterable, Iterable, Mapping
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self
+
+from tidemill.consumer import Consumer
+from tidemill.encode import (
+    Body,
+    as_bodies,
+    as_body,
+    check_body,
+    check_key,
+    check_message,
+    pack_properties,
+    parse_tags,
+)
+from tidemill.errors import BrokerUnreachable, ClientClosed, TidemillError
+from tidemill.gather import Extras
+from tidemill.producer import Producer
+from tidemill.receipts import Many, Receipt, Receipts, Single
+from tidemill.routes import Fetch, Router, Web, parse_server
+from tidemill.session import Session, Watchers
+from tidemill.settings import ClientSettings
+from tidemill.spooler import Spooler
+from tidemill.subscription import From, Subscription
+from tidemill.tasks import Tasks
+
+CHUNK_MESSAGES = 8192
+"""Messages taken from an iterable at once: enough that a batch is full, few enough that memory stays bounded."""
+
+CHUNK_BYTES_GUESS = 4096
+"""A body longer than this on average makes the next chunk smaller."""
+
+
+class Client:
+    """``Client("localhost:7401")``: HOST:HTTP_PORT; without it TIDEMILL_SERVER, or this machine."""
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        settings: ClientSettings | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        fetch: Fetch | None = None,
+    ) -> None:
+        self.settings = settings or ClientSettings()
+        self._web = Web(*parse_server(server))
+        self._router = Router(fetch or self._web.routes)
+        self._spool_path = spool or self.settings.spool_path
+        self._pid = os.getpid()
+        self._tasks = Tasks(self._crashed)
+        self._consumers: dict[Consumer, None] = {}
+        self._producer: Producer | None = None
+        self._spooler: Spooler | None = None
+        self._closed: TidemillError | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._spool_path is not None:
+            await self._open_spool(self._sender())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- sending -----------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        subject: str,
+        body: Body,
+        *,
+        key: str | None = None,
+        tags: Iterable[str] | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> Receipt:
+        """Store one message; returns when it is as durable as its subject asks for."""
+        if type(body) is not bytes:
+            body = as_body(body)
+        else:
+            check_body(len(body))
+        extras = None
+        if key is not None or tags or properties:
+            extras = _extras(len(body), key, tags, properties)
+        producer = self._producer or self._sender()
+        if self._spool_path is not None and self._spooler is None:
+            await self._open_spool(producer)
+        if producer.full:
+            await producer.room()
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        producer.put(subject, body, extras, Single(future))
+        return await future
+
+    async def send_many(self, subject: str, bodies: Iterable[Body] | AsyncIterable[Body]) -> Receipts:
+        """Store many messages of one subject, in their order; the fastest way in.
+
+        When one batch cannot be stored the call fails with its error, after the others have ended.
+        """
+        producer = await self._ready()
+        many = Many(asyncio.get_running_loop())
+        place = 0
+        try:
+            if isinstance(bodies, list | tuple):
+                place = await self._put_many(producer, subject, bodies, place, many)
+            elif isinstance(bodies, AsyncIterable):
+                async for chunk in _chunks(bodies):
+                    place = await self._put_many(producer, subject, chunk, place, many)
+            else:
+                rest = iter(bodies)
+                size = CHUNK_MESSAGES
+                while (chunk := list(islice(rest, size))) and many.error is None:
+                    place = await self._put_many(producer, subject, chunk, place, many)
+                    average = 1 + sum(map(len, chunk)) // len(chunk)
+                    size = max(1, min(CHUNK_MESSAGES, CHUNK_MESSAGES * CHUNK_BYTES_GUESS // average))
+        finally:
+            many.handed_in()
+        return await many.future
+
+    async def send_each(self, messages: Iterable[tuple[str, Body]]) -> Receipts:
+        """Store messages of many subjects in one go: ``[("subject.a", b"1"), ("subject.b", b"2")]``."""
+        producer = await self._ready()
+        many = Many(asyncio.get_running_loop())
+        place = 0
+        rest = iter(messages)
+        try:
+            while (chunk := list(islice(rest, CHUNK_MESSAGES))) and many.error is None:
+                if producer.full:
+                    await producer.room()
+                pairs = [(subject, body if type(body) is bytes else as_body(body)) for subject, body in chunk]
+                check_body(max(len(body) for _, body in pairs))
+                many.expect(len(pairs))
+                producer.put_each(pairs, place, many)
+                place += len(pairs)
+        finally:
+            many.handed_in()
+        return await many.future
+
+    async def _put_many(
+        self, producer: Producer, subject: str, bodies: list[Body] | tuple[Body, ...], place: int, many: Many
+    ) -> int:
+        if not bodies:
+            return place
+        for piece in producer.pieces(as_bodies(bodies)):
+            if producer.full:
+                await producer.room()
+            if many.error is not None:
+                break
+            many.expect(1)
+            producer.put_many(subject, piece, place, many)
+            place += len(piece)
+        return place
+
+    # -- consuming ---------------------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        subjects: str | Iterable[str],
+        *,
+        group: str,
+        start: From = "earliest",
+        name: str | None = None,
+    ) -> Consumer:
+        """Messages for a consumer group: ``async with mq.consume(...) as messages: async for message in messages``.
+
+        ``start`` (earliest, latest, a datetime, ms) counts when the group is new to a subject. ``name`` is the
+        consumer's identity in its group; without one it is random, and remembered in ``settings.state_dir``.
+        """
+        self._check()
+        subscription = Subscription.parse(subjects, group, start, name)
+        consumer = Consumer(subscription, self.settings, self._router, self._consumers)
+        return consumer
+
+    # -- asking ------------------------------------------------------------------------------------------------
+
+    async def subjects(self) -> list[dict[str, Any]]:
+        """The subjects there are, as the server describes them."""
+        return _rows(await self._web.get("/v1/subjects"), "subjects")
+
+    async def groups(self) -> list[dict[str, Any]]:
+        """The consumer groups there are, as the server describes them."""
+        return _rows(await self._web.get("/v1/groups"), "groups")
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close the consumers, wait for what was sent to end, and leave."""
+        for consumer in list(self._consumers):
+            await consumer.close()
+        closed = ClientClosed("the client is closed")
+        try:
+            if self._producer is not None and self._closed is None:
+                await self._producer.drain()
+        finally:
+            self._closed = self._closed or closed
+            if self._producer is not None:
+                self._producer.fail(self._closed)
+            await self._tasks.close()
+            if self._spooler is not None:
+                await self._spooler.close()
+
+    def _check(self) -> None:
+        if self._closed is not None:
+            raise self._closed
+        if os.getpid() != self._pid:
+            raise ClientClosed("this client was made before a fork: make one in the child process")
+
+    def _sender(self) -> Producer:
+        self._check()
+        if self._producer is None:
+            self._producer = Producer(self.settings)
+            watchers = Watchers(self._producer.up, self._producer.down)
+            session = Session(self._router.writable, self.settings, watchers)
+            self._tasks.start(session.run(), "tidemill sends")
+        return self._producer
+
+    async def _ready(self) -> Producer:
+        producer = self._producer or self._sender()
+        self._check()
+        if self._spool_path is not None and self._spooler is None:
+            await self._open_spool(producer)
+        return producer
+
+    async def _open_spool(self, producer: Producer) -> None:
+        assert self._spool_path is not None
+        if self._spooler is None:
+            self._spooler = Spooler(self._spool_path, self.settings, producer)
+            self._tasks.start(self._spooler.run(), "tidemill spool")
+        await self._spooler.opened()
+
+    def _crashed(self, error: BaseException) -> None:
+        self._closed = BrokerUnreachable(f"the client broke down: {error!r}")
+        self._closed.__cause__ = error
+        if self._producer is not None:
+            self._producer.fail(self._closed)
+
+
+def _extras(
+    size: int, key: str | None, tags: Iterable[str] | None, properties: Mapping[str, Any] | None
+) -> Extras:
+    parsed = parse_tags(tags) if tags else None
+    packed = pack_properties(properties) if properties else None
+    check_message(size + len(packed or b"") + sum(len(tag.encode()) for tag in parsed or ()))
+    return Extras(check_key(key) if key is not None else None, parsed, packed)
+
+
+async def _chunks(bodies: AsyncIterable[Body]) -> AsyncIterable[list[Body]]:
+    chunk: list[Body] = []
+    size = 0
+    async for body in bodies:
+        chunk.append(body)
+        size += len(body)
+        if size >= CHUNK_MESSAGES * CHUNK_BYTES_GUESS // 32 or len(chunk) >= CHUNK_MESSAGES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _rows(answer: Any, name: str) -> list[dict[str, Any]]:
+    rows = answer.get(name) if isinstance(answer, dict) else answer
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BrokerUnreachable(f"the answer to GET /v1/{name} is no list: is this tidemill's HTTP port?")
+    return rows

@@ -1,0 +1,243 @@
+"""Consuming: what ``async with mq.consume(...) as messages`` gives.
+
+    state     event                            next
+    new       entered                          open      pullers start, one a broker
+    open      advance                          open      the current message is acked, the next one is current
+    open      left normally                    closed    the current one is acked
+    open      left by an exception             closed    the current one is nacked, with the exception as the reason
+    open      left by a cancellation           closed    the current one is released: nobody is to blame
+
+On the way to closed everything that was pulled and not begun is released, and all answers are awaited, for
+``close_timeout_s`` at most. A crash leaves leases; the broker gives their messages out again when it notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from tidemill.backoff import Backoff
+from tidemill.delivery import Delivery
+from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, TidemillError
+from tidemill.identity import Name, borrow_name
+from tidemill.inbox import Inbox
+from tidemill.message import REASON_LENGTH_MAX, Message, MessageBatch
+from tidemill.puller import Identity, Puller
+from tidemill.routes import Address, Router
+from tidemill.settings import ClientSettings
+from tidemill.subscription import Subscription
+from tidemill.tasks import Tasks
+
+
+class Consumer:
+    """Messages, one after the other; or batches of them."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        settings: ClientSettings,
+        router: Router,
+        siblings: dict[Consumer, None],
+    ) -> None:
+        self._subscription = subscription
+        self._settings = settings
+        self._router = router
+        self._siblings = siblings
+        self._tasks = Tasks(self._crashed)
+        self._pullers: dict[str, Puller] = {}
+        self._inbox: Inbox | None = None
+        self._name: Name | None = None
+        self._delivery: Delivery | None = None
+        self._current = (0, -1)
+        """First and last index of what the handler has in its hands."""
+
+    async def __aenter__(self) -> Self:
+        if self._inbox is not None:
+            raise ClientClosed("a consumer is entered once: ask for a new one with consume()")
+        settings = self._settings
+        self._inbox = Inbox(settings.prefetch_messages, settings.prefetch_bytes)
+        self._name = await borrow_name(self._subscription, settings)
+        self._siblings[self] = None
+        self._tasks.start(self._find_brokers(), "tidemill brokers of a consumer")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(error)
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> Message:
+        delivery = self._delivery
+        index = self._current[1] + 1
+        if delivery is None or index >= delivery.count:
+            self._advance()
+            delivery, index = await self._next(), 0
+        else:
+            self._advance()
+        self._current = (index, index)
+        return Message(delivery, index)
+
+    def batches(self) -> Batches:
+        """The same messages, by the batch: for handlers that take many at once."""
+        return Batches(self)
+
+    async def next_batch(self) -> MessageBatch:
+        """What iteration over ``batches()`` does."""
+        self._advance()
+        delivery = await self._next()
+        self._current = (0, delivery.count - 1)
+        return MessageBatch(delivery)
+
+    @property
+    def name(self) -> str:
+        """The consumer's identity in its group."""
+        assert self._name is not None
+        return self._name.text
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """``lost``: settled after the lease had ended; ``corrupt``: messages that could not be read."""
+        pullers = self._pullers.values()
+        return {
+            "lost": sum(puller.settler.lost for puller in pullers),
+            "corrupt": sum(puller.corrupt for puller in pullers),
+        }
+
+    # -- advancing ---------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Ack what was in hand."""
+        delivery = self._delivery
+        if delivery is None:
+            return
+        first, last = self._current
+        if ranges := delivery.settle(first, last):
+            delivery.settler.ack(delivery.subject, ranges)
+        if last + 1 >= delivery.count:
+            self._delivery = None
+            self._current = (0, -1)
+
+    async def _next(self) -> Delivery:
+        inbox = self._inbox
+        if inbox is None:
+            raise ClientClosed("a consumer is used inside of `async with`")
+        while True:
+            delivery = inbox.pop()
+            if delivery is None:
+                if inbox.error is not None:
+                    raise inbox.error
+                if inbox.closed:
+                    raise StopAsyncIteration
+                await inbox.wait()
+                continue
+            for puller in self._pullers.values():
+                puller.pull()
+            if delivery.lost:
+                delivery.settle(0, delivery.count - 1)
+                continue
+            try:
+                delivery.open()
+            except CorruptBatch as error:
+                self._owner(delivery).corrupted(delivery, error)
+                continue
+            self._delivery = delivery
+            return delivery
+
+    def _owner(self, delivery: Delivery) -> Puller:
+        return next(one for one in self._pullers.values() if one.settler is delivery.settler)
+
+    # -- brokers -----------------------------------------------------------------------------------------------
+
+    async def _find_brokers(self) -> None:
+        """A puller for each broker, also for those that come later."""
+        settings = self._settings
+        backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
+        while True:
+            try:
+                routes = await self._router.readable()
+            except (OSError, TimeoutError):
+                routes = ()
+            except TidemillError as error:
+                assert self._inbox is not None
+                self._inbox.fail(error)
+                return
+            for address in routes:
+                if address.group not in self._pullers:
+                    self._start(address)
+            await asyncio.sleep(settings.routes_poll_s if self._pullers else backoff.next())
+
+    def _start(self, address: Address) -> None:
+        assert self._inbox is not None
+        group = address.group
+
+        async def locate() -> Address:
+            return await self._router.of_group(group)
+
+        identity = Identity(self._subscription, self.name)
+        puller = self._pullers[group] = Puller(identity, self._settings, self._inbox, locate)
+        self._tasks.start(puller.session.run(), f"tidemill consumes from {group}")
+
+    def _crashed(self, error: BaseException) -> None:
+        if self._inbox is not None:
+            crashed = BrokerUnreachable(f"the consumer broke down: {error!r}")
+            crashed.__cause__ = error
+            self._inbox.fail(crashed)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    async def close(self, error: BaseException | None = None) -> None:
+        """Settle what is in hand, give back the rest, and leave the group. Once is enough."""
+        inbox = self._inbox
+        if inbox is None or inbox.closed:
+            return
+        rest = inbox.close()
+        current = self._settle_current(error)
+        try:
+            pullers = list(self._pullers.values())
+            leaving = [
+                puller.leave(rest, [one[1:] for one in current if one[0] is puller]) for puller in pullers
+            ]
+            await asyncio.gather(*leaving)
+        finally:
+            self._siblings.pop(self, None)
+            await self._tasks.close()
+            if self._name is not None:
+                self._name.give_back()
+
+    def _settle_current(self, error: BaseException | None) -> list[tuple[Puller, str, list[int]]]:
+        """What of the delivery in hand is to be released."""
+        delivery = self._delivery
+        if delivery is None:
+            return []
+        owner = self._owner(delivery)
+        first, last = self._current
+        to_blame = error is None or isinstance(error, Exception)
+        if to_blame and (ranges := delivery.settle(first, last)):
+            if error is None:
+                delivery.settler.ack(delivery.subject, ranges)
+            else:
+                reason = f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
+                owner.settler.nack_soon(delivery.subject, ranges, reason)
+        self._delivery = None
+        if delivery.done == delivery.count:
+            return []
+        ranges = delivery.unsettled()
+        delivery.settle(0, delivery.count - 1)
+        return [(owner, delivery.subject, ranges)]
+
+
+class Batches:
+    """Iterates over a consumer by the batch; a whole batch is acked when the next one is asked for."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def __aiter__(self) -> Batches:
+        return self
+
+    async def __anext__(self) -> MessageBatch:
+        return await self._consumer.next_batch()

@@ -1,0 +1,152 @@
+"""From what a user hands in to the bytes of a batch. Pure.
+
+Every limit that the client can know is checked here, before anything is sent, with the error that the broker would
+give.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import msgpack
+from crc32c import crc32c
+
+from tidemill.errors import Refused
+from tidemill_wire.batch import (
+    CHECKED_FROM,
+    HEADER_BYTES,
+    MAGIC,
+    STAMP_BYTES,
+    STAMP_CRC,
+    VERSION,
+    Origin,
+    aligned,
+)
+from tidemill_wire.codec import Codec
+from tidemill_wire.columns import PADDING, Column, Content, build_batch
+from tidemill_wire.limits import (
+    BATCH_BYTES_MAX,
+    KEY_BYTES_MAX,
+    KIB,
+    MESSAGE_BYTES_MAX,
+    PROPERTIES_BYTES_MAX,
+    TAG_BYTES_MAX,
+    TAGS_MAX,
+)
+
+Body: TypeAlias = bytes | bytearray | memoryview | str
+Bytes: TypeAlias = bytes | bytearray
+
+SINGLE_HEAD = struct.Struct("<II32xI")
+SINGLE_SAID = struct.Struct("<BBHIBBHQQ16sqQ")
+SINGLE_COLUMNS = struct.Struct("<HHIIIHHIIIii")
+NUMBER = struct.Struct("<Q")
+NUMBER_AT = 64
+"""Where the producer sequence stands in a batch."""
+OVERHEAD_BYTES = 4 * KIB
+"""A batch's header, name, directory and the columns of one message, but for their texts. Generously."""
+
+assert SINGLE_HEAD.size + SINGLE_SAID.size == HEADER_BYTES
+
+
+def as_body(body: Body) -> bytes:
+    """A body as bytes; a text is UTF-8."""
+    data = body.encode() if isinstance(body, str) else bytes(body)
+    check_body(len(data))
+    return data
+
+
+def as_bodies(bodies: Sequence[Body]) -> list[bytes]:
+    """The same for many, without looking at each when all are bytes."""
+    if set(map(type, bodies)) != {bytes}:
+        return [as_body(body) for body in bodies]
+    found = cast("list[bytes]", bodies)
+    check_body(max(map(len, found)))
+    return found
+
+
+def check_body(size: int) -> None:
+    """``Refused`` when a body is too large for any subject."""
+    if size > MESSAGE_BYTES_MAX:
+        raise Refused("message_too_large", f"a body has {size} bytes, {MESSAGE_BYTES_MAX} are the limit")
+
+
+def check_key(key: str) -> str:
+    """A key within its limit."""
+    if (size := len(key.encode())) > KEY_BYTES_MAX:
+        raise Refused("limit_exceeded", f"a key has {size} bytes, {KEY_BYTES_MAX} are the limit")
+    return key
+
+
+def parse_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Tags within their limits, sorted, so that equal sets make equal batches."""
+    if isinstance(tags, str):
+        raise TypeError("tags is a text: give a set of texts")
+    found = tuple(sorted(set(tags)))
+    if len(found) > TAGS_MAX:
+        raise Refused("limit_exceeded", f"a message has {len(found)} tags, {TAGS_MAX} are the limit")
+    for tag in found:
+        if (size := len(tag.encode())) > TAG_BYTES_MAX:
+            raise Refused(
+                "limit_exceeded", f"the tag {tag[:40]!r} has {size} bytes, {TAG_BYTES_MAX} are the limit"
+            )
+    return found
+
+
+def pack_properties(properties: Mapping[str, Any]) -> bytes:
+    """Properties as a msgpack map within its limit."""
+    packed: bytes = msgpack.packb(dict(properties))
+    if len(packed) > PROPERTIES_BYTES_MAX:
+        raise Refused(
+            "limit_exceeded",
+            f"properties have {len(packed)} bytes packed, {PROPERTIES_BYTES_MAX} are the limit",
+        )
+    return packed
+
+
+def check_message(size: int) -> None:
+    """``Refused`` when one message with all that belongs to it does not fit into a batch."""
+    if size + OVERHEAD_BYTES > BATCH_BYTES_MAX:
+        raise Refused(
+            "batch_too_large", f"a message with its properties has {size} bytes and does not fit a batch"
+        )
+
+
+def encode(origin: Origin, content: Content) -> Bytes:
+    """The bytes of a batch."""
+    if (
+        content.keys is None
+        and content.tags is None
+        and content.properties is None
+        and len(content.bodies) == 1
+        and origin.codec is Codec.NONE
+    ):
+        return _encode_single(origin, content.bodies[0])
+    return build_batch(origin, content)
+
+
+def renumbered(data: Bytes, producer_sequence: int) -> bytearray:
+    """A batch under another number; nothing else of it changes."""
+    batch = bytearray(data)
+    NUMBER.pack_into(batch, NUMBER_AT, producer_sequence)
+    with memoryview(batch) as view:
+        STAMP_CRC.pack_into(batch, STAMP_BYTES, crc32c(view[CHECKED_FROM:]))
+    return batch
+
+
+def _encode_single(origin: Origin, body: bytes) -> bytes:
+    """One message with nothing but a body: the same bytes as ``build_batch``'s, in half of its time.
+
+    A round-robin over thousands of subjects is made of nothing else.
+    """
+    name, size = origin.partition, len(body)
+    said = SINGLE_SAID.pack(
+        VERSION, origin.codec, origin.flags, 1, origin.priority, len(name), 2, origin.producer_id,
+        origin.producer_sequence, origin.batch_id, origin.created_at_ms, origin.bloom,
+    )  # fmt: skip
+    columns = SINGLE_COLUMNS.pack(Column.BODY_OFFSETS, 0, 0, 8, 8, Column.BODIES, 0, 8, size, size, 0, size)
+    rest = b"".join((said, name, PADDING[-len(name) & 7], columns, body, PADDING[-size & 7]))
+    length = HEADER_BYTES + aligned(len(name)) + SINGLE_COLUMNS.size + aligned(size)
+    return SINGLE_HEAD.pack(MAGIC, length, crc32c(rest)) + rest

@@ -1,0 +1,64 @@
+"""What can go wrong for a program that uses tidemill, by who is at fault.
+
+    TidemillError
+      Refused              the caller: a limit, a name, a setting; sending it again will not help
+      Unavailable          the broker: it answered that it cannot now, and went on to until the deadline
+      BrokerUnreachable    the network: no broker was reached, and nothing was stored
+        ConnectionLost     a connection ended with questions still open
+      OutcomeUnknown       the network, too: it was sent and nobody answered; it may be stored (is a ``TimeoutError``)
+      LeaseLost            the caller: a message was settled after its lease had ended; it is given out again
+      ClientClosed         the caller: the client or consumer was closed, or belongs to another process
+      CorruptBatch         the disk, the network or a strange producer: bytes that are not a batch
+
+Refused, Unavailable and CorruptBatch are the wire's own: a limit found here and the same limit found by the broker are
+one error with one number.
+"""
+
+from __future__ import annotations
+
+from tidemill_wire.errors import (
+    CorruptBatch,
+    ProtocolError,
+    Refused,
+    RemoteProtocolError,
+    TidemillError,
+    Unavailable,
+    WireError,
+    wire_error,
+)
+
+__all__ = [
+    "BrokerUnreachable",
+    "ClientClosed",
+    "ConnectionLost",
+    "CorruptBatch",
+    "LeaseLost",
+    "OutcomeUnknown",
+    "ProtocolError",
+    "Refused",
+    "RemoteProtocolError",
+    "TidemillError",
+    "Unavailable",
+    "WireError",
+    "wire_error",
+]
+
+
+class BrokerUnreachable(TidemillError, ConnectionError):
+    """No broker was reached in time. What was to be sent is not stored."""
+
+
+class ConnectionLost(BrokerUnreachable):
+    """The connection to a broker ended."""
+
+
+class OutcomeUnknown(TidemillError, TimeoutError):
+    """It was sent, and no answer came before the deadline. It may be stored, or not."""
+
+
+class LeaseLost(TidemillError):
+    """The message was not this consumer's any more: it was, or will be, given out again."""
+
+
+class ClientClosed(TidemillError):
+    """The client or consumer is closed, or was made before a fork."""

@@ -1,0 +1,133 @@
+"""What was sealed and has not ended: batches in flight, and refused ones that are tried again. Pure.
+
+Invariants: a refused batch leaves only when nothing of its partition is in flight, so what ``Sealed.retried`` knows about
+later numbers is all there is to know; the refused of a partition leave in the order of their numbers, before anything
+newer.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidemill.gather import Partition, Sealed
+from tidemill_wire.limits import PRODUCER_BATCHES_REMEMBERED
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A frame that waits for its answer."""
+
+    batches: list[Sealed]
+    size: int
+
+
+class Flights:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._flights: list[Flight] = []
+        self._refused: dict[Partition, None] = {}
+        self._again_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def __iter__(self) -> Iterator[Flight]:
+        return iter(list(self._flights))
+
+    def __contains__(self, flight: Flight) -> bool:
+        return flight in self._flights
+
+    @property
+    def full(self) -> bool:
+        """One more, and the broker might not recognise the oldest when it comes twice."""
+        return len(self._flights) >= PRODUCER_BATCHES_REMEMBERED
+
+    @property
+    def refused(self) -> bool:
+        """Something is to be tried again."""
+        return bool(self._refused)
+
+    def depart(self, batches: list[Sealed]) -> Flight:
+        """They leave together."""
+        flight = Flight(batches, sum(len(batch.data) for batch in batches))
+        self._flights.append(flight)
+        for batch in batches:
+            batch.partition.in_flight += 1
+        return flight
+
+    def land(self, flight: Flight) -> None:
+        """It was answered."""
+        self._flights.remove(flight)
+        for batch in flight.batches:
+            batch.partition.in_flight -= 1
+
+    def again(self, now: float) -> Sealed | None:
+        """The next refused batch whose turn it is. One a frame: they are rare, and must not hold up each other."""
+        if not self._refused or now < self._again_at:
+            return None
+        for partition in self._refused:
+            if not partition.in_flight:
+                batch = partition.refused.pop(0).retried()
+                if not partition.refused:
+                    del self._refused[partition]
+                return batch
+        return None
+
+    def refuse(self, batch: Sealed, again_at: float) -> None:
+        """Try it again then."""
+        insort(batch.partition.refused, batch, key=_number)
+        self._refused[batch.partition] = None
+        self._again_at = again_at
+
+    def forget_abandoned(self) -> None:
+        """The connection is gone: what nobody waits for any more need not be sent again."""
+        for flight in list(self._flights):
+            wanted = [batch for batch in flight.batches if batch.claims]
+            if len(wanted) < len(flight.batches):
+                at = self._flights.index(flight)
+                self.land(flight)
+                if wanted:
+                    self._flights.insert(at, self._flights.pop(self._flights.index(self.depart(wanted))))
+
+    def unanswered(self, now: float) -> list[Sealed]:
+        """Batches in flight whose deadline is over."""
+        return [
+            one for flight in self._flights for one in flight.batches if one.claims and one.deadline <= now
+        ]
+
+    def expired(self, now: float) -> list[Sealed]:
+        """Refused batches whose deadline is over, taken out."""
+        gone: list[Sealed] = []
+        for partition in list(self._refused):
+            gone += [batch for batch in partition.refused if batch.deadline <= now]
+            partition.refused = [batch for batch in partition.refused if batch.deadline > now]
+            if not partition.refused:
+                del self._refused[partition]
+        return gone
+
+    def hand_over(self) -> list[Sealed]:
+        """All of it, in the order of the numbers. What is in flight may be stored."""
+        batches: list[Sealed] = []
+        for flight in list(self._flights):
+            self.land(flight)
+            for batch in flight.batches:
+                batch.partition.reached = max(batch.partition.reached, batch.number)
+                if batch.claims:
+                    batches.append(batch)
+        for partition in self._refused:
+            batches += [batch.retried() for batch in partition.refused]
+            partition.refused = []
+        self._refused.clear()
+        return sorted(batches, key=_number)
+
+    def clear(self) -> None:
+        """Nothing will be answered any more."""
+        self._flights.clear()
+        self._refused.clear()
+
+
+def _number(batch: Sealed) -> int:
+    return batch.number

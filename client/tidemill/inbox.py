@@ -1,0 +1,109 @@
+"""What was pulled and not begun, of all brokers of a consumer; and how much of it there should be.
+
+The window is in messages. It grows fourfold when the handler waited though the broker had given all that was asked
+for, and
+shrinks by half when a delivery lay here for a second: so a fast handler gets whole batches, and a slow one does not
+sit
+on messages that other consumers of the group could handle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from tidemill.delivery import Delivery
+from tidemill.errors import TidemillError
+
+WINDOW_FIRST = 256
+WINDOW_MIN = 16
+STALE_S = 1.0
+
+
+class Window:
+    """How many messages to ask for."""
+
+    __slots__ = ("_max", "size")
+
+    def __init__(self, messages_max: int) -> None:
+        self._max = messages_max
+        self.size = min(WINDOW_FIRST, messages_max)
+
+    def starved(self) -> None:
+        """The handler waited, and there would have been more."""
+        self.size = min(self._max, self.size * 4)
+
+    def stale(self) -> None:
+        """A delivery waited for the handler."""
+        self.size = min(self.size, max(WINDOW_MIN, self.size // 2))
+
+
+class Inbox:
+    """Deliveries in the order they came."""
+
+    def __init__(self, messages_max: int, bytes_max: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.window = Window(messages_max)
+        self.error: TidemillError | None = None
+        self.closed = False
+        self.waiting = False
+        """The handler has nothing to do."""
+        self._bytes_max = bytes_max
+        self._ready: deque[Delivery] = deque()
+        self._messages = 0
+        self._bytes = 0
+        self._wake: asyncio.Future[None] | None = None
+
+    def room(self, bytes_on_their_way: int) -> bool:
+        """More may be asked for."""
+        few = self._messages <= self.window.size
+        return few and self._bytes + bytes_on_their_way < self._bytes_max and not self.closed
+
+    def put(self, deliveries: list[Delivery]) -> None:
+        """They came."""
+        now = self._loop.time()
+        for delivery in deliveries:
+            delivery.arrived = now
+            self._messages += delivery.count
+            self._bytes += delivery.size
+        self._ready.extend(deliveries)
+        self.wake()
+
+    def pop(self) -> Delivery | None:
+        """The next one, if there is one."""
+        if not self._ready:
+            return None
+        delivery = self._ready.popleft()
+        self._messages -= delivery.count
+        self._bytes -= delivery.size
+        if self._loop.time() - delivery.arrived > STALE_S:
+            self.window.stale()
+        return delivery
+
+    async def wait(self) -> None:
+        """Until something may have changed."""
+        self.waiting = True
+        self._wake = self._loop.create_future()
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+            self.waiting = False
+
+    def wake(self) -> None:
+        """Let the handler look."""
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def fail(self, error: TidemillError) -> None:
+        """No more will come, and this is why."""
+        self.error = self.error or error
+        self.wake()
+
+    def close(self) -> list[Delivery]:
+        """No more will be handled; what lies here."""
+        self.closed = True
+        rest = list(self._ready)
+        self._ready.clear()
+        self.wake()
+        return rest

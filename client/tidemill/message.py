@@ -1,0 +1,177 @@
+"""What a consumer handles: a message, or a batch of them. Everything but the body is looked up when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from tidemill.delivery import Delivery
+from tidemill_wire.limits import NACK_DELAY_MS_MAX
+
+REASON_LENGTH_MAX = 1000
+GROUPS_POLICY = -1
+
+
+class Message:
+    """One message, under a lease."""
+
+    __slots__ = ("_delivery", "_index", "body")
+
+    def __init__(self, delivery: Delivery, index: int) -> None:
+        self.body = delivery.bodies[index]
+        self._delivery = delivery
+        self._index = index
+
+    @property
+    def id(self) -> str:
+        """The same as on its receipt."""
+        return self._delivery.id_of(self._index)
+
+    @property
+    def subject(self) -> str:
+        """Where it was sent."""
+        return self._delivery.subject
+
+    @property
+    def sequence(self) -> int:
+        """Its number in the subject."""
+        return self._delivery.sequence_of(self._index)
+
+    @property
+    def key(self) -> str | None:
+        """What the producer gave it to be found by."""
+        return self._delivery.keys()[self._index]
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """What the producer marked it with."""
+        return self._delivery.tags_of(self._index)
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """What the producer wrote on it."""
+        return self._delivery.properties_of(self._index)
+
+    @property
+    def attempts(self) -> int:
+        """How often it was given out before, as the broker counts."""
+        return self._delivery.attempts
+
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored it."""
+        return _time(self._delivery.batch.header.stored_at_ms)
+
+    @property
+    def created_at(self) -> datetime:
+        """When the producer made it, by its own clock."""
+        return _time(self._delivery.created_ms(self._index))
+
+    async def ack(self) -> None:
+        """It was handled: returns when the broker has noted that. ``LeaseLost``: it is given out again all the same."""
+        delivery, index = self._delivery, self._index
+        if ranges := delivery.settle(index, index):
+            await delivery.settler.ack_now(delivery.subject, ranges)
+
+    async def nack(self, *, delay: float | None = None, reason: str = "") -> None:
+        """It failed: give it out again, after ``delay`` seconds or as the group's policy says."""
+        delivery, index = self._delivery, self._index
+        delay_ms = parse_delay(delay)
+        if ranges := delivery.settle(index, index):
+            await delivery.settler.nack(delivery.subject, ranges, delay_ms, reason[:REASON_LENGTH_MAX])
+
+    async def extend(self) -> None:
+        """The lease begins anew. Nobody needs to: it is renewed while the consumer lives."""
+        sequence = self._delivery.pull_sequence + self._index
+        await self._delivery.settler.extend(self._delivery.subject, [sequence, sequence])
+
+    def __repr__(self) -> str:
+        return f"Message(subject={self.subject!r}, sequence={self.sequence}, body={len(self.body)} bytes)"
+
+
+class MessageBatch:
+    """Messages that came in one batch, handled and settled together."""
+
+    __slots__ = ("_delivery", "bodies")
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self.bodies: list[bytes] = delivery.bodies
+
+    def __len__(self) -> int:
+        return self._delivery.count
+
+    def __iter__(self) -> Iterator[Message]:
+        return (Message(self._delivery, index) for index in range(self._delivery.count))
+
+    def __getitem__(self, index: int) -> Message:
+        count = self._delivery.count
+        at = index + count if index < 0 else index
+        if not 0 <= at < count:
+            raise IndexError(f"message {index} of {count}")
+        return Message(self._delivery, at)
+
+    @property
+    def subject(self) -> str:
+        """Where they were sent."""
+        return self._delivery.subject
+
+    @property
+    def first_sequence(self) -> int:
+        """The number of the first one; the others follow."""
+        return self._delivery.sequence_of(0)
+
+    @property
+    def attempts(self) -> int:
+        """How often they were given out before."""
+        return self._delivery.attempts
+
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored them."""
+        return _time(self._delivery.batch.header.stored_at_ms)
+
+    @property
+    def ids(self) -> list[str]:
+        """Their ids."""
+        return [self._delivery.id_of(index) for index in range(self._delivery.count)]
+
+    @property
+    def keys(self) -> list[str | None]:
+        """Their keys."""
+        return self._delivery.keys()
+
+    async def ack(self) -> None:
+        """They were handled; returns when the broker has noted that."""
+        delivery = self._delivery
+        if ranges := delivery.settle(0, delivery.count - 1):
+            await delivery.settler.ack_now(delivery.subject, ranges)
+
+    async def nack(self, *, delay: float | None = None, reason: str = "") -> None:
+        """They failed."""
+        delivery = self._delivery
+        delay_ms = parse_delay(delay)
+        if ranges := delivery.settle(0, delivery.count - 1):
+            await delivery.settler.nack(delivery.subject, ranges, delay_ms, reason[:REASON_LENGTH_MAX])
+
+    async def extend(self) -> None:
+        """The lease begins anew."""
+        await self._delivery.settler.extend(self._delivery.subject, self._delivery.unsettled())
+
+    def __repr__(self) -> str:
+        return f"MessageBatch(subject={self.subject!r}, {len(self)} messages)"
+
+
+def parse_delay(delay: float | None) -> int:
+    """Seconds as the wire's milliseconds."""
+    if delay is None:
+        return GROUPS_POLICY
+    delay_ms = round(delay * 1000)
+    if not 0 <= delay_ms <= NACK_DELAY_MS_MAX:
+        raise ValueError(f"a delay of {delay} s is not within 0 and {NACK_DELAY_MS_MAX // 1000}")
+    return delay_ms
+
+
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,229 @@
+"""One broker of a consumer: two pulls under way, leases kept, and its own connection.
+
+    state      event                          next
+    pulling    link lost                      pulling   asks again over the next link, under the same name
+    pulling    refused                        pulling   after a wait, when it is retryable; else the consumer fails
+    pulling    ``leave``                      leaving   nothing is asked for; what still comes is released at once
+    leaving    all answered, or deadline      gone      GOODBYE
+
+The broker keeps the leases of a consumer that is away for ``CONSUMER_GONE_MS``, so what was received before a loss
+may be
+acked after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+from tidemill.backoff import Backoff
+from tidemill.delivery import Delivery
+from tidemill.errors import ClientClosed, ConnectionLost, CorruptBatch, TidemillError, Unavailable
+from tidemill.inbox import Inbox
+from tidemill.link import Answer, Link
+from tidemill.session import Locate, Session, Watchers
+from tidemill.settings import ClientSettings
+from tidemill.settler import BrokerSettler
+from tidemill.subscription import Subscription
+from tidemill_wire.batch import read_header
+from tidemill_wire.commands import Goodbye, Grant, Pull, Pulled
+from tidemill_wire.limits import PULL_MESSAGES_MAX
+
+PULLS = 2
+RENEWALS_A_LEASE = 3
+
+log = logging.getLogger("tidemill")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who pulls what."""
+
+    subscription: Subscription
+    consumer: str
+
+
+class Puller:
+    """See the module."""
+
+    def __init__(self, identity: Identity, settings: ClientSettings, inbox: Inbox, locate: Locate) -> None:
+        self.settler = BrokerSettler(identity.subscription.group, identity.consumer, settings)
+        self.session = Session(locate, settings, Watchers(self._up, self._down))
+        self.corrupt = 0
+        """Messages that could not be read."""
+        self._identity = identity
+        self._settings = settings
+        self._inbox = inbox
+        self._loop = asyncio.get_running_loop()
+        self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
+        self._link: Link | None = None
+        self._under_way = 0
+        self._leaving = False
+        self._pause: asyncio.TimerHandle | None = None
+        self._renewal: asyncio.TimerHandle | None = None
+        self._lease_s = 0.0
+
+    def pull(self) -> None:
+        """Ask for more, if there is room for more. Acks leave before."""
+        settings, inbox, link = self._settings, self._inbox, self._link
+        while link is not None and self._under_way < PULLS and not self._leaving and self._pause is None:
+            if not inbox.room(self._under_way * settings.pull_bytes):
+                return
+            self.settler.flush()
+            subscription = self._identity.subscription
+            messages = min(inbox.window.size, PULL_MESSAGES_MAX)
+            on_answer = partial(self._pulled, messages, link)
+            command = Pull(
+                subscription.group, self._identity.consumer, subscription.subjects, messages,
+                settings.pull_bytes, settings.pull_wait_ms, subscription.start,
+            )  # fmt: skip
+            self._under_way += 1
+            try:
+                link.ask(command, on_answer)
+            except (ConnectionLost, Unavailable) as error:
+                on_answer(error)
+
+    def corrupted(self, delivery: Delivery, error: TidemillError) -> None:
+        """A delivery could not be read: the broker shall note that, and the loop goes on."""
+        self._nack_corrupt(delivery.subject, delivery.settle(0, delivery.count - 1), error)
+
+    async def leave(self, rest: list[Delivery], current: list[tuple[str, list[int]]]) -> None:
+        """Give back what was not handled, hear that all is answered, and go."""
+        self._leaving = True
+        for subject, ranges in current:
+            self.settler.release(subject, ranges)
+        self._release(rest)
+        try:
+            async with asyncio.timeout(self._settings.close_timeout_s):
+                await self.settler.drained()
+        except TimeoutError:
+            log.warning("consumer_left_unanswered %s: its leases end by themselves", self._identity.consumer)
+        if self._link is not None:
+            self._link.tell(Goodbye("the consumer is done"))
+            self._link.close()
+        for handle in (self._renewal, self._pause):
+            if handle is not None:
+                handle.cancel()
+        self.settler.close(ClientClosed("the consumer is closed"))
+
+    # -- connections -------------------------------------------------------------------------------------------
+
+    def _up(self, link: Link) -> None:
+        self._link = link
+        self._under_way = 0
+        self.settler.up(link)
+        self.pull()
+
+    def _down(self, error: TidemillError) -> None:
+        self._link = None
+        self.settler.down()
+        if not isinstance(error, ConnectionLost | Unavailable) and not isinstance(error, ConnectionError):
+            self._inbox.fail(error)  # Refused at the door: it will not become better.
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def _pulled(self, asked: int, link: Link, answer: Answer) -> None:
+        if link is not self._link or isinstance(answer, ConnectionLost):
+            return
+        self._under_way -= 1
+        match answer:
+            case Pulled():
+                self._backoff.reset()
+                self._granted(answer, asked)
+            case Unavailable():
+                if self._pause is None:
+                    self._pause = self._loop.call_later(self._backoff.next(), self._go_on)
+            case TidemillError():
+                self._inbox.fail(answer)
+                return
+            case _:
+                link.close()
+                return
+        self.pull()
+
+    def _go_on(self) -> None:
+        self._pause = None
+        self.pull()
+
+    def _granted(self, answer: Pulled, asked: int) -> None:
+        if not answer.grants:
+            return
+        deliveries: list[Delivery] = []
+        total = at = 0
+        broken: CorruptBatch | None = None
+        for grant in answer.grants:
+            total += grant.count
+            cut = 0
+            if broken is None:
+                try:
+                    at, cut = self._cut(grant, answer.batches, at, deliveries)
+                except CorruptBatch as error:
+                    broken = error
+                    cut = sum(
+                        one.count for one in deliveries if one.settler is self.settler and _of(one, grant)
+                    )
+            if cut < grant.count:
+                ranges = [grant.pull_sequence + cut, grant.pull_sequence + grant.count - 1]
+                self._nack_corrupt(
+                    grant.subject, ranges, broken or CorruptBatch("a grant without its batches")
+                )
+        if self._leaving:
+            self._release(deliveries)
+            return
+        self.settler.outstanding.update(dict.fromkeys(deliveries))
+        self._keep(answer.lease_ms / 1000)
+        if self._inbox.waiting and total >= asked:
+            self._inbox.window.starved()
+        self._inbox.put(deliveries)
+
+    def _cut(self, grant: Grant, batches: memoryview, at: int, into: list[Delivery]) -> tuple[int, int]:
+        """Deliveries of a grant; where its batches end, and how many of its messages were found."""
+        found = 0
+        for number in range(grant.batches):
+            header = read_header(batches, at)
+            if at + header.length > len(batches):
+                raise CorruptBatch(f"a batch of {header.length} bytes of which {len(batches) - at} are there")
+            first = max(0, grant.first_sequence - header.first_sequence) if number == 0 else 0
+            count = min(header.messages - first, grant.count - found)
+            if count > 0:
+                place = batches[at : at + header.length], first, count
+                delivery = Delivery(grant.subject, grant.attempts, grant.pull_sequence + found, place)
+                delivery.settler = self.settler
+                into.append(delivery)
+                found += count
+            at += header.length
+        return at, found
+
+    def _nack_corrupt(self, subject: str, ranges: list[int], error: TidemillError) -> None:
+        count = sum(last - first + 1 for first, last in zip(ranges[::2], ranges[1::2], strict=True))
+        self.corrupt += count
+        log.error("batch_corrupt %s messages=%d: %s", subject, count, error)
+        if ranges:
+            self.settler.nack_soon(subject, ranges, f"undecodable: {error}"[:1000])
+
+    def _release(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            if delivery.settler is self.settler:
+                ranges = delivery.unsettled()
+                delivery.settle(0, delivery.count - 1)
+                self.settler.release(delivery.subject, ranges)
+
+    # -- leases ------------------------------------------------------------------------------------------------
+
+    def _keep(self, lease_s: float) -> None:
+        self._lease_s = lease_s
+        if self._renewal is None and lease_s > 0:
+            self._renewal = self._loop.call_later(lease_s / RENEWALS_A_LEASE, self._renew)
+
+    def _renew(self) -> None:
+        self._renewal = None
+        if self.settler.outstanding:
+            self.settler.renew()
+            self._keep(self._lease_s)
+
+
+def _of(delivery: Delivery, grant: Grant) -> bool:
+    end = grant.pull_sequence + grant.count
+    return delivery.subject == grant.subject and grant.pull_sequence <= delivery.pull_sequence < end

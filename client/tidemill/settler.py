@@ -1,0 +1,234 @@
+"""What became of deliveries, on its way to the broker they came from.
+
+Acks of a loop that advances gather into ranges and leave after ``linger``, with ``RANGES_GATHERED_MAX`` of them, or
+before the next
+pull, whichever is first; nobody waits for their answers. What is awaited leaves at once. What was not answered when a
+connection ends is said again over the next one: to ack twice is harmless. Ranges that the broker answers as lost are
+counted: their messages are given out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+
+from tidemill.backoff import Backoff
+from tidemill.delivery import Delivery, add_range
+from tidemill.errors import BrokerUnreachable, ConnectionLost, LeaseLost, TidemillError, Unavailable
+from tidemill.link import Answer, Link
+from tidemill.settings import ClientSettings
+from tidemill_wire.commands import Ack, Done, Extend, Nack, Release, Settle
+from tidemill_wire.limits import CORRELATIONS_MAX, RANGES_MAX
+
+RANGES_GATHERED_MAX = 1000
+UNANSWERED_MAX = CORRELATIONS_MAX // 2
+"""Commands under way at once; more wait in the queue, so that pulls and pings find room."""
+
+log = logging.getLogger("tidemill")
+
+
+@dataclass(slots=True, eq=False)
+class Saying:
+    """A command and who awaits its answer."""
+
+    command: Ack | Nack | Extend | Release
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
+
+
+class BrokerSettler:
+    """See the module."""
+
+    def __init__(self, group: str, consumer: str, settings: ClientSettings) -> None:
+        self.lost = 0
+        """Messages that were acked or extended too late."""
+        self.outstanding: dict[Delivery, None] = {}
+        """Deliveries with a lease to keep, in the order they came."""
+        self._group = group
+        self._consumer = consumer
+        self._loop = asyncio.get_running_loop()
+        self._linger_s = settings.ack_linger_ms / 1000
+        self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
+        self._link: Link | None = None
+        self._pending: dict[str, list[int]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._queue: deque[Saying] = deque()
+        self._under_way: dict[Saying, None] = {}
+        self._idle: list[asyncio.Future[None]] = []
+
+    # -- what deliveries say -----------------------------------------------------------------------------------
+
+    def ack(self, subject: str, ranges: list[int]) -> None:
+        pending = self._pending.get(subject)
+        if pending is None:
+            pending = self._pending[subject] = []
+        for first, last in zip(ranges[::2], ranges[1::2], strict=True):
+            add_range(pending, first, last)
+        if len(pending) >= 2 * RANGES_GATHERED_MAX:
+            self.flush()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(self._linger_s, self.flush)
+
+    async def ack_now(self, subject: str, ranges: list[int]) -> None:
+        self.flush()
+        await self._await(Ack(self._group, self._consumer, subject, ranges))
+
+    async def nack(self, subject: str, ranges: list[int], delay_ms: int, reason: str) -> None:
+        self.flush()
+        await self._await(Nack(self._group, self._consumer, subject, ranges, delay_ms, reason))
+
+    async def extend(self, subject: str, ranges: list[int]) -> None:
+        await self._await(Extend(self._group, self._consumer, subject, ranges))
+
+    def nack_soon(self, subject: str, ranges: list[int], reason: str) -> None:
+        """The same without waiting: what could not be read."""
+        self._say(Saying(Nack(self._group, self._consumer, subject, ranges, -1, reason)))
+
+    def release(self, subject: str, ranges: list[int]) -> None:
+        """They were not begun."""
+        for at in range(0, len(ranges), 2 * RANGES_MAX):
+            self._say(Saying(Release(self._group, self._consumer, subject, ranges[at : at + 2 * RANGES_MAX])))
+
+    def settled(self, delivery: Delivery) -> None:
+        self.outstanding.pop(delivery, None)
+
+    def renew(self) -> None:
+        """Begin all leases anew."""
+        ranges: dict[str, list[int]] = {}
+        for delivery in self.outstanding:
+            mine = ranges.setdefault(delivery.subject, [])
+            unsettled = delivery.unsettled()
+            for first, last in zip(unsettled[::2], unsettled[1::2], strict=True):
+                add_range(mine, first, last)
+        for subject, found in ranges.items():
+            for at in range(0, len(found), 2 * RANGES_MAX):
+                part = found[at : at + 2 * RANGES_MAX]
+                self._say(Saying(Extend(self._group, self._consumer, subject, part)))
+
+    # -- what leaves -------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Say the acks that have gathered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, {}
+        for subject, ranges in pending.items():
+            self._say(Saying(Ack(self._group, self._consumer, subject, ranges)))
+
+    async def _await(self, command: Ack | Nack | Extend | Release) -> None:
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._say(Saying(command, [future]))
+        await future
+
+    def _say(self, saying: Saying) -> None:
+        link = self._link
+        if link is None or len(self._under_way) >= UNANSWERED_MAX or self._retry is not None:
+            self._queue.append(saying)
+            return
+        self._under_way[saying] = None
+        try:
+            link.ask(saying.command, lambda answer: self._answered(saying, answer))
+        except (ConnectionLost, Unavailable) as error:
+            self._answered(saying, error)
+
+    def _answered(self, saying: Saying, answer: Answer) -> None:
+        self._under_way.pop(saying, None)
+        match answer:
+            case Done():
+                self._backoff.reset()
+                self._done(saying, answer)
+            case ConnectionLost():
+                self._link = None
+                if not isinstance(saying.command, Extend) or saying.waiters:
+                    self._queue.append(saying)
+            case Unavailable():
+                self._queue.appendleft(saying)
+                if self._retry is None:
+                    self._retry = self._loop.call_later(self._backoff.next(), self._resume)
+            case TidemillError():
+                log.warning(
+                    "settling_refused %s %s: %s", saying.command.subject, saying.command.kind.name, answer
+                )
+                _tell(saying, answer)
+            case _:
+                _tell(saying, BrokerUnreachable("the broker answered what was not asked"))
+        while self._queue and self._link is not None and self._retry is None:
+            if len(self._under_way) >= UNANSWERED_MAX:
+                break
+            self._say(self._queue.popleft())
+        if not self._under_way and not self._queue and not self._pending:
+            idle, self._idle = self._idle, []
+            for future in idle:
+                if not future.done():
+                    future.set_result(None)
+
+    def _done(self, saying: Saying, answer: Done) -> None:
+        if not answer.lost:
+            _tell(saying, None)
+            return
+        pairs = list(zip(answer.lost[::2], answer.lost[1::2], strict=False))
+        self.lost += sum(last - first + 1 for first, last in pairs)
+        if isinstance(saying.command, Extend):
+            self._forget(saying.command, pairs)
+        _tell(saying, LeaseLost(f"the lease of a message of {saying.command.subject} had ended"))
+
+    def _forget(self, command: Settle, lost: list[tuple[int, int]]) -> None:
+        """Deliveries that were not begun and belong to somebody else by now need not be handled here as well."""
+        for delivery in self.outstanding:
+            begin, end = delivery.pull_sequence, delivery.pull_sequence + delivery.count - 1
+            if delivery.subject == command.subject and any(a <= begin and end <= b for a, b in lost):
+                delivery.lost = True
+
+    # -- connections and the end -------------------------------------------------------------------------------
+
+    def up(self, link: Link) -> None:
+        """Say what waits."""
+        self._link = link
+        self._resume()
+
+    def down(self) -> None:
+        """What is under way comes back by itself, as ``ConnectionLost``."""
+        self._link = None
+
+    def _resume(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        waiting, self._queue = self._queue, deque()
+        for saying in waiting:
+            self._say(saying)
+
+    async def drained(self) -> None:
+        """Until all that was said has been answered."""
+        self.flush()
+        while self._under_way or self._queue:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._idle.append(future)
+            await future
+
+    def close(self, error: TidemillError) -> None:
+        """Nobody listens any more."""
+        for handle in (self._timer, self._retry):
+            if handle is not None:
+                handle.cancel()
+        self._link = None
+        for saying in [*self._under_way, *self._queue]:
+            _tell(saying, error)
+        self._under_way.clear()
+        self._queue.clear()
+        self._pending.clear()
+
+
+def _tell(saying: Saying, error: TidemillError | None) -> None:
+    for future in saying.waiters:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)

@@ -1,0 +1,40 @@
+"""Tasks with an owner. The one place of the client that makes a task.
+
+An ``asyncio.TaskGroup`` must be entered and left by the same task, which a client that is opened on its first use
+and closed by whoever comes last cannot promise. So: each task is named, kept, watched, and ended with its owner; one
+that dies
+of something unforeseen is told to the owner at once, who fails everybody that waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class Tasks:
+    """The tasks of one owner."""
+
+    def __init__(self, on_crash: Callable[[BaseException], None]) -> None:
+        self._on_crash = on_crash
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        """Run it until it ends, or until ``close``."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._done)
+
+    async def close(self) -> None:
+        """Cancel all and see them end."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_crash(error)

@@ -1,0 +1,26 @@
+"""The time that machines are told: wall-clock milliseconds that never go back.
+
+The wall clock is read once; from then on the monotonic clock counts. A clock that is set back or forward while the
+service runs therefore ends no lease early and revives none. Drift against the wall is corrected at the next start.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Milliseconds since 1970."""
+
+    def now_ms(self) -> int: ...
+
+
+class RealClock:
+    """The operating system's clocks."""
+
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def now_ms(self) -> int:
+        return (time.monotonic_ns() + self._offset_ns) // 1_000_000

@@ -1,0 +1,168 @@
+"""Carries out the writes of ``Ready``s in order, and syncs them, without blocking the loop.
+
+Two lanes, each one executor thread: *write* puts bytes into the page cache, *sync* puts the page cache on the disk.
+While an fsync runs, further writes go on, and the next fsync serves all of them: group commit falls out by itself.
+Small appends are made inline while the write lane is idle, since handing 300 bytes to a thread costs twenty times
+what writing them does; they go to the page cache, which does not wait for the disk.
+
+Numbers: the first ``Ready`` with writes is 1. ``written`` and ``synced`` say how far each level has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from tidemill_host.files import Files
+from tidemill_host.machine import Append, Mark, Remove, Write
+
+INLINE_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The executors: writes, syncs, and reads of what is not in the page cache."""
+
+    write: Executor
+    sync: Executor
+    read: Executor
+
+
+class Persister:
+    """``progressed`` is called whenever ``mark`` has moved, ``failed`` once when the disk refused."""
+
+    def __init__(
+        self, files: Files, lanes: Lanes, progressed: Callable[[], None], failed: Callable[[OSError], None]
+    ) -> None:
+        self._files = files
+        self._lanes = lanes
+        self._progressed = progressed
+        self._failed = failed
+        self._queue: list[Write] = []
+        self._submitted = 0
+        self._written = 0
+        self._synced = 0
+        self._sync_wanted = 0
+        self._dirty: dict[str, tuple[int, int]] = {}  # file: first and last Ready that appended to it, unsynced
+        self._writing = False
+        self._syncing = False
+        self._broken = False
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(self._written, self._synced)
+
+    @property
+    def submitted(self) -> int:
+        """The number of the last ``Ready`` that had writes."""
+        return self._submitted
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is on its way, and nothing that was asked to be synced is left."""
+        return not (self._writing or self._syncing or self._queue) and self._synced >= self._sync_wanted
+
+    def submit(self, writes: list[Write], sync: bool) -> None:
+        """Take the writes of one ``Ready``. When they could be made inline, ``mark`` has moved on return."""
+        if self._broken:
+            return
+        if writes:
+            self._submitted += 1
+            self._note(writes)
+            if not self._writing and self._small(writes):
+                self._write_inline(writes)
+            else:
+                self._queue += writes
+        if sync:
+            self._sync_wanted = self._submitted
+        self._start_write()
+        self._start_sync()
+
+    def _note(self, writes: list[Write]) -> None:
+        """What must be synced is known here, on the loop: no lane shares a set with another."""
+        for write in writes:
+            if isinstance(write, Append):
+                first, _ = self._dirty.get(write.file, (self._submitted, 0))
+                self._dirty[write.file] = (first, self._submitted)
+            elif isinstance(write, Remove):
+                self._dirty.pop(write.file, None)
+                self._files.forget(write.file)
+
+    def _take_dirty(self, target: int) -> list[str]:
+        """Files with bytes of ``Ready``s up to ``target``; those with later bytes stay dirty."""
+        files = [file for file, (first, _) in self._dirty.items() if first <= target]
+        self._dirty = {file: (target + 1, last) for file, (_, last) in self._dirty.items() if last > target}
+        return files
+
+    def _small(self, writes: list[Write]) -> bool:
+        size = 0
+        for write in writes:
+            if not isinstance(write, Append):
+                return False
+            size += write.size
+        return size <= INLINE_BYTES_MAX
+
+    def _write_inline(self, writes: list[Write]) -> None:
+        try:
+            for write in writes:
+                self._files.write(write)
+        except OSError as error:
+            self._break(error)
+            return
+        self._written = self._submitted
+
+    def _start_write(self) -> None:
+        if self._writing or not self._queue or self._broken:
+            return
+        queue, self._queue, target = self._queue, [], self._submitted
+        self._writing = True
+        self._run(self._lanes.write, lambda: self._write_all(queue), lambda: self._wrote(target))
+
+    def _write_all(self, queue: list[Write]) -> None:
+        for write in queue:
+            self._files.write(write)
+
+    def _wrote(self, target: int) -> None:
+        self._writing = False
+        self._written = target
+        self._start_write()
+        self._start_sync()
+
+    def _start_sync(self) -> None:
+        if self._syncing or self._broken or self._synced >= min(self._sync_wanted, self._written):
+            return
+        target = self._written
+        files = self._take_dirty(target)
+        self._syncing = True
+        self._run(self._lanes.sync, lambda: self._files.sync(files), lambda: self._did_sync(target))
+
+    def _did_sync(self, target: int) -> None:
+        self._syncing = False
+        self._synced = target
+        self._start_sync()
+
+    def _run(self, lane: Executor, job: Callable[[], None], then: Callable[[], None]) -> None:
+        future = asyncio.get_running_loop().run_in_executor(lane, job)
+        future.add_done_callback(lambda done: self._finish(done, then))
+
+    def _finish(self, done: asyncio.Future[None], then: Callable[[], None]) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if isinstance(error, OSError):
+            self._break(error)
+            return
+        if error is not None:
+            raise error
+        if self._broken:
+            return
+        then()
+        self._progressed()
+
+    def _break(self, error: OSError) -> None:
+        """After a failed write or fsync nobody knows what is on the disk: only a restart can find out."""
+        if not self._broken:
+            self._broken = True
+            self._failed(error)

@@ -1,0 +1,284 @@
+"""The data port: connections around the sans-IO protocol, bounded in number, in bytes and in patience.
+
+A connection that breaks the protocol is told why and closed with a counted reason; no other connection notices.
+What a peer does not read is not read from the disk either: its sends wait as descriptions, not as bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import cast
+
+from tidemill_host.files import Files
+from tidemill_host.machine import Peer, Send
+from tidemill_host.persist import Lanes
+from tidemill_host.turn import Turn
+from tidemill_wire import limits
+from tidemill_wire.commands import Failed, Goodbye, Hello, encode_command
+from tidemill_wire.connection import Connection, Event, Received, Role, State
+from tidemill_wire.errors import KIND_BY_NAME, RemoteProtocolError
+
+HIGH_WATER_BYTES = 4 * limits.MIB
+CHECK_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What the data port has seen; the metrics page is made of it."""
+
+    connections_opened: int = 0
+    frames_received: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    cold_reads: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+class Server:
+    """All connections of one port."""
+
+    def __init__(self, turn: Turn[Event], files: Files, lanes: Lanes, name: str) -> None:
+        self.turn = turn
+        self.files = files
+        self.lanes = lanes
+        self.name = name
+        self.epoch = 0
+        self.statistics = Statistics()
+        self.connections: dict[Peer, ServerConnection] = {}
+        self._next_peer = 1
+        self._listener: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        turn.deliver = self._deliver
+        turn.drop = self._drop
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accept connections; the port that was taken."""
+        self._listener = await self._loop.create_server(lambda: ServerConnection(self), host, port, backlog=1024)
+        self._check()
+        return cast(int, self._listener.sockets[0].getsockname()[1])
+
+    def admit(self, connection: ServerConnection) -> Peer | None:
+        """A number for a new connection, ``None`` when there are too many."""
+        if len(self.connections) >= limits.CONNECTIONS_MAX:
+            return None
+        peer = Peer(self._next_peer)
+        self._next_peer += 1
+        self.connections[peer] = connection
+        self.statistics.connections_opened += 1
+        return peer
+
+    def forget(self, peer: Peer) -> None:
+        self.connections.pop(peer, None)
+
+    def stop_listening(self) -> None:
+        """No new connections."""
+        if self._listener is not None:
+            self._listener.close()
+
+    def close(self, reason: str) -> None:
+        """Say goodbye to everyone."""
+        self.stop_listening()
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self.connections.values()):
+            connection.goodbye(reason)
+
+    def _deliver(self, send: Send) -> None:
+        connection = self.connections.get(send.peer)
+        if connection is not None:
+            connection.send(send)
+
+    def _drop(self, peer: Peer) -> None:
+        connection = self.connections.get(peer)
+        if connection is not None:
+            connection.goodbye("dropped")
+
+    def _check(self) -> None:
+        """Once a second: close who is too slow, and the largest when half frames hold too much memory."""
+        now = self._loop.time()
+        pending = 0
+        for connection in list(self.connections.values()):
+            connection.check(now)
+            pending += connection.pending
+        while pending > limits.RECEIVE_BYTES_MAX:
+            largest = max(self.connections.values(), key=lambda connection: connection.pending)
+            pending -= largest.pending
+            largest.refuse("too_slow", "unfinished frames of all connections hold too much memory")
+        self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
+
+
+class ServerConnection(asyncio.BufferedProtocol):
+    """One peer. States are those of ``wire.connection``."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._wire = Connection(Role.SERVER)
+        self._transport: asyncio.Transport | None = None
+        self._peer: Peer | None = None
+        self._outbox: deque[Send] = deque()
+        self._paused = False
+        self._paused_since = 0.0
+        self._reading = False
+        self._waiting_since = 0.0
+
+    @property
+    def pending(self) -> int:
+        """Bytes held for a frame that is not whole."""
+        return self._wire.pending
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self._waiting_since = asyncio.get_running_loop().time()
+        self._peer = self._server.admit(self)
+        if self._peer is None:
+            self.refuse("too_many_connections", f"{limits.CONNECTIONS_MAX} connections are open")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._outbox.clear()
+        if self._peer is not None:
+            self._server.forget(self._peer)
+            if self._wire.state is not State.OPENING:
+                self._server.turn.disconnected(self._peer)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._wire.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        server = self._server
+        server.statistics.bytes_received += nbytes
+        if self._peer is None or self._transport is None:
+            return
+        try:
+            opening = self._wire.state is State.OPENING
+            events = self._wire.advance(nbytes)
+        except RemoteProtocolError as error:
+            self.refuse(error.reason, error.detail)
+            return
+        if events:
+            server.statistics.frames_received += len(events)
+            self._waiting_since = 0.0
+            if opening:
+                events = self._open(events)
+            for event in events:
+                server.turn.post(self._peer, event)
+        if self._wire.pending and not self._waiting_since:
+            self._waiting_since = asyncio.get_running_loop().time()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        self._paused_since = asyncio.get_running_loop().time()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._flush()
+
+    def send(self, send: Send) -> None:
+        """Put a send on the wire, after those before it."""
+        if self._outbox or self._paused or self._reading:
+            self._outbox.append(send)
+        else:
+            self._put(send)
+
+    def refuse(self, reason: str, detail: str) -> None:
+        """Say what is wrong, count it, close."""
+        self._server.statistics.refused[reason] += 1
+        if self._transport is not None:
+            self._transport.write(encode_command(Failed(KIND_BY_NAME[reason].number, detail), 0))
+            self._transport.close()
+
+    def goodbye(self, reason: str) -> None:
+        if self._transport is not None:
+            if self._wire.state is State.OPEN:
+                self._transport.write(encode_command(Goodbye(reason), 0))
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close without another word."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def check(self, now: float) -> None:
+        """Patience: for HELLO, for the rest of a frame, for a peer that does not read."""
+        opening = self._wire.state is State.OPENING
+        limit = (limits.HELLO_MS if opening else limits.SLOW_FRAME_MS) / 1000
+        if self._waiting_since and now - self._waiting_since > limit:
+            self.refuse("too_slow", "no HELLO came in time" if opening else "the rest of a frame did not come in time")
+        if self._paused and now - self._paused_since > limits.SLOW_FRAME_MS / 1000 and self._transport is not None:
+            self._server.statistics.refused["too_slow"] += 1
+            self._transport.abort()
+
+    def _open(self, events: list[Event]) -> list[Event]:
+        """Answer the HELLO; what came behind it goes to the machine."""
+        assert self._peer is not None and self._transport is not None
+        first = events[0]
+        assert isinstance(first, Received) and isinstance(first.command, Hello)
+        self._transport.write(self._wire.welcome(self._server.name, self._server.epoch))
+        self._server.turn.connected(self._peer)
+        return events[1:]
+
+    def _flush(self) -> None:
+        while self._outbox and not self._paused and not self._reading:
+            self._put(self._outbox.popleft())
+
+    def _put(self, send: Send) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if not send.slices:
+            transport.write(send.head)
+            self._server.statistics.bytes_sent += len(send.head)
+            return
+        parts: list[bytes | bytearray] = [send.head]
+        for piece in send.slices:
+            data = self._server.files.read_now(piece)
+            if data is None:
+                self._read_cold(send)
+                return
+            parts.append(data)
+        self._write(parts)
+
+    def _write(self, parts: list[bytes | bytearray]) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        self._server.statistics.bytes_sent += sum(map(len, parts))
+        if len(parts) > 2 or len(parts[1]) < HIGH_WATER_BYTES // 64:
+            transport.write(b"".join(parts))
+        else:
+            transport.write(parts[0])
+            transport.write(parts[1])
+
+    def _read_cold(self, send: Send) -> None:
+        """Let the read lane do it; what comes behind waits, other connections do not."""
+        self._server.statistics.cold_reads += 1
+        self._reading = True
+        files = self._server.files
+        job = asyncio.get_running_loop().run_in_executor(
+            self._server.lanes.read, lambda: [files.read(piece) for piece in send.slices]
+        )
+        job.add_done_callback(lambda done: self._read_done(send, done))
+
+    def _read_done(self, send: Send, done: asyncio.Future[list[bytes]]) -> None:
+        self._reading = False
+        if done.cancelled() or self._transport is None:
+            return
+        error = done.exception()
+        if error is not None and not isinstance(error, OSError):
+            raise error
+        if error is not None or any(
+            len(data) != piece.size for data, piece in zip(done.result(), send.slices, strict=True)
+        ):
+            # The peer cannot tell a short answer from a good one: end the connection, it will ask again.
+            self._server.statistics.refused["read_failed"] += 1
+            self._transport.abort()
+            return
+        self._write([send.head, *done.result()])
+        self._flush()

@@ -1,0 +1,191 @@
+"""One turn: collect -> decide -> persist -> reply. Group commit falls out by itself.
+
+Events of all connections that came in one iteration of the loop are decided in one pass. What the machine answers
+leaves in the order of its ``Ready``s: a send waits until the writes of its own and all earlier ones have reached the
+level that it asks for. So an answer that repeats an earlier one (a producer that sent twice) cannot overtake the write
+it speaks of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from tidemill_host.clock import Clock
+from tidemill_host.files import Files
+from tidemill_host.machine import Durability, Machine, Peer, Read, Ready, Send
+from tidemill_host.persist import Lanes, Persister
+
+TICK_MS = 1000
+
+Event = TypeVar("Event")
+
+
+class Turn(Generic[Event]):
+    """Runs one machine on the current loop. ``deliver`` puts a send on its connection; ``drop`` closes one."""
+
+    def __init__(
+        self,
+        machine: Machine[Event],
+        files: Files,
+        lanes: Lanes,
+        clock: Clock,
+        failed: Callable[[OSError], None],
+    ) -> None:
+        self.machine = machine
+        self.deliver: Callable[[Send], None] = lambda send: None
+        self.drop: Callable[[Peer], None] = lambda peer: None
+        self._files = files
+        self._lanes = lanes
+        self._clock = clock
+        self._failed = failed
+        self._persister = Persister(files, lanes, self._progressed, failed)
+        self._loop = asyncio.get_running_loop()
+        self._inbox: list[tuple[Peer, Event | None, bool]] = []
+        self._scheduled = False
+        self._held_written: deque[tuple[int, Send]] = deque()
+        self._held_synced: deque[tuple[int, Send]] = deque()
+        self._told = self._persister.mark
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_at_ms = 0
+
+    def start(self) -> None:
+        """Decide what the machine has prepared while it was recovered."""
+        self._schedule()
+
+    def connected(self, peer: Peer) -> None:
+        self.machine.connected(peer, self._clock.now_ms())
+        self._schedule()
+
+    def disconnected(self, peer: Peer) -> None:
+        """In order with what the peer sent before."""
+        self._inbox.append((peer, None, True))
+        self._schedule()
+
+    def post(self, peer: Peer, event: Event) -> None:
+        self._inbox.append((peer, event, False))
+        if not self._scheduled:
+            self._schedule()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is undecided, unwritten or unsent."""
+        return not (self._inbox or self._held_written or self._held_synced) and self._persister.idle
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        now_ms = self._clock.now_ms()
+        inbox, self._inbox = self._inbox, []
+        for peer, event, gone in inbox:
+            if event is not None:
+                self.machine.received(peer, event, now_ms)
+            elif gone:
+                self.machine.disconnected(peer, now_ms)
+        if now_ms >= self._wake_at_ms:
+            self.machine.ticked(now_ms)
+        self._pump(now_ms)
+
+    def _pump(self, now_ms: int) -> None:
+        """Let the machine say all it has to say; persist, then reply."""
+        while True:
+            ready = self.machine.ready()
+            self._wake_at_ms = ready.wake_at_ms if ready.wake_at_ms is not None else now_ms + TICK_MS
+            if not ready:
+                break
+            self._carry_out(ready)
+            self._tell(now_ms)
+        self._release()
+        self._set_timer(now_ms)
+
+    def _carry_out(self, ready: Ready) -> None:
+        wants_sync = ready.sync
+        if ready.sends:
+            number = self._persister.submitted + (1 if ready.writes else 0)
+            for send in ready.sends:
+                if send.after is Durability.SYNCED:
+                    self._held_synced.append((number, send))
+                    wants_sync = True
+                else:
+                    self._held_written.append((number, send))
+        if ready.writes or wants_sync:
+            self._persister.submit(ready.writes, wants_sync)
+        for read in ready.reads:
+            self._start_read(read)
+        for peer in ready.drops:
+            self.drop(peer)
+
+    def _tell(self, now_ms: int) -> None:
+        mark = self._persister.mark
+        if mark != self._told:
+            self._told = mark
+            self.machine.persisted(mark, now_ms)
+
+    def _release(self) -> None:
+        """Let go what has waited for the disk."""
+        mark = self._persister.mark
+        held = self._held_written
+        while held and held[0][0] <= mark.written:
+            self.deliver(held.popleft()[1])
+        held = self._held_synced
+        while held and held[0][0] <= mark.synced:
+            self.deliver(held.popleft()[1])
+
+    def _progressed(self) -> None:
+        now_ms = self._clock.now_ms()
+        self._tell(now_ms)
+        self._pump(now_ms)
+
+    def _start_read(self, read: Read) -> None:
+        data = self._files.read_now(read.slice)
+        if data is not None:
+            self._loop.call_soon(self._loaded, read.token, bytes(data))
+            return
+        future = self._loop.run_in_executor(self._lanes.read, self._files.read, read.slice)
+        future.add_done_callback(lambda done: self._read_done(read, done))
+
+    def _read_done(self, read: Read, done: asyncio.Future[bytes]) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if isinstance(error, OSError):
+            self._failed(error)
+        elif error is not None:
+            raise error
+        else:
+            self._loaded(read.token, done.result())
+
+    def _loaded(self, token: int, data: bytes) -> None:
+        now_ms = self._clock.now_ms()
+        self.machine.loaded(token, data, now_ms)
+        self._pump(now_ms)
+
+    def _set_timer(self, now_ms: int) -> None:
+        if self._timer is not None:
+            if self._timer_at_ms == self._wake_at_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = self._wake_at_ms
+        delay = max(0, self._wake_at_ms - now_ms) / 1000
+        self._timer = self._loop.call_later(delay, self._timer_fired)
+
+    _timer_at_ms = 0
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._schedule()
+
+    def stop(self) -> None:
+        """Nothing more is decided."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,28 @@
+"""Errors of logs.
+
+    JournalError
+      CorruptLog        bytes that must be good are not; holds the file and the position
+      CorruptRecord     one record is not whole: the end of what can be read, or damage; the caller knows which
+"""
+
+from __future__ import annotations
+
+
+class JournalError(Exception):
+    """A log cannot be used as it is."""
+
+
+class CorruptRecord(JournalError):
+    """A record is not whole."""
+
+
+class CorruptLog(JournalError):
+    """Damage in a place that had reached the disk, so it is no torn tail and nothing is cut."""
+
+    def __init__(self, file: str, position: int, detail: str) -> None:
+        self.file = file
+        self.position = position
+        super().__init__(
+            f"{file} is damaged at position {position} ({detail}), in a part that had been synced to disk: "
+            f"run `tidemill inspect log` on the data folder, then restore the file or move it away"
+        )

@@ -1,0 +1,76 @@
+"""Batches by name, built from plain values, and one read back into plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+
+from tidemill_wire.batch import Flags, Origin, stamp
+from tidemill_wire.codec import Codec
+from tidemill_wire.columns import Batch, Column, Content, build_batch
+
+ID = bytes(range(16))
+CREATED_MS = 1_780_000_000_000
+TEXT = b"the tide turns the mill, the mill turns the tide; " * 20
+
+
+def origin(codec: Codec = Codec.NONE, flags: Flags = Flags(0), priority: int = 0) -> Origin:
+    return Origin(b"order.created", 77, 5, ID, CREATED_MS, codec, flags, priority)
+
+
+def stamped(batch: bytearray) -> bytearray:
+    stamp(batch, 0, len(batch), 17, 4096, CREATED_MS + 3, 2)
+    return batch
+
+
+def full() -> Content:
+    """Three messages and every column."""
+    return Content(
+        bodies=[b"first", b"", b"third"],
+        keys=["o-1", None, "\u00f6-3"],
+        tags=[["vip", "eu"], [], ["vip"]],
+        order_keys=["customer-1", "customer-2", None],
+        properties=[msgpack.packb({"trace": "abc"}), b"", msgpack.packb({"n": 1})],
+        created_deltas=[0, 1, -2],
+        deliver_deltas=[0, 30_000, 63_072_000_000],
+        attempts=[0, 1, 32],
+        origins=["", "%dead%order.created%billing", "\u6f6e"],
+    )
+
+
+BATCHES: dict[str, bytearray] = {
+    "single": build_batch(origin(), Content([b"hello"])),
+    "several": build_batch(origin(), Content([b"one", b"", b"three"])),
+    "full": build_batch(origin(flags=Flags.ORDERED | Flags.DELAYED, priority=3), full()),
+    "stamped": stamped(build_batch(origin(), Content([b"hello"]))),
+}
+PACKED: dict[str, bytearray] = {
+    "lz4": build_batch(origin(Codec.LZ4), Content([TEXT, b"short", TEXT], keys=["a", "b", "c"])),
+    "zstd": build_batch(origin(Codec.ZSTD), Content([TEXT, b"short", TEXT], keys=["a", "b", "c"])),
+}
+
+
+def values(batch: Batch) -> dict[str, Any]:
+    """All that a batch says, as values. Everything is read, so everything that may be wrong is found."""
+    header = batch.header
+    count = header.messages
+    batch.check()
+    return {
+        "header": {**header._asdict(), "batch_id": header.batch_id.hex()},
+        "partition": batch.partition,
+        "bodies": [body.hex() for body in batch.bodies()],
+        "keys": batch.keys(),
+        "tags": batch.tags(),
+        "order_keys": batch.order_keys(),
+        "properties": read_properties(batch),
+        "created_deltas": batch.numbers(Column.CREATED_DELTAS, "i", count),
+        "deliver_deltas": batch.numbers(Column.DELIVER_DELTAS, "q", count),
+        "attempts": batch.numbers(Column.ATTEMPTS, "i", count),
+        "origins": batch.origins(),
+    }
+
+
+def read_properties(batch: Batch) -> list[str] | None:
+    rows = batch.properties()
+    return None if rows is None else [row.hex() for row in rows]

@@ -1,0 +1,89 @@
+"""At least one of each command, by a name that says what is special about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from samples.batches import BATCHES
+from tidemill_wire.commands import (
+    Ack,
+    Command,
+    Done,
+    Extend,
+    Failed,
+    Goodbye,
+    Grant,
+    Hello,
+    Kind,
+    Nack,
+    Ping,
+    Pull,
+    Pulled,
+    Release,
+    SendBatches,
+    Sent,
+    Start,
+    Welcome,
+    encode_command,
+)
+from tidemill_wire.connection import Role
+
+SETTLED = ("billing", "pod-7", "order.created", [0, 0, 5, 9])
+
+COMMANDS: dict[str, Command] = {
+    "hello": Hello(1, 1, "tidemill 0.1.0"),
+    "welcome": Welcome(1, "broker-0", 7),
+    "error": Failed(16, "subject 'order.created' is unknown"),
+    "done": Done(),
+    "done-lost": Done([3, 4]),
+    "ping": Ping(),
+    "goodbye": Goodbye("the pod is about to stop"),
+    "send": SendBatches(BATCHES["single"] + BATCHES["several"]),
+    "sent": Sent([0, 4_294_967_296]),
+    "sent-refused": Sent([12, -1], [(1, 10, "the checksum of a batch does not match its bytes")]),
+    "pull": Pull("billing", "pod-7", ["order.created", "order.paid"], 1000, 1_048_576, 15_000),
+    "pull-latest": Pull("billing", "pod-7", ["order.created"], 1, 1, 0, Start.LATEST),
+    "pulled-nothing": Pulled([], 60_000),
+    "pulled": Pulled([Grant("order.created", 0, 17, 1, 1, 1)], 60_000, memoryview(BATCHES["stamped"])),
+    "ack": Ack(*SETTLED),
+    "nack": Nack(*SETTLED),
+    "nack-delay": Nack(*SETTLED, delay_ms=30_000, reason="ValueError: no such customer"),
+    "extend": Extend(*SETTLED),
+    "release": Release(*SETTLED),
+}
+
+HEARD_BY_SERVER = frozenset(
+    {Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE}
+    | {Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
+)
+HEARD_BY_CLIENT = frozenset(
+    {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
+)
+HEARD = {Role.SERVER: HEARD_BY_SERVER, Role.CLIENT: HEARD_BY_CLIENT}
+"""What each end may be told once it is open, but for the greeting that opens it. Written by hand."""
+
+GREETING = {Role.SERVER: COMMANDS["hello"], Role.CLIENT: COMMANDS["welcome"]}
+
+
+def frame_of(command: Command, correlation: int = 1) -> bytes:
+    return encode_command(command, correlation)
+
+
+def comparable(command: Command) -> Command:
+    """The command with lists where parsing gives lists, and bytes where buffers differ in type."""
+    match command:
+        case SendBatches():
+            return replace(command, batches=bytearray(command.batches))
+        case Sent():
+            refused = [(index, number, detail) for index, number, detail in command.refused]
+            return Sent(list(command.first_sequences), refused)
+        case Done():
+            return Done(list(command.lost))
+        case Pulled():
+            return replace(command, grants=list(command.grants), batches=memoryview(bytes(command.batches)))
+        case Ack() | Nack() | Extend() | Release():
+            return replace(command, ranges=list(command.ranges))
+        case Pull():
+            return replace(command, subjects=list(command.subjects))
+        case _:
+            return command

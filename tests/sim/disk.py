@@ -1,0 +1,249 @@
+"""The simulated disk: what a process wrote, and what is left of it after a kill or a power cut.
+
+Fault model. An inode has its cached bytes, its durable bytes and the set of dirty pages between them. Names too exist
+twice: as the processes see them, and as the platter knows them, with the list of changes in between.
+
+- Kill: the page cache survives, so everything that was written stays.
+- Power cut: of the dirty pages of each file none, all, a prefix, or each with p = .5 reach the platter; a kept page may
+  be torn, any subset of its 512-byte sectors; what lies between kept pages reads as zeros; the file ends where the
+  last kept byte does. Of the name changes a prefix survives (a journal), or any subset (POSIX), as the weather says.
+- ``File.sync`` makes bytes durable and does NOT make a new name durable: that is ``sync_folder``.
+- A failed sync (fsyncgate) raises EIO once; about half of the dirty pages are lost though the cache still shows them,
+  and the next sync says all is well. The only right answer is to stop and recover.
+- Reads and writes may be short, fail with EIO at the nth operation, or find the disk full after a part was written.
+- Bit rot flips one bit of durable, clean bytes. A slow disk multiplies every charge of virtual time.
+- Fencing: every handle belongs to one mount; after a kill or a cut the old ones raise EBADF, for the dead process's
+  ``finally`` blocks may still run. A crash inside an operation ends the life, then raises ``SimCrash``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from sim.life import SimCrash
+from sim.platter import PAGE_SIZE, Inode, Names, folder_of
+from sim.weather import CALM, Weather
+from tidemill_host.machine import Buffer
+
+CAPACITY = 1 << 30
+APPEND_S, READ_S, COLD_READ_S, SYNC_S, NAME_S = 4e-6, 2e-6, 300e-6, 250e-6, 15e-6
+BYTES_PER_SECOND_CACHED, BYTES_PER_SECOND_PLATTER = 4e9, 500e6
+
+
+def no_charge(seconds: float) -> None:
+    """For use without a loop."""
+
+
+class SimDisk:
+    """The platter and the page cache of one node. Processes use it through a ``Mount``; faults act on it here."""
+
+    def __init__(
+        self, rng: random.Random, weather: Weather = CALM, charge: Callable[[float], None] = no_charge
+    ) -> None:
+        self.rng = rng
+        self.weather = weather
+        self.names = Names()
+        self.epoch = 0
+        self.operations = 0
+        self.probes: Counter[str] = Counter()
+        self.capacity = CAPACITY
+        self.slowness = 1.0
+        self.crash_at = -1
+        """The operation, by number, inside of which the process (or the power) dies."""
+        self.on_crash: Callable[[], None] = self.power_cut
+        self.fail_at: dict[str, int] = {}
+        """For ``append``, ``read``, ``sync``: fail the first such operation whose number is at least this."""
+        self._charge = charge
+
+    def mount(self) -> Mount:
+        return Mount(self)
+
+    # -- faults ------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """The process died: its handles are void, the page cache stays."""
+        self.epoch += 1
+        self.crash_at = -1
+
+    def power_cut(self) -> None:
+        """The power went: see the module."""
+        self.kill()
+        for inode in self.names.all_inodes():
+            if inode.settle(self.rng, self.weather.torn_pages):
+                self.probes["torn_pages"] += 1
+        if self.names.settle(self.rng, self.weather.ordered_names):
+            self.probes["lost_names"] += 1
+
+    def lose_everything(self) -> None:
+        """A new, empty disk."""
+        self.epoch += 1
+        self.names = Names()
+
+    def rot(self) -> bool:
+        """Flip one bit of a clean durable byte; False when there is none."""
+        files = [inode for inode in self.names.all_inodes() if inode.durable and not inode.dirty]
+        if not files:
+            return False
+        inode = self.rng.choice(files)
+        position = self.rng.randrange(len(inode.durable))
+        inode.durable[position] ^= 1 << self.rng.randrange(8)
+        if position < len(inode.cached):
+            inode.cached[position] = inode.durable[position]
+        return True
+
+    def used(self) -> int:
+        return sum(len(inode.cached) for inode in self.names.cached.values())
+
+    # -- what a mount asks -------------------------------------------------------------------------------------
+
+    def operate(self, kind: str, seconds: float) -> None:
+        """Count one operation, charge for it, and die or fail inside of it when a fault says so."""
+        self.operations += 1
+        if self.operations == self.crash_at:
+            self.crash()
+        self._charge(seconds * self.slowness)
+        at = self.fail_at.get(kind)
+        if at is not None and self.operations >= at:
+            del self.fail_at[kind]
+            self.probes[f"{kind}_error"] += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def crash(self) -> None:
+        self.crash_at = -1
+        self.probes["crash_at_operation"] += 1
+        self.on_crash()
+        raise SimCrash
+
+    def short(self, size: int) -> int:
+        if self.weather.short_io and size > 1 and self.rng.random() < self.weather.short_io:
+            self.probes["short_io"] += 1
+            return self.rng.randrange(1, size)
+        return size
+
+    def cold(self) -> bool:
+        return self.weather.cold_reads > 0 and self.rng.random() < self.weather.cold_reads
+
+
+class Mount:
+    """``tidemill_host.disk.Disk`` for one life."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.disk = disk
+        self.epoch = disk.epoch
+
+    def open(self, name: str, *, create: bool = False) -> SimFile:
+        names = self._operate("open")
+        inode = names.cached.get(name)
+        if inode is None:
+            if not create or not names.has_folder(folder_of(name)):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+            inode = names.link(name)
+        return SimFile(self, inode)
+
+    def rename(self, old: str, new: str) -> None:
+        names = self._operate("rename")
+        if old not in names.cached or not names.has_folder(folder_of(new)):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
+        names.rename(old, new)
+
+    def remove(self, name: str) -> None:
+        names = self._operate("remove")
+        if name not in names.cached:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        names.unlink(name)
+
+    def list(self, folder: str) -> list[str]:
+        names = self._operate("list")
+        return sorted(name.rpartition("/")[2] for name in names.cached if folder_of(name) == folder)
+
+    def make_folder(self, folder: str) -> None:
+        self._operate("make_folder").make_folder(folder)
+
+    def sync_folder(self, folder: str) -> None:
+        self._operate("sync_folder", SYNC_S).sync(folder)
+
+    def space(self) -> tuple[int, int]:
+        self.fence()
+        return max(0, self.disk.capacity - self.disk.used()), self.disk.capacity
+
+    def fence(self) -> None:
+        if self.epoch != self.disk.epoch:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    def _operate(self, kind: str, seconds: float = NAME_S) -> Names:
+        self.fence()
+        self.disk.operate(kind, seconds)
+        return self.disk.names
+
+
+class SimFile:
+    """``tidemill_host.disk.File`` for one life."""
+
+    def __init__(self, mount: Mount, inode: Inode) -> None:
+        self._mount = mount
+        self._disk = mount.disk
+        self._inode = inode
+        self._open = True
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        self._fence()
+        data = b"".join(buffers)
+        disk = self._disk
+        if disk.operations + 1 == disk.crash_at and data:
+            # Dying inside of a write leaves any part of it in the page cache.
+            self._inode.append(data[: disk.rng.randrange(len(data) + 1)])
+        disk.operate("append", APPEND_S + len(data) / BYTES_PER_SECOND_CACHED)
+        size = disk.short(len(data))
+        free = disk.capacity - disk.used() if disk.capacity != CAPACITY else size
+        if free < size:
+            disk.probes["disk_full"] += 1
+            if free <= 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            size = free
+        self._inode.append(data if size == len(data) else data[:size])
+        return size
+
+    def read(self, position: int, size: int) -> bytes:
+        self._fence()
+        self._disk.operate(
+            "read", (COLD_READ_S if self._disk.cold() else READ_S) + size / BYTES_PER_SECOND_CACHED
+        )
+        there = max(0, min(size, len(self._inode.cached) - position))
+        return bytes(self._inode.cached[position : position + self._disk.short(there)])
+
+    def read_now(self, position: int, size: int) -> bytes | None:
+        self._fence()
+        if self._disk.cold():
+            self._disk.probes["cold_reads"] += 1
+            return None
+        return self.read(position, size)
+
+    def sync(self) -> None:
+        self._fence()
+        try:
+            self._disk.operate("sync", SYNC_S + len(self._inode.dirty) * PAGE_SIZE / BYTES_PER_SECOND_PLATTER)
+        except OSError:
+            self._inode.forget(self._disk.rng)
+            raise
+        self._inode.sync()
+
+    def truncate(self, size: int) -> None:
+        self._fence()
+        self._disk.operate("truncate", NAME_S)
+        self._inode.truncate(size)
+
+    def size(self) -> int:
+        self._fence()
+        return len(self._inode.cached)
+
+    def close(self) -> None:
+        self._open = False
+
+    def _fence(self) -> None:
+        self._mount.fence()
+        if not self._open:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))

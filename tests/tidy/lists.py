@@ -1,0 +1,103 @@
+"""What is written in two places, and must be equal: the rooms, and the settings."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tidy.shape import name_of
+from tidy.tree import Source
+
+SETTINGS_PAGE = "docs/settings.md"
+HEADING = re.compile(r"^#+ +`?(\w[\w-]*)")
+ROW = re.compile(r"^\| *`(\w+)`")
+
+
+def room_lists(rooms: Mapping[str, str], project: Mapping[str, Any]) -> Iterator[str]:
+    """``rooms`` as the folders say, ``project`` as pyproject.toml does."""
+    tool = project["tool"]
+    folders, packages = set(rooms), set(rooms.values())
+    paths = {f"{folder}/{package}" for folder, package in rooms.items()}
+    copies = {
+        "tool.hatch.build dev-mode-dirs": (tool["hatch"]["build"]["dev-mode-dirs"], folders),
+        "tool.hatch.build.targets.wheel packages": (
+            tool["hatch"]["build"]["targets"]["wheel"]["packages"],
+            paths,
+        ),
+        "tool.mypy files": (tool["mypy"]["files"], folders),
+        "tool.mypy mypy_path": (tool["mypy"]["mypy_path"], folders),
+        "tool.pyright include": (tool["pyright"]["include"], folders),
+        "tool.pyright extraPaths": (tool["pyright"]["extraPaths"], folders),
+        "tool.ruff src": (tool["ruff"]["src"], folders),
+        "tool.importlinter root_packages": (tool["importlinter"]["root_packages"], packages),
+    }
+    for name, (written, wanted) in copies.items():
+        if len(written) != len(set(written)) or set(written) != wanted:
+            yield f"pyproject.toml, {name}: {sorted(written)}, the folders say {sorted(wanted)}: make them equal"
+
+
+def room_folders(rooms: Mapping[str, str], paths: tuple[str, ...]) -> Iterator[str]:
+    """The traps of folders that are no packages."""
+    for folder, package in rooms.items():
+        expected = "tidemill" if folder == "client" else f"tidemill_{folder.rpartition('-')[2]}"
+        if package not in {expected, "tidemill_spark"}:
+            yield f"{folder}/{package}: folder X holds the package tidemill_X: call it {expected}"
+        if f"{folder}/__init__.py" in paths:
+            yield f"{folder}/__init__.py: makes the folder a package that hides others: delete it"
+        if f"{folder}/{package}/py.typed" not in paths:
+            yield f"{folder}/{package}/py.typed is missing: without it mypy ignores the installed package"
+    taken = (set(rooms) | sys.stdlib_module_names) & {
+        path.split("/")[1] for path in paths if is_below_tests(path)
+    }
+    for folder in sorted(taken):
+        yield f"tests/{folder}/: pytest may import it as `{folder}`: put a room's tests into tests/unit/{folder}/"
+
+
+def is_below_tests(path: str) -> bool:
+    return path.startswith("tests/") and path.count("/") > 1
+
+
+def settings_explained(source: Source) -> Iterator[str]:
+    for name, line, explained in fields(source):
+        if not explained:
+            yield f"{source.path}:{line}: {name} has no docstring below it: say what it does, and its unit"
+
+
+def settings_in_docs(source: Source, page: str) -> Iterator[str]:
+    """One table a room in docs/settings.md: a heading with the room's name, rows that begin with the field's name."""
+    declared = {name.upper() for name, _, _ in fields(source)}
+    written = rows(page, source.folder)
+    for name in sorted(declared - written):
+        yield f"{source.path}: {name} is not in {SETTINGS_PAGE}: add a row | `{name}` | under ## {source.folder}"
+    for name in sorted(written - declared if declared else ()):
+        yield f"{SETTINGS_PAGE}: `{name}` is no setting of {source.folder}: take the row out"
+
+
+def fields(source: Source) -> Iterator[tuple[str, int, bool]]:
+    """Name, line and whether a docstring follows, of each field of the classes ``...Settings`` in a settings.py."""
+    if source.name != "settings.py" or source.folder == "tests":
+        return
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.ClassDef) or not node.name.endswith("Settings"):
+            continue
+        if not any(name_of(decorator) == "dataclass" for decorator in node.decorator_list):
+            continue
+        for item, below in zip(node.body, [*node.body[1:], None], strict=True):
+            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                explained = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+                yield item.target.id, item.lineno, explained
+
+
+def rows(page: str, room: str) -> set[str]:
+    """Names in the first column below the room's heading, without the prefix that all have in the environment."""
+    found: set[str] = set()
+    current = ""
+    for line in page.splitlines():
+        if heading := HEADING.match(line):
+            current = heading[1].lower()
+        elif current == room and (row := ROW.match(line)):
+            found.add(row[1].upper().removeprefix("TIDEMILL_").removeprefix(f"{room.upper()}_"))
+    return found

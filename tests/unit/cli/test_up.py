@@ -1,0 +1,118 @@
+# ruff: noqa: E501 - an expected sentence stands on one line
+"""`tidemill up` and `tidemill inspect` become the broker's process, after what can be wrong has been looked at."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidemill.cli import up as up_module
+
+MANIFEST = "apiVersion: tidemill.dev/v1alpha1\nkind: Subject\nmetadata: {name: orders}\n"
+
+
+class Became(BaseException):
+    """The process would be another one now."""
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    calls: list[list[str]] = []
+
+    def execv(path: str, arguments: list[str]) -> None:
+        assert path == sys.executable
+        calls.append(arguments[1:])
+        raise Became
+
+    monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(up_module, "find_spec", lambda name: name)
+    return calls
+
+
+def test_up_becomes_the_broker_with_its_settings(command, executed, tmp_path: Path) -> None:
+    manifest = tmp_path / "subjects.yaml"
+    manifest.write_text(MANIFEST)
+    with pytest.raises(Became):
+        command("up", "--data", str(tmp_path), "--port", "0", "--http-port", "0", "-f", str(manifest))
+    assert executed == [
+        ["-P", "-m", "tidemill_broker", "up", "--data", str(tmp_path), "--host", "127.0.0.1", "--port", "0",
+         "--http-port", "0", "-f", str(manifest)]
+    ]  # fmt: skip
+
+
+def test_up_listens_on_this_machine_only_unless_told_otherwise(command, executed) -> None:
+    with pytest.raises(Became):
+        command("up")
+    assert executed[0][4:] == [
+        "--data", "tidemill-data", "--host", "127.0.0.1", "--port", "7400", "--http-port", "7401",
+    ]  # fmt: skip
+
+
+def test_inspect_passes_on_what_it_does_not_know(command, executed, tmp_path: Path) -> None:
+    with pytest.raises(Became):
+        command("inspect", "log", str(tmp_path), "--output", "json", "--from", "7")
+    assert executed == [
+        ["-P", "-m", "tidemill_broker", "inspect", "log", str(tmp_path), "--output", "json", "--from", "7"]
+    ]
+
+
+def test_a_missing_server_is_one_sentence_with_the_command_to_run(
+    command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up_module, "find_spec", lambda name: None if name == "uvloop" else name)
+    outcome = command("up")
+    assert outcome.code == 1
+    assert (
+        outcome.err
+        == "tidemill: `tidemill up` needs the server (uvloop not found): pip install 'tidemill[server]'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        (MANIFEST + "spec: {retention: {messageSecond: 1}}", "document 1: spec.retention.messageSecond is not a known field: did you mean messageSeconds?"),
+        (MANIFEST + "---\n" + MANIFEST, "document 2: metadata.name is 'orders', declared already"),
+        ("a: [1\nb: 2", "line 2, column 2: is no YAML"),
+        ("just a text", "the document is 'just a text': write apiVersion"),
+        ("\x00", "is no YAML"),
+    ],
+)  # fmt: skip
+def test_a_wrong_manifest_is_said_before_anything_is_started(
+    command, executed, tmp_path: Path, text: str, said: str
+) -> None:
+    manifest = tmp_path / "wrong.yaml"
+    manifest.write_text(text)
+    outcome = command("up", "-f", str(manifest))
+    assert outcome.code == 1
+    assert "wrong.yaml" in outcome.err
+    assert said in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+    assert executed == []
+
+
+def test_a_manifest_that_is_not_text_is_refused(command, executed, tmp_path: Path) -> None:
+    manifest = tmp_path / "wrong.yaml"
+    manifest.write_bytes(b"\xff\xfe")
+    assert "save it as UTF-8" in command("up", "-f", str(manifest)).err
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("up", "-f", "/nowhere.yaml"), "'/nowhere.yaml' cannot be read (No such file or directory)"),
+        (("up", "--port", "65536"), "--port"),
+        (("up", "--port", "1", "--http-port", "1"), "choose two different ones"),
+        (("up", "--data", "/dev/null"), "is a file: name a folder"),
+        (("inspect", "log", "/nowhere"), "'/nowhere' does not exist"),
+    ],
+)
+def test_a_wrong_command_is_one_sentence_and_exit_code_two(
+    command, executed, arguments: tuple[str, ...], said: str
+) -> None:
+    outcome = command(*arguments)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+    assert executed == []

@@ -1,0 +1,399 @@
+"""What client and broker say to each other, as values.
+
+A control body is one msgpack map. ``SEND`` and ``PULLED`` carry batches raw: a ``SEND`` is nothing but batches back to
+back, a ``PULLED`` begins with the length of its map (u32), the map, and zeros up to a multiple of 8.
+``parse_command`` is the only way from bytes to a command: a command that exists is within its limits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
+
+import msgpack
+
+from tidemill_wire import limits
+from tidemill_wire.batch import aligned
+from tidemill_wire.fields import Fields, malformed, packed, parse_consumer, parse_group, parse_subject
+from tidemill_wire.frame import Frame, encode_frame
+
+PROTOCOL_VERSION = 1
+CONTROL_SIZE = struct.Struct("<I")
+
+
+class Kind(IntEnum):
+    """The type of a frame."""
+
+    HELLO = 1
+    WELCOME = 2
+    ERROR = 3
+    DONE = 4
+    PING = 5
+    GOODBYE = 6
+    SEND = 16
+    SENT = 17
+    PULL = 18
+    PULLED = 19
+    ACK = 20
+    NACK = 21
+    EXTEND = 22
+    RELEASE = 23
+
+
+class Start(IntEnum):
+    """Where a group that is new to a subject begins. A positive number beyond these is a time in ms."""
+
+    EARLIEST = -1
+    LATEST = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first frame of a client: who it is and the protocol versions it speaks."""
+
+    kind: ClassVar = Kind.HELLO
+    version_min: int
+    version_max: int
+    client: str
+
+    def fields(self) -> dict[str, Any]:
+        return {"min": self.version_min, "max": self.version_max, "client": self.client}
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The broker's answer to HELLO; other frames may follow it, not precede it."""
+
+    kind: ClassVar = Kind.WELCOME
+    version: int
+    broker: str
+    epoch: int
+
+    def fields(self) -> dict[str, Any]:
+        return {"version": self.version, "broker": self.broker, "epoch": self.epoch}
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An answer that says no: a row of the error table and a sentence."""
+
+    kind: ClassVar = Kind.ERROR
+    number: int
+    detail: str
+
+    def fields(self) -> dict[str, Any]:
+        return {"number": self.number, "detail": self.detail[: limits.DETAIL_CHARS_MAX]}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An answer that says yes. ``lost`` are ranges whose lease was gone: they were, or will be, given out again."""
+
+    kind: ClassVar = Kind.DONE
+    lost: Sequence[int] = ()
+
+    def fields(self) -> dict[str, Any]:
+        return {"lost": packed(self.lost)} if self.lost else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Are you there? Answered with DONE."""
+
+    kind: ClassVar = Kind.PING
+
+    def fields(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """The sender stops: a client after it released its leases, a broker that drains. No answer."""
+
+    kind: ClassVar = Kind.GOODBYE
+    reason: str
+
+    def fields(self) -> dict[str, Any]:
+        return {"reason": self.reason[: limits.DETAIL_CHARS_MAX]}
+
+
+@dataclass(frozen=True, slots=True)
+class SendBatches:
+    """Batches to store, back to back. The buffer belongs to the receiver, who stamps them in place."""
+
+    kind: ClassVar = Kind.SEND
+    batches: bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One first sequence a batch, in their order; refused ones have -1 and a (index, error number, detail)."""
+
+    kind: ClassVar = Kind.SENT
+    first_sequences: Sequence[int]
+    refused: Sequence[tuple[int, int, str]] = ()
+
+    def fields(self) -> dict[str, Any]:
+        return {"first": packed(self.first_sequences), "refused": list(self.refused)}
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Give me messages: answered when there is one, or when ``wait_ms`` is over."""
+
+    kind: ClassVar = Kind.PULL
+    group: str
+    consumer: str
+    subjects: Sequence[str]
+    messages_max: int
+    bytes_max: int
+    wait_ms: int
+    start: int = Start.EARLIEST
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "group": self.group, "consumer": self.consumer, "subjects": list(self.subjects),
+            "messages": self.messages_max, "bytes": self.bytes_max, "wait": self.wait_ms, "start": self.start,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Messages that a consumer may handle now: ``count`` of them from ``first_sequence`` on, under a lease."""
+
+    subject: str
+    pull_sequence: int
+    first_sequence: int
+    count: int
+    attempts: int
+    batches: int
+    """How many of the batches that follow hold them; messages of those batches outside the range are not granted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """Grants, and after the map the batches they are in, in the order of the grants."""
+
+    kind: ClassVar = Kind.PULLED
+    grants: Sequence[Grant]
+    lease_ms: int
+    batches: memoryview = memoryview(b"")
+
+    def fields(self) -> dict[str, Any]:
+        rows = [
+            (g.subject, g.pull_sequence, g.first_sequence, g.count, g.attempts, g.batches)
+            for g in self.grants
+        ]
+        return {"grants": rows, "lease": self.lease_ms}
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """What became of deliveries: ``ranges`` is first, last, first, last … of pull sequences, both included."""
+
+    group: str
+    consumer: str
+    subject: str
+    ranges: Sequence[int]
+
+    def fields(self) -> dict[str, Any]:
+        ranges = packed(self.ranges)
+        return {"group": self.group, "consumer": self.consumer, "subject": self.subject, "ranges": ranges}
+
+
+@dataclass(frozen=True, slots=True)
+class Ack(Settle):
+    """They were handled. Answered when that is as durable as the subject asks for."""
+
+    kind: ClassVar = Kind.ACK
+
+
+@dataclass(frozen=True, slots=True)
+class Nack(Settle):
+    """They failed: give them out again after ``delay_ms`` (-1: as the group's policy says)."""
+
+    kind: ClassVar = Kind.NACK
+    delay_ms: int = -1
+    reason: str = ""
+
+    def fields(self) -> dict[str, Any]:
+        reason = self.reason[: limits.DETAIL_CHARS_MAX]
+        return {**Settle.fields(self), "delay": self.delay_ms, "reason": reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Extend(Settle):
+    """They are still being handled: the lease begins anew."""
+
+    kind: ClassVar = Kind.EXTEND
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Settle):
+    """They were not begun: give them to somebody else at once, as if never given out."""
+
+    kind: ClassVar = Kind.RELEASE
+
+
+Command: TypeAlias = (
+    Hello
+    | Welcome
+    | Failed
+    | Done
+    | Ping
+    | Goodbye
+    | SendBatches
+    | Sent
+    | Pull
+    | Pulled
+    | Ack
+    | Nack
+    | Extend
+    | Release
+)
+
+
+def encode_command(command: Command, correlation: int, trailing: int = 0) -> bytes:
+    """The bytes of a frame. Of a PULLED, ``trailing`` bytes follow from elsewhere, after its own ``batches``."""
+    if isinstance(command, SendBatches):
+        return encode_frame(Kind.SEND, correlation, bytes(command.batches))
+    control = _pack(command.fields())
+    if isinstance(command, Pulled):
+        size = CONTROL_SIZE.size + len(control)
+        padding = bytes(aligned(size) - size)
+        return encode_frame(
+            Kind.PULLED, correlation, CONTROL_SIZE.pack(len(control)), control, padding, bytes(command.batches),
+            trailing=trailing,
+        )  # fmt: skip
+    return encode_frame(command.kind, correlation, control)
+
+
+# Reasons may hold what UTF-8 cannot say, as names of files do: it becomes a question mark.
+_pack = cast("Callable[[Any], bytes]", msgpack.Packer(autoreset=True, unicode_errors="replace").pack)
+
+
+_U32 = 0xFFFF_FFFF
+_I63 = 0x7FFF_FFFF_FFFF_FFFF
+
+
+def _parse_hello(f: Fields, _body: bytearray) -> Hello:
+    return Hello(f.number("min", 1, _U32), f.number("max", 1, _U32), f.text("client", 200))
+
+
+def _parse_welcome(f: Fields, _body: bytearray) -> Welcome:
+    return Welcome(f.number("version", 1, _U32), f.text("broker", 300), f.number("epoch", 0, _U32))
+
+
+def _parse_failed(f: Fields, _body: bytearray) -> Failed:
+    return Failed(f.number("number", 0, _U32), f.text("detail", limits.DETAIL_CHARS_MAX))
+
+
+def _parse_sent(f: Fields, _body: bytearray) -> Sent:
+    firsts = f.longs("first", limits.CONTROL_BYTES_MAX // 8)
+    refused: list[tuple[int, int, str]] = []
+    for row in f.items("refused", len(firsts)):
+        match row:
+            case [int(index), int(number), str(detail)] if 0 <= index < len(firsts) and 0 <= number <= _U32:
+                refused.append((index, number, detail))
+            case _:
+                raise malformed("field 'refused' holds something else than (index, number, detail)")
+    return Sent(firsts, refused)
+
+
+def _parse_pull(f: Fields, _body: bytearray) -> Pull:
+    subjects = f.items("subjects", limits.PULL_SUBJECTS_MAX)
+    if not subjects or any(type(name) is not str for name in subjects):
+        raise malformed("field 'subjects' is not a list of names")
+    return Pull(
+        parse_group(f.text("group")),
+        parse_consumer(f.text("consumer")),
+        [parse_subject(name) for name in subjects],
+        f.number("messages", 1, limits.PULL_MESSAGES_MAX),
+        f.number("bytes", 1, limits.PULL_BYTES_MAX),
+        f.number("wait", 0, limits.PULL_WAIT_MS_MAX),
+        f.number("start", Start.LATEST, _I63),
+    )
+
+
+def _parse_pulled(f: Fields, body: bytearray) -> Pulled:
+    grants: list[Grant] = []
+    for row in f.items("grants", limits.GRANTS_MAX):
+        match row:
+            case [str(subject), int(pull), int(first), int(count), int(attempts), int(batches)]:
+                grants.append(Grant(subject, pull, first, count, attempts, batches))
+            case _:
+                raise malformed("field 'grants' holds something else than grants")
+        if (
+            min(pull, first, count, attempts, batches) < 0
+            or max(pull, first, count, attempts, batches) > _I63
+        ):
+            raise malformed("a grant with a number below zero, or beyond 63 bits")
+    size = CONTROL_SIZE.size + CONTROL_SIZE.unpack_from(body)[0]
+    return Pulled(grants, f.number("lease", 0, limits.LEASE_MS_MAX), memoryview(body)[aligned(size) :])
+
+
+_Settle = TypeVar("_Settle", Ack, Extend, Release)
+
+
+def _settle(f: Fields) -> tuple[str, str, str, list[int]]:
+    ranges = f.ranges("ranges", limits.RANGES_MAX)
+    group = parse_group(f.text("group"))
+    return group, parse_consumer(f.text("consumer")), parse_subject(f.text("subject")), ranges
+
+
+def _settler(kind: type[_Settle]) -> Callable[[Fields, bytearray], _Settle]:
+    return lambda f, _body: kind(*_settle(f))
+
+
+def _parse_nack(f: Fields, _body: bytearray) -> Nack:
+    return Nack(
+        *_settle(f),
+        f.number("delay", -1, limits.NACK_DELAY_MS_MAX),
+        f.text("reason", limits.DETAIL_CHARS_MAX),
+    )
+
+
+_PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
+    Kind.HELLO: _parse_hello,
+    Kind.WELCOME: _parse_welcome,
+    Kind.ERROR: _parse_failed,
+    Kind.DONE: lambda f, _body: Done(f.ranges("lost", limits.RANGES_MAX)),
+    Kind.PING: lambda _f, _body: Ping(),
+    Kind.GOODBYE: lambda f, _body: Goodbye(f.text("reason", limits.DETAIL_CHARS_MAX)),
+    Kind.SENT: _parse_sent,
+    Kind.PULL: _parse_pull,
+    Kind.PULLED: _parse_pulled,
+    Kind.ACK: _settler(Ack),
+    Kind.NACK: _parse_nack,
+    Kind.EXTEND: _settler(Extend),
+    Kind.RELEASE: _settler(Release),
+}
+
+
+def parse_command(frame: Frame) -> Command:
+    """The command in a frame, proven to be within its limits, or ``Refused`` with what is wrong."""
+    if frame.type == Kind.SEND:
+        if not frame.body:
+            raise malformed("a SEND without a batch")
+        return SendBatches(frame.body)
+    parser = _PARSERS.get(frame.type)
+    if parser is None:
+        raise malformed(f"a frame of type {frame.type}, which this side does not know")
+    if frame.type == Kind.PULLED:
+        control = _control_part(frame.body)
+        return parser(Fields(control, limits.GRANTS_MAX, limits.CONTROL_BYTES_MAX), frame.body)
+    if frame.type == Kind.SENT:
+        return parser(Fields(frame.body, limits.RANGES_MAX, limits.CONTROL_BYTES_MAX), frame.body)
+    return parser(Fields(frame.body), frame.body)
+
+
+def _control_part(body: bytearray) -> memoryview:
+    if len(body) < CONTROL_SIZE.size:
+        raise malformed("a PULLED frame without its control part")
+    size = CONTROL_SIZE.unpack_from(body)[0]
+    if CONTROL_SIZE.size + size > len(body):
+        raise malformed("a PULLED frame whose control part is cut off")
+    return memoryview(body)[CONTROL_SIZE.size : CONTROL_SIZE.size + size]

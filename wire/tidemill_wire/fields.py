@@ -1,0 +1,109 @@
+"""The border of msgpack: maps from outside become proven values here, or the command is refused."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgpack
+
+from tidemill_wire import limits
+from tidemill_wire.errors import Refused
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+CONSUMER = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+def malformed(detail: str) -> Refused:
+    return Refused("malformed_command", detail)
+
+
+def packed(numbers: Sequence[int]) -> bytes:
+    """Numbers of 64 bits as ``Fields.longs`` reads them."""
+    return array("q", numbers).tobytes()
+
+
+class Fields:
+    """A msgpack map from outside; every getter either proves a field or refuses the command."""
+
+    __slots__ = ("_map",)
+
+    def __init__(
+        self,
+        body: bytearray | memoryview | bytes,
+        items_max: int = limits.PULL_SUBJECTS_MAX,
+        size_max: int = limits.REQUEST_BYTES_MAX,
+    ) -> None:
+        if len(body) > size_max:
+            raise Refused("frame_too_large", f"a control body of {len(body)} bytes")
+        try:
+            # A list costs its announced length at once, and a thousand may be nested before one item is there.
+            parsed = cast("object", msgpack.unpackb(body, strict_map_key=True, max_array_len=items_max))
+        except (ValueError, msgpack.UnpackException, RecursionError) as error:
+            raise malformed(f"a control body is not msgpack ({error})") from None
+        if not isinstance(parsed, dict):
+            raise malformed("a control body is not a map")
+        self._map = cast("Mapping[str, Any]", parsed)
+
+    def number(self, name: str, low: int, high: int) -> int:
+        value = self._map.get(name)
+        if type(value) is not int:
+            raise malformed(f"field {name!r} is not a number")
+        if not low <= value <= high:
+            raise Refused("limit_exceeded", f"{name} {value} is not within {low} and {high}")
+        return value
+
+    def text(self, name: str, limit: int = 1000) -> str:
+        value = self._map.get(name)
+        if type(value) is not str or len(value) > limit:
+            raise malformed(f"field {name!r} is not a text of at most {limit} characters")
+        return value
+
+    def items(self, name: str, limit: int) -> list[Any]:
+        value = self._map.get(name, [])
+        if type(value) is not list:
+            raise malformed(f"field {name!r} is not a list")
+        items: list[Any] = value
+        if len(items) > limit:
+            raise Refused("limit_exceeded", f"{name} has {len(items)} items, {limit} are allowed")
+        return items
+
+    def longs(self, name: str, limit: int) -> list[int]:
+        """Numbers of 64 bits, packed as bytes: many of them cost no more than they are long."""
+        value = self._map.get(name, b"")
+        if type(value) is not bytes or len(value) % 8:
+            raise malformed(f"field {name!r} is not packed 64-bit numbers")
+        if len(value) > 8 * limit:
+            raise Refused("limit_exceeded", f"{name} has {len(value) // 8} numbers, {limit} are allowed")
+        return array("q", value).tolist()
+
+    def ranges(self, name: str, limit: int) -> list[int]:
+        """Pairs of first and last, both included."""
+        values = self.longs(name, 2 * limit)
+        if len(values) % 2 or any(not 0 <= a <= b for a, b in zip(values[::2], values[1::2], strict=True)):
+            raise malformed(f"field {name!r} does not hold pairs of first and last")
+        return values
+
+
+def parse_subject(name: str) -> str:
+    """A subject that a user may name."""
+    if not NAME.fullmatch(name):
+        shown = name if len(name) <= limits.SUBJECT_NAME_MAX else f"{name[:40]}… ({len(name)} characters)"
+        raise Refused("invalid_subject", f"{shown!r} is no subject name")
+    return name
+
+
+def parse_group(name: str) -> str:
+    """A consumer group's name."""
+    if not NAME.fullmatch(name):
+        raise Refused("invalid_group", f"{name[:100]!r} is no group name")
+    return name
+
+
+def parse_consumer(name: str) -> str:
+    """A consumer's name within its group."""
+    if not CONSUMER.fullmatch(name):
+        raise Refused("invalid_consumer", f"{name[:100]!r} is no consumer name")
+    return name
