@@ -10,11 +10,13 @@ import argparse
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import cache
 import measure
@@ -55,7 +57,10 @@ def parse(words: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--install", action="store_true", help="download and build only")
     parser.add_argument("--table", action="store_true", help="print the table of the results file only")
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    if unknown := set(arguments.peers.split(",")) - set(names.split(",")):
+        parser.error(f"no such peers: {', '.join(sorted(unknown))}")
+    return arguments
 
 
 def main() -> int:
@@ -69,7 +74,9 @@ def main() -> int:
     if arguments.install:
         return 0 if len(able) == len(chosen) else 1
     if not os.environ.get(INSIDE):
-        return go_inside()
+        go_inside()
+    # An ordinary end, so that the servers are ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
     results = Results(file)
@@ -104,14 +111,14 @@ def install(chosen: list[Peer]) -> list[Peer]:
     return able
 
 
-def go_inside() -> int:
+def go_inside() -> NoReturn:
     """Runs this program again with a network and mounts of its own; a plain user needs user namespaces for that."""
     words = ["unshare", "--net", "--mount"]
     if os.geteuid() != 0:
         words.append("--map-root-user")
     up = 'ip link set lo up && exec "$@"'
     command = [*words, "sh", "-c", up, "sh", sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]]
-    return subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False).returncode
+    os.execvpe(command[0], command, {**os.environ, INSIDE: "1"})
 
 
 class Run:

@@ -151,7 +151,7 @@ class Peer(ABC):
         try:
             self.launch(server, session)
             server.ready()
-        except Exception as error:
+        except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
             raise cache.CannotInstall(f"{error}; its log: {server.tail()}") from error
         finally:
             if not server.ready_s:

@@ -7,11 +7,11 @@ import gc
 import sys
 from collections.abc import Sequence
 
-from tidemill_broker.control import routes_of, values_of
 from tidemill_broker.doors import Service, recover
-from tidemill_broker.inspecting import inspect
-from tidemill_broker.manifests import read_manifests
-from tidemill_broker.metrics import render_metrics
+from tidemill_broker.doors.control import routes_of, values_of
+from tidemill_broker.doors.inspecting import inspect
+from tidemill_broker.doors.manifests import read_manifests
+from tidemill_broker.doors.metrics import render_metrics
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import RealClock
 from tidemill_host.disk import RealDisk
@@ -85,11 +85,14 @@ async def _serve(arguments: argparse.Namespace, declarations: Sequence[Declarati
     disk = RealDisk(arguments.data)
     broker, report = recover(disk, settings, clock.now_ms())
     for folder, size in report.cut_bytes.items():
-        sys.stderr.write(f"tidemill: cut {size} bytes of a torn {folder} log; a copy is in {arguments.data}/aside\n")
+        sys.stderr.write(
+            f"tidemill: cut {size} bytes of a torn {folder} log; a copy is in {arguments.data}/aside\n"
+        )
     service = Service(broker, disk, make_lanes(), clock)
     service.declare(declarations)
     port = await service.listen(arguments.host, arguments.port)
-    web = Web(values_of(service, lambda: routes_of(service, port)), lambda: render_metrics(service))
+    values = values_of(service, lambda: routes_of(service, port))
+    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused)
     http_port = await web.listen(arguments.host, arguments.http_port)
     gc.freeze()  # what the imports made stays; the collector need not walk it again
     say(f"ready tidemill://{arguments.host}:{port} http://{arguments.host}:{http_port}")
@@ -99,7 +102,9 @@ async def _serve(arguments: argparse.Namespace, declarations: Sequence[Declarati
     await stopping.wait()
     if service.failed.done():
         error = service.failed.result()
-        sys.stderr.write(f"tidemill: the disk refused ({error.strerror}): free or mend it, then start again\n")
+        sys.stderr.write(
+            f"tidemill: the disk refused ({error.strerror}): free or mend it, then start again\n"
+        )
         return 1
     await service.drain()
     await web.close()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeAlias, assert_never
+from typing import Any, NamedTuple, TypeAlias, assert_never, cast
 
 import msgpack
 
@@ -166,7 +166,11 @@ _PULL = struct.Struct("<IIq")
 _RUN = struct.Struct("<QQII")
 _RANGES = struct.Struct("<IIq")
 _U32 = struct.Struct("<I")
-_pack = msgpack.Packer(autoreset=True).pack
+_pack = cast("Callable[[list[Any]], bytes]", msgpack.Packer(autoreset=True).pack)
+
+
+def _unpack(body: bytes) -> list[Any]:
+    return list(cast("list[Any]", msgpack.unpackb(body)))
 
 
 def _pack_ranges(consumer: int, extra: int, moment: int, ranges: Sequence[int]) -> bytes:
@@ -228,11 +232,11 @@ def _decode(kind: int, body: bytes) -> Action:
         case ActionKind.FOREVER_OFFLINE:
             return ConsumerForgotten(*_U32.unpack(body))
         case ActionKind.SUBJECT:
-            return SubjectNamed(*msgpack.unpackb(body))
+            return SubjectNamed(*_unpack(body))
         case ActionKind.GROUP:
-            return GroupNamed(*msgpack.unpackb(body))
+            return GroupNamed(*_unpack(body))
         case ActionKind.CONSUMER:
-            return ConsumerNamed(*msgpack.unpackb(body))
+            return ConsumerNamed(*_unpack(body))
         case _:
             raise ValueError("a kind that this version does not know")
 

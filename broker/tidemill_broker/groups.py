@@ -108,7 +108,9 @@ class Group:
         "start_ms",
     )  # fmt: skip
 
-    def __init__(self, identity: int, partition: int, name: str, cursor: int, start_ms: int, lease_ms: int) -> None:
+    def __init__(
+        self, identity: int, partition: int, name: str, cursor: int, start_ms: int, lease_ms: int
+    ) -> None:
         self.identity = identity
         self.partition = partition
         self.name = name
@@ -166,7 +168,9 @@ class Group:
         """Whether the error log or a lease refers to a message below ``sequence``."""
         if min(self.failed, default=sequence) < sequence:
             return True
-        return any(delivery.first < sequence for consumer in self.consumers.values() for delivery in consumer.held())
+        return any(
+            delivery.first < sequence for consumer in self.consumers.values() for delivery in consumer.held()
+        )
 
     def check(self) -> None:
         """Each message is in one place only, and the counts are right."""

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from tidemill_broker.actions import SubjectNamed
+from tidemill_broker.columns import check_columns
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
@@ -34,17 +35,19 @@ class Sealer(Protocol):
 class Taken:
     """What became of the batches of one SEND."""
 
-    first_sequences: list[int] = field(default_factory=list)
-    refused: list[tuple[int, int, str]] = field(default_factory=list)
+    first_sequences: list[int] = field(default_factory=list[int])
+    refused: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
     messages: int = 0
     synced: bool = False
-    touched: dict[int, Partition] = field(default_factory=dict)
+    touched: dict[int, Partition] = field(default_factory=dict[int, Partition])
 
 
 class Intake:
     """Takes batches into the message log."""
 
-    def __init__(self, state: State, logs: Logs, defaults: SubjectSettings, subjects_max: int, sealer: Sealer) -> None:
+    def __init__(
+        self, state: State, logs: Logs, defaults: SubjectSettings, subjects_max: int, sealer: Sealer
+    ) -> None:
         self._state = state
         self._logs = logs
         self._defaults = defaults
@@ -63,6 +66,8 @@ class Intake:
         while at < size:
             try:
                 header = read_header(view, at)
+                if len(taken.first_sequences) >= limits.GRANTS_MAX:
+                    raise CorruptBatch(f"a SEND of more than {limits.GRANTS_MAX} batches")
                 if header.length > size - at:
                     raise CorruptBatch(f"a batch of {header.length} bytes of which {size - at} are there")
             except CorruptBatch as error:
@@ -160,22 +165,27 @@ def check_bodies(view: memoryview, at: int, header: Header, message_bytes_max: i
     entries = read_directory(view, at, header)
     offsets = entries.get(Column.BODY_OFFSETS)
     bodies = entries.get(Column.BODIES)
-    if offsets is None or bodies is None or offsets[0] & COMPRESSED or offsets[2] != 4 * header.messages + 4:
+    if offsets is None or bodies is None or offsets[0] or offsets[2] != 4 * header.messages + 4:
         raise CorruptBatch("a batch without bodies, or without an offset for each message")
-    if bodies[0] & COMPRESSED and header.codec == Codec.NONE:
-        raise CorruptBatch("a compressed column in a batch without codec")
+    if bodies[0] and (bodies[0] != COMPRESSED or header.codec == Codec.NONE):
+        raise CorruptBatch("a compressed column in a batch without codec, or one with unknown flags")
+    if len(entries) > 2:
+        check_columns(view, entries, header.messages)
     total = bodies[3]
     if header.messages == 1:
         first, last = TWO_OFFSETS.unpack_from(view, offsets[1])
         largest, grows = last - first, first == 0
     else:
         places = np.frombuffer(view, "<i4", header.messages + 1, offsets[1])
-        sizes = np.diff(places)
         first, last = int(places[0]), int(places[-1])
-        largest, grows = int(sizes.max()), first == 0 and int(sizes.min()) >= 0
+        # Compared, not subtracted: a difference of two i32 may wrap into something plausible.
+        grows = first == 0 and bool((places[1:] >= places[:-1]).all())
+        largest = int(np.diff(places).max()) if grows and total > message_bytes_max else 0
     if not grows or last != total or largest < 0:
         raise CorruptBatch("the body offsets of a batch do not grow, or do not span its bodies")
     if largest > message_bytes_max:
         raise Refused("message_too_large", f"a message of {largest} bytes, {message_bytes_max} are allowed")
     if header.length > limits.BATCH_BYTES_MAX:
-        raise Refused("batch_too_large", f"a batch of {header.length} bytes, {limits.BATCH_BYTES_MAX} are allowed")
+        raise Refused(
+            "batch_too_large", f"a batch of {header.length} bytes, {limits.BATCH_BYTES_MAX} are allowed"
+        )

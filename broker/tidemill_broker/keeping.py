@@ -140,7 +140,7 @@ class Keeping:
             segments.drop_oldest()
             self._logs.remove(segments.file(base))
             self._consume_log.drop_oldest(base, self._count_expired)
-        self._retain_actions(now_ms)
+        self._retain_actions()
 
     def _expired(self, base: int, now_ms: int) -> bool:
         for partition in self._state.partitions.values():
@@ -161,15 +161,21 @@ class Keeping:
         """Messages nobody pulled in time are gone: say so, group by group."""
         for identity in partition.groups.values():
             group = self._state.groups[identity]
-            missed = min(stored.run.end_sequence, partition.visible) - max(group.cursor, stored.run.first_sequence)
+            missed = min(stored.run.end_sequence, partition.visible) - max(
+                group.cursor, stored.run.first_sequence
+            )
             if missed > 0:
                 self.expired_messages += missed
 
-    def _retain_actions(self, now_ms: int) -> None:
+    def _retain_actions(self) -> None:
         """The action log is history: it is kept as long as messages are, and as long as a checkpoint needs it."""
         actions = self._logs.actions
         needed = min(self.checkpoint_positions.values(), default=actions.start)
         kept_bytes = 10 * self._settings.action_segment_bytes
-        while len(actions.bases) > 1 and actions.bases[1] <= needed and actions.end - actions.bases[1] > kept_bytes:
+        while (
+            len(actions.bases) > 1
+            and actions.bases[1] <= needed
+            and actions.end - actions.bases[1] > kept_bytes
+        ):
             base = actions.drop_oldest()
             self._logs.remove(actions.file(base))

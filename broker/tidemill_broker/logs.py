@@ -81,7 +81,8 @@ class Logs:
 
     def persisted(self, mark: Mark) -> None:
         """The host has come as far as ``mark``."""
-        assert mark.written >= self.mark.written and mark.synced >= self.mark.synced
+        assert mark.written >= self.mark.written
+        assert mark.synced >= self.mark.synced
         self.mark = mark
         while self._ends and self._ends[0][0] <= mark.synced:
             _, self.synced_message_position, self.synced_action_position = self._ends.popleft()

@@ -19,19 +19,18 @@ from collections.abc import Sequence
 from tidemill_broker.actions import (
     Acked,
     Action,
-    ConsumerNamed,
     Extended,
     FailedDeliveries,
-    GroupNamed,
     Pulled,
     Reason,
     Released,
 )
 from tidemill_broker.consume_log import ConsumeLog, Loading
-from tidemill_broker.groups import Consumer, Group, merge_ranges
+from tidemill_broker.groups import Consumer, merge_ranges
 from tidemill_broker.intake import Intake
 from tidemill_broker.keeping import Keeping
 from tidemill_broker.logs import Logs
+from tidemill_broker.members import Members
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
 from tidemill_broker.settings import BrokerSettings
@@ -39,9 +38,9 @@ from tidemill_broker.state import State
 from tidemill_broker.statistics import Counters
 from tidemill_host.machine import Durability, Mark, Peer, Read, Ready, Send
 from tidemill_wire import commands, limits
-from tidemill_wire.commands import Ack, Command, Extend, Failed, Nack, Pull, Release, SendBatches, Start
+from tidemill_wire.commands import Ack, Command, Extend, Failed, Nack, Pull, Release, SendBatches
 from tidemill_wire.connection import Event, Rejected
-from tidemill_wire.errors import Refused, Unavailable, WireError
+from tidemill_wire.errors import KIND_BY_NUMBER, Refused, Unavailable, WireError
 
 
 class Broker:
@@ -65,34 +64,26 @@ class Broker:
         self._unseen: dict[Durability, deque[tuple[int, dict[int, int]]]] = {
             Durability.WRITTEN: deque(), Durability.SYNCED: deque(),
         }  # fmt: skip
-        self._peers: dict[Peer, dict[int, Consumer]] = {}
+        self.members = Members(state, self._act, settings, now_ms)
         self._parked: dict[Peer, dict[int, ParkedPull]] = {}
-        self._gone: dict[int, Consumer] = {}
         self._wake_at_ms = now_ms
         self._draining = False
         self._rotation = 0  # subjects of one pull take turns
-        for consumer in state.consumers.values():
-            consumer.gone_at_ms = now_ms
-            self._gone[consumer.identity] = consumer
 
     # The contract.
 
     def connected(self, peer: Peer, now_ms: int) -> None:
-        self._peers[peer] = {}
+        self.members.joined(peer)
         self._parked[peer] = {}
 
     def disconnected(self, peer: Peer, now_ms: int) -> None:
         for parked in list(self._parked.pop(peer, {}).values()):
             self.pulls.unpark(parked)
-        for consumer in self._peers.pop(peer, {}).values():
-            if consumer.peer == peer:
-                consumer.peer = 0
-                consumer.gone_at_ms = now_ms
-                self._gone[consumer.identity] = consumer
+        self.members.left(peer, now_ms)
         self._wake(now_ms + self.settings.consumer_gone_ms)
 
     def received(self, peer: Peer, command: Event, now_ms: int) -> None:
-        if peer not in self._peers:
+        if peer not in self._parked:
             return
         if isinstance(command, Rejected):
             self._refuse(peer, command.correlation, command.error)
@@ -149,18 +140,22 @@ class Broker:
             case Pull():
                 self._pull(peer, correlation, command, now_ms)
             case Ack():
-                consumer = self._consumer_of(command)
+                consumer = self.members.holder(command)
                 self._settle(peer, correlation, command, Acked(consumer.identity, command.ranges), now_ms)
             case Nack():
                 self._nack(peer, correlation, command, now_ms)
             case Extend():
-                consumer = self._consumer_of(command)
+                consumer = self.members.holder(command)
                 deadline_ms = now_ms + consumer.group.lease_ms
                 self._settle(
-                    peer, correlation, command, Extended(consumer.identity, deadline_ms, command.ranges), now_ms
+                    peer,
+                    correlation,
+                    command,
+                    Extended(consumer.identity, deadline_ms, command.ranges),
+                    now_ms,
                 )
             case Release():
-                consumer = self._consumer_of(command)
+                consumer = self.members.holder(command)
                 self._settle(peer, correlation, command, Released(consumer.identity, command.ranges), now_ms)
                 self._serve_group(consumer.group.identity, now_ms)
             case commands.Ping():
@@ -176,7 +171,8 @@ class Broker:
         taken = self.intake.take(batches, now_ms)
         self.counters.batches += len(taken.first_sequences)
         self.counters.messages_in += taken.messages
-        self.counters.batches_refused += len(taken.refused)
+        for _, number, _ in taken.refused:
+            self.counters.refused[KIND_BY_NUMBER[number].name] += 1
         for identity, partition in taken.touched.items():
             self._fresh[identity] = partition.next_sequence
         self.keeping.note(len(taken.first_sequences))
@@ -189,7 +185,11 @@ class Broker:
         parked_here = self._parked[peer]
         if len(parked_here) >= limits.CORRELATIONS_MAX:
             raise Unavailable("too_many_requests", f"{len(parked_here)} pulls of this connection wait")
-        consumers = [self._consumer_for(peer, pull, subject, now_ms) for subject in pull.subjects]
+        partitions = [
+            self.state.by_name.get(subject.encode()) or self.intake.create(subject.encode(), now_ms)
+            for subject in pull.subjects
+        ]
+        consumers = [self.members.enrol(peer, pull, partition, now_ms) for partition in partitions]
         parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms)
         parked_here[id(parked)] = parked
         self.pulls.park(parked)
@@ -203,7 +203,7 @@ class Broker:
         """Write what became of deliveries; tell how many of them were not the consumer's any more."""
         asked = sum(last - first + 1 for first, last in _pairs(command.ranges))
         concerned = self._act(action, now_ms)
-        group = self._consumer_of(command).group
+        group = self.members.holder(command).group
         partition = self.state.partitions[group.partition]
         if isinstance(action, Acked):
             self.counters.messages_acked += concerned
@@ -212,7 +212,7 @@ class Broker:
         self._say(peer, correlation, commands.Done(lost), level)
 
     def _nack(self, peer: Peer, correlation: int, nack: Nack, now_ms: int) -> None:
-        consumer = self._consumer_of(nack)
+        consumer = self.members.holder(nack)
         due_ms = now_ms + max(0, nack.delay_ms)
         action = FailedDeliveries(consumer.identity, due_ms, Reason.NACK, nack.ranges)
         self._settle(peer, correlation, nack, action, now_ms)
@@ -222,9 +222,8 @@ class Broker:
 
     def _goodbye(self, peer: Peer, now_ms: int) -> None:
         """A consumer that says so is gone at once."""
-        for consumer in self._peers[peer].values():
-            if consumer.peer == peer:
-                self._fail_all(consumer, Reason.CONSUMER_GONE, now_ms)
+        for consumer in self.members.of(peer):
+            self._fail_all(consumer, Reason.CONSUMER_GONE, now_ms)
 
     # Serving.
 
@@ -284,50 +283,7 @@ class Broker:
             if identity in self.pulls.waiting:
                 self._serve_group(identity, now_ms)
 
-    # Consumers.
-
-    def _consumer_for(self, peer: Peer, pull: Pull, subject: str, now_ms: int) -> Consumer:
-        """The consumer that pulls, made on its first pull."""
-        partition = self.state.by_name.get(subject.encode())
-        if partition is None:
-            partition = self.intake.create(subject.encode(), now_ms)
-        identity = partition.groups.get(pull.group)
-        group = self.state.groups[identity] if identity is not None else self._new_group(partition, pull, now_ms)
-        consumer = group.consumers.get(pull.consumer)
-        if consumer is None:
-            action = ConsumerNamed(self.state.next_consumer, group.identity, pull.consumer)
-            self._act(action, now_ms)
-            consumer = group.consumers[pull.consumer]
-        if consumer.peer != peer:
-            consumer.peer = peer
-            self._peers[peer][consumer.identity] = consumer
-            self._gone.pop(consumer.identity, None)
-        return consumer
-
-    def _new_group(self, partition: Partition, pull: Pull, now_ms: int) -> Group:
-        cursor, start_ms = partition.first_kept, 0
-        if pull.start == Start.LATEST:
-            cursor = partition.next_sequence
-        elif pull.start >= 0:
-            start_ms = pull.start
-        return self.declare_group(partition, pull.group, (cursor, start_ms), self.settings.lease_ms, now_ms)
-
-    def declare_group(
-        self, partition: Partition, name: str, start: tuple[int, int], lease_ms: int, now_ms: int
-    ) -> Group:
-        """A group with these settings, new or known; ``start`` (cursor, start_ms) counts for a new one."""
-        known = partition.groups.get(name)
-        if known is None or self.state.groups[known].lease_ms != lease_ms:
-            identity = known if known is not None else len(self.state.groups) + 1
-            self._act(GroupNamed(identity, partition.identity, name, *start, {"lease": lease_ms}), now_ms)
-        return self.state.groups[partition.groups[name]]
-
-    def _consumer_of(self, command: commands.Settle) -> Consumer:
-        group = self.state.group_of(command.subject, command.group)
-        consumer = None if group is None else group.consumers.get(command.consumer)
-        if consumer is None:
-            raise Refused("lease_lost", f"consumer {command.consumer!r} of group {command.group!r} holds nothing")
-        return consumer
+    # What time does to consumers.
 
     def _fail_all(self, consumer: Consumer, reason: Reason, now_ms: int) -> None:
         ranges = merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
@@ -344,10 +300,8 @@ class Broker:
             self._serve_group(consumer.group.identity, now_ms)
 
     def _end_consumers(self, now_ms: int) -> None:
-        for identity, consumer in list(self._gone.items()):
-            if consumer.gone_at_ms + self.settings.consumer_gone_ms <= now_ms:
-                del self._gone[identity]
-                self._fail_all(consumer, Reason.CONSUMER_GONE, now_ms)
+        for consumer in self.members.take_gone(now_ms):
+            self._fail_all(consumer, Reason.CONSUMER_GONE, now_ms)
 
     # Plumbing.
 
@@ -399,8 +353,7 @@ class Broker:
         ended = self.state.next_lease_end()
         if ended is not None:
             wake = min(wake, ended[0])
-        for consumer in self._gone.values():
-            wake = min(wake, consumer.gone_at_ms + self.settings.consumer_gone_ms)
+        wake = min(wake, self.members.wake_at_ms(wake))
         for parked_of_peer in self._parked.values():
             for parked in parked_of_peer.values():
                 wake = min(wake, parked.deadline_ms)

@@ -42,9 +42,9 @@ class Given:
     """What one group gives to one pull."""
 
     consumer: Consumer
-    runs: list[PullRun] = field(default_factory=list)
-    batches: list[int] = field(default_factory=list)
-    slices: list[Slice] = field(default_factory=list)
+    runs: list[PullRun] = field(default_factory=list[PullRun])
+    batches: list[int] = field(default_factory=list[int])
+    slices: list[Slice] = field(default_factory=list[Slice])
     messages: int = 0
     size: int = 0
 
@@ -63,7 +63,9 @@ class Pulls:
         self._state = state
         self._logs = logs
         self._consume_log = consume_log
-        self.waiting: dict[int, dict[int, ParkedPull]] = {}  # group -> id -> pull, in the order of their coming
+        self.waiting: dict[
+            int, dict[int, ParkedPull]
+        ] = {}  # group -> id -> pull, in the order of their coming
 
     def park(self, parked: ParkedPull) -> None:
         for consumer in parked.consumers:
@@ -93,7 +95,9 @@ class Pulls:
             self._add_new(parked, partition, given, group, room)
         return given
 
-    def _add_new(self, parked: ParkedPull, partition: Partition, given: Given, group: Group, room: int) -> None:
+    def _add_new(
+        self, parked: ParkedPull, partition: Partition, given: Given, group: Group, room: int
+    ) -> None:
         cursor = max(group.cursor, partition.first_kept)
         while cursor < partition.visible and given.messages < room and len(given.runs) < RUNS_MAX:
             if given.messages and given.size >= parked.pull.bytes_max:

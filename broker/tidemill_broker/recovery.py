@@ -43,7 +43,7 @@ class Report:
     checkpoint: int = 0
     actions_replayed: int = 0
     batches_replayed: int = 0
-    cut_bytes: dict[str, int] = field(default_factory=dict)
+    cut_bytes: dict[str, int] = field(default_factory=dict[str, int])
     checkpoints_passed_over: int = 0
     runs_rebuilt: int = 0
 
@@ -89,18 +89,26 @@ class Recovery:
     def _end_of(self, folder: str) -> int:
         """Where a log ends, be it whole or not."""
         sizes = self._sizes(folder)
-        return max((base + size for name, size in sizes.items() if (base := base_of(name)) is not None), default=0)
+        return max(
+            (base + size for name, size in sizes.items() if (base := base_of(name)) is not None), default=0
+        )
 
     def _open_log(self, folder: str, size_max: int, synced: int) -> Segments:
         segments, left_over = from_listing(folder, size_max, self._sizes(folder), synced)
         for file in reversed(left_over):
-            self.report.cut_bytes[folder] = self.report.cut_bytes.get(folder, 0) + (self._storage.size(file) or 0)
+            self.report.cut_bytes[folder] = self.report.cut_bytes.get(folder, 0) + (
+                self._storage.size(file) or 0
+            )
             self._storage.set_aside(file, 0)
         return segments
 
     def _load_checkpoint(self) -> None:
         ends = {folder: self._end_of(folder) for folder in ("message", "action")}
-        found = [number for name in self._storage.names(CHECKPOINTS) if (number := checkpoint_number(name)) is not None]
+        found = [
+            number
+            for name in self._storage.names(CHECKPOINTS)
+            if (number := checkpoint_number(name)) is not None
+        ]
         self._checkpoints = sorted(found)
         for number in reversed(self._checkpoints):
             try:
@@ -150,7 +158,9 @@ class Recovery:
             if not is_open and end <= self._message_position and self._load_directory(base):
                 continue
             rows: dict[int, Rows] = {}
-            scanner = BatchScanner(self._storage.reader(segments.file(base)), base, end, self._message_position)
+            scanner = BatchScanner(
+                self._storage.reader(segments.file(base)), base, end, self._message_position
+            )
             try:
                 for header, name in scanner:
                     self._replay_batch(header, name, rows)

@@ -57,7 +57,9 @@ class BatchScanner:
             if header.position != self.position:
                 raise CorruptBatch(f"the batch says it stands at {header.position}")
             if self.position + header.length > self._end:
-                raise CorruptBatch(f"a batch of {header.length} bytes of which {self._end - self.position} are there")
+                raise CorruptBatch(
+                    f"a batch of {header.length} bytes of which {self._end - self.position} are there"
+                )
             name = bytes(head[HEADER_BYTES : HEADER_BYTES + header.name_length])
             if self.position >= self._checked_from:
                 check_said(self._window.view(place, header.length), 0, header)

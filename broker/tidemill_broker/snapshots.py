@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 
@@ -13,26 +13,25 @@ from tidemill_broker.state import State
 from tidemill_journal.errors import CorruptRecord
 
 SNAPSHOT_VERSION = 1
-_pack: Callable[[Any], bytes] = msgpack.Packer(autoreset=True).pack
+_pack = cast("Callable[[dict[str, Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
 def pack_state(state: State, message_position: int, action_position: int) -> bytes:
     """Everything a restart needs besides the logs from these positions on."""
-    return _pack(
-        {
-            "version": SNAPSHOT_VERSION,
-            "message": message_position,
-            "action": action_position,
-            "boot": state.boot,
-            "pull": state.next_pull,
-            "consumer": state.next_consumer,
-            "partitions": [
-                [p.identity, p.name, p.settings.to_map(), p.next_sequence, list(p.producers.items())]
-                for p in state.partitions.values()
-            ],
-            "groups": [_pack_group(group) for group in state.groups.values()],
-        }
-    )
+    snapshot: dict[str, Any] = {
+        "version": SNAPSHOT_VERSION,
+        "message": message_position,
+        "action": action_position,
+        "boot": state.boot,
+        "pull": state.next_pull,
+        "consumer": state.next_consumer,
+        "partitions": [
+            [p.identity, p.name, p.settings.to_map(), p.next_sequence, list(p.producers.items())]
+            for p in state.partitions.values()
+        ],
+        "groups": [_pack_group(group) for group in state.groups.values()],
+    }
+    return _pack(snapshot)
 
 
 def _pack_group(group: Group) -> list[Any]:
@@ -53,7 +52,7 @@ def _pack_group(group: Group) -> list[Any]:
 def unpack_state(payload: bytes) -> tuple[State, int, int]:
     """State, message position, action position; ``CorruptRecord`` for what this version cannot read."""
     try:
-        values = msgpack.unpackb(payload, strict_map_key=False)
+        values = cast("dict[str, Any]", msgpack.unpackb(payload, strict_map_key=False))
         if values["version"] != SNAPSHOT_VERSION:
             raise CorruptRecord(f"a checkpoint of version {values['version']}")
         state = State()

@@ -11,11 +11,10 @@ class Counters:
     """What the broker has done since it started."""
 
     batches: int = 0
-    batches_refused: int = 0
     messages_in: int = 0
     messages_out: int = 0
     bytes_out: int = 0
     messages_acked: int = 0
     messages_nacked: int = 0
     leases_ended: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter[str])

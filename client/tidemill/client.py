@@ -28,7 +28,7 @@ from tidemill.encode import (
     parse_tags,
 )
 from tidemill.errors import BrokerUnreachable, ClientClosed, TidemillError
-from tidemill.gather import Extras
+from tidemill.parcel import Extras
 from tidemill.producer import Producer
 from tidemill.receipts import Many, Receipt, Receipts, Single
 from tidemill.routes import Fetch, Router, Web, parse_server

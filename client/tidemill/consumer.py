@@ -29,6 +29,9 @@ from tidemill.settings import ClientSettings
 from tidemill.subscription import Subscription
 from tidemill.tasks import Tasks
 
+BREATHE_S = 0.01
+"""How long iteration goes on without letting the event loop turn."""
+
 
 class Consumer:
     """Messages, one after the other; or batches of them."""
@@ -49,13 +52,19 @@ class Consumer:
         self._inbox: Inbox | None = None
         self._name: Name | None = None
         self._delivery: Delivery | None = None
-        self._current = (0, -1)
-        """First and last index of what the handler has in its hands."""
+        self._whole = False
+        """The handler has all of the delivery in its hands, and not only the message at ``index``."""
+        self._loop: asyncio.AbstractEventLoop
+        self._breathe_at = 0.0
+        self.index = -1
+        """The message in hand; those of the delivery before it were handled."""
+        self.timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         if self._inbox is not None:
             raise ClientClosed("a consumer is entered once: ask for a new one with consume()")
         settings = self._settings
+        self._loop = asyncio.get_running_loop()
         self._inbox = Inbox(settings.prefetch_messages, settings.prefetch_bytes)
         self._name = await borrow_name(self._subscription, settings)
         self._siblings[self] = None
@@ -72,25 +81,34 @@ class Consumer:
 
     async def __anext__(self) -> Message:
         delivery = self._delivery
-        index = self._current[1] + 1
+        index = self.index + 1
         if delivery is None or index >= delivery.count:
-            self._advance()
-            delivery, index = await self._next(), 0
-        else:
-            self._advance()
-        self._current = (index, index)
+            return Message(await self.next_delivery(), 0)
+        self.index = index
+        if self.timer is None:
+            self.arm()
+        if self._loop.time() >= self._breathe_at:
+            # A handler that never waits must not stop the connection, the leases and everybody else.
+            self._breathe_at = self._loop.time() + BREATHE_S
+            await asyncio.sleep(0)
         return Message(delivery, index)
 
     def batches(self) -> Batches:
         """The same messages, by the batch: for handlers that take many at once."""
         return Batches(self)
 
-    async def next_batch(self) -> MessageBatch:
-        """What iteration over ``batches()`` does."""
+    async def next_delivery(self, *, whole: bool = False) -> Delivery:
+        """Ack what is in hand, and take the next delivery in hand: its first message, or all of it."""
         self._advance()
         delivery = await self._next()
-        self._current = (0, delivery.count - 1)
-        return MessageBatch(delivery)
+        self._delivery, self._whole = delivery, whole
+        self.index = delivery.count - 1 if whole else 0
+        return delivery
+
+    def arm(self) -> None:
+        """Something was handled: tell it soon."""
+        if self.timer is None and self._inbox is not None and not self._inbox.closed:
+            self.timer = self._loop.call_later(self._settings.ack_linger_ms / 1000, self._tell)
 
     @property
     def name(self) -> str:
@@ -112,14 +130,20 @@ class Consumer:
     def _advance(self) -> None:
         """Ack what was in hand."""
         delivery = self._delivery
-        if delivery is None:
-            return
-        first, last = self._current
-        if ranges := delivery.settle(first, last):
-            delivery.settler.ack(delivery.subject, ranges)
-        if last + 1 >= delivery.count:
+        if delivery is not None:
             self._delivery = None
-            self._current = (0, -1)
+            if ranges := delivery.settle(0, self.index):
+                delivery.settler.ack(delivery.subject, ranges)
+            self.index = -1
+
+    def _tell(self) -> None:
+        """Ack what was handled before the current message."""
+        # The timer first: the thread of a blocking consumer sets the index first, so one of both sees the other's.
+        self.timer = None
+        delivery = self._delivery
+        if delivery is not None and not self._whole and (ranges := delivery.settle(0, self.index - 1)):
+            delivery.settler.ack(delivery.subject, ranges)
+            delivery.settler.flush()
 
     async def _next(self) -> Delivery:
         inbox = self._inbox
@@ -144,7 +168,6 @@ class Consumer:
             except CorruptBatch as error:
                 self._owner(delivery).corrupted(delivery, error)
                 continue
-            self._delivery = delivery
             return delivery
 
     def _owner(self, delivery: Delivery) -> Puller:
@@ -195,6 +218,8 @@ class Consumer:
         if inbox is None or inbox.closed:
             return
         rest = inbox.close()
+        if self.timer is not None:
+            self.timer.cancel()
         current = self._settle_current(error)
         try:
             pullers = list(self._pullers.values())
@@ -214,9 +239,11 @@ class Consumer:
         if delivery is None:
             return []
         owner = self._owner(delivery)
-        first, last = self._current
+        first = 0 if self._whole else self.index
+        if ranges := delivery.settle(0, first - 1):
+            delivery.settler.ack(delivery.subject, ranges)
         to_blame = error is None or isinstance(error, Exception)
-        if to_blame and (ranges := delivery.settle(first, last)):
+        if to_blame and (ranges := delivery.settle(first, self.index)):
             if error is None:
                 delivery.settler.ack(delivery.subject, ranges)
             else:
@@ -240,4 +267,4 @@ class Batches:
         return self
 
     async def __anext__(self) -> MessageBatch:
-        return await self._consumer.next_batch()
+        return MessageBatch(await self._consumer.next_delivery(whole=True))

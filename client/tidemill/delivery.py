@@ -31,6 +31,8 @@ class Settler(Protocol):
 
     async def extend(self, subject: str, ranges: list[int]) -> None: ...
 
+    def flush(self) -> None: ...
+
     def settled(self, delivery: Delivery) -> None: ...
 
 
@@ -126,6 +128,7 @@ class Delivery:
         """Messages ``first`` to ``last`` are settled; the ranges of pull sequences that were not yet."""
         if last < self.done:
             return []
+        assert last < self.count
         base = self.pull_sequence
         if first <= self.done and not self.early:
             ranges = [base + max(first, self.done), base + last]

@@ -1,8 +1,8 @@
 """What was sealed and has not ended: batches in flight, and refused ones that are tried again. Pure.
 
-Invariants: a refused batch leaves only when nothing of its partition is in flight, so what ``Sealed.retried`` knows about
-later numbers is all there is to know; the refused of a partition leave in the order of their numbers, before anything
-newer.
+Invariants: a refused batch leaves only when nothing of its partition is in flight, so what ``Parcel.retried`` knows
+about later numbers is all there is to know; the refused of a partition leave in the order of their numbers, before
+anything newer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tidemill.gather import Partition, Sealed
+from tidemill.parcel import Parcel, Partition
 from tidemill_wire.limits import PRODUCER_BATCHES_REMEMBERED
 
 
@@ -19,7 +19,7 @@ from tidemill_wire.limits import PRODUCER_BATCHES_REMEMBERED
 class Flight:
     """A frame that waits for its answer."""
 
-    batches: list[Sealed]
+    batches: list[Parcel]
     size: int
 
 
@@ -50,7 +50,7 @@ class Flights:
         """Something is to be tried again."""
         return bool(self._refused)
 
-    def depart(self, batches: list[Sealed]) -> Flight:
+    def depart(self, batches: list[Parcel]) -> Flight:
         """They leave together."""
         flight = Flight(batches, sum(len(batch.data) for batch in batches))
         self._flights.append(flight)
@@ -64,7 +64,7 @@ class Flights:
         for batch in flight.batches:
             batch.partition.in_flight -= 1
 
-    def again(self, now: float) -> Sealed | None:
+    def again(self, now: float) -> Parcel | None:
         """The next refused batch whose turn it is. One a frame: they are rare, and must not hold up each other."""
         if not self._refused or now < self._again_at:
             return None
@@ -76,7 +76,7 @@ class Flights:
                 return batch
         return None
 
-    def refuse(self, batch: Sealed, again_at: float) -> None:
+    def refuse(self, batch: Parcel, again_at: float) -> None:
         """Try it again then."""
         insort(batch.partition.refused, batch, key=_number)
         self._refused[batch.partition] = None
@@ -84,23 +84,22 @@ class Flights:
 
     def forget_abandoned(self) -> None:
         """The connection is gone: what nobody waits for any more need not be sent again."""
-        for flight in list(self._flights):
+        for flight in self._flights:
             wanted = [batch for batch in flight.batches if batch.claims]
-            if len(wanted) < len(flight.batches):
-                at = self._flights.index(flight)
-                self.land(flight)
-                if wanted:
-                    self._flights.insert(at, self._flights.pop(self._flights.index(self.depart(wanted))))
+            for batch in flight.batches:
+                batch.partition.in_flight -= not batch.claims
+            flight.batches, flight.size = wanted, sum(len(batch.data) for batch in wanted)
+        self._flights = [flight for flight in self._flights if flight.batches]
 
-    def unanswered(self, now: float) -> list[Sealed]:
+    def unanswered(self, now: float) -> list[Parcel]:
         """Batches in flight whose deadline is over."""
         return [
             one for flight in self._flights for one in flight.batches if one.claims and one.deadline <= now
         ]
 
-    def expired(self, now: float) -> list[Sealed]:
+    def expired(self, now: float) -> list[Parcel]:
         """Refused batches whose deadline is over, taken out."""
-        gone: list[Sealed] = []
+        gone: list[Parcel] = []
         for partition in list(self._refused):
             gone += [batch for batch in partition.refused if batch.deadline <= now]
             partition.refused = [batch for batch in partition.refused if batch.deadline > now]
@@ -108,9 +107,9 @@ class Flights:
                 del self._refused[partition]
         return gone
 
-    def hand_over(self) -> list[Sealed]:
+    def hand_over(self) -> list[Parcel]:
         """All of it, in the order of the numbers. What is in flight may be stored."""
-        batches: list[Sealed] = []
+        batches: list[Parcel] = []
         for flight in list(self._flights):
             self.land(flight)
             for batch in flight.batches:
@@ -129,5 +128,5 @@ class Flights:
         self._refused.clear()
 
 
-def _number(batch: Sealed) -> int:
+def _number(batch: Parcel) -> int:
     return batch.number

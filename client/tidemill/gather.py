@@ -1,150 +1,33 @@
 """Which messages go together. Pure: it decides, ``producer.py`` does.
 
-Messages of one partition gather in the last of its *gatherings* until that is full; a gathering is sealed into a batch
-when a frame has room for it. Invariants:
+Messages of one partition gather in the last of its open parcels until that is full; a parcel is sealed into a batch
+when
+a frame has room for it. Invariants:
 
 - a frame holds at most one batch of a partition, and batches of a partition leave in the order of their numbers;
-- a partition with a refused batch that is tried again is *held*: none of its later ones leave before it;
-- a refused batch keeps its number unless a later one may have been stored: the broker takes a number below the last it
-  has stored for a repetition, so the batch gets a new one then, and is never taken for what it is not;
+- while a refused batch of a partition is to be tried again, none of its later ones leave;
 - partitions take turns: one that has more for the next frame queues up behind those that waited.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple, Protocol
 
-from tidemill.encode import Bytes, encode, renumbered
-from tidemill.errors import TidemillError
-from tidemill.receipts import Part
+from tidemill.encode import encode_single
+from tidemill.parcel import NO_EXTRAS, Extras, Parcel, Partition, Waiter
 from tidemill_wire.batch import BatchIds, Origin
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import Content
+from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.limits import BATCH_MESSAGES_MAX
 
 MESSAGE_OVERHEAD_BYTES = 64
 """What a waiting message costs besides its body, so that empty ones are not free."""
 
-
-class Waiter(Protocol):
-    """Who wants to know what became of messages."""
-
-    def stored(self, place: int, part: Part) -> None: ...
-
-    def failed(self, error: TidemillError) -> None: ...
-
-
-class Claim(NamedTuple):
-    """A waiter's share of a batch: ``messages`` of them from ``first`` on, its own from ``place`` on."""
-
-    waiter: Waiter
-    place: int
-    first: int
-    messages: int
-
-
-class Extras(NamedTuple):
-    """What a message has besides its body."""
-
-    key: str | None = None
-    tags: tuple[str, ...] | None = None
-    properties: bytes | None = None
-
-
-class Gathering:
-    """Messages that will be one batch."""
-
-    __slots__ = ("bodies", "claims", "deadline", "keys", "properties", "size", "tags")
-
-    def __init__(self, deadline: float) -> None:
-        self.bodies: list[bytes] = []
-        self.keys: list[str | None] | None = None
-        self.tags: list[tuple[str, ...]] | None = None
-        self.properties: list[bytes] | None = None
-        self.claims: list[Claim] = []
-        self.size = 0
-        self.deadline = deadline
-
-    def note(self, extras: Extras) -> None:
-        """The extras of the message whose body was added last. Columns begin when one is needed."""
-        before = len(self.bodies) - 1
-        if extras.key is not None and self.keys is None:
-            self.keys = [None] * before
-        if extras.tags is not None and self.tags is None:
-            self.tags = [()] * before
-        if extras.properties is not None and self.properties is None:
-            self.properties = [b""] * before
-        if self.keys is not None:
-            self.keys.append(extras.key)
-        if self.tags is not None:
-            self.tags.append(extras.tags or ())
-        if self.properties is not None:
-            self.properties.append(extras.properties or b"")
-
-    @property
-    def plain(self) -> bool:
-        """Nothing but bodies so far."""
-        return self.keys is None and self.tags is None and self.properties is None
-
-
-class Partition:
-    """A subject as this producer knows it."""
-
-    __slots__ = ("gatherings", "in_flight", "name", "raw", "reached", "refused", "sequence")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.raw = name.encode()
-        self.sequence = 0
-        """The number of the last batch."""
-        self.reached = 0
-        """The highest number that is stored, or may be."""
-        self.in_flight = 0
-        self.refused: list[Sealed] = []
-        """Batches that are tried again, by their numbers."""
-        self.gatherings: deque[Gathering] = deque()
-
-
-@dataclass(slots=True, eq=False)
-class Sealed:
-    """A batch: its bytes do not change any more, however often it is sent."""
-
-    partition: Partition
-    data: Bytes
-    number: int
-    batch_id: bytes
-    claims: list[Claim]
-    size: int
-    """What it counts in the memory bound."""
-    deadline: float
-    error: TidemillError | None = None
-    """Why it was refused last."""
-
-    def retried(self) -> Sealed:
-        """Itself, ready to be sent again after a refusal."""
-        partition = self.partition
-        if self.number < partition.reached:
-            partition.sequence += 1
-            self.number = partition.sequence
-            self.data = renumbered(self.data, self.number)
-        return self
-
-    def stored(self, first_sequence: int) -> None:
-        """Tell everybody."""
-        name, batch_id = self.partition.name, self.batch_id
-        for waiter, place, first, messages in self.claims:
-            sequence = first_sequence + first if first_sequence >= 0 else first_sequence
-            waiter.stored(place, Part(name, batch_id, first, messages, sequence))
-
-    def failed(self, error: TidemillError) -> None:
-        """Tell everybody."""
-        for claim in self.claims:
-            claim.waiter.failed(error)
+FRAME_BATCHES_MAX = 1000
+"""So that the broker begins with the first thousand subjects while the next are still being encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,98 +64,84 @@ class Gather:
         size = len(body) + MESSAGE_OVERHEAD_BYTES
         if extras is not None:
             size += len(extras.key or "") + sum(map(len, extras.tags or ())) + len(extras.properties or b"")
-        gathering = self._room(partition, size, deadline)
-        index = len(gathering.bodies)
-        gathering.bodies.append(body)
-        if extras is not None or not gathering.plain:
-            gathering.note(extras or Extras())
-        gathering.claims.append(Claim(waiter, place, index, 1))
-        gathering.size += size
+        queue = partition.open
+        if queue and self._fits(queue[-1], size, 1):
+            parcel = queue[-1]
+            parcel.add(body, waiter, place, size)
+        else:
+            parcel = Parcel(partition, [body], (waiter, place, 0, 1), size, deadline)
+            queue.append(parcel)
+            self._waiting[partition] = None
+        if extras is not None or not parcel.plain:
+            parcel.note(extras or NO_EXTRAS)
         return size
 
     def add_many(
         self, partition: Partition, bodies: list[bytes], place: int, waiter: Waiter, deadline: float
     ) -> int:
-        """Messages with nothing but bodies, at most a batch of them. The list is the gathering's from now on."""
+        """Messages with nothing but bodies, at most a batch of them. The list is the parcel's from now on."""
         size = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
-        gathering = self._room(partition, size, deadline)
-        index = len(gathering.bodies)
-        if not gathering.plain or len(gathering.bodies) + len(bodies) > BATCH_MESSAGES_MAX:
-            gathering, index = self._new(partition, deadline), 0
-        if index:
-            gathering.bodies.extend(bodies)
+        queue = partition.open
+        if queue and queue[-1].plain and self._fits(queue[-1], size, len(bodies)):
+            parcel = queue[-1]
+            parcel.claims.append((waiter, place, len(parcel.bodies), len(bodies)))
+            parcel.bodies += bodies
+            parcel.size += size
         else:
-            gathering.bodies = bodies
-        gathering.claims.append(Claim(waiter, place, index, len(bodies)))
-        gathering.size += size
+            queue.append(Parcel(partition, bodies, (waiter, place, 0, len(bodies)), size, deadline))
+            self._waiting[partition] = None
         return size
 
-    def take(self) -> list[Sealed]:
+    def take(self) -> list[Parcel]:
         """The batches of the next frame: at most one a partition, at least one if any may leave."""
-        frame: list[Sealed] = []
-        again: list[Partition] = []
+        frame: list[Parcel] = []
         room = self._batch_bytes
         now_ms = self._signature.now_ms()
         for partition in self._waiting:
             if partition.refused:
                 continue
-            gathering = partition.gatherings[0]
-            if frame and gathering.size > room:
+            parcel = partition.open[0]
+            if parcel.size > room and frame:
                 break
-            room -= gathering.size
-            partition.gatherings.popleft()
-            frame.append(self._seal(partition, gathering, now_ms))
-            again.append(partition)
-            if room <= 0:
+            room -= parcel.size
+            self._seal(parcel, now_ms)
+            frame.append(parcel)
+            if room <= 0 or len(frame) == FRAME_BATCHES_MAX:
                 break
-        for partition in again:
+        for parcel in frame:
+            partition = parcel.partition
+            partition.open.popleft()
             del self._waiting[partition]
-            if partition.gatherings:
+            if partition.open:
                 self._waiting[partition] = None
         return frame
 
-    def expired(self, now: float) -> list[Gathering]:
+    def expired(self, now: float) -> list[Parcel]:
         """Those whose deadline is over, taken out."""
-        gone: list[Gathering] = []
+        gone: list[Parcel] = []
         for partition in list(self._waiting):
-            while partition.gatherings and partition.gatherings[0].deadline <= now:
-                gone.append(partition.gatherings.popleft())
-            if not partition.gatherings:
+            while partition.open and partition.open[0].deadline <= now:
+                gone.append(partition.open.popleft())
+            if not partition.open:
                 del self._waiting[partition]
         return gone
 
-    def _room(self, partition: Partition, size: int, deadline: float) -> Gathering:
-        gatherings = partition.gatherings
-        if gatherings:
-            last = gatherings[-1]
-            if last.size + size <= self._batch_bytes and len(last.bodies) < BATCH_MESSAGES_MAX:
-                return last
-        return self._new(partition, deadline)
+    def _fits(self, parcel: Parcel, size: int, messages: int) -> bool:
+        return parcel.size + size <= self._batch_bytes and len(parcel.bodies) + messages <= BATCH_MESSAGES_MAX
 
-    def _new(self, partition: Partition, deadline: float) -> Gathering:
-        gathering = Gathering(deadline)
-        partition.gatherings.append(gathering)
-        self._waiting[partition] = None
-        return gathering
-
-    def _seal(self, partition: Partition, gathering: Gathering, now_ms: int) -> Sealed:
-        signature = self._signature
-        partition.sequence += 1
-        batch_id = self._ids.next(now_ms)
-        origin = Origin(
-            partition.raw, signature.producer_id, partition.sequence, batch_id, now_ms, signature.codec
-        )
-        content = Content(gathering.bodies, gathering.keys, gathering.tags, None, gathering.properties)
-        data = encode(origin, content)
-        return Sealed(
-            partition,
-            data,
-            partition.sequence,
-            batch_id,
-            gathering.claims,
-            gathering.size,
-            gathering.deadline,
-        )
+    def _seal(self, parcel: Parcel, now_ms: int) -> None:
+        signature, partition = self._signature, parcel.partition
+        partition.sequence = parcel.number = partition.sequence + 1
+        parcel.batch_id = self._ids.next(now_ms)
+        named = (signature.producer_id, parcel.number, parcel.batch_id, now_ms)
+        if parcel.plain:
+            if len(parcel.bodies) == 1 and signature.codec is Codec.NONE:
+                parcel.data = encode_single(partition.padded, len(partition.raw), named, parcel.bodies[0])
+                return
+            content = Content(parcel.bodies)
+        else:
+            content = Content(parcel.bodies, parcel.keys, parcel.tags, None, parcel.properties)
+        parcel.data = build_batch(Origin(partition.raw, *named, signature.codec), content)
 
 
 def cut(bodies: Sequence[bytes], batch_bytes: int) -> list[int]:

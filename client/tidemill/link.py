@@ -61,6 +61,7 @@ class Link(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._answers: dict[int, OnAnswer] = {}
         self._correlation = 0
+        self._corked: list[bytes] | None = None
         self._heard = True
         self._silent_ticks = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -70,8 +71,7 @@ class Link(asyncio.BufferedProtocol):
     def ask(self, command: Command, on_answer: OnAnswer) -> None:
         """Say it; ``on_answer`` is called once."""
         correlation = self._expect(on_answer)
-        assert self._transport is not None
-        self._transport.write(encode_command(command, correlation))
+        self._write(encode_command(command, correlation))
 
     def send(self, batches: Sequence[bytes | bytearray], size: int, on_answer: OnAnswer) -> None:
         """A SEND frame of batches that are ``size`` bytes together. They must not change until it is answered."""
@@ -86,7 +86,24 @@ class Link(asyncio.BufferedProtocol):
     def tell(self, command: Command) -> None:
         """Say it and expect no answer."""
         if self._transport is not None and not self.lost.done():
-            self._transport.write(encode_command(command, 0))
+            self._write(encode_command(command, 0))
+
+    def cork(self) -> None:
+        """What is asked and told from now on leaves together, at ``uncork``: a call of the kernel is dear."""
+        self._corked = self._corked or []
+
+    def uncork(self) -> None:
+        """Let it leave."""
+        corked, self._corked = self._corked, None
+        if corked and self._transport is not None:
+            self._transport.write(b"".join(corked))
+
+    def _write(self, data: bytes) -> None:
+        assert self._transport is not None
+        if self._corked is not None:
+            self._corked.append(data)
+        else:
+            self._transport.write(data)
 
     def close(self) -> None:
         """End it from this side, after what was written has left."""

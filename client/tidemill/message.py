@@ -13,8 +13,8 @@ REASON_LENGTH_MAX = 1000
 GROUPS_POLICY = -1
 
 
-class Message:
-    """One message, under a lease."""
+class Seen:
+    """What there is to see of a message."""
 
     __slots__ = ("_delivery", "_index", "body")
 
@@ -68,6 +68,15 @@ class Message:
         """When the producer made it, by its own clock."""
         return _time(self._delivery.created_ms(self._index))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(subject={self.subject!r}, sequence={self.sequence}, body={len(self.body)} bytes)"
+
+
+class Message(Seen):
+    """One message, under a lease."""
+
+    __slots__ = ()
+
     async def ack(self) -> None:
         """It was handled: returns when the broker has noted that. ``LeaseLost``: it is given out again all the same."""
         delivery, index = self._delivery, self._index
@@ -86,12 +95,9 @@ class Message:
         sequence = self._delivery.pull_sequence + self._index
         await self._delivery.settler.extend(self._delivery.subject, [sequence, sequence])
 
-    def __repr__(self) -> str:
-        return f"Message(subject={self.subject!r}, sequence={self.sequence}, body={len(self.body)} bytes)"
 
-
-class MessageBatch:
-    """Messages that came in one batch, handled and settled together."""
+class SeenBatch:
+    """What there is to see of messages that came in one batch."""
 
     __slots__ = ("_delivery", "bodies")
 
@@ -101,16 +107,6 @@ class MessageBatch:
 
     def __len__(self) -> int:
         return self._delivery.count
-
-    def __iter__(self) -> Iterator[Message]:
-        return (Message(self._delivery, index) for index in range(self._delivery.count))
-
-    def __getitem__(self, index: int) -> Message:
-        count = self._delivery.count
-        at = index + count if index < 0 else index
-        if not 0 <= at < count:
-            raise IndexError(f"message {index} of {count}")
-        return Message(self._delivery, at)
 
     @property
     def subject(self) -> str:
@@ -142,6 +138,25 @@ class MessageBatch:
         """Their keys."""
         return self._delivery.keys()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(subject={self.subject!r}, {len(self)} messages)"
+
+
+class MessageBatch(SeenBatch):
+    """Messages that came in one batch, handled and settled together."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Message]:
+        return (Message(self._delivery, index) for index in range(self._delivery.count))
+
+    def __getitem__(self, index: int) -> Message:
+        count = self._delivery.count
+        at = index + count if index < 0 else index
+        if not 0 <= at < count:
+            raise IndexError(f"message {index} of {count}")
+        return Message(self._delivery, at)
+
     async def ack(self) -> None:
         """They were handled; returns when the broker has noted that."""
         delivery = self._delivery
@@ -158,9 +173,6 @@ class MessageBatch:
     async def extend(self) -> None:
         """The lease begins anew."""
         await self._delivery.settler.extend(self._delivery.subject, self._delivery.unsettled())
-
-    def __repr__(self) -> str:
-        return f"MessageBatch(subject={self.subject!r}, {len(self)} messages)"
 
 
 def parse_delay(delay: float | None) -> int:

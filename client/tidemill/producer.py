@@ -30,8 +30,9 @@ from tidemill.errors import (
     wire_error,
 )
 from tidemill.flights import Flight, Flights
-from tidemill.gather import Extras, Gather, Partition, Sealed, Signature, Waiter, cut
+from tidemill.gather import Gather, Signature, cut
 from tidemill.link import Answer, Link
+from tidemill.parcel import Extras, Parcel, Partition, Waiter
 from tidemill.receipts import SPOOLED
 from tidemill.settings import ClientSettings
 from tidemill_wire.commands import Sent
@@ -172,7 +173,10 @@ class Producer:
                 self._settle_some(flight, answer)
             else:
                 for batch, first_sequence in zip(flight.batches, answer.first_sequences, strict=True):
-                    self._stored(batch, first_sequence)
+                    self._memory -= batch.size
+                    batch.stored(first_sequence)
+                if self._memory == 0:
+                    self._rest()
         elif isinstance(answer, TidemillError):
             self._flights.land(flight)
             for batch in flight.batches:
@@ -193,15 +197,10 @@ class Producer:
             if error is not None:
                 self._refuse(batch, error)
             else:
-                self._stored(batch, answer.first_sequences[index])
+                self._end(batch)
+                batch.stored(answer.first_sequences[index])
 
-    def _stored(self, batch: Sealed, first_sequence: int) -> None:
-        partition = batch.partition
-        partition.reached = max(partition.reached, batch.number)
-        self._end(batch)
-        batch.stored(first_sequence)
-
-    def _refuse(self, batch: Sealed, error: TidemillError) -> None:
+    def _refuse(self, batch: Parcel, error: TidemillError) -> None:
         now = self._loop.time()
         wait = self._backoff.next()
         if not isinstance(error, Unavailable) or now + wait >= batch.deadline or not batch.claims:
@@ -212,7 +211,7 @@ class Producer:
         self._flights.refuse(batch, now + wait)
         self._loop.call_later(wait, self.wake)
 
-    def _end(self, batch: Sealed) -> None:
+    def _end(self, batch: Parcel) -> None:
         self._memory -= batch.size
         if self._memory == 0:
             self._rest()
@@ -277,16 +276,15 @@ class Producer:
         for batch in self._flights.expired(now):
             self._end(batch)
             batch.failed(error or batch.error or self._unreachable())
-        for gathering in self._gather.expired(now):
-            self._memory -= gathering.size
-            for claim in gathering.claims:
-                claim.waiter.failed(error or self._unreachable())
+        for batch in self._gather.expired(now):
+            self._end(batch)
+            batch.failed(error or self._unreachable())
         if unanswered and self._link is not None:
             self._link.close()  # It answers pings and no sends: a new connection may do better.
         if self._memory == 0:
             self._rest()
 
-    def _abandon(self, batch: Sealed, error: TidemillError) -> None:
+    def _abandon(self, batch: Parcel, error: TidemillError) -> None:
         """Nobody waits for it any more. It stays in its frame, whose answer counts its place."""
         partition = batch.partition
         partition.reached = max(partition.reached, batch.number)
@@ -294,7 +292,7 @@ class Producer:
         batch.failed(error)
         batch.claims, batch.size = [], 0
 
-    def _unknown(self, batch: Sealed) -> TidemillError:
+    def _unknown(self, batch: Parcel) -> TidemillError:
         waited = self._settings.send_timeout_s
         return OutcomeUnknown(
             f"no answer within {waited} s to a batch for {batch.partition.name}: it may be stored, or not"
@@ -321,7 +319,7 @@ class Producer:
 
     # -- the spool's side --------------------------------------------------------------------------------------
 
-    def hand_over(self) -> list[Sealed]:
+    def hand_over(self) -> list[Parcel]:
         """All that has not ended, sealed and in order, for the spool. ``stopped`` must be set."""
         assert self.stopped
         batches = self._flights.hand_over()
@@ -329,15 +327,16 @@ class Producer:
             batches += more
         return batches
 
-    def take_back(self, batches: list[Sealed]) -> None:
+    def take_back(self, batches: list[Parcel]) -> None:
         """The spool could not take them."""
         for batch in batches:
             self._flights.refuse(batch, self._loop.time())
 
-    def spooled(self, batches: list[Sealed]) -> None:
+    def spooled(self, batches: list[Parcel]) -> None:
         """They lie in the spool now."""
         for batch in batches:
-            self._stored(batch, SPOOLED)
+            self._end(batch)
+            batch.stored(SPOOLED)
         if self._room:
             self._admit()
 

@@ -67,10 +67,16 @@ class Puller:
 
     def pull(self) -> None:
         """Ask for more, if there is room for more. Acks leave before."""
-        settings, inbox, link = self._settings, self._inbox, self._link
-        while link is not None and self._under_way < PULLS and not self._leaving and self._pause is None:
-            if not inbox.room(self._under_way * settings.pull_bytes):
-                return
+        link = self._link
+        if link is None or self._under_way >= PULLS or self._leaving or self._pause is not None:
+            return
+        link.cork()
+        self._ask(link)
+        link.uncork()
+
+    def _ask(self, link: Link) -> None:
+        settings, inbox = self._settings, self._inbox
+        while self._under_way < PULLS and inbox.room(self._under_way * settings.pull_bytes):
             self.settler.flush()
             subscription = self._identity.subscription
             messages = min(inbox.window.size, PULL_MESSAGES_MAX)
@@ -84,6 +90,7 @@ class Puller:
                 link.ask(command, on_answer)
             except (ConnectionLost, Unavailable) as error:
                 on_answer(error)
+                return
 
     def corrupted(self, delivery: Delivery, error: TidemillError) -> None:
         """A delivery could not be read: the broker shall note that, and the loop goes on."""

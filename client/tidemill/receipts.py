@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple, overload
+from typing import overload
 
 from tidemill.errors import TidemillError
+from tidemill.parcel import Stored
 from tidemill_wire.batch import message_id
 
 UNKNOWN = -1
@@ -47,19 +48,10 @@ class Receipt:
         return f"Receipt(subject={self.subject!r}, sequence={self.sequence}, id={self.id!r})"
 
 
-class Part(NamedTuple):
-    """Messages that went in one batch: ``messages`` of them, from index ``first`` of the batch on."""
-
-    subject: str
-    batch_id: bytes
-    first: int
-    messages: int
-    first_sequence: int
-
-    def receipt(self, at: int) -> Receipt:
-        """That of message ``at`` of this part."""
-        sequence = self.first_sequence + at if self.first_sequence >= 0 else self.first_sequence
-        return Receipt(self.subject, self.batch_id, self.first + at, sequence)
+def receipt_of(part: Stored, at: int) -> Receipt:
+    """That of message ``at`` of a part of a batch."""
+    subject, batch_id, first, _, sequence = part
+    return Receipt(subject, batch_id, first + at, sequence + at if sequence >= 0 else sequence)
 
 
 class Receipts(Sequence[Receipt]):
@@ -67,12 +59,12 @@ class Receipts(Sequence[Receipt]):
 
     __slots__ = ("_ends", "_parts")
 
-    def __init__(self, parts: list[Part]) -> None:
+    def __init__(self, parts: list[Stored]) -> None:
         self._parts = parts
         self._ends: list[int] = []
         end = 0
         for part in parts:
-            end += part.messages
+            end += part[3]
             self._ends.append(end)
 
     def __len__(self) -> int:
@@ -89,7 +81,8 @@ class Receipts(Sequence[Receipt]):
         if not 0 <= index < len(self):
             raise IndexError(f"receipt {at} of {len(self)}")
         row = bisect_right(self._ends, index)
-        return self._parts[row].receipt(index - (self._ends[row] - self._parts[row].messages))
+        part = self._parts[row]
+        return receipt_of(part, index - (self._ends[row] - part[3]))
 
     @property
     def first_id(self) -> str:
@@ -104,7 +97,7 @@ class Receipts(Sequence[Receipt]):
     @property
     def spooled(self) -> bool:
         """At least one of them lies in the spool file."""
-        return any(part.first_sequence == SPOOLED for part in self._parts)
+        return any(part[4] == SPOOLED for part in self._parts)
 
     def __repr__(self) -> str:
         return f"Receipts({len(self)} messages in {len(self._parts)} batches)"
@@ -118,11 +111,11 @@ class Single:
     def __init__(self, future: asyncio.Future[Receipt]) -> None:
         self.future = future
 
-    def stored(self, place: int, part: Part) -> None:
+    def stored(self, place: int, part: Stored) -> None:
         """It is in a batch that was stored."""
         del place
         if not self.future.done():
-            self.future.set_result(part.receipt(0))
+            self.future.set_result(receipt_of(part, 0))
 
     def failed(self, error: TidemillError) -> None:
         """It is not, or nobody knows."""
@@ -137,7 +130,7 @@ class Many:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.future: asyncio.Future[Receipts] = loop.create_future()
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, Stored] = {}
         self._open = 0
         self._complete = False
         self._error: TidemillError | None = None
@@ -156,11 +149,12 @@ class Many:
         """The first failure: the caller may stop handing in."""
         return self._error
 
-    def stored(self, place: int, part: Part) -> None:
+    def stored(self, place: int, part: Stored) -> None:
         """The part that begins at message ``place`` of the call was stored."""
         self._parts[place] = part
         self._open -= 1
-        self._look()
+        if not self._open:
+            self._look()
 
     def failed(self, error: TidemillError) -> None:
         """A part was not stored. The others go on; the call fails when all have ended."""

@@ -96,8 +96,8 @@ class ClientSettings:
     routes_poll_s: float = 30.0
     """How often a consumer looks for brokers that it does not know."""
 
-    random: random.Random = field(default_factory=random.Random)
-    """All chance: names, ids, jitter."""
+    random: random.Random = field(default_factory=random.SystemRandom)
+    """All chance: names, ids, jitter. The system's, because a copied state would give two processes one identity."""
 
     now_ms: Callable[[], int] = wall_clock_ms
     """The time of day, for ``created_at`` and ids."""

@@ -34,7 +34,7 @@ class Saying:
     """A command and who awaits its answer."""
 
     command: Ack | Nack | Extend | Release
-    waiters: list[asyncio.Future[None]] = field(default_factory=list)
+    waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
 
 
 class BrokerSettler:

@@ -22,7 +22,9 @@ class Files:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._written: OrderedDict[str, File] = OrderedDict()  # handles of the write lane (or of inline writes)
+        self._written: OrderedDict[str, File] = (
+            OrderedDict()
+        )  # handles of the write lane (or of inline writes)
         self._read: OrderedDict[str, File] = OrderedDict()  # handles of the loop
         self._folders: dict[str, None] = {}  # known to the write lane
         self._named: dict[str, None] = {}  # files whose names the sync lane has made durable

@@ -99,10 +99,10 @@ class Read:
 class Ready:
     """What the host must do now. Built by the machine, owned by the host once returned."""
 
-    writes: list[Write] = field(default_factory=list)
-    sends: list[Send] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
-    drops: list[Peer] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list[Write])
+    sends: list[Send] = field(default_factory=list[Send])
+    reads: list[Read] = field(default_factory=list[Read])
+    drops: list[Peer] = field(default_factory=list[Peer])
     sync: bool = False
     """Ask for an fsync of what has been written so far, though no send waits for it."""
     wake_at_ms: int | None = None

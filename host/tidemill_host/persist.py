@@ -45,7 +45,9 @@ class Persister:
         self._written = 0
         self._synced = 0
         self._sync_wanted = 0
-        self._dirty: dict[str, tuple[int, int]] = {}  # file: first and last Ready that appended to it, unsynced
+        self._dirty: dict[
+            str, tuple[int, int]
+        ] = {}  # file: first and last Ready that appended to it, unsynced
         self._writing = False
         self._syncing = False
         self._broken = False

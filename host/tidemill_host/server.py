@@ -33,7 +33,7 @@ class Statistics:
     bytes_received: int = 0
     bytes_sent: int = 0
     cold_reads: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter[str])
 
 
 class Server:
@@ -56,9 +56,11 @@ class Server:
 
     async def listen(self, host: str, port: int) -> int:
         """Accept connections; the port that was taken."""
-        self._listener = await self._loop.create_server(lambda: ServerConnection(self), host, port, backlog=1024)
+        self._listener = await self._loop.create_server(
+            lambda: ServerConnection(self), host, port, backlog=1024
+        )
         self._check()
-        return cast(int, self._listener.sockets[0].getsockname()[1])
+        return cast("int", self._listener.sockets[0].getsockname()[1])
 
     def admit(self, connection: ServerConnection) -> Peer | None:
         """A number for a new connection, ``None`` when there are too many."""
@@ -130,7 +132,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._wire.pending
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         self._waiting_since = asyncio.get_running_loop().time()
         self._peer = self._server.admit(self)
@@ -210,16 +212,24 @@ class ServerConnection(asyncio.BufferedProtocol):
         opening = self._wire.state is State.OPENING
         limit = (limits.HELLO_MS if opening else limits.SLOW_FRAME_MS) / 1000
         if self._waiting_since and now - self._waiting_since > limit:
-            self.refuse("too_slow", "no HELLO came in time" if opening else "the rest of a frame did not come in time")
-        if self._paused and now - self._paused_since > limits.SLOW_FRAME_MS / 1000 and self._transport is not None:
+            self.refuse(
+                "too_slow", "no HELLO came in time" if opening else "the rest of a frame did not come in time"
+            )
+        if (
+            self._paused
+            and now - self._paused_since > limits.SLOW_FRAME_MS / 1000
+            and self._transport is not None
+        ):
             self._server.statistics.refused["too_slow"] += 1
             self._transport.abort()
 
     def _open(self, events: list[Event]) -> list[Event]:
         """Answer the HELLO; what came behind it goes to the machine."""
-        assert self._peer is not None and self._transport is not None
+        assert self._peer is not None
+        assert self._transport is not None
         first = events[0]
-        assert isinstance(first, Received) and isinstance(first.command, Hello)
+        assert isinstance(first, Received)
+        assert isinstance(first.command, Hello)
         self._transport.write(self._wire.welcome(self._server.name, self._server.epoch))
         self._server.turn.connected(self._peer)
         return events[1:]

@@ -35,8 +35,8 @@ class Turn(Generic[Event]):
         failed: Callable[[OSError], None],
     ) -> None:
         self.machine = machine
-        self.deliver: Callable[[Send], None] = lambda send: None
-        self.drop: Callable[[Peer], None] = lambda peer: None
+        self.deliver: Callable[[Send], None] = _nowhere
+        self.drop: Callable[[Peer], None] = _nowhere
         self._files = files
         self._lanes = lanes
         self._clock = clock
@@ -189,3 +189,7 @@ class Turn(Generic[Event]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _nowhere(_what: object) -> None:
+    """Before a server is there, nobody is connected."""

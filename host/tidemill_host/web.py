@@ -1,46 +1,50 @@
 """The HTTP port: a small aiohttp application around functions that answer with values.
 
-Unknown paths, methods and bad requests answer with JSON of one shape, like every error of the system:
-``{"error": {"code": ..., "detail": ..., "advice": ...}}``.
+Unknown paths, methods and bytes that are no HTTP answer with JSON of one shape, like every error of the system:
+``{"error": {"code": ..., "detail": ..., "advice": ...}}``. They are counted and not logged: who sends garbage shall not
+fill the log. Connections are bounded in number, and in patience: the first request has to come in time.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aiohttp import web
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-BODY_BYTES_MAX = 1024 * 1024
+from tidemill_wire import limits
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+ADVICE = "see /openapi.json for what there is"
+METHODS = ("GET", "HEAD")
+KEEP_ALIVE_SECONDS = 75.0
+
+
+def json_response(value: object, status: int = 200) -> web.Response:
+    """A value as every client sees it."""
+    return web.Response(
+        body=json.dumps(value).encode(), status=status, content_type="application/json", headers={"Server": "tidemill"}
+    )
 
 
 def error_response(status: int, code: str, detail: str, advice: str) -> web.Response:
     """An error as every client sees it."""
-    return web.json_response({"error": {"code": code, "detail": detail, "advice": advice}}, status=status)
-
-
-@web.middleware
-async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except web.HTTPException as error:
-        if error.status < 400:
-            raise
-        detail = f"{request.method} {request.path[:200]}: {error.reason}"
-        return error_response(error.status, "http_error", detail, "see /openapi.json for what there is")
+    return json_response({"error": {"code": code, "detail": detail, "advice": advice}}, status)
 
 
 class Web:
-    """One HTTP port."""
+    """One HTTP port. ``refused`` counts what was refused, by its code."""
 
-    def __init__(self, values: Mapping[str, Callable[[], Any]], metrics: Callable[[], bytes]) -> None:
+    def __init__(
+        self, values: Mapping[str, Callable[[], Any]], metrics: Callable[[], bytes], refused: Counter[str]
+    ) -> None:
+        self._values = values
         self._metrics = metrics
-        self._app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_errors])
-        for path, value in values.items():
-            self._app.router.add_get(path, _answering(value))
-        self._app.router.add_get("/metrics", self._show_metrics)
-        self._runner = web.AppRunner(self._app, access_log=None, keepalive_timeout=75.0)
+        self._refused = refused
+        self._runner = web.ServerRunner(_Server(self._answer, refused))
 
     async def listen(self, host: str, port: int) -> int:
         """Serve; the port that was taken."""
@@ -52,12 +56,80 @@ class Web:
     async def close(self) -> None:
         await self._runner.cleanup()
 
-    async def _show_metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if isinstance(request.protocol, _Connection):
+            request.protocol.requested = True
+        path, what = request.path, f"{request.method} {request.path[:200]}"
+        if path != "/metrics" and path not in self._values:
+            self._refused["not_found"] += 1
+            return error_response(404, "not_found", f"{what}: there is no such path", ADVICE)
+        if request.method not in METHODS:
+            self._refused["http_error"] += 1
+            response = error_response(405, "http_error", f"{what}: this path is only read", ADVICE)
+            response.headers["Allow"] = ", ".join(METHODS)
+            return response
+        if path == "/metrics":
+            return web.Response(body=self._metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
+        return json_response(self._values[path]())
 
 
-def _answering(value: Callable[[], Any]) -> Handler:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        return web.json_response(value())
+class _Server(web.Server):
+    """Makes a protocol for each connection, and closes those that are too many."""
 
-    return answer
+    def __init__(self, handler: Handler, refused: Counter[str]) -> None:
+        super().__init__(handler)
+        self._refused = refused
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, self._refused, len(self.connections) >= limits.HTTP_CONNECTIONS_MAX)
+
+
+class _Connection(web.RequestHandler):
+    """One HTTP connection."""
+
+    __slots__ = ("_patience", "_refused", "_too_many", "requested")
+
+    def __init__(self, server: _Server, refused: Counter[str], too_many: bool) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(server, loop=loop, keepalive_timeout=KEEP_ALIVE_SECONDS, lingering_time=1.0)
+        self._refused = refused
+        self._too_many = too_many
+        self._patience: asyncio.TimerHandle | None = None
+        self.requested = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self._too_many:
+            self._refuse("too_many_connections")
+        else:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(limits.HELLO_MS / 1000, self._lose_patience)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        super().connection_lost(exc)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Called for what is no HTTP, and when a handler failed; only the latter is a defect, and logged."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        self._refused["http_error"] += 1
+        detail = " ".join((message or "it is no HTTP").split())[: limits.DETAIL_CHARS_MAX]
+        response = error_response(status, "http_error", detail, "speak HTTP/1.1 here, tidemill's frames on the data port")
+        response.force_close()
+        return response
+
+    def _lose_patience(self) -> None:
+        if not self.requested:
+            self._refuse("too_slow")
+
+    def _refuse(self, reason: str) -> None:
+        self._refused[reason] += 1
+        self.force_close()

@@ -145,7 +145,8 @@ def encode_run(parts: Sequence[tuple[int, Rows]]) -> bytes:
 def directory_size(head: bytes) -> int:
     """How many bytes of a run its directory takes at most, from its first 16: sparse columns are bounded by rows."""
     magic, version, partitions, rows = _unpack_head(head)
-    assert magic == RUN_MAGIC and version == RUN_VERSION
+    assert magic == RUN_MAGIC
+    assert version == RUN_VERSION
     return _HEAD.size + partitions * (_ENTRY.size + 8) + rows // WINDOW_ROWS * 8 + 8
 
 
@@ -165,14 +166,19 @@ def decode_directory(data: bytes, tail: bytes, file_size: int, base: int) -> dic
     entries = [_ENTRY.unpack_from(data, _HEAD.size + index * _ENTRY.size) for index in range(partitions)]
     windows = [-(-entry[1] // WINDOW_ROWS) for entry in entries]
     rows_at = sparse_at + 8 * sum(windows)
-    if crc32c(data[:rows_at]) != _TAIL.unpack(tail)[0] or rows_at + rows * ROW_BYTES + _TAIL.size != file_size:
+    if (
+        crc32c(data[:rows_at]) != _TAIL.unpack(tail)[0]
+        or rows_at + rows * ROW_BYTES + _TAIL.size != file_size
+    ):
         raise CorruptRecord("the directory of a run is damaged")
     runs: dict[int, Run] = {}
     for entry, count in zip(entries, windows, strict=True):
         identity, row_total, first_row, _, first, end, size, stored = entry
         sparse = array("Q", data[sparse_at : sparse_at + 8 * count])
         sparse_at += 8 * count
-        runs[identity] = Run(base, row_total, rows_at + first_row * ROW_BYTES, first, end, size, stored, sparse)
+        runs[identity] = Run(
+            base, row_total, rows_at + first_row * ROW_BYTES, first, end, size, stored, sparse
+        )
     return runs
 
 

@@ -1,8 +1,8 @@
 """Errors of logs.
 
-    JournalError
-      CorruptLog        bytes that must be good are not; holds the file and the position
-      CorruptRecord     one record is not whole: the end of what can be read, or damage; the caller knows which
+JournalError
+  CorruptLog        bytes that must be good are not; holds the file and the position
+  CorruptRecord     one record is not whole: the end of what can be read, or damage; the caller knows which
 """
 
 from __future__ import annotations

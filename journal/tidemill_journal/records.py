@@ -70,4 +70,6 @@ def decode_record(data: bytes | memoryview, at: int, position: int) -> Record:
         raise CorruptRecord("the checksum of a record does not match")
     if version != VERSION:
         raise CorruptRecord(f"a record of version {version}; this side reads version {VERSION}")
-    return Record(length, position, at_ms, epoch, kind, bytes(data[at + HEADER_BYTES : at + length - padding]))
+    return Record(
+        length, position, at_ms, epoch, kind, bytes(data[at + HEADER_BYTES : at + length - padding])
+    )

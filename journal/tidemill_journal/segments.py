@@ -34,7 +34,8 @@ class Segments:
         self.bases = list(bases)
         self.end = end
         self.records = 0  # records in the open segment, for a limit by count
-        assert self.bases == sorted(self.bases) and (not self.bases or self.bases[-1] <= end)
+        assert self.bases == sorted(self.bases)
+        assert not self.bases or self.bases[-1] <= end
 
     def file(self, base: int) -> str:
         """The name of the segment that begins at ``base``."""
@@ -53,7 +54,9 @@ class Segments:
     def is_full(self, size: int, records_max: int) -> bool:
         """Whether ``size`` more bytes need a new segment. The one place where this is decided."""
         filled = self.end - self.open_base
-        return not self.bases or (filled > 0 and (filled + size > self.size_max or self.records >= records_max))
+        return not self.bases or (
+            filled > 0 and (filled + size > self.size_max or self.records >= records_max)
+        )
 
     def append(self, size: int, records_max: int = 1 << 62) -> Place:
         """Take room for one record of ``size`` bytes."""
@@ -104,7 +107,9 @@ def base_of(name: str) -> int | None:
     return None
 
 
-def from_listing(folder: str, size_max: int, sizes: Mapping[str, int], synced: int) -> tuple[Segments, list[str]]:
+def from_listing(
+    folder: str, size_max: int, sizes: Mapping[str, int], synced: int
+) -> tuple[Segments, list[str]]:
     """The segments that lie in a folder (names and sizes), and files that are cut off by a gap.
 
     A gap below ``synced`` is damage: a file is missing or too short. Above it, a power cut took the end of a segment

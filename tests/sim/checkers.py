@@ -81,6 +81,8 @@ class Ack:
 class PowerCut:
     at_s: float
     node: str
+    late_s: float = 0.0
+    """For so long before it the node could not sync: it stood, was slow, or was down."""
 
 
 @dataclass(slots=True)
@@ -122,7 +124,8 @@ class Terms:
     """For each subject the groups that consume it from its beginning."""
     cuts: Sequence[PowerCut] = ()
     sync_within_s: float = 0.5
-    ack_promise: Promise = Promise.NORMAL
+    ack_promise: Promise | None = Promise.NORMAL
+    """What an answered ack survives; ``None``: as much as its message."""
 
     def may_be_lost(self, promise: Promise, answered_s: float) -> bool:
         """Whether a power cut after the answer excuses."""
@@ -130,7 +133,8 @@ class Terms:
             case Promise.HIGH:
                 return False
             case Promise.NORMAL:
-                return any(answered_s <= cut.at_s <= answered_s + self.sync_within_s for cut in self.cuts)
+                within_s = self.sync_within_s
+                return any(answered_s <= cut.at_s <= answered_s + within_s + cut.late_s for cut in self.cuts)
             case Promise.LOW:
                 return any(answered_s <= cut.at_s for cut in self.cuts)
 
@@ -177,7 +181,9 @@ def none_after_ack(history: History, terms: Terms) -> list[str]:
     """
     first_ok: dict[tuple[str, str, str], float] = {}
     for ack in history.acks:
-        if ack.outcome is Outcome.OK and not terms.may_be_lost(terms.ack_promise, ack.ended_s):
+        send = history.sends.get(ack.message)
+        promise = terms.ack_promise or (send.promise if send is not None else Promise.LOW)
+        if ack.outcome is Outcome.OK and not terms.may_be_lost(promise, ack.ended_s):
             key = ack.group, ack.place, ack.message
             first_ok[key] = min(ack.ended_s, first_ok.get(key, ack.ended_s))
     never = float("inf")

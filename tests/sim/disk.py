@@ -220,7 +220,8 @@ class SimFile:
         if self._disk.cold():
             self._disk.probes["cold_reads"] += 1
             return None
-        return self.read(position, size)
+        data = self.read(position, size)
+        return data if len(data) == size else None
 
     def sync(self) -> None:
         self._fence()

@@ -38,6 +38,7 @@ class Kind(Enum):
     DISK_FULL = "full disk"
     BIT_ROT = "bit rot"
     CLOCK_STEP = "wall clock step"
+    CLIENT_KILL = "kill of a client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ DRAWS: Mapping[Kind, Draw] = {
     Kind.DISK_FULL: Draw(0.5, (0.2, 3.0), (0, 20_000)),
     Kind.BIT_ROT: Draw(0.3),
     Kind.CLOCK_STEP: Draw(1.0, (0.5, 5.0), (-3_600_000, 3_600_000), on_clients=True),
+    Kind.CLIENT_KILL: Draw(2.0, (0.05, 3.0)),
 }
 """Rates and ranges after research/simulation.md, section 9."""
 
@@ -143,6 +145,8 @@ def _draw_one(
 ) -> Fault:
     everyone = [*servers, *clients]
     node = rng.choice(everyone if draw.on_clients and rng.random() < 0.3 else servers)
+    if kind is Kind.CLIENT_KILL:
+        node = rng.choice(clients)
     others = [name for name in everyone if name != node]
     linked = kind in (Kind.PARTITION, Kind.CLOG, Kind.RESET)
     other = rng.choice([*others, "*"]) if linked and others else ""

@@ -33,7 +33,7 @@ class Injector:
         match fault.kind:
             case Kind.POWER_CUT:
                 fires = self._world.power_cut(fault.node, fault.lasts_s)
-            case Kind.KILL:
+            case Kind.KILL | Kind.CLIENT_KILL:
                 fires = self._world.kill(fault.node, fault.lasts_s)
             case Kind.POWER_CUT_ALL:
                 servers = [name for name, other in self._world.nodes.items() if not other.is_client]

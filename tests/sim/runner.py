@@ -29,7 +29,7 @@ from sim.faults import Plan, plan_from_json, shrink
 from sim.seal import collect
 from sim.world import Outcome, Scenario, draw_plan, run_plan
 
-DEFAULT_SCENARIO = "sim.toy:make"
+DEFAULT_SCENARIO = "sim.cluster:make"
 SEEDS_PER_JOB = 20
 COLLECT_EVERY = 10
 COVERAGE_SEEDS_MIN = 200

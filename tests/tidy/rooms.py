@@ -55,7 +55,7 @@ ROOMS_ONLY_FROM = {
 
 def is_paper(source: Source) -> bool:
     if source.folder in SERVICES:
-        return source.name not in DOORS
+        return source.name not in DOORS and "/doors/" not in source.path
     return source.folder in KNOWS or source.path == CONTRACT_PATH
 
 

@@ -62,10 +62,9 @@ class Fields:
         return value
 
     def items(self, name: str, limit: int) -> list[Any]:
-        value = self._map.get(name, [])
-        if type(value) is not list:
+        items: list[Any] = self._map.get(name, [])
+        if type(items) is not list:
             raise malformed(f"field {name!r} is not a list")
-        items: list[Any] = value
         if len(items) > limit:
             raise Refused("limit_exceeded", f"{name} has {len(items)} items, {limit} are allowed")
         return items

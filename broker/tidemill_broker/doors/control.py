@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidemill_broker.doors import Service
+from tidemill_broker.doors.service import Service
 
 
 def routes_of(service: Service, port: int) -> dict[str, Any]:
@@ -29,9 +29,12 @@ def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[st
 
 
 def _openapi(paths: list[str]) -> dict[str, Any]:
-    answer = {"200": {"description": "JSON", "content": {"application/json": {"schema": {}}}}}
+    answer: dict[str, Any] = {"200": {"description": "JSON", "content": {"application/json": {"schema": {}}}}}
+    operations: dict[str, Any] = {
+        path: {"operationId": path.strip("/").replace("/", "_"), "responses": answer} for path in paths
+    }
     return {
         "openapi": "3.1.0",
         "info": {"title": "tidemill control plane", "version": "1"},
-        "paths": {path: {"get": {"operationId": path.strip("/").replace("/", "_"), "responses": answer}} for path in paths},
+        "paths": {path: {"get": operation} for path, operation in operations.items()},
     }

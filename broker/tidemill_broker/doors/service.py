@@ -99,7 +99,7 @@ class Service:
             start = (partition.next_sequence, 0)
         elif isinstance(group.start, int):
             start = (partition.first_kept, group.start)
-        self.broker.declare_group(partition, group.name, start, group.lease_ms, now_ms)
+        self.broker.members.declare_group(partition, group.name, start, group.lease_ms, now_ms)
 
     def _fail(self, error: OSError) -> None:
         """The log can no longer be trusted: answer nobody, let a restart find out what is there."""

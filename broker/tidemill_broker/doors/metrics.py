@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidemill_broker.doors import Service
+from tidemill_broker.doors.service import Service
 
 
 def render_metrics(service: Service) -> bytes:
     """The metrics page."""
     lines: list[str] = []
     for name, kind, text, value in _numbers(service):
-        lines += [f"# HELP tidemill_{name} {text}", f"# TYPE tidemill_{name} {kind}", f"tidemill_{name} {value}"]
-    lines += ["# HELP tidemill_refused_total Requests and connections refused, by reason", "# TYPE tidemill_refused_total counter"]
+        lines += [
+            f"# HELP tidemill_{name} {text}",
+            f"# TYPE tidemill_{name} {kind}",
+            f"tidemill_{name} {value}",
+        ]
+    lines.append("# HELP tidemill_refused_total Requests and connections refused, by reason")
+    lines.append("# TYPE tidemill_refused_total counter")
     refused = service.broker.counters.refused + service.server.statistics.refused
-    lines += [f'tidemill_refused_total{{reason="{reason}"}} {count}' for reason, count in sorted(refused.items())]
+    lines += [
+        f'tidemill_refused_total{{reason="{reason}"}} {count}' for reason, count in sorted(refused.items())
+    ]
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -34,6 +41,7 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     yield "connections_total", "counter", "Connections accepted", seen.connections_opened
     yield "subjects", "gauge", "Subjects", len(state.partitions)
     yield "groups", "gauge", "Consumer groups", len(state.groups)
-    yield "expired_messages_total", "counter", "Messages dropped by retention before a group pulled them", keeping.expired_messages
+    expired = "Messages dropped by retention before a group pulled them"
+    yield "expired_messages_total", "counter", expired, keeping.expired_messages
     yield "disk_free_bytes", "gauge", "Free bytes of the data disk", service.free_bytes
     yield "disk_total_bytes", "gauge", "Size of the data disk", service.total_bytes

@@ -66,7 +66,9 @@ def _rows(kind: str, file: str, summary: Row) -> Iterator[Row]:
                 yield row
         except (CorruptBatch, CorruptRecord) as error:
             position = batches.position if kind == "message" else records.position
-            summary.update(good=False, bad_position=position, place_in_file=position - base, problem=str(error))
+            summary.update(
+                good=False, bad_position=position, place_in_file=position - base, problem=str(error)
+            )
 
 
 def _batch_rows(scanner: BatchScanner) -> Iterator[Row]:

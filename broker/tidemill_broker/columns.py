@@ -1,0 +1,92 @@
+"""What the columns beside the bodies must be to enter: whole, and within the limits that clients are told.
+
+A consumer must be able to read whatever was stored, and a broker of any version must be able to look into it without
+fear; so each column has the size that its kind says, and offsets grow and span their texts. The texts are not read.
+Only batches that have such columns come here; per column the work is numpy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill_wire import limits
+from tidemill_wire.columns import Column, Entry
+from tidemill_wire.errors import CorruptBatch, Refused
+
+_TEXTS = (
+    (Column.KEY_OFFSETS, Column.KEYS, limits.KEY_BYTES_MAX, "key"),
+    (Column.ORDER_KEY_OFFSETS, Column.ORDER_KEYS, limits.KEY_BYTES_MAX, "order key"),
+    (Column.PROPERTY_OFFSETS, Column.PROPERTIES, limits.PROPERTIES_BYTES_MAX, "map of properties"),
+    (Column.ORIGIN_OFFSETS, Column.ORIGINS, limits.PARTITION_NAME_BYTES_MAX, "origin"),
+)
+_NUMBERS = (
+    (Column.KEY_HASHES, 8),
+    (Column.CREATED_DELTAS, 4),
+    (Column.DELIVER_DELTAS, 8),
+    (Column.ATTEMPTS, 4),
+)
+
+
+def check_columns(view: memoryview, entries: Mapping[int, Entry], messages: int) -> None:
+    """``CorruptBatch`` or ``Refused`` with the limit; ``entries`` come from ``read_directory``, so they lie within."""
+    for kind, width in _NUMBERS:
+        _check_numbers(entries, kind, width * messages)
+    for offsets, texts, limit, noun in _TEXTS:
+        _check_texts(view, entries, (offsets, texts), messages, (limit, noun))
+    _check_tags(view, entries, messages)
+
+
+def _check_tags(view: memoryview, entries: Mapping[int, Entry], messages: int) -> None:
+    counts = _growing(view, entries, Column.TAG_COUNTS, messages)
+    if counts is None:
+        if any(kind in entries for kind in (Column.TAG_HASHES, Column.TAG_OFFSETS, Column.TAGS)):
+            raise CorruptBatch("a batch with tags, without how many each message has")
+        return
+    most, total = int(np.diff(counts).max()), int(counts[-1])
+    if most > limits.TAGS_MAX:
+        raise Refused("limit_exceeded", f"a message with {most} tags, {limits.TAGS_MAX} are allowed")
+    _check_numbers(entries, Column.TAG_HASHES, 8 * total)
+    if Column.TAG_OFFSETS not in entries:
+        raise CorruptBatch("a batch counts tags that it does not hold")
+    _check_texts(view, entries, (Column.TAG_OFFSETS, Column.TAGS), total, (limits.TAG_BYTES_MAX, "tag"))
+
+
+def _check_texts(
+    view: memoryview,
+    entries: Mapping[int, Entry],
+    kinds: tuple[Column, Column],
+    count: int,
+    most: tuple[int, str],
+) -> None:
+    places = _growing(view, entries, kinds[0], count)
+    texts = entries.get(kinds[1])
+    if places is None and texts is None:
+        return
+    if places is None or texts is None or places[-1] != texts[3]:
+        raise CorruptBatch(f"column {kinds[1].name} has no bytes, or offsets that do not span them")
+    largest = int(np.diff(places).max(initial=0))
+    if largest > most[0]:
+        raise Refused("limit_exceeded", f"a {most[1]} of {largest} bytes, {most[0]} are allowed")
+
+
+def _growing(
+    view: memoryview, entries: Mapping[int, Entry], kind: Column, count: int
+) -> npt.NDArray[np.int32] | None:
+    """A column of ``count + 1`` numbers from 0 on that never go down; ``None`` when it is absent."""
+    entry = entries.get(kind)
+    if entry is None:
+        return None
+    _check_numbers(entries, kind, 4 * count + 4)
+    places = np.frombuffer(view, "<i4", count + 1, entry[1])
+    if places[0] != 0 or not (places[1:] >= places[:-1]).all():  # compared: a difference of two i32 may wrap
+        raise CorruptBatch(f"the numbers of column {kind.name} do not grow from 0")
+    return places
+
+
+def _check_numbers(entries: Mapping[int, Entry], kind: Column, size: int) -> None:
+    entry = entries.get(kind)
+    if entry is not None and (entry[0] or entry[2] != size):
+        raise CorruptBatch(f"column {kind.name} has {entry[2]} bytes where {size} must be, not compressed")

@@ -1,0 +1,279 @@
+"""The same client for programs without an event loop: the same names, and every call returns when it is done.
+
+    from tidemill.blocking import Client
+
+    with Client("localhost:7401") as mq:
+        mq.send("order.created", b"...")
+        with mq.consume("order.created", group="billing") as messages:
+            for message in messages:
+                ...
+
+An event loop runs in a thread of its own, which begins with the first call. All state lives there; callers may come
+from any
+thread. After a fork the child has no such thread: its first call begins a new one, with a new client and new
+identities. What the parent had sent and not answered is the parent's; a consumer that was entered before a fork raises
+``ClientClosed`` in the child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from tidemill import client, consumer
+from tidemill.delivery import Delivery
+from tidemill.encode import Body
+from tidemill.errors import ClientClosed
+from tidemill.message import Message as AsyncMessage
+from tidemill.message import MessageBatch as AsyncBatch
+from tidemill.message import Seen, SeenBatch
+from tidemill.receipts import Receipt, Receipts
+from tidemill.settings import ClientSettings
+from tidemill.subscription import From
+
+__all__ = ["Client", "Consumer", "Message", "MessageBatch"]
+
+T = TypeVar("T")
+
+
+class Background:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="tidemill", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine returns or raises; it is cancelled when the caller is interrupted."""
+        if os.getpid() != self.pid:
+            coroutine.close()
+            raise ClientClosed("this consumer was entered before a fork: enter one in the child process")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+class Client:
+    """``Client("localhost:7401")``: HOST:HTTP_PORT; without it TIDEMILL_SERVER, or this machine."""
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        settings: ClientSettings | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        make: Callable[[], client.Client] | None = None,
+    ) -> None:
+        self._make = make or (lambda: client.Client(server, settings=settings, spool=spool))
+        self._lock = threading.Lock()
+        self._running: tuple[Background, client.Client] | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(
+        self,
+        subject: str,
+        body: Body,
+        *,
+        key: str | None = None,
+        tags: Iterable[str] | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> Receipt:
+        """Store one message; returns when it is as durable as its subject asks for."""
+        background, mq = self._started()
+        return background.run(mq.send(subject, body, key=key, tags=tags, properties=properties))
+
+    def send_many(self, subject: str, bodies: Iterable[Body]) -> Receipts:
+        """Store many messages of one subject, in their order. An iterator is read in the loop's thread."""
+        background, mq = self._started()
+        return background.run(mq.send_many(subject, bodies))
+
+    def send_each(self, messages: Iterable[tuple[str, Body]]) -> Receipts:
+        """Store messages of many subjects in one go."""
+        background, mq = self._started()
+        return background.run(mq.send_each(messages))
+
+    def consume(
+        self, subjects: str | Iterable[str], *, group: str, start: From = "earliest", name: str | None = None
+    ) -> Consumer:
+        """Messages for a consumer group: ``with mq.consume(...) as messages: for message in messages``."""
+        background, mq = self._started()
+        return Consumer(background, mq.consume(subjects, group=group, start=start, name=name))
+
+    def subjects(self) -> list[dict[str, Any]]:
+        """The subjects there are."""
+        background, mq = self._started()
+        return background.run(mq.subjects())
+
+    def groups(self) -> list[dict[str, Any]]:
+        """The consumer groups there are."""
+        background, mq = self._started()
+        return background.run(mq.groups())
+
+    def close(self) -> None:
+        """Wait for what was sent to end, and leave."""
+        with self._lock:
+            running, self._running, self._closed = self._running, None, True
+        if running is None or running[0].pid != os.getpid():
+            return
+        background, mq = running
+        try:
+            background.run(mq.close())
+        finally:
+            background.stop()
+
+    def _started(self) -> tuple[Background, client.Client]:
+        running = self._running
+        if running is not None and running[0].pid == os.getpid():
+            return running
+        if running is not None:
+            # A fork: the parent's thread is not here, and its lock may have been taken by nobody who is.
+            self._running, self._lock = None, threading.Lock()
+        with self._lock:
+            if self._closed:
+                raise ClientClosed("the client is closed")
+            if self._running is None:
+                self._running = Background(), self._make()
+                self._running[0].run(self._running[1].__aenter__())
+            return self._running
+
+
+class Message(Seen):
+    """One message, under a lease."""
+
+    __slots__ = ("_background",)
+
+    def __init__(self, delivery: Delivery, index: int, background: Background) -> None:
+        super().__init__(delivery, index)
+        self._background = background
+
+    def ack(self) -> None:
+        """It was handled."""
+        self._background.run(AsyncMessage(self._delivery, self._index).ack())
+
+    def nack(self, *, delay: float | None = None, reason: str = "") -> None:
+        """It failed: give it out again, after ``delay`` seconds or as the group's policy says."""
+        self._background.run(AsyncMessage(self._delivery, self._index).nack(delay=delay, reason=reason))
+
+    def extend(self) -> None:
+        """The lease begins anew."""
+        self._background.run(AsyncMessage(self._delivery, self._index).extend())
+
+
+class MessageBatch(SeenBatch):
+    """Messages that came in one batch, handled and settled together."""
+
+    __slots__ = ("_background",)
+
+    def __init__(self, delivery: Delivery, background: Background) -> None:
+        super().__init__(delivery)
+        self._background = background
+
+    def __iter__(self) -> Iterator[Message]:
+        return (Message(self._delivery, index, self._background) for index in range(len(self)))
+
+    def __getitem__(self, index: int) -> Message:
+        return Message(self._delivery, range(len(self))[index], self._background)
+
+    def ack(self) -> None:
+        """They were handled."""
+        self._background.run(AsyncBatch(self._delivery).ack())
+
+    def nack(self, *, delay: float | None = None, reason: str = "") -> None:
+        """They failed."""
+        self._background.run(AsyncBatch(self._delivery).nack(delay=delay, reason=reason))
+
+    def extend(self) -> None:
+        """The lease begins anew."""
+        self._background.run(AsyncBatch(self._delivery).extend())
+
+
+class Until(Generic[T]):
+    """Iterates until the consumer ends."""
+
+    def __init__(self, step: Callable[[], T]) -> None:
+        self._step = step
+
+    def __iter__(self) -> Until[T]:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            return self._step()
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+
+class Consumer:
+    """Messages, one after the other; or batches of them."""
+
+    def __init__(self, background: Background, messages: consumer.Consumer) -> None:
+        self._background = background
+        self._consumer = messages
+        self._delivery: Delivery | None = None
+        self._index = 0
+
+    def __enter__(self) -> Self:
+        self._background.run(self._consumer.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._background.run(self._consumer.__aexit__(kind, error, trace))
+
+    def __iter__(self) -> Iterator[Message]:
+        return Until(self._next_message)
+
+    def batches(self) -> Iterator[MessageBatch]:
+        """The same messages, by the batch."""
+        return Until(self._next_batch)
+
+    @property
+    def name(self) -> str:
+        """The consumer's identity in its group."""
+        return self._consumer.name
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """``lost``: settled after the lease had ended; ``corrupt``: messages that could not be read."""
+        return self._consumer.statistics
+
+    def _next_message(self) -> Message:
+        delivery = self._delivery
+        if delivery is not None and self._index + 1 < delivery.count:
+            # Within a delivery nobody waits for the loop: it looks at the index, at most every few milliseconds.
+            self._index += 1
+            self._consumer.index = self._index
+            if self._consumer.timer is None:
+                self._background.loop.call_soon_threadsafe(self._consumer.arm)
+        else:
+            self._delivery = delivery = self._background.run(self._consumer.next_delivery())
+            self._index = 0
+        return Message(delivery, self._index, self._background)
+
+    def _next_batch(self) -> MessageBatch:
+        self._delivery = None
+        return MessageBatch(self._background.run(self._consumer.next_delivery(whole=True)), self._background)

@@ -1,0 +1,390 @@
+"""A broker in memory: the least that keeps the protocol's promises, for tests of programs and of this client.
+
+It keeps batches as lists, groups as cursors, and forgets all of it with the process. Leases do not end by themselves.
+What is nacked comes again after its delay, 0 unless one was given; a consumer that says GOODBYE or loses its
+connection gives
+back what it held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tidemill.settings import ProtocolFactory
+from tidemill_wire.batch import partition_name, read_header, stamp
+from tidemill_wire.commands import (
+    Ack,
+    Command,
+    Done,
+    Extend,
+    Failed,
+    Goodbye,
+    Grant,
+    Hello,
+    Nack,
+    Ping,
+    Pull,
+    Pulled,
+    Release,
+    SendBatches,
+    Sent,
+    Settle,
+    Start,
+    encode_command,
+)
+from tidemill_wire.connection import Connection, Received, Rejected, Role
+from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch, WireError
+
+LEASE_MS = 60_000
+EPOCH = 1
+NAME = "memory"
+
+Lease: TypeAlias = tuple[int, int]
+"""A sequence and how often it failed."""
+
+
+@dataclass(slots=True)
+class StoredSubject:
+    """Batches, back to back by their sequences."""
+
+    batches: list[bytes] = field(default_factory=list[bytes])
+    firsts: list[int] = field(default_factory=list[int])
+    next_sequence: int = 0
+    producers: dict[int, list[tuple[int, int]]] = field(default_factory=dict[int, list[tuple[int, int]]])
+
+    def holding(self, sequence: int) -> int:
+        """The index of the batch that a sequence is in."""
+        return bisect_right(self.firsts, sequence) - 1
+
+
+@dataclass(slots=True)
+class Member:
+    """A consumer within a group: its pull sequences and what it holds."""
+
+    pulled: int = 0
+    leases: dict[int, Lease] = field(default_factory=dict[int, Lease])
+
+
+@dataclass(slots=True)
+class StoredGroup:
+    """A consumer group on one subject."""
+
+    cursor: int
+    due: deque[Lease] = field(default_factory=deque[Lease])
+    members: dict[str, Member] = field(default_factory=dict[str, Member])
+    acked: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A pull that found nothing."""
+
+    peer: Peer
+    correlation: int
+    pull: Pull
+    timer: asyncio.TimerHandle = field(init=False)
+
+
+class MemoryBroker:
+    """See the module. ``protocol`` is for a server, ``connect`` for ``ClientSettings.connect``."""
+
+    def __init__(self) -> None:
+        self.subjects: dict[str, StoredSubject] = {}
+        self.groups: dict[tuple[str, str], StoredGroup] = {}
+        self.peers: dict[Peer, None] = {}
+        self.refuse_batch: Callable[[str], WireError | None] = lambda _subject: None
+        """Asked for each batch: an error refuses it."""
+        self.answers = True
+        """``False``: nothing is answered, though all of it is done; not even pings are."""
+        self._waiting: dict[Waiting, None] = {}
+
+    def protocol(self) -> Peer:
+        """One connection's end."""
+        return Peer(self)
+
+    async def connect(self, factory: ProtocolFactory, host: str, port: int) -> object:
+        """A connection without a network."""
+        del host, port
+        client = factory()
+        mine, other = MemoryTransport(client), MemoryTransport(self.protocol())
+        mine.other, other.other = other, mine
+        other.protocol.connection_made(other)
+        client.connection_made(mine)
+        return mine
+
+    # -- what peers say ----------------------------------------------------------------------------------------
+
+    def handle(self, peer: Peer, correlation: int, command: Command) -> None:
+        """Do it and answer."""
+        match command:
+            case Ping():
+                peer.say(Done(), correlation)
+            case SendBatches():
+                peer.say(self.store(command.batches), correlation)
+                self.serve()
+            case Pull():
+                self.pull(peer, correlation, command)
+            case Ack() | Nack() | Extend() | Release():
+                peer.say(Done(self.settle(command)), correlation)
+                self.serve()
+            case Goodbye():
+                self.gone(peer)
+            case _:
+                peer.fail(correlation, "malformed_command", f"a broker does not take {command.kind.name}")
+
+    def store(self, buffer: bytearray) -> Sent:
+        """Keep batches. One that comes twice is answered as the first time."""
+        firsts: list[int] = []
+        refused: list[tuple[int, int, str]] = []
+        at = 0
+        while at < len(buffer):
+            header = read_header(buffer, at)
+            name = partition_name(buffer, at, header).decode()
+            error = self.refuse_batch(name)
+            if error is not None:
+                refused.append((len(firsts), error.kind.number, error.detail))
+                firsts.append(-1)
+            else:
+                subject = self.subjects.setdefault(name, StoredSubject())
+                seen = subject.producers.setdefault(header.producer_id, [])
+                if seen and header.producer_sequence <= seen[-1][0]:
+                    firsts.append(dict(seen).get(header.producer_sequence, -1))
+                else:
+                    first = subject.next_sequence
+                    stamp(buffer, at, header.length, first, 0, header.created_at_ms, EPOCH)
+                    subject.batches.append(bytes(buffer[at : at + header.length]))
+                    subject.firsts.append(first)
+                    subject.next_sequence += header.messages
+                    seen.append((header.producer_sequence, first))
+                    del seen[:-5]
+                    firsts.append(first)
+            at += header.length
+        return Sent(firsts, refused)
+
+    def settle(self, command: Settle) -> list[int]:
+        """What became of deliveries; the ranges that nobody held."""
+        group = self.groups.get((command.subject, command.group))
+        member = group.members.get(command.consumer) if group is not None else None
+        lost: list[int] = []
+        for first, last in zip(command.ranges[::2], command.ranges[1::2], strict=True):
+            for number in range(first, last + 1):
+                leased = member.leases.get(number) if member is not None else None
+                if leased is None or group is None or member is None:
+                    lost += (number, number)
+                    continue
+                match command:
+                    case Ack():
+                        group.acked += 1
+                    case Nack():
+                        self._due(group, (leased[0], leased[1] + 1), max(0, command.delay_ms))
+                    case Release():
+                        group.due.append(leased)
+                    case _:
+                        continue
+                del member.leases[number]
+        return lost
+
+    def pull(self, peer: Peer, correlation: int, command: Pull) -> None:
+        """Answer at once, or wait."""
+        if self._give(peer, correlation, command):
+            return
+        loop = asyncio.get_running_loop()
+        waiting = Waiting(peer, correlation, command)
+        waiting.timer = loop.call_later(command.wait_ms / 1000, self._give_up, waiting)
+        self._waiting[waiting] = None
+
+    def serve(self) -> None:
+        """Something came: who waits for it?"""
+        for waiting in list(self._waiting):
+            if waiting in self._waiting and self._give(waiting.peer, waiting.correlation, waiting.pull):
+                waiting.timer.cancel()
+                self._waiting.pop(waiting, None)
+
+    def gone(self, peer: Peer) -> None:
+        """What it held is due again."""
+        for waiting in [one for one in self._waiting if one.peer is peer]:
+            waiting.timer.cancel()
+            del self._waiting[waiting]
+        for subject, group, name in list(peer.members):
+            found = self.groups[subject, group]
+            others = [one for one in self.peers if one is not peer and (subject, group, name) in one.members]
+            if not others and name in found.members:
+                found.due.extend(found.members[name].leases.values())
+                found.members[name].leases.clear()
+        peer.members.clear()
+        self.peers.pop(peer, None)
+        self.serve()
+
+    # -- giving out --------------------------------------------------------------------------------------------
+
+    def _due(self, group: StoredGroup, lease: Lease, delay_ms: int) -> None:
+        if delay_ms == 0:
+            group.due.append(lease)
+            return
+
+        def come() -> None:
+            group.due.append(lease)
+            self.serve()
+
+        asyncio.get_running_loop().call_later(delay_ms / 1000, come)
+
+    def _give_up(self, waiting: Waiting) -> None:
+        if waiting in self._waiting:
+            del self._waiting[waiting]
+            waiting.peer.say(Pulled((), LEASE_MS), waiting.correlation)
+
+    def _give(self, peer: Peer, correlation: int, pull: Pull) -> bool:
+        for name in pull.subjects:
+            subject = self.subjects.setdefault(name, StoredSubject())
+            group = self.groups.get((name, pull.group))
+            if group is None:
+                start = (
+                    subject.next_sequence if pull.start == Start.LATEST else _first_since(subject, pull.start)
+                )
+                group = self.groups[name, pull.group] = StoredGroup(start)
+            member = group.members.setdefault(pull.consumer, Member())
+            peer.members[name, pull.group, pull.consumer] = None
+            grants, data = self._grant(name, (subject, group, member), pull)
+            if grants:
+                peer.say(Pulled(grants, LEASE_MS, memoryview(data)), correlation)
+                return True
+        return False
+
+    def _grant(
+        self, name: str, parts: tuple[StoredSubject, StoredGroup, Member], pull: Pull
+    ) -> tuple[list[Grant], bytes]:
+        subject, group, member = parts
+        grants: list[Grant] = []
+        data: list[bytes] = []
+        room, size = pull.messages_max, 0
+        while group.due and room and size < pull.bytes_max:
+            sequence, attempts = group.due.popleft()
+            batch = subject.batches[subject.holding(sequence)]
+            grants.append(Grant(name, member.pulled, sequence, 1, attempts, 1))
+            member.leases[member.pulled] = sequence, attempts
+            member.pulled += 1
+            data.append(batch)
+            room, size = room - 1, size + len(batch)
+        while group.cursor < subject.next_sequence and room and size < pull.bytes_max:
+            batch = subject.batches[subject.holding(group.cursor)]
+            header = read_header(batch)
+            count = min(header.first_sequence + header.messages - group.cursor, room)
+            grants.append(Grant(name, member.pulled, group.cursor, count, 0, 1))
+            for offset in range(count):
+                member.leases[member.pulled + offset] = group.cursor + offset, 0
+            member.pulled += count
+            group.cursor += count
+            data.append(batch)
+            room, size = room - count, size + len(batch)
+        return grants, b"".join(data)
+
+
+def _first_since(subject: StoredSubject, start: int) -> int:
+    if start <= 0:
+        return 0
+    found = (
+        first for first, batch in zip(subject.firsts, subject.batches, strict=True) if _time(batch) >= start
+    )
+    return next(found, subject.next_sequence)
+
+
+def _time(batch: bytes) -> int:
+    return read_header(batch).stored_at_ms
+
+
+class Peer(asyncio.Protocol):
+    """The broker's end of one connection."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self.members: dict[tuple[str, str, str], None] = {}
+        self.transport: asyncio.Transport | None = None
+        self._broker = broker
+        self._connection = Connection(Role.SERVER)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert hasattr(transport, "write")
+        self.transport = transport  # type: ignore[assignment]  # uvloop's are no asyncio.Transport
+        self._broker.peers[self] = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._broker.gone(self)
+
+    def data_received(self, data: bytes) -> None:
+        for event in self._connection.feed(data):
+            match event:
+                case Received(_, Hello()):
+                    assert self.transport is not None
+                    if self._broker.answers:
+                        self.transport.write(self._connection.welcome(NAME, EPOCH))
+                case Received(correlation, command):
+                    try:
+                        self._broker.handle(self, correlation, command)
+                    except CorruptBatch as error:
+                        self.fail(correlation, "corrupt_batch", str(error))
+                case Rejected(correlation, error):
+                    self.fail(correlation, error.kind.name, error.detail)
+
+    def say(self, command: Command, correlation: int) -> None:
+        """An answer."""
+        if self.transport is None or not self._broker.answers:
+            return
+        batches = command.batches if isinstance(command, Pulled) else b""
+        self.transport.write(encode_command(command, correlation, trailing=len(batches)))
+        if batches:
+            self.transport.write(batches)
+
+    def fail(self, correlation: int, name: str, detail: str) -> None:
+        """An answer that says no."""
+        self.say(Failed(KIND_BY_NAME[name].number, detail), correlation)
+
+
+class MemoryTransport(asyncio.Transport):
+    """One end of a pipe within a loop."""
+
+    other: MemoryTransport
+
+    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._closed:
+            self._loop.call_soon(self.other.arrive, bytes(data))
+
+    def arrive(self, data: bytes) -> None:
+        """Bytes from the other end."""
+        if self._closed:
+            return
+        if isinstance(self.protocol, asyncio.BufferedProtocol):
+            rest = memoryview(data)
+            while rest and not self._closed:
+                room = memoryview(self.protocol.get_buffer(-1))
+                count = min(len(room), len(rest))
+                room[:count] = rest[:count]
+                room.release()
+                self.protocol.buffer_updated(count)
+                rest = rest[count:]
+        elif isinstance(self.protocol, asyncio.Protocol):
+            self.protocol.data_received(data)
+
+    def close(self) -> None:
+        self._loop.call_soon(self._end)
+        self._loop.call_soon(self.other._end)
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self._closed
+
+    def _end(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self.protocol.connection_lost(None)

@@ -1,0 +1,147 @@
+"""One batch from its first message to its end, and the partition it is for. Pure.
+
+    state       event                    next
+    open        message                  open       it gathers company
+    open        sealed                   sealed     it has a number, an id and bytes
+    sealed      stored, spooled, failed  ended      its waiters are told, once
+    sealed      refused                  sealed     ``retried`` makes it ready to be sent again
+
+One object for all of them, and tuples instead of records: of a round-robin over thousands of subjects every message
+is a parcel.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple, Protocol, TypeAlias
+
+from tidemill.encode import Bytes, renumbered
+from tidemill.errors import TidemillError
+from tidemill_wire.batch import aligned
+
+Stored: TypeAlias = tuple[str, bytes, int, int, int]
+"""Subject, batch id, index of the first message in the batch, how many messages, and the first one's sequence."""
+
+
+class Waiter(Protocol):
+    """Who wants to know what became of messages."""
+
+    def stored(self, place: int, part: Stored) -> None: ...
+
+    def failed(self, error: TidemillError) -> None: ...
+
+
+Claim: TypeAlias = tuple[Waiter, int, int, int]
+"""A waiter's share of a batch: the place of the first message in its call, its index in the batch, how many."""
+
+
+class Extras(NamedTuple):
+    """What a message has besides its body."""
+
+    key: str | None = None
+    tags: tuple[str, ...] | None = None
+    properties: bytes | None = None
+
+
+NO_EXTRAS = Extras()
+
+
+class Partition:
+    """A subject as this producer knows it."""
+
+    __slots__ = ("in_flight", "name", "open", "padded", "raw", "reached", "refused", "sequence")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.raw = name.encode()
+        self.padded = self.raw.ljust(aligned(len(self.raw)), b"\0")
+        self.sequence = 0
+        """The number of the last batch."""
+        self.reached = 0
+        """The highest number that is stored, or may be."""
+        self.in_flight = 0
+        self.open: deque[Parcel] = deque()
+        self.refused: list[Parcel] = []
+        """Those that are tried again, by their numbers."""
+
+
+class Parcel:
+    """See the module."""
+
+    __slots__ = (
+        "batch_id", "bodies", "claims", "data", "deadline", "error", "keys", "number", "partition", "plain",
+        "properties", "size", "tags",
+    )  # fmt: skip
+
+    number: int
+    batch_id: bytes
+    data: Bytes
+    keys: list[str | None] | None
+    tags: list[tuple[str, ...]] | None
+    properties: list[bytes] | None
+
+    def __init__(
+        self, partition: Partition, bodies: list[bytes], claim: Claim, size: int, deadline: float
+    ) -> None:
+        self.partition = partition
+        self.bodies = bodies
+        self.claims = [claim]
+        self.size = size
+        """What it counts in the memory bound."""
+        self.deadline = deadline
+        self.plain = True
+        """Nothing but bodies so far; the columns of extras are not even there."""
+        self.error: TidemillError | None = None
+        """Why it was refused last."""
+
+    def add(self, body: bytes, waiter: Waiter, place: int, size: int) -> None:
+        """One more message; ``note`` must follow when it, or one before, has extras."""
+        self.claims.append((waiter, place, len(self.bodies), 1))
+        self.bodies.append(body)
+        self.size += size
+
+    def note(self, extras: Extras) -> None:
+        """The extras of the message that was added last. Columns begin when one is needed."""
+        if self.plain:
+            self.plain = False
+            self.keys = self.tags = self.properties = None
+        before = len(self.bodies) - 1
+        if extras.key is not None and self.keys is None:
+            self.keys = [None] * before
+        if extras.tags is not None and self.tags is None:
+            self.tags = [()] * before
+        if extras.properties is not None and self.properties is None:
+            self.properties = [b""] * before
+        if self.keys is not None:
+            self.keys.append(extras.key)
+        if self.tags is not None:
+            self.tags.append(extras.tags or ())
+        if self.properties is not None:
+            self.properties.append(extras.properties or b"")
+
+    def retried(self) -> Parcel:
+        """Itself, ready to be sent again after a refusal.
+
+        The broker takes a number at or below the last one it stored for a repetition: a refused batch that later ones
+        may have overtaken needs a new number, or it would be answered as stored and be lost.
+        """
+        partition = self.partition
+        if self.number < partition.reached:
+            partition.sequence += 1
+            self.number = partition.sequence
+            self.data = renumbered(self.data, self.number)
+        return self
+
+    def stored(self, first_sequence: int) -> None:
+        """Tell everybody; a negative sequence is what ``receipts.py`` says it is."""
+        partition = self.partition
+        partition.reached = max(partition.reached, self.number)
+        name, batch_id = partition.name, self.batch_id
+        for waiter, place, first, messages in self.claims:
+            sequence = first_sequence + first if first_sequence >= 0 else first_sequence
+            waiter.stored(place, (name, batch_id, first, messages, sequence))
+
+    def failed(self, error: TidemillError) -> None:
+        """Tell everybody."""
+        for waiter, _, _, _ in self.claims:
+            waiter.failed(error)

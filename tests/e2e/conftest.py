@@ -1,0 +1,46 @@
+"""Queues that are always cleaned up, each by its own process id. Every module here is marked ``e2e``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from e2e.queues import BROKER, Queue
+
+MakeQueue: TypeAlias = Callable[..., Queue]
+
+
+@pytest.fixture
+def make_queue(tmp_path: Path) -> Iterator[MakeQueue]:
+    """Makes queues that are not started yet."""
+    made: list[Queue] = []
+
+    def make(
+        name: str = "data",
+        manifests: Sequence[Path] = (),
+        settings: Mapping[str, str] | None = None,
+        command: Sequence[str] = BROKER,
+    ) -> Queue:
+        made.append(Queue(tmp_path / name, manifests, settings, command))
+        return made[-1]
+
+    yield make
+    for queue in made:
+        queue.close()
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue) -> Queue:
+    """One that serves."""
+    return make_queue().start()
+
+
+@pytest.fixture(scope="module")
+def shared_queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
+    """One for all tests of a module: an attack must leave it as it was for the next one."""
+    queue = Queue(tmp_path_factory.mktemp("shared") / "data")
+    yield queue.start()
+    queue.close()

@@ -1,0 +1,244 @@
+"""The workloads of a cluster: producers and consumers made of the real client, and the history they write."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sim.checkers import Ack, Delivery, Outcome, Send, ended
+from sim.world import Env
+from tidemill import Client
+from tidemill.consumer import Consumer
+from tidemill.errors import BrokerUnreachable, OutcomeUnknown, Refused, TidemillError, Unavailable
+from tidemill.message import Message
+from tidemill.routes import Address, Routes
+from tidemill.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from sim.cluster import Cluster
+
+PORT = 7400
+SENDERS = 2
+GAP_S = 0.12
+CROWD_MAX = 12
+SIZES = (0, 0, 20, 20, 300, 2_000)
+
+
+class Oops(Exception):
+    """What a handler may raise."""
+
+
+async def routes() -> Routes:
+    return (Address("g0", "s1", PORT),)
+
+
+def draw_client(env: Env) -> Client:
+    """A client whose patience is drawn."""
+    rng = env.rng
+    settings = ClientSettings(
+        linger_ms=rng.choice((0, 0, 3)),
+        batch_bytes=rng.choice((500, 5_000, 1 << 20)),
+        memory_bytes_max=rng.choice((4_000, 64 << 20)),
+        send_timeout_s=rng.choice((1.0, 4.0, 30.0)),
+        connect_timeout_s=rng.choice((1.0, 5.0)),
+        dead_peer_s=rng.choice((1.0, 3.0, 9.0)),
+        backoff_max_s=rng.choice((0.2, 2.0)),
+        prefetch_messages=rng.choice((1, 20, 1 << 17)),
+        pull_bytes=rng.choice((500, 5_000, 4 << 20)),
+        pull_wait_ms=rng.choice((100, 2_000, 15_000)),
+        random=random.Random(rng.getrandbits(64)),
+        now_ms=env.clock.now_ms,
+    )
+    return Client("s1:7401", settings=settings, fetch=routes)
+
+
+class Producing:
+    """A node that sends until the world is quiet."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._number = 0
+
+    async def run(self, env: Env) -> None:
+        client = draw_client(env)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(SENDERS):
+                tasks.create_task(self._send(env, client))
+        await client.close()
+        self._cluster.finished.add(env.name)
+
+    async def _send(self, env: Env, client: Client) -> None:
+        rng = env.rng
+        while not env.quiet.is_set():
+            match rng.randrange(6):
+                case 0:
+                    subject = rng.choice(tuple(self._cluster.promises))
+                    await self._crowd(env, client, [subject] * rng.randrange(1, CROWD_MAX))
+                case 1:
+                    subjects = rng.choices(tuple(self._cluster.promises), k=rng.randrange(1, 5))
+                    await self._crowd(env, client, subjects)
+                case _:
+                    await self._one(env, client)
+            await asyncio.sleep(rng.expovariate(1.0 / GAP_S))
+
+    def _new(self, env: Env, subject: str, key: str = "") -> Send:
+        self._number += 1
+        name = f"{env.name}.{self._number}"
+        body = name.encode() + b"|" + env.rng.randbytes(env.rng.choice(SIZES))
+        promise = self._cluster.promises[subject]
+        return self._cluster.history.sending(Send(name, env.name, subject, body, promise, key, env.loop.now))
+
+    async def _one(self, env: Env, client: Client) -> None:
+        send = self._new(env, env.rng.choice(tuple(self._cluster.promises)), env.rng.choice(("", "", "key")))
+        try:
+            receipt = await client.send(send.subject, send.body, key=send.key or None)
+        except OutcomeUnknown:
+            ended(send, Outcome.UNKNOWN, env.loop.now)
+        except (Refused, Unavailable, BrokerUnreachable) as error:
+            if isinstance(error, Refused):
+                self._cluster.problems.append(f"refused: {send.message}: {error}")
+            ended(send, Outcome.FAILED, env.loop.now)
+        else:
+            send.place = place_of(send.subject, receipt.sequence)
+            ended(send, Outcome.OK, env.loop.now)
+
+    async def _crowd(self, env: Env, client: Client, subjects: Sequence[str]) -> None:
+        """Many at once; when the call fails, nobody knows of any single one."""
+        sends = [self._new(env, subject) for subject in subjects]
+        try:
+            if len(set(subjects)) == 1:
+                receipts = await client.send_many(subjects[0], [send.body for send in sends])
+            else:
+                receipts = await client.send_each([(send.subject, send.body) for send in sends])
+        except (OutcomeUnknown, Unavailable, BrokerUnreachable):
+            for send in sends:
+                ended(send, Outcome.UNKNOWN, env.loop.now)
+            return
+        for send, receipt in zip(sends, receipts, strict=True):
+            send.place = place_of(send.subject, receipt.sequence)
+            ended(send, Outcome.OK, env.loop.now)
+
+
+class Consuming:
+    """A node that consumes for ever: it acks, fails, dawdles, leaves and comes back."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._open: dict[int, Ack] = {}
+
+    async def run(self, env: Env) -> None:
+        for ack in self._open.values():  # Of a life that was killed.
+            ended(ack, Outcome.UNKNOWN, env.loop.now)
+        self._open.clear()
+        while True:
+            client = draw_client(env)
+            name = env.rng.choice((None, env.name))
+            stays_until_s = env.loop.now + env.rng.choice((0.5, 3.0, 1e9))
+            try:
+                async with client.consume(
+                    self._cluster.groups[self._group], group=self._group, name=name
+                ) as messages:
+                    if env.rng.random() < 0.3:
+                        await self._by_the_batch(env, messages, stays_until_s)
+                    else:
+                        await self._one_by_one(env, messages, stays_until_s)
+            except Oops:
+                pass
+            await client.close()
+            await asyncio.sleep(env.rng.random() * 0.2)
+
+    async def _one_by_one(self, env: Env, messages: Consumer, stays_until_s: float) -> None:
+        async for message in messages:
+            self._got(env, message)
+            match self._mood(env):
+                case "nack":
+                    await self._nack(env, message)
+                case "leave" if env.loop.now > stays_until_s:
+                    self._said(env, message)
+                    return
+                case "raise":
+                    raise Oops
+                case "trust":
+                    self._said(env, message)
+                    continue
+                case mood:
+                    if mood == "dawdle":
+                        await asyncio.sleep(self._cluster.settings.lease_ms / 1000 * env.rng.uniform(0.5, 3.0))
+                    await self._ack(env, [message], message)
+
+    async def _by_the_batch(self, env: Env, messages: Consumer, stays_until_s: float) -> None:
+        async for batch in messages.batches():
+            parts = list(batch)
+            for message in parts:
+                self._got(env, message)
+            match self._mood(env):
+                case "nack":
+                    await self._nack(env, batch)
+                case "raise":
+                    raise Oops
+                case "trust":
+                    for message in parts:
+                        self._said(env, message)
+                case "dawdle":
+                    for message in parts:
+                        await asyncio.sleep(env.rng.random() * 0.1)
+                        await self._ack(env, [message], message)
+                case _:
+                    await self._ack(env, parts, batch)
+            if env.loop.now > stays_until_s:
+                return
+
+    def _mood(self, env: Env) -> str:
+        if env.quiet.is_set():
+            return "ack"
+        moods = ("ack", "trust", "nack", "dawdle", "leave", "raise")
+        return env.rng.choices(moods, (70, 10, 8, 3, 8, 1))[0]
+
+    def _got(self, env: Env, message: Message) -> None:
+        delivery = message._delivery
+        pull = delivery.pull_sequence + message._index
+        asked_s = self._cluster.granted.get(pull)
+        if asked_s is None:
+            self._cluster.problems.append(f"invented: pull {pull} of {self._group} was never granted")
+            asked_s = 0.0
+        name = message.body.partition(b"|")[0].decode(errors="replace")
+        self._cluster.history.delivered(
+            Delivery(
+                env.loop.now, asked_s, self._group, env.name, message.subject, name,
+                place_of(message.subject, message.sequence), message.body, message.key or "",
+            )
+        )  # fmt: skip
+
+    def _begin(self, env: Env, message: Message) -> Ack:
+        name = message.body.partition(b"|")[0].decode(errors="replace")
+        place = place_of(message.subject, message.sequence)
+        return self._cluster.history.acking(Ack(self._group, place, name, env.loop.now))
+
+    def _said(self, env: Env, message: Message) -> None:
+        """Acked by going on: nobody hears the answer."""
+        ended(self._begin(env, message), Outcome.UNKNOWN, env.loop.now)
+
+    async def _ack(self, env: Env, parts: Sequence[Message], whole: object) -> None:
+        acks = [self._begin(env, message) for message in parts]
+        self._open |= {id(ack): ack for ack in acks}
+        outcome = Outcome.OK
+        try:
+            await whole.ack()  # type: ignore[attr-defined]
+        except TidemillError:
+            outcome = Outcome.UNKNOWN
+        for ack in acks:
+            del self._open[id(ack)]
+            ended(ack, outcome, env.loop.now)
+
+    async def _nack(self, env: Env, whole: object) -> None:
+        try:
+            await whole.nack(delay=env.rng.choice((None, 0.0, 0.3)), reason="not now")  # type: ignore[attr-defined]
+        except TidemillError:
+            return
+
+
+def place_of(subject: str, sequence: int) -> str:
+    return f"{subject}/{sequence}" if sequence >= 0 else ""

@@ -1,0 +1,78 @@
+"""Tests that are coroutines, and a broker in memory behind a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tidemill import Address, Client, ClientSettings
+from tidemill.memory import MemoryBroker
+
+DEADLINE_S = 30
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function, with a deadline."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    case = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    asyncio.run(asyncio.wait_for(case, DEADLINE_S))
+    return True
+
+
+@dataclass
+class Place:
+    """A broker that can be stopped and started, on one port."""
+
+    broker: MemoryBroker = field(default_factory=MemoryBroker)
+    port: int = 0
+    server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.server = await loop.create_server(self.broker.protocol, "127.0.0.1", self.port)
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        assert self.server is not None
+        self.server.close()
+        self.drop()
+        await self.server.wait_closed()
+
+    def drop(self) -> None:
+        """Cut all connections."""
+        for peer in list(self.broker.peers):
+            assert peer.transport is not None
+            peer.transport.abort()
+
+    async def routes(self) -> tuple[Address, ...]:
+        return (Address("g0", "127.0.0.1", self.port),)
+
+    def client(self, **options: Any) -> Client:
+        options.setdefault("settings", ClientSettings(backoff_max_s=0.05))
+        return Client("localhost:1", fetch=self.routes, **options)
+
+
+Serve = Callable[[], AbstractAsyncContextManager[Place]]
+
+
+@pytest.fixture
+def serve() -> Serve:
+    @asynccontextmanager
+    async def serving() -> AsyncIterator[Place]:
+        place = Place()
+        await place.start()
+        try:
+            yield place
+        finally:
+            await place.stop()
+
+    return serving
