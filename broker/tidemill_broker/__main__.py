@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
@@ -12,7 +13,7 @@ from tidemill_broker.doors.control import routes_of, values_of
 from tidemill_broker.doors.inspecting import inspect
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
-from tidemill_broker.settings import BrokerSettings
+from tidemill_broker.settings import BrokerSettings, read_settings
 from tidemill_host.clock import RealClock
 from tidemill_host.disk import RealDisk
 from tidemill_host.process import (
@@ -26,6 +27,7 @@ from tidemill_host.process import (
     stop_event,
 )
 from tidemill_journal.errors import JournalError
+from tidemill_wire import limits
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
 
@@ -53,16 +55,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.noun == "inspect":
         return inspect(arguments.path, arguments.output, sys.stdout.write)
     try:
+        settings = read_settings(os.environ)
         declarations = read_manifests(arguments.manifests)
         lock = FolderLock(arguments.data)
     except (TidemillError, FolderInUse, OSError) as error:
         sys.stderr.write(f"tidemill: {_sentence(error)}\n")
         return 1
     keep_memory()
-    raise_file_limit()
+    files_max = raise_file_limit()
     try:
-        return run(_serve(arguments, declarations))
-    except (JournalError, OSError) as error:
+        return run(_serve(arguments, declarations, settings, files_max))
+    except (JournalError, TidemillError, OSError) as error:
         sys.stderr.write(f"tidemill: {_sentence(error)}\n")
         return 1
     finally:
@@ -76,12 +79,13 @@ def _sentence(error: Exception) -> str:
     return str(error)
 
 
-async def _serve(arguments: argparse.Namespace, declarations: Sequence[Declaration]) -> int:
+async def _serve(
+    arguments: argparse.Namespace, declarations: Sequence[Declaration], settings: BrokerSettings, files_max: int
+) -> int:
     from tidemill_host.web import Web  # aiohttp's server takes a third of the start; nothing before needs it
 
     stopping = stop_event()
     clock = RealClock()
-    settings = BrokerSettings()
     disk = RealDisk(arguments.data)
     broker, report = recover(disk, settings, clock.now_ms())
     for folder, size in report.cut_bytes.items():
@@ -90,10 +94,12 @@ async def _serve(arguments: argparse.Namespace, declarations: Sequence[Declarati
         )
     service = Service(broker, disk, make_lanes(), clock)
     service.declare(declarations)
+    service.server.connections_max = min(limits.CONNECTIONS_MAX, files_max * 3 // 4)
     port = await service.listen(arguments.host, arguments.port)
     values = values_of(service, lambda: routes_of(service, port))
     web = Web(values, lambda: render_metrics(service), service.server.statistics.refused)
-    http_port = await web.listen(arguments.host, arguments.http_port)
+    http_max = min(limits.HTTP_CONNECTIONS_MAX, files_max // 16)
+    http_port = await web.listen(arguments.host, arguments.http_port, http_max)
     gc.freeze()  # what the imports made stays; the collector need not walk it again
     say(f"ready tidemill://{arguments.host}:{port} http://{arguments.host}:{http_port}")
     if sys.stdout.isatty():

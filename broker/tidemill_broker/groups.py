@@ -154,8 +154,11 @@ class Group:
             failure = self.next_failure()
             if failure is None or failure.due_ms > now_ms:
                 break
-            popped.append(heapq.heappop(self._due))
-            due.append(failure)
+            entry = heapq.heappop(self._due)
+            # What failed, was delivered, and failed again with the same due time is in the heap twice: once is enough.
+            if entry not in popped[-1:]:
+                popped.append(entry)
+                due.append(failure)
         for entry in popped:
             heapq.heappush(self._due, entry)
         return due

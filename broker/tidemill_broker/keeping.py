@@ -42,7 +42,7 @@ class Keeping:
         self.expired_messages = 0
         self._unsynced_since_ms: int | None = None
         self._noted = False  # something besides SYNCED records was written since the last one
-        self._sync_now = False
+        self.sync_now = False
         self._synced_record_at_ms = now_ms
         self._retention_at_ms = now_ms + RETENTION_INTERVAL_MS
         self.wake_at_ms = now_ms + RETENTION_INTERVAL_MS
@@ -53,8 +53,8 @@ class Keeping:
         self._noted = True
 
     def wants_sync(self) -> bool:
-        """Whether the next ``Ready`` asks for a sync that no answer waits for."""
-        wanted, self._sync_now = self._sync_now, False
+        """Whether the next ``Ready`` asks for a sync that no answer waits for; asked once."""
+        wanted, self.sync_now = self.sync_now, False
         return wanted
 
     @property
@@ -69,7 +69,7 @@ class Keeping:
         elif self._unsynced_since_ms is None:
             self._unsynced_since_ms = now_ms
         elif now_ms - self._unsynced_since_ms >= settings.sync_interval_ms:
-            self._sync_now = True
+            self.sync_now = True
             self._unsynced_since_ms = now_ms
         if self._checkpoint_due(now_ms):
             self.checkpoint(now_ms)
@@ -115,7 +115,7 @@ class Keeping:
         number = logs.number + (1 if logs.has_writes else 0)
         self._packed = (number, wrap(payload))
         self._position = logs.actions.end
-        self._sync_now = True
+        self.sync_now = True
         if number <= logs.mark.synced:
             self.persisted(now_ms)
 

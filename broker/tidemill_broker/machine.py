@@ -43,6 +43,10 @@ from tidemill_wire.connection import Event, Rejected
 from tidemill_wire.errors import KIND_BY_NUMBER, Refused, Unavailable, WireError
 
 
+NOTHING = Ready()
+"""What most calls of ``ready`` answer: there is one, and nobody adds to it."""
+
+
 class Broker:
     """One broker of one broker group, which it is the master of."""
 
@@ -60,7 +64,8 @@ class Broker:
         self.pulls = Pulls(state, logs, self.consume_log)
         self.keeping = Keeping(state, logs, settings, self.consume_log, now_ms)
         self._sends: list[Send] = []
-        self._fresh: dict[int, int] = {}  # partition -> what becomes visible with the next Ready
+        # partition -> what becomes visible with the next Ready, when that is as durable as the subject asks for
+        self._fresh: dict[Durability, dict[int, int]] = {Durability.WRITTEN: {}, Durability.SYNCED: {}}
         self._unseen: dict[Durability, deque[tuple[int, dict[int, int]]]] = {
             Durability.WRITTEN: deque(), Durability.SYNCED: deque(),
         }  # fmt: skip
@@ -123,6 +128,9 @@ class Broker:
                 self._serve(waiter, now_ms)
 
     def ready(self) -> Ready:
+        if not (self._sends or self.logs.has_writes or self.consume_log.reads or self.keeping.sync_now):
+            NOTHING.wake_at_ms = self._wake_at_ms
+            return NOTHING
         ready = Ready(sends=self._sends, reads=self._take_reads(), sync=self.keeping.wants_sync())
         self._sends = []
         if self.logs.has_writes:
@@ -174,7 +182,8 @@ class Broker:
         for _, number, _ in taken.refused:
             self.counters.refused[KIND_BY_NUMBER[number].name] += 1
         for identity, partition in taken.touched.items():
-            self._fresh[identity] = partition.next_sequence
+            level = Durability.SYNCED if partition.synced else Durability.WRITTEN
+            self._fresh[level][identity] = partition.next_sequence
         self.keeping.note(len(taken.first_sequences))
         answer = commands.Sent(taken.first_sequences, taken.refused)
         self._say(peer, correlation, answer, Durability.SYNCED if taken.synced else Durability.WRITTEN)
@@ -335,14 +344,10 @@ class Broker:
 
     def _note_fresh(self) -> None:
         """Remember what becomes visible when the ``Ready`` that was just numbered has been persisted."""
-        by_level: dict[Durability, dict[int, int]] = {Durability.WRITTEN: {}, Durability.SYNCED: {}}
-        for identity, end in self._fresh.items():
-            synced = self.state.partitions[identity].synced
-            by_level[Durability.SYNCED if synced else Durability.WRITTEN][identity] = end
-        self._fresh = {}
-        for level, fresh in by_level.items():
+        for level, fresh in self._fresh.items():
             if fresh:
                 self._unseen[level].append((self.logs.number, fresh))
+                self._fresh[level] = {}
 
     def _wake(self, at_ms: int) -> None:
         self._wake_at_ms = min(self._wake_at_ms, at_ms)

@@ -206,7 +206,8 @@ class Recovery:
             return False
         read = self._storage.reader(file)
         try:
-            runs = decode_directory(read(0, directory_size(read(0, 16))), read(size - 8, 8), size, base)
+            front = read(0, min(size, directory_size(read(0, 16))))  # a damaged head may announce terabytes
+            runs = decode_directory(front, read(size - 8, 8), size, base)
         except JournalError:
             return False
         for identity, run in runs.items():

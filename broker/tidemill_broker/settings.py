@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from tidemill_wire import limits
+from tidemill_wire.errors import TidemillError
+
+PREFIX = "TIDEMILL_"
+DURABILITIES = ("low", "normal", "high")
+SWITCH = {"true": True, "false": False}
+
+
+class SettingsError(TidemillError):
+    """A setting that cannot be; the text says which, and what can."""
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +67,27 @@ class BrokerSettings:
 
     subjects_max: int = limits.SUBJECTS_MAX
     """Subjects on one broker."""
+
+
+def read_settings(environment: Mapping[str, str]) -> BrokerSettings:
+    """The settings that the environment names, as in TIDEMILL_SEGMENT_BYTES; the defaults for the rest."""
+    given: dict[str, Any] = {}
+    for field in fields(BrokerSettings):
+        name = PREFIX + field.name.upper()
+        if name in environment:
+            given[field.name] = _parse(name, environment[name], field.default)
+    return BrokerSettings(**given)
+
+
+def _parse(name: str, text: str, default: object) -> object:
+    if isinstance(default, bool):
+        if text.lower() in SWITCH:
+            return SWITCH[text.lower()]
+        raise SettingsError(f"{name} is {text[:60]!r}: write true or false")
+    if isinstance(default, int):
+        if text.isascii() and text.isdigit() and 0 < int(text) < 1 << 63:
+            return int(text)
+        raise SettingsError(f"{name} is {text[:60]!r}: write a whole number above zero, without a unit")
+    if name == PREFIX + "DURABILITY" and text not in DURABILITIES:
+        raise SettingsError(f"{name} is {text[:60]!r}: write low, normal or high")
+    return text

@@ -27,7 +27,7 @@ from tidemill.encode import (
     pack_properties,
     parse_tags,
 )
-from tidemill.errors import BrokerUnreachable, ClientClosed, TidemillError
+from tidemill.errors import BrokerUnreachable, ClientClosed, TidemillError, again
 from tidemill.parcel import Extras
 from tidemill.producer import Producer
 from tidemill.receipts import Many, Receipt, Receipts, Single
@@ -214,7 +214,7 @@ class Client:
 
     def _check(self) -> None:
         if self._closed is not None:
-            raise self._closed
+            raise again(self._closed)
         if os.getpid() != self._pid:
             raise ClientClosed("this client was made before a fork: make one in the child process")
 

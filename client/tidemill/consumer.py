@@ -19,7 +19,7 @@ from typing import Self
 
 from tidemill.backoff import Backoff
 from tidemill.delivery import Delivery
-from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, TidemillError
+from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, TidemillError, again
 from tidemill.identity import Name, borrow_name
 from tidemill.inbox import Inbox
 from tidemill.message import REASON_LENGTH_MAX, Message, MessageBatch
@@ -153,7 +153,7 @@ class Consumer:
             delivery = inbox.pop()
             if delivery is None:
                 if inbox.error is not None:
-                    raise inbox.error
+                    raise again(inbox.error)
                 if inbox.closed:
                     raise StopAsyncIteration
                 await inbox.wait()

@@ -40,6 +40,7 @@ __all__ = [
     "TidemillError",
     "Unavailable",
     "WireError",
+    "again",
     "wire_error",
 ]
 
@@ -62,3 +63,11 @@ class LeaseLost(TidemillError):
 
 class ClientClosed(TidemillError):
     """The client or consumer is closed, or was made before a fork."""
+
+
+def again(error: TidemillError) -> TidemillError:
+    """The same error to be raised once more. One object raised by many would collect the tracebacks of all."""
+    fresh = type(error).__new__(type(error), *error.args)
+    fresh.__dict__.update(error.__dict__)
+    fresh.args, fresh.__cause__ = error.args, error.__cause__
+    return fresh

@@ -56,7 +56,7 @@ class Inbox:
 
     def room(self, bytes_on_their_way: int) -> bool:
         """More may be asked for."""
-        few = self._messages <= self.window.size
+        few = self._messages < self.window.size
         return few and self._bytes + bytes_on_their_way < self._bytes_max and not self.closed
 
     def put(self, deliveries: list[Delivery]) -> None:

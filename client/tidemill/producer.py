@@ -27,6 +27,7 @@ from tidemill.errors import (
     Refused,
     TidemillError,
     Unavailable,
+    again,
     wire_error,
 )
 from tidemill.flights import Flight, Flights
@@ -123,7 +124,7 @@ class Producer:
 
     def _partition(self, subject: str) -> Partition:
         if self._closed is not None:
-            raise self._closed
+            raise again(self._closed)
         partition = self._partitions[subject] = Partition(parse_subject(subject))
         return partition
 

@@ -70,6 +70,6 @@ class Session:
         except TidemillError as error:
             return error
         except (OSError, TimeoutError) as error:
-            return BrokerUnreachable(f"no broker was found: {error or type(error).__name__}")
+            return BrokerUnreachable(f"no broker was found: {str(error) or type(error).__name__}")
         self._watchers.up(self._link)
         return await self._link.lost

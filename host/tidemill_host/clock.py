@@ -11,9 +11,15 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Milliseconds since 1970."""
+    """Two readings of the same time."""
 
-    def now_ms(self) -> int: ...
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        ...
+
+    def seconds(self) -> float:
+        """Seconds since some moment, fine enough to time a write of 300 bytes."""
+        ...
 
 
 class RealClock:
@@ -24,3 +30,6 @@ class RealClock:
 
     def now_ms(self) -> int:
         return (time.monotonic_ns() + self._offset_ns) // 1_000_000
+
+    def seconds(self) -> float:
+        return time.monotonic()

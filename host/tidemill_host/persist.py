@@ -2,8 +2,10 @@
 
 Two lanes, each one executor thread: *write* puts bytes into the page cache, *sync* puts the page cache on the disk.
 While an fsync runs, further writes go on, and the next fsync serves all of them: group commit falls out by itself.
-Small appends are made inline while the write lane is idle, since handing 300 bytes to a thread costs twenty times
-what writing them does; they go to the page cache, which does not wait for the disk.
+Appends are made inline while the write lane is idle and the page cache takes them at its usual speed: handing 300
+bytes to a thread costs twenty times what writing them does, and a megabyte that was just received is copied in half the
+time on the core that received it. When an inline write was slow (memory is short, the kernel makes writers wait),
+the lane takes over for a while, so that the loop meets at most one such write in ``LANE_SECONDS``.
 
 Numbers: the first ``Ready`` with writes is 1. ``written`` and ``synced`` say how far each level has come.
 """
@@ -15,10 +17,14 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from tidemill_host.clock import Clock
 from tidemill_host.files import Files
 from tidemill_host.machine import Append, Mark, Remove, Write
 
-INLINE_BYTES_MAX = 64 * 1024
+INLINE_BYTES_MAX = 4 * 1024 * 1024
+SLOW_SECONDS_A_MIB = 0.001  # four times what an idle machine needs
+SLOW_SECONDS_LEAST = 0.001
+LANE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +40,26 @@ class Persister:
     """``progressed`` is called whenever ``mark`` has moved, ``failed`` once when the disk refused."""
 
     def __init__(
-        self, files: Files, lanes: Lanes, progressed: Callable[[], None], failed: Callable[[OSError], None]
+        self,
+        files: Files,
+        lanes: Lanes,
+        clock: Clock,
+        progressed: Callable[[], None],
+        failed: Callable[[OSError], None],
     ) -> None:
+        self._clock = clock
         self._files = files
         self._lanes = lanes
         self._progressed = progressed
         self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._lane_until = 0.0
         self._queue: list[Write] = []
+        self.backlog_bytes = 0
+        """What waits for the write lane, or is in it: who fills it faster than the disk drains it has to be held."""
         self._submitted = 0
-        self._written = 0
-        self._synced = 0
+        self.written = 0
+        self.synced = 0
         self._sync_wanted = 0
         self._dirty: dict[
             str, tuple[int, int]
@@ -54,7 +70,7 @@ class Persister:
 
     @property
     def mark(self) -> Mark:
-        return Mark(self._written, self._synced)
+        return Mark(self.written, self.synced)
 
     @property
     def submitted(self) -> int:
@@ -64,7 +80,7 @@ class Persister:
     @property
     def idle(self) -> bool:
         """Nothing is on its way, and nothing that was asked to be synced is left."""
-        return not (self._writing or self._syncing or self._queue) and self._synced >= self._sync_wanted
+        return not (self._writing or self._syncing or self._queue) and self.synced >= self._sync_wanted
 
     def submit(self, writes: list[Write], sync: bool) -> None:
         """Take the writes of one ``Ready``. When they could be made inline, ``mark`` has moved on return."""
@@ -73,10 +89,12 @@ class Persister:
         if writes:
             self._submitted += 1
             self._note(writes)
-            if not self._writing and self._small(writes):
-                self._write_inline(writes)
+            size = _size_of(writes)
+            if self._may_inline(writes, size):
+                self._write_inline(writes, size)
             else:
                 self._queue += writes
+                self.backlog_bytes += size
         if sync:
             self._sync_wanted = self._submitted
         self._start_write()
@@ -98,55 +116,57 @@ class Persister:
         self._dirty = {file: (target + 1, last) for file, (_, last) in self._dirty.items() if last > target}
         return files
 
-    def _small(self, writes: list[Write]) -> bool:
-        size = 0
-        for write in writes:
-            if not isinstance(write, Append):
-                return False
-            size += write.size
-        return size <= INLINE_BYTES_MAX
+    def _may_inline(self, writes: list[Write], size: int) -> bool:
+        if self._writing or size > INLINE_BYTES_MAX or self._clock.seconds() < self._lane_until:
+            return False
+        return all(isinstance(write, Append) for write in writes)
 
-    def _write_inline(self, writes: list[Write]) -> None:
+    def _write_inline(self, writes: list[Write], size: int) -> None:
+        began = self._clock.seconds()
         try:
             for write in writes:
                 self._files.write(write)
         except OSError as error:
             self._break(error)
             return
-        self._written = self._submitted
+        self.written = self._submitted
+        ended = self._clock.seconds()
+        if ended - began > max(SLOW_SECONDS_LEAST, SLOW_SECONDS_A_MIB * size / (1024 * 1024)):
+            self._lane_until = ended + LANE_SECONDS
 
     def _start_write(self) -> None:
         if self._writing or not self._queue or self._broken:
             return
         queue, self._queue, target = self._queue, [], self._submitted
         self._writing = True
-        self._run(self._lanes.write, lambda: self._write_all(queue), lambda: self._wrote(target))
+        self._run(self._lanes.write, lambda: self._write_all(queue), lambda: self._wrote(target, queue))
 
     def _write_all(self, queue: list[Write]) -> None:
         for write in queue:
             self._files.write(write)
 
-    def _wrote(self, target: int) -> None:
+    def _wrote(self, target: int, queue: list[Write]) -> None:
         self._writing = False
-        self._written = target
+        self.backlog_bytes -= _size_of(queue)
+        self.written = target
         self._start_write()
         self._start_sync()
 
     def _start_sync(self) -> None:
-        if self._syncing or self._broken or self._synced >= min(self._sync_wanted, self._written):
+        if self._syncing or self._broken or self.synced >= min(self._sync_wanted, self.written):
             return
-        target = self._written
+        target = self.written
         files = self._take_dirty(target)
         self._syncing = True
         self._run(self._lanes.sync, lambda: self._files.sync(files), lambda: self._did_sync(target))
 
     def _did_sync(self, target: int) -> None:
         self._syncing = False
-        self._synced = target
+        self.synced = target
         self._start_sync()
 
     def _run(self, lane: Executor, job: Callable[[], None], then: Callable[[], None]) -> None:
-        future = asyncio.get_running_loop().run_in_executor(lane, job)
+        future = self._loop.run_in_executor(lane, job)
         future.add_done_callback(lambda done: self._finish(done, then))
 
     def _finish(self, done: asyncio.Future[None], then: Callable[[], None]) -> None:
@@ -168,3 +188,7 @@ class Persister:
         if not self._broken:
             self._broken = True
             self._failed(error)
+
+
+def _size_of(writes: list[Write]) -> int:
+    return sum(write.size for write in writes if isinstance(write, Append))

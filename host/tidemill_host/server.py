@@ -16,12 +16,13 @@ from tidemill_host.machine import Peer, Send
 from tidemill_host.persist import Lanes
 from tidemill_host.turn import Turn
 from tidemill_wire import limits
-from tidemill_wire.commands import Failed, Goodbye, Hello, encode_command
+from tidemill_wire.commands import Failed, Goodbye, Hello, SendBatches, encode_command
 from tidemill_wire.connection import Connection, Event, Received, Role, State
 from tidemill_wire.errors import KIND_BY_NAME, RemoteProtocolError
 
 HIGH_WATER_BYTES = 4 * limits.MIB
 CHECK_SECONDS = 1.0
+FRAMES_A_READ = 64
 
 
 @dataclass(slots=True)
@@ -45,6 +46,7 @@ class Server:
         self.lanes = lanes
         self.name = name
         self.epoch = 0
+        self.connections_max = limits.CONNECTIONS_MAX
         self.statistics = Statistics()
         self.connections: dict[Peer, ServerConnection] = {}
         self._next_peer = 1
@@ -53,6 +55,8 @@ class Server:
         self._loop = asyncio.get_running_loop()
         turn.deliver = self._deliver
         turn.drop = self._drop
+        turn.eased = self._ease
+        self.held: list[ServerConnection] = []  # not read from until the disk has caught up
 
     async def listen(self, host: str, port: int) -> int:
         """Accept connections; the port that was taken."""
@@ -64,7 +68,7 @@ class Server:
 
     def admit(self, connection: ServerConnection) -> Peer | None:
         """A number for a new connection, ``None`` when there are too many."""
-        if len(self.connections) >= limits.CONNECTIONS_MAX:
+        if len(self.connections) >= self.connections_max:
             return None
         peer = Peer(self._next_peer)
         self._next_peer += 1
@@ -88,6 +92,12 @@ class Server:
         for connection in list(self.connections.values()):
             connection.goodbye(reason)
 
+    def _ease(self) -> None:
+        if self.held and self.turn.backlog_bytes <= limits.BACKLOG_BYTES_MAX // 2:
+            held, self.held = self.held, []
+            for connection in held:
+                connection.let_go()
+
     def _deliver(self, send: Send) -> None:
         connection = self.connections.get(send.peer)
         if connection is not None:
@@ -105,10 +115,12 @@ class Server:
         for connection in list(self.connections.values()):
             connection.check(now)
             pending += connection.pending
-        while pending > limits.RECEIVE_BYTES_MAX:
-            largest = max(self.connections.values(), key=lambda connection: connection.pending)
-            pending -= largest.pending
-            largest.refuse("too_slow", "unfinished frames of all connections hold too much memory")
+        if pending > limits.RECEIVE_BYTES_MAX:
+            for largest in sorted(self.connections.values(), key=lambda connection: -connection.pending):
+                if pending <= limits.RECEIVE_BYTES_MAX:
+                    break
+                pending -= largest.pending
+                largest.refuse("too_slow", "unfinished frames of all connections hold too much memory")
         self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
 
 
@@ -121,7 +133,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._peer: Peer | None = None
         self._outbox: deque[Send] = deque()
-        self._paused = False
+        self._paused = self._held = False
         self._paused_since = 0.0
         self._reading = False
         self._waiting_since = 0.0
@@ -137,7 +149,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._waiting_since = asyncio.get_running_loop().time()
         self._peer = self._server.admit(self)
         if self._peer is None:
-            self.refuse("too_many_connections", f"{limits.CONNECTIONS_MAX} connections are open")
+            self.refuse("too_many_connections", f"{self._server.connections_max} connections are open")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -168,8 +180,28 @@ class ServerConnection(asyncio.BufferedProtocol):
                 events = self._open(events)
             for event in events:
                 server.turn.post(self._peer, event)
+            if server.turn.backlog_bytes > limits.BACKLOG_BYTES_MAX and not self._held and any(map(_sends, events)):
+                self._held = True
+                self._transport.pause_reading()
+                server.held.append(self)
+            if len(events) > FRAMES_A_READ and not self._paused:
+                # libuv reads up to 32 times in a row: thousands of tiny frames would be one turn of seconds.
+                self._transport.pause_reading()
+                asyncio.get_running_loop().call_soon(self._go_on)
         if self._wire.pending and not self._waiting_since:
             self._waiting_since = asyncio.get_running_loop().time()
+        server.turn.collected(nbytes)
+
+    def _go_on(self) -> None:
+        transport = self._transport
+        if transport is not None and not (self._paused or self._held or transport.is_closing()):
+            transport.resume_reading()
+
+    def let_go(self) -> None:
+        """The disk has caught up: what this one sends is read again. It was not slow, it was not listened to."""
+        self._held = False
+        self._waiting_since = asyncio.get_running_loop().time() if self._wire.pending else 0.0
+        self._go_on()
 
     def eof_received(self) -> bool:
         return False
@@ -177,10 +209,13 @@ class ServerConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._paused = True
         self._paused_since = asyncio.get_running_loop().time()
+        if self._transport is not None:
+            self._transport.pause_reading()  # who does not listen is not listened to: answers would pile up
 
     def resume_writing(self) -> None:
         self._paused = False
         self._flush()
+        self._go_on()
 
     def send(self, send: Send) -> None:
         """Put a send on the wire, after those before it."""
@@ -209,9 +244,12 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def check(self, now: float) -> None:
         """Patience: for HELLO, for the rest of a frame, for a peer that does not read."""
+        if self._transport is not None and self._transport.is_closing():
+            self._transport.abort()  # it was told why; a peer that does not read even that would stay for ever
+            return
         opening = self._wire.state is State.OPENING
         limit = (limits.HELLO_MS if opening else limits.SLOW_FRAME_MS) / 1000
-        if self._waiting_since and now - self._waiting_since > limit:
+        if self._waiting_since and not self._held and now - self._waiting_since > limit:
             self.refuse(
                 "too_slow", "no HELLO came in time" if opening else "the rest of a frame did not come in time"
             )
@@ -292,3 +330,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         self._write([send.head, *done.result()])
         self._flush()
+
+
+def _sends(event: Event) -> bool:
+    return isinstance(event, Received) and isinstance(event.command, SendBatches)

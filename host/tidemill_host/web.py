@@ -44,10 +44,12 @@ class Web:
         self._values = values
         self._metrics = metrics
         self._refused = refused
-        self._runner = web.ServerRunner(_Server(self._answer, refused))
+        self._server = _Server(self._answer, refused)
+        self._runner = web.ServerRunner(self._server)
 
-    async def listen(self, host: str, port: int) -> int:
+    async def listen(self, host: str, port: int, connections_max: int = limits.HTTP_CONNECTIONS_MAX) -> int:
         """Serve; the port that was taken."""
+        self._server.connections_max = connections_max
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, backlog=1024)
         await site.start()
@@ -79,9 +81,10 @@ class _Server(web.Server):
     def __init__(self, handler: Handler, refused: Counter[str]) -> None:
         super().__init__(handler)
         self._refused = refused
+        self.connections_max = limits.HTTP_CONNECTIONS_MAX
 
     def __call__(self) -> web.RequestHandler:
-        return _Connection(self, self._refused, len(self.connections) >= limits.HTTP_CONNECTIONS_MAX)
+        return _Connection(self, self._refused, len(self.connections) >= self.connections_max)
 
 
 class _Connection(web.RequestHandler):

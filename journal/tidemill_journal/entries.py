@@ -163,6 +163,8 @@ def decode_directory(data: bytes, tail: bytes, file_size: int, base: int) -> dic
     """The partitions of a run from the bytes at its front (``directory_size``) and its last 8."""
     _, _, partitions, rows = _unpack_head(data)
     sparse_at = _HEAD.size + partitions * _ENTRY.size
+    if sparse_at > len(data):
+        raise CorruptRecord("a run with fewer bytes than its directory has entries")
     entries = [_ENTRY.unpack_from(data, _HEAD.size + index * _ENTRY.size) for index in range(partitions)]
     windows = [-(-entry[1] // WINDOW_ROWS) for entry in entries]
     rows_at = sparse_at + 8 * sum(windows)

@@ -33,6 +33,7 @@ class Segments:
         self.size_max = size_max
         self.bases = list(bases)
         self.end = end
+        self._open_file = ""  # the name of the open segment, once something was appended to it
         self.records = 0  # records in the open segment, for a limit by count
         assert self.bases == sorted(self.bases)
         assert not self.bases or self.bases[-1] <= end
@@ -64,7 +65,8 @@ class Segments:
         if opened:
             self.bases.append(self.end)
             self.records = 0
-        place = Place(self.file(self.bases[-1]), self.end, opened)
+            self._open_file = self.file(self.end)
+        place = Place(self._open_file or self.file(self.bases[-1]), self.end, opened)
         self.end += size
         self.records += 1
         return place
@@ -91,6 +93,7 @@ class Segments:
         while len(self.bases) > 1 and self.bases[-1] >= position:
             dropped.append(self.file(self.bases.pop()))
         self.end = position
+        self._open_file = ""
         return dropped
 
     def drop_oldest(self) -> int:

@@ -50,7 +50,7 @@ class Queue:
         self._errors = data.with_name(data.name + ".err")
         self._environment = environment(settings)
         files = [part for path in manifests for part in ("-f", str(path))]
-        self._arguments = [*command, "up", "--data", str(data), "--port", "0", "--http-port", "0", *files]
+        self._command = [*command, "up", "--data", str(data), *files]
         self._process: subprocess.Popen[bytes] | None = None
 
     # -- life --------------------------------------------------------------------------------------------------
@@ -58,14 +58,15 @@ class Queue:
     def launch(self) -> subprocess.Popen[bytes]:
         """Start the process and do not wait for it."""
         assert self._process is None or self._process.poll() is not None, "it runs already"
+        arguments = [*self._command, "--port", str(self.port), "--http-port", str(self.http_port)]
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                self._arguments, stdout=subprocess.PIPE, stderr=errors, env=self._environment
+                arguments, stdout=subprocess.PIPE, stderr=errors, env=self._environment
             )
         return self._process
 
     def start(self) -> Self:
-        """Start it and wait until it serves."""
+        """Start it and wait until it serves: on any free ports first, then on the same again, so clients find it."""
         began = time.monotonic()
         process = self.launch()
         line = self.wait_line(process, began + START_SECONDS)

@@ -55,6 +55,9 @@ class Clock:
     def now_ms(self) -> int:
         return int((EPOCH_S + self._loop.now) * 1000 + self._offset_ms)
 
+    def seconds(self) -> float:
+        return self._loop.now
+
 
 @dataclass(frozen=True, slots=True)
 class Env:

@@ -22,10 +22,12 @@ from tidemill_wire.limits import FRAME_BYTES_MAX, FRAME_GROWTH_BYTES
 
 FRAME_HEADER = struct.Struct("<IHHQ")
 FRAME_HEADER_BYTES = FRAME_HEADER.size
+IDLE_BYTES = 2 * 1024  # what a connection costs that says little; the first read that fills it makes it SHARED_BYTES
 SHARED_BYTES = 64 * 1024
 LARGE_BYTES = 32 * 1024
 
 assert FRAME_HEADER_BYTES == 16
+assert FRAME_HEADER_BYTES < IDLE_BYTES
 assert LARGE_BYTES < SHARED_BYTES <= FRAME_GROWTH_BYTES
 
 
@@ -54,7 +56,7 @@ class FrameDecoder:
         self.violation: RemoteProtocolError | None = None
         """What is wrong with the frame behind those that ``advance`` returned last; with none before it, it raises."""
         self._first_limit = first_limit
-        self._shared = bytearray(SHARED_BYTES)
+        self._shared = bytearray(IDLE_BYTES)
         self._filled = 0  # bytes of the shared buffer that wait for the rest of their frame
         self._large: bytearray | None = None  # the body of a large frame on its way
         self._large_header = (0, 0, 0, 0)
@@ -130,8 +132,10 @@ class FrameDecoder:
                 self._large[: self._large_filled] = shared[body:filled]
                 start = filled
             break
-        if start:
-            shared[: filled - start] = shared[start:filled]
+        if filled == len(shared) < SHARED_BYTES:
+            self._shared = bytearray(SHARED_BYTES)
+        if start or self._shared is not shared:
+            self._shared[: filled - start] = shared[start:filled]
         self._filled = filled - start
         if frames:
             self._first_limit = None

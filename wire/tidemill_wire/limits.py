@@ -38,6 +38,7 @@ DETAIL_CHARS_MAX = (
 FRAME_GROWTH_BYTES = 1 * MIB  # a frame's buffer grows as bytes arrive, so an announced length costs nothing
 SLOW_FRAME_MS = 30_000  # a frame begun and not finished by then closes its connection
 HELLO_MS = 10_000  # a connection that has not said HELLO by then is closed
+BACKLOG_BYTES_MAX = 64 * MIB  # waiting for the broker's disk; above it, who sends batches is not read from
 RECEIVE_BYTES_MAX = 256 * MIB  # unfinished frames of all connections together; the largest is closed above it
 
 # Connections of one broker.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tidemill import Address, Client, ClientSettings
-from tidemill.memory import MemoryBroker
+from tidemill.memory import MemoryBroker, Peer, StoredGroup
+from tidemill_wire.commands import Command
 
 DEADLINE_S = 30
 
@@ -28,11 +29,23 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+class Recorder(MemoryBroker):
+    """Notes what is said, in its order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[Command] = []
+
+    def handle(self, peer: Peer, correlation: int, command: Command) -> None:
+        self.said.append(command)
+        super().handle(peer, correlation, command)
+
+
 @dataclass
 class Place:
     """A broker that can be stopped and started, on one port."""
 
-    broker: MemoryBroker = field(default_factory=MemoryBroker)
+    broker: Recorder = field(default_factory=Recorder)
     port: int = 0
     server: asyncio.Server | None = None
 
@@ -56,6 +69,9 @@ class Place:
     async def routes(self) -> tuple[Address, ...]:
         return (Address("g0", "127.0.0.1", self.port),)
 
+    def group(self, subject: str = "a", group: str = "g") -> StoredGroup:
+        return self.broker.groups[subject, group]
+
     def client(self, **options: Any) -> Client:
         options.setdefault("settings", ClientSettings(backoff_max_s=0.05))
         return Client("localhost:1", fetch=self.routes, **options)
@@ -76,3 +92,14 @@ def serve() -> Serve:
             await place.stop()
 
     return serving
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
+    """Let the loop turn until something is so; the test's deadline ends what never will be."""
+
+    async def waiting(condition: Callable[[], object]) -> None:
+        while not condition():  # noqa: ASYNC110 - there is no event for what another part of the loop does
+            await asyncio.sleep(0)
+
+    return waiting

@@ -1,0 +1,250 @@
+"""A broker on a simulated disk with a host of a few lines: writes at once, syncs when asked or when a test says so.
+
+What it does not model: lanes, sockets, the loop. ``check()`` of the broker runs after every step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from samples.batches import CREATED_MS
+from sim.disk import SimDisk
+from sim.weather import Weather
+from tidemill_broker.doors import recover
+from tidemill_broker.settings import BrokerSettings
+from tidemill_host.files import Files
+from tidemill_host.machine import Append, Durability, Mark, Peer, Read, Ready, Send
+from tidemill_wire.batch import Origin
+from tidemill_wire.columns import Content, build_batch
+from tidemill_wire.commands import Command, Failed, Pull, Pulled, SendBatches, Sent, parse_command
+from tidemill_wire.connection import Received
+from tidemill_wire.frame import FrameDecoder
+
+NOW_MS = CREATED_MS + 1_000_000
+SUBJECT = "order.created"
+TINY = BrokerSettings(durability="low", segment_bytes=1024, action_segment_bytes=4096, lease_ms=1000)
+"""Five one-message batches a segment, and no sync that nobody asks for."""
+CALM = Weather(ordered_names=True)
+
+
+def batch_of(
+    *bodies: bytes, subject: str = SUBJECT, producer: int = 1, sequence: int = 0, content: Content | None = None
+) -> bytearray:
+    batch_id = producer.to_bytes(8, "big") + sequence.to_bytes(8, "big")
+    origin = Origin(subject.encode(), producer, sequence, batch_id, CREATED_MS)
+    return build_batch(origin, content or Content(list(bodies)))
+
+
+def empty_disk(seed: int = 1, weather: Weather = CALM) -> SimDisk:
+    return SimDisk(random.Random(seed), weather)
+
+
+def put_file(disk: SimDisk, name: str, content: bytes) -> None:
+    """A file as if it had always been there: cached, durable, name and all. It replaces one of that name."""
+    names = disk.names
+    folder = name.rpartition("/")[0]
+    names.make_folder(folder)
+    inode = names.cached.get(name) or names.link(name)
+    inode.cached, inode.durable = bytearray(content), bytearray(content)
+    inode.dirty.clear()
+    names.sync(folder)
+    names.sync("")
+
+
+def read_file(disk: SimDisk, name: str) -> bytes:
+    return bytes(disk.names.cached[name].cached)
+
+
+def remove_file(disk: SimDisk, name: str) -> None:
+    disk.names.unlink(name)
+    disk.names.sync(name.rpartition("/")[0])
+
+
+def files_of(disk: SimDisk, folder: str) -> list[str]:
+    return sorted(name for name in disk.names.cached if name.startswith(folder + "/"))
+
+
+def copy_of(disk: SimDisk, seed: int = 1) -> SimDisk:
+    """Another disk with what the first one's page cache holds, all of it durable."""
+    other = empty_disk(seed, disk.weather)
+    for name in disk.names.cached:
+        put_file(other, name, read_file(disk, name))
+    return other
+
+
+class Rig:
+    """Lives of one broker on one disk. ``holds_syncs`` and ``holds_reads`` let a test say when they happen."""
+
+    def __init__(
+        self, settings: BrokerSettings = TINY, disk: SimDisk | None = None, now_ms: int = NOW_MS
+    ) -> None:
+        self.settings = settings
+        self.disk = disk or empty_disk()
+        self.now_ms = now_ms
+        self.holds_syncs = self.holds_reads = False
+        self._correlation = 0
+        self._batches = 0
+        self.start()
+
+    def start(self) -> None:
+        """A life begins. What the one before it held in memory is gone."""
+        self.broker, self.report = recover(self.disk.mount(), self.settings, self.now_ms)
+        self.files = Files(self.disk.mount())
+        self.written = self.synced = 0
+        self.reads: list[Read] = []
+        self.answers: dict[int, Command] = {}
+        self._held: list[tuple[int, Send]] = []
+        self._dirty: dict[str, None] = {}
+        self.wants_sync = False
+        self.peers: list[Peer] = []
+        self.connect()
+        self.pump()
+
+    def restart(self) -> None:
+        """The process is killed; the page cache stays."""
+        self.disk.kill()
+        self.start()
+
+    def power_cut(self) -> None:
+        self.disk.power_cut()
+        self.start()
+
+    def connect(self) -> Peer:
+        peer = Peer(len(self.peers) + 1)
+        self.peers.append(peer)
+        self.broker.connected(peer, self.now_ms)
+        return peer
+
+    def disconnect(self, peer: Peer) -> None:
+        self.broker.disconnected(peer, self.now_ms)
+        self.pump()
+
+    def ask(self, command: Command, peer: int = 1) -> Command | None:
+        """The answer, ``None`` when there is none yet. ``answers`` has it later, under ``correlation``."""
+        self._correlation += 1
+        self.broker.received(Peer(peer), Received(self._correlation, command), self.now_ms)
+        self.pump()
+        return self.answers.pop(self.correlation, None)
+
+    @property
+    def correlation(self) -> int:
+        """That of the last command."""
+        return self._correlation
+
+    def send(self, *bodies: bytes, subject: str = SUBJECT) -> Sent:
+        """One batch of a producer that counts."""
+        self._batches += 1
+        answer = self.ask(
+            SendBatches(batch_of(*bodies, subject=subject, producer=99, sequence=self._batches))
+        )
+        assert isinstance(answer, Sent), answer
+        return answer
+
+    def fill(self, count: int, subject: str = SUBJECT) -> None:
+        """So many batches of one message; five fill a segment of ``TINY``."""
+        for _ in range(count):
+            self.send(b"tide", subject=subject)
+
+    def pull(
+        self,
+        messages: int = 1000,
+        *,
+        consumer: str = "c",
+        group: str = "g",
+        subjects: Sequence[str] = (SUBJECT,),
+        size: int = 1 << 20,
+        start: int = -1,
+        peer: int = 1,
+    ) -> Pulled:
+        """A pull that does not wait."""
+        answer = self.ask(Pull(group, consumer, subjects, messages, size, 0, start), peer)
+        if answer is None:  # a read had to come first
+            answer = self.answers.pop(self.correlation)
+        assert isinstance(answer, Pulled), answer
+        return answer
+
+    def refused(self, command: Command, peer: int = 1) -> int:
+        """The number of the error that answers a command."""
+        answer = self.ask(command, peer)
+        assert isinstance(answer, Failed), answer
+        return answer.number
+
+    def wait(self, milliseconds: int) -> None:
+        """Time passes; the broker is woken when it asked for it."""
+        end = self.now_ms + milliseconds
+        while self.wake_at_ms <= end:
+            self.now_ms = max(self.now_ms, self.wake_at_ms)
+            self.broker.ticked(self.now_ms)
+            self.pump()
+            assert self.wake_at_ms > self.now_ms, "it asks for time that has passed"
+        self.now_ms = end
+
+    def pump(self) -> None:
+        """Carry out all that the broker asks for."""
+        while True:
+            ready = self.broker.ready()
+            self.wake_at_ms = ready.wake_at_ms if ready.wake_at_ms is not None else self.now_ms + 1000
+            if not ready:
+                break
+            self._carry_out(ready)
+        self.broker.check()
+
+    def _carry_out(self, ready: Ready) -> None:
+        for write in ready.writes:
+            self.files.write(write)
+            if isinstance(write, Append):
+                self._dirty[write.file] = None
+        self.written += bool(ready.writes)
+        self._held += [(self.written, send) for send in ready.sends]
+        self.wants_sync |= ready.sync or any(send.after is Durability.SYNCED for send in ready.sends)
+        self.reads += ready.reads
+        if self.wants_sync and not self.holds_syncs:
+            self.sync()
+        else:
+            self._persisted()
+        if not self.holds_reads:
+            self.load()
+
+    def sync(self) -> None:
+        """The fsync that was asked for."""
+        self.wants_sync = False
+        present = [file for file in self._dirty if file in self.disk.names.cached]
+        self.files.sync(present)
+        self._dirty = {}
+        self.synced = self.written
+        self._persisted()
+
+    def load(self) -> None:
+        """The reads that were asked for."""
+        reads, self.reads = self.reads, []
+        for read in reads:
+            self.broker.loaded(read.token, self.files.read(read.slice), self.now_ms)
+
+    def _persisted(self) -> None:
+        self.broker.persisted(Mark(self.written, self.synced), self.now_ms)
+        held, self._held = self._held, []
+        for number, send in held:
+            if send.after is Durability.SYNCED and number > self.synced:
+                self._held.append((number, send))
+            else:
+                self._deliver(send)
+
+    def _deliver(self, send: Send) -> None:
+        data = send.head + b"".join(self.files.read(piece) for piece in send.slices)
+        [frame] = FrameDecoder().feed(data)
+        self.answers[frame.correlation] = parse_command(frame)
+
+
+def spans(pulled: Pulled) -> list[tuple[int, int, int]]:
+    """First sequence, count and attempts of each grant."""
+    return [(grant.first_sequence, grant.count, grant.attempts) for grant in pulled.grants]
+
+
+def pulls(pulled: Pulled) -> list[int]:
+    """All that was granted, as ranges of pull sequences."""
+    return [
+        number
+        for grant in pulled.grants
+        for number in (grant.pull_sequence, grant.pull_sequence + grant.count - 1)
+    ]

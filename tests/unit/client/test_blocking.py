@@ -1,0 +1,102 @@
+"""The same names without an event loop, and the stand-in for tests."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import pytest
+
+from tidemill import ClientClosed, blocking, testing
+from tidemill.memory import MemoryBroker
+
+
+@pytest.fixture
+def broker():
+    return MemoryBroker()
+
+
+def client_of(broker: MemoryBroker) -> blocking.Client:
+    return blocking.Client(make=lambda: testing.Client(broker))
+
+
+def test_messages_are_sent_and_handled_without_a_loop(broker):
+    with client_of(broker) as mq:
+        assert mq.send("a", b"0", key="k").sequence == 0
+        assert len(mq.send_many("a", (b"%d" % number for number in range(1, 1000)))) == 1000 - 1
+        assert len(mq.send_each([("b", b"1"), ("c", b"2")])) == 2
+        with mq.consume("a", group="g") as messages:
+            seen = []
+            for message in messages:
+                seen.append(message.body)
+                if len(seen) == 1:
+                    assert message.key == "k"
+                    message.extend()
+                if len(seen) == 500:
+                    message.ack()
+                if len(seen) == 1000:
+                    break
+        assert seen == [b"%d" % number for number in range(1000)]
+        assert broker.groups["a", "g"].acked == 1000
+        assert [row["name"] for row in mq.subjects()] == ["a", "b", "c"]
+        assert mq.groups()[0]["acked"] == 1000
+
+
+def test_batches_are_handled_without_a_loop(broker):
+    with client_of(broker) as mq:
+        mq.send_many("a", [b"%d" % number for number in range(10)])
+        with mq.consume("a", group="g", name="me") as messages:
+            for batch in messages.batches():
+                assert [message.body for message in batch] == batch.bodies
+                assert messages.name == "me"
+                batch[1].nack(delay=60)
+                batch.extend()
+                batch.ack()
+                break
+        assert broker.groups["a", "g"].acked == 9
+
+
+def test_an_exception_nacks_and_leaving_releases(broker):
+    with client_of(broker) as mq:
+        mq.send_many("a", [b"%d" % number for number in range(10)])
+        with pytest.raises(KeyError):
+            with mq.consume("a", group="g") as messages:
+                for message in messages:
+                    if message.sequence == 4:
+                        raise KeyError("no")
+        group = broker.groups["a", "g"]
+        assert group.acked == 4
+        assert sorted(group.due) == [(4, 1), (5, 0), (6, 0), (7, 0), (8, 0), (9, 0)]
+
+
+def test_errors_are_raised_where_the_call_is(broker):
+    mq = client_of(broker)
+    with pytest.raises(ValueError, match="start"):
+        mq.consume("a", group="g", start="whenever")
+    mq.close()
+    mq.close()
+    with pytest.raises(ClientClosed):
+        mq.send("a", b"x")
+
+
+def test_after_a_fork_the_child_has_a_client_of_its_own(broker):
+    with client_of(broker) as mq:
+        parent = mq.send("a", b"0").id
+        with mq.consume("a", group="g") as messages, warnings.catch_warnings():
+            # 3.12 warns of a fork with threads, which is the point.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+            if child == 0:
+                os._exit(fork_child(mq, messages, parent))
+            assert os.waitpid(child, 0)[1] == 0
+        assert mq.send("a", b"1").sequence == 1
+
+
+def fork_child(mq, messages, parent):
+    """0 when all is as it should be."""
+    try:
+        next(iter(messages))
+    except ClientClosed:
+        receipt = mq.send("a", b"child")
+        return 0 if receipt.id[16:32] != parent[16:32] else 2
+    return 1

@@ -1,0 +1,169 @@
+"""What the spool file promises."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from tidemill import BrokerUnreachable, ClientSettings, Refused
+from tidemill.encode import encode_single
+from tidemill.errors import CorruptBatch
+from tidemill.spool import RECORD, Spool
+from tidemill_wire.columns import Batch
+from tidemill_wire.errors import Unavailable
+
+SETTINGS = ClientSettings(spool_after_s=0.01, backoff_base_s=0.01, backoff_max_s=0.05)
+
+
+def batch(number: int, name: bytes = b"a") -> bytes:
+    return encode_single(name.ljust(8, b"\0"), len(name), (7, number, bytes(16), 0), b"%d" % number)
+
+
+def bodies_of(place, subject):
+    return [body for stored in place.broker.subjects[subject].batches for body in Batch(stored).bodies()]
+
+
+async def test_without_a_broker_messages_are_spooled_and_sent_when_one_is_back(serve, tmp_path, until):
+    async with serve() as place:
+        await place.stop()
+        async with place.client(settings=SETTINGS, spool=tmp_path / "spool") as mq:
+            first = await mq.send("a", b"0", key="k")
+            many = await mq.send_many("a", [b"1", b"2"])
+            assert (first.spooled, first.sequence, many.spooled) == (True, -1, True)
+            assert first.id == f"{first.id[:32]}-0"
+            await place.start()
+            await until(lambda: mq._producer.link)
+            last = await mq.send("a", b"3")
+            assert (last.spooled, last.sequence) == (False, 3)
+        assert bodies_of(place, "a") == [b"0", b"1", b"2", b"3"]
+        assert (tmp_path / "spool").stat().st_size == 24
+
+
+async def test_what_was_in_flight_when_the_broker_left_is_spooled_and_not_stored_twice(
+    serve, tmp_path, until
+):
+    async with serve() as place, place.client(settings=SETTINGS, spool=tmp_path / "spool") as mq:
+        await mq.send("a", b"0")
+        place.broker.answers = False
+        send = asyncio.ensure_future(mq.send("a", b"1"))
+        await until(lambda: place.broker.subjects["a"].next_sequence >= 2)
+        await place.stop()
+        assert (await send).spooled
+        place.broker.answers = True
+        await place.start()
+        await until(lambda: mq._producer.link)
+        await mq.send("a", b"2")
+        assert bodies_of(place, "a") == [b"0", b"1", b"2"]
+
+
+async def test_the_spool_outlives_its_process(serve, tmp_path):
+    async with serve() as place:
+        await place.stop()
+        async with place.client(settings=SETTINGS, spool=tmp_path / "spool") as mq:
+            for number in range(20):
+                await mq.send("a", b"%d" % number)
+        with (tmp_path / "spool").open("ab") as file:
+            file.write(RECORD.pack(1000, 1) + b"torn")
+        await place.start()
+        async with place.client(settings=SETTINGS, spool=tmp_path / "spool") as mq:
+            await mq.send("a", b"20")
+        assert bodies_of(place, "a") == [b"%d" % number for number in range(21)]
+
+
+async def test_a_spool_that_is_full_lets_sends_fail_at_their_deadline(serve, tmp_path):
+    settings = ClientSettings(spool_after_s=0.01, send_timeout_s=0.1, spool_bytes_max=500)
+    async with serve() as place:
+        await place.stop()
+        async with place.client(settings=settings, spool=tmp_path / "spool") as mq:
+            with pytest.raises(BrokerUnreachable):
+                await mq.send("a", b"x" * 1000)
+        await place.start()
+
+
+async def test_a_replay_goes_on_when_the_broker_cannot_take_it_at_first(serve, tmp_path, until):
+    async with serve() as place:
+        await place.stop()
+        async with place.client(settings=SETTINGS, spool=tmp_path / "spool") as mq:
+            await mq.send("a", b"0")
+            left = [Unavailable("disk_full", "full")] * 2
+            place.broker.refuse_batch = lambda _subject: left.pop() if left else None
+            await place.start()
+            await until(lambda: mq._producer.link)
+            await mq.send("a", b"1")
+        assert bodies_of(place, "a") == [b"0", b"1"]
+
+
+async def test_a_spooled_batch_that_is_refused_for_good_is_set_aside(serve, tmp_path, until):
+    async with serve() as place:
+        await place.stop()
+        async with place.client(settings=SETTINGS, spool=tmp_path / "spool") as mq:
+            await mq.send("bad", b"0")
+            await mq.send("good", b"1")
+            place.broker.refuse_batch = lambda name: (
+                Refused("unknown_subject", "no") if name == "bad" else None
+            )
+            await place.start()
+            await until(lambda: mq._producer.link)
+            await mq.send("good", b"2")
+        assert bodies_of(place, "good") == [b"1", b"2"]
+        refused = (tmp_path / "spool.refused").read_bytes()
+        assert Batch(refused[RECORD.size :]).bodies() == [b"0"]
+
+
+async def test_two_clients_cannot_have_one_spool(serve, tmp_path):
+    async with serve() as place, place.client(spool=tmp_path / "spool"):
+        with pytest.raises(Refused, match="in use"):
+            async with place.client(spool=tmp_path / "spool"):
+                pass
+
+
+def test_a_spool_returns_what_was_not_sent_in_its_order(tmp_path):
+    spool = Spool(tmp_path / "spool", 10_000)
+    assert spool.empty
+    assert spool.append([batch(number) for number in range(3)])
+    first, position = spool.read(1)
+    assert first == [batch(0)]
+    spool.sent(position)
+    spool.close()
+    spool = Spool(tmp_path / "spool", 10_000)
+    rest, position = spool.read(10_000)
+    assert rest == [batch(1), batch(2)]
+    spool.sent(position)
+    assert spool.empty
+    spool.close()
+
+
+def test_a_torn_tail_of_any_length_is_cut(tmp_path):
+    path = tmp_path / "spool"
+    spool = Spool(path, 10_000)
+    spool.append([batch(0), batch(1)])
+    spool.close()
+    whole = path.read_bytes()
+    second = len(whole) - len(batch(1)) - RECORD.size
+    for length in range(second, len(whole)):
+        path.write_bytes(whole[:length])
+        spool = Spool(path, 10_000)
+        assert spool.read(10_000)[0] == [batch(0)]
+        spool.close()
+
+
+def test_a_spool_whose_middle_went_bad_is_not_read_over(tmp_path):
+    path = tmp_path / "spool"
+    spool = Spool(path, 10_000)
+    spool.append([batch(0), batch(1)])
+    file = os.open(path, os.O_RDWR)
+    os.pwrite(file, b"?", 60)
+    os.close(file)
+    with pytest.raises(CorruptBatch, match="move it away"):
+        spool.read(10_000)
+    spool.close()
+
+
+def test_a_file_that_is_no_spool_is_left_alone(tmp_path):
+    path = tmp_path / "spool"
+    path.write_bytes(b"something else entirely, which somebody needs")
+    with pytest.raises(Refused, match="no spool"):
+        Spool(path, 10_000)
+    assert path.read_bytes().startswith(b"something else")
