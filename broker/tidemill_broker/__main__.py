@@ -80,7 +80,10 @@ def _sentence(error: Exception) -> str:
 
 
 async def _serve(
-    arguments: argparse.Namespace, declarations: Sequence[Declaration], settings: BrokerSettings, files_max: int
+    arguments: argparse.Namespace,
+    declarations: Sequence[Declaration],
+    settings: BrokerSettings,
+    files_max: int,
 ) -> int:
     from tidemill_host.web import Web  # aiohttp's server takes a third of the start; nothing before needs it
 

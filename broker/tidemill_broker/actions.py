@@ -28,6 +28,7 @@ class ActionKind(IntEnum):
     GROUP = 3
     CONSUMER = 4
     SYNCED = 5
+    LOST = 6
     PULL = 16
     ACK = 17
     FAIL = 18
@@ -40,6 +41,7 @@ class ActionKind(IntEnum):
     COMMIT = 25
     ROLLBACK = 26
     PARK = 27
+    VOID = 28
 
 
 class Reason(IntEnum):
@@ -105,6 +107,14 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """A power cut took a partition's messages from ``first`` on: what a group held of them is forgotten."""
+
+    group: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pulled:
     """Deliveries were given to a consumer until the deadline."""
 
@@ -155,9 +165,18 @@ class ConsumerForgotten:
     consumer: int
 
 
+@dataclass(frozen=True, slots=True)
+class Voided:
+    """Messages in the error log that do not exist: a power cut took them, and nobody had been promised them."""
+
+    group: int
+    first: int
+    messages: int
+
+
 Action: TypeAlias = (
-    Started | SubjectNamed | GroupNamed | ConsumerNamed | Synced
-    | Pulled | Acked | FailedDeliveries | Extended | Released | ConsumerForgotten
+    Started | SubjectNamed | GroupNamed | ConsumerNamed | Synced | Lost
+    | Pulled | Acked | FailedDeliveries | Extended | Released | ConsumerForgotten | Voided
 )  # fmt: skip
 
 _U64 = struct.Struct("<Q")
@@ -166,6 +185,7 @@ _PULL = struct.Struct("<IIq")
 _RUN = struct.Struct("<QQII")
 _RANGES = struct.Struct("<IIq")
 _U32 = struct.Struct("<I")
+_VOID = struct.Struct("<QQQ")
 _pack = cast("Callable[[list[Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
@@ -193,10 +213,14 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.RELEASE, _pack_ranges(consumer, 0, 0, ranges)
         case Synced(message_position, action_position):
             return ActionKind.SYNCED, _TWO.pack(message_position, action_position)
+        case Lost(group, first):
+            return ActionKind.LOST, _TWO.pack(group, first)
         case Started(boot):
             return ActionKind.START, _U64.pack(boot)
         case ConsumerForgotten(consumer):
             return ActionKind.FOREVER_OFFLINE, _U32.pack(consumer)
+        case Voided(group, first, messages):
+            return ActionKind.VOID, _VOID.pack(group, first, messages)
         case SubjectNamed(partition, name, settings):
             return ActionKind.SUBJECT, _pack([partition, name, settings])
         case GroupNamed(group, partition, name, cursor, start_ms, settings):
@@ -227,10 +251,14 @@ def _decode(kind: int, body: bytes) -> Action:
             return _decode_ranges(kind, body)
         case ActionKind.SYNCED:
             return Synced(*_TWO.unpack(body))
+        case ActionKind.LOST:
+            return Lost(*_TWO.unpack(body))
         case ActionKind.START:
             return Started(*_U64.unpack(body))
         case ActionKind.FOREVER_OFFLINE:
             return ConsumerForgotten(*_U32.unpack(body))
+        case ActionKind.VOID:
+            return Voided(*_VOID.unpack(body))
         case ActionKind.SUBJECT:
             return SubjectNamed(*_unpack(body))
         case ActionKind.GROUP:

@@ -58,7 +58,8 @@ class ConsumeLog:
         """Rows with the sequence or the next one after it; ``None`` when nothing is stored from there on."""
         stored = partition.run_for(sequence)
         if stored is None:
-            return partition.recent or None
+            recent = partition.recent
+            return recent if recent and sequence < recent.end_sequence else None
         if stored.rows is not None:
             return stored.rows
         window = stored.run.window(sequence)

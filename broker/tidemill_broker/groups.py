@@ -89,6 +89,19 @@ class Consumer:
             self._settled = 0
         return taken, left
 
+    def missing(self, first: int, last: int) -> list[int]:
+        """The parts of a range that the consumer does not hold, as pairs of first and last."""
+        gaps: list[int] = []
+        following = first
+        for index in self.overlapping(first, last):
+            delivery = self.deliveries[index]
+            if delivery.pull > following:
+                gaps += (following, delivery.pull - 1)
+            following = delivery.pull + delivery.count
+        if following <= last:
+            gaps += (following, last)
+        return gaps
+
     def held(self) -> Iterator[Delivery]:
         """Deliveries that are not settled."""
         return (delivery for delivery in self.deliveries if delivery.count)
@@ -162,6 +175,26 @@ class Group:
         for entry in popped:
             heapq.heappush(self._due, entry)
         return due
+
+    def holds_from(self, sequence: int) -> bool:
+        """Whether the error log or a lease refers to a message at or beyond ``sequence``."""
+        spans = [failure.first + failure.messages for failure in self.failed.values()]
+        spans += [one.first + one.count for consumer in self.consumers.values() for one in consumer.held()]
+        return max(spans, default=0) > sequence
+
+    def lose(self, sequence: int) -> None:
+        """Messages from ``sequence`` on are not there any more: nobody holds them, and they are not due."""
+        for consumer in self.consumers.values():
+            for delivery in list(consumer.held()):
+                end = delivery.pull + delivery.count
+                start = max(delivery.pull, delivery.pull + sequence - delivery.first)
+                if start < end:
+                    consumer.take(start, end - 1)
+        for failure in list(self.failed.values()):
+            if failure.first + failure.messages > sequence:
+                del self.failed[failure.first]
+                if failure.first < sequence:
+                    self.fail(failure._replace(messages=sequence - failure.first))
 
     def failed_count(self) -> int:
         """Messages in the error log."""

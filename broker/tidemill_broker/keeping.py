@@ -41,16 +41,20 @@ class Keeping:
         self.checkpoint_positions: dict[int, int] = {}  # number -> where its action log begins
         self.expired_messages = 0
         self._unsynced_since_ms: int | None = None
+        self._recorded = (0, 0)
         self._noted = False  # something besides SYNCED records was written since the last one
         self.sync_now = False
         self._synced_record_at_ms = now_ms
         self._retention_at_ms = now_ms + RETENTION_INTERVAL_MS
         self.wake_at_ms = now_ms + RETENTION_INTERVAL_MS
 
-    def note(self, events: int) -> None:
+    def note(self, events: int, now_ms: int) -> None:
         """So many batches or actions were written."""
         self._events += events
         self._noted = True
+        if self._unsynced_since_ms is None:
+            self._unsynced_since_ms = now_ms
+            self.wake_at_ms = min(self.wake_at_ms, now_ms + self._settings.sync_interval_ms)
 
     def wants_sync(self) -> bool:
         """Whether the next ``Ready`` asks for a sync that no answer waits for; asked once."""
@@ -87,11 +91,20 @@ class Keeping:
             self._packed = None
         if not logs.all_synced:
             self.wake_at_ms = min(self.wake_at_ms, now_ms + self._settings.sync_interval_ms)
-        elif self._noted and now_ms - self._synced_record_at_ms >= self._settings.sync_interval_ms:
+        if (
+            self._noted
+            and self._advanced()
+            and now_ms - self._synced_record_at_ms >= self._settings.sync_interval_ms
+        ):
             # Not for every sync: the record is for recovery, which only needs a recent one.
             self._noted = False
             self._synced_record_at_ms = now_ms
-            logs.act(Synced(logs.synced_message_position, logs.synced_action_position), now_ms)
+            self._recorded = (logs.synced_message_position, logs.synced_action_position)
+            logs.act(Synced(*self._recorded), now_ms)
+
+    def _advanced(self) -> bool:
+        """The disk has more than the last SYNCED record says."""
+        return (self._logs.synced_message_position, self._logs.synced_action_position) != self._recorded
 
     def _checkpoint_due(self, now_ms: int) -> bool:
         settings = self._settings

@@ -19,11 +19,13 @@ from collections.abc import Sequence
 from tidemill_broker.actions import (
     Acked,
     Action,
+    ConsumerForgotten,
     Extended,
     FailedDeliveries,
     Pulled,
     Reason,
     Released,
+    Voided,
 )
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.groups import Consumer, merge_ranges
@@ -129,14 +131,14 @@ class Broker:
 
     def ready(self) -> Ready:
         if not (self._sends or self.logs.has_writes or self.consume_log.reads or self.keeping.sync_now):
-            NOTHING.wake_at_ms = self._wake_at_ms
+            NOTHING.wake_at_ms = min(self._wake_at_ms, self.keeping.wake_at_ms)
             return NOTHING
         ready = Ready(sends=self._sends, reads=self._take_reads(), sync=self.keeping.wants_sync())
         self._sends = []
         if self.logs.has_writes:
             self.logs.take(ready)
             self._note_fresh()
-        ready.wake_at_ms = self._wake_at_ms
+        ready.wake_at_ms = min(self._wake_at_ms, self.keeping.wake_at_ms)
         return ready
 
     # Decisions.
@@ -184,7 +186,7 @@ class Broker:
         for identity, partition in taken.touched.items():
             level = Durability.SYNCED if partition.synced else Durability.WRITTEN
             self._fresh[level][identity] = partition.next_sequence
-        self.keeping.note(len(taken.first_sequences))
+        self.keeping.note(len(taken.first_sequences), now_ms)
         answer = commands.Sent(taken.first_sequences, taken.refused)
         self._say(peer, correlation, answer, Durability.SYNCED if taken.synced else Durability.WRITTEN)
 
@@ -210,13 +212,12 @@ class Broker:
         self, peer: Peer, correlation: int, command: commands.Settle, action: Action, now_ms: int
     ) -> None:
         """Write what became of deliveries; tell how many of them were not the consumer's any more."""
-        asked = sum(last - first + 1 for first, last in _pairs(command.ranges))
+        consumer = self.members.holder(command)
+        lost = [bound for first, last in _pairs(command.ranges) for bound in consumer.missing(first, last)]
         concerned = self._act(action, now_ms)
-        group = self.members.holder(command).group
-        partition = self.state.partitions[group.partition]
+        partition = self.state.partitions[consumer.group.partition]
         if isinstance(action, Acked):
             self.counters.messages_acked += concerned
-        lost = list(command.ranges) if concerned < asked else []
         level = Durability.SYNCED if partition.synced and isinstance(action, Acked) else Durability.WRITTEN
         self._say(peer, correlation, commands.Done(lost), level)
 
@@ -251,6 +252,9 @@ class Broker:
                 given = self.pulls.collect(parked, consumer, now_ms)
             except Loading:
                 return False
+            for first, messages in given.missing:
+                self.counters.messages_voided += messages
+                self._act(Voided(consumer.group.identity, first, messages), now_ms)
             if given.runs:
                 self._answer(parked, [given], now_ms)
                 return True
@@ -311,6 +315,7 @@ class Broker:
     def _end_consumers(self, now_ms: int) -> None:
         for consumer in self.members.take_gone(now_ms):
             self._fail_all(consumer, Reason.CONSUMER_GONE, now_ms)
+            self._act(ConsumerForgotten(consumer.identity), now_ms)
 
     # Plumbing.
 
@@ -326,7 +331,7 @@ class Broker:
 
     def _act(self, action: Action, now_ms: int) -> int:
         self.logs.act(action, now_ms)
-        self.keeping.note(1)
+        self.keeping.note(1, now_ms)
         return self.state.apply(action)
 
     def _say(

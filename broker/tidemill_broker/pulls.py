@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tidemill_broker.actions import PullRun
 from tidemill_broker.consume_log import ConsumeLog
-from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.groups import Consumer, Failure, Group
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition
 from tidemill_broker.state import State
@@ -44,6 +44,7 @@ class Given:
     consumer: Consumer
     runs: list[PullRun] = field(default_factory=list[PullRun])
     batches: list[int] = field(default_factory=list[int])
+    missing: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     slices: list[Slice] = field(default_factory=list[Slice])
     messages: int = 0
     size: int = 0
@@ -88,12 +89,24 @@ class Pulls:
         pull = parked.pull
         room = min(pull.messages_max, limits.IN_FLIGHT_MAX - group.in_flight)
         for failure in group.due_failures(now_ms, RUNS_MAX):
+            missing = self._missing(parked, partition, failure)
+            if missing:
+                given.missing.append((failure.first, missing))
+                continue
             wanted = (failure.first, failure.messages, failure.attempts)
             if given.messages >= room or self._add(parked, partition, given, wanted, room) < failure.messages:
                 return given
         if given.messages < room and given.size < pull.bytes_max:
             self._add_new(parked, partition, given, group, room)
         return given
+
+    def _missing(self, parked: ParkedPull, partition: Partition, failure: Failure) -> int:
+        """How many messages at the beginning of a failure do not exist: a power cut took them."""
+        rows = self._consume_log.rows_for(partition, failure.first, parked)
+        index = rows.find(failure.first) if rows is not None else 0
+        if rows is None or index == len(rows):
+            return failure.messages
+        return min(failure.messages, max(0, rows.firsts[index] - failure.first))
 
     def _add_new(
         self, parked: ParkedPull, partition: Partition, given: Given, group: Group, room: int

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill_broker.actions import Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.actions import Lost, Started, SubjectNamed, Synced, decode_action
 from tidemill_broker.logs import Logs
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
@@ -60,6 +60,7 @@ class Recovery:
         self._message_synced = 0  # below this, bad bytes are damage
         self._action_synced = 0
         self._unnamed: list[Partition] = []
+        self._lost: list[Lost] = []
         self._checkpoints: list[int] = []
         self.report = Report()
 
@@ -68,9 +69,8 @@ class Recovery:
         self._load_checkpoint()
         actions = self._replay_actions()
         messages = self._replay_messages()
-        for segments in (messages, actions):
-            if segments.bases:
-                self._storage.sync(segments.file(segments.bases[-1]))
+        self._sync_unsynced(messages, self._message_synced)
+        self._sync_unsynced(actions, self._action_synced)
         self._settle_sequences()
         self._start(messages, actions, now_ms)
         logs = Logs(messages, actions, EPOCH, self._settings.segment_batches)
@@ -78,10 +78,16 @@ class Recovery:
         keeping = broker.keeping
         keeping.checkpoints = self._checkpoints
         keeping.checkpoint_number = max(self._checkpoints, default=0)
-        keeping.checkpoint_positions = dict.fromkeys(self._checkpoints, self._action_position)
-        keeping.note(self.report.actions_replayed + self.report.batches_replayed)
+        keeping.checkpoint_positions = dict.fromkeys(self._checkpoints, actions.start)
+        keeping.note(self.report.actions_replayed + self.report.batches_replayed, now_ms)
         broker.check()
         return broker
+
+    def _sync_unsynced(self, segments: Segments, synced: int) -> None:
+        """A killed process left bytes in the page cache: what is shown from now on must not be taken back."""
+        for base in segments.bases:
+            if segments.end_of(base) > synced or base == segments.bases[-1]:
+                self._storage.sync(segments.file(base))
 
     def _sizes(self, folder: str) -> dict[str, int]:
         return {name: self._storage.size(f"{folder}/{name}") or 0 for name in self._storage.names(folder)}
@@ -228,13 +234,19 @@ class Recovery:
         self.report.cut_bytes[segments.folder] = segments.end - position
         for dropped in segments.cut(position):  # the last one first: a crash in between leaves no gap
             self._storage.set_aside(dropped, 0)
-        self._storage.set_aside(file, position - segments.open_base)
+        last = segments.file(segments.open_base)
+        if (self._storage.size(last) or 0) > position - segments.open_base:
+            self._storage.set_aside(last, position - segments.open_base)
 
     def _settle_sequences(self) -> None:
         """No sequence is used twice: what a group has been given counts as used, even if a power cut took it."""
+        stored = {identity: one.next_sequence for identity, one in self._state.partitions.items()}
         for group in self._state.groups.values():
             partition = self._state.partitions[group.partition]
             partition.next_sequence = max(partition.next_sequence, group.cursor)
+            if group.holds_from(stored[group.partition]):
+                self._lost.append(Lost(group.identity, stored[group.partition]))
+                self._state.apply(self._lost[-1])
         for partition in self._state.partitions.values():
             partition.visible = partition.next_sequence
 
@@ -243,6 +255,8 @@ class Recovery:
         logs = Logs(messages, actions, EPOCH, self._settings.segment_batches)
         for partition in self._unnamed:
             logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), now_ms)
+        for lost in self._lost:
+            logs.act(lost, now_ms)
         started = Started(self._state.boot + 1)
         logs.act(started, now_ms)
         self._state.apply(started)

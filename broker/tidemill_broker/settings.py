@@ -18,7 +18,6 @@ class SettingsError(TidemillError):
     """A setting that cannot be; the text says which, and what can."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
     """One broker."""

@@ -19,11 +19,13 @@ from tidemill_broker.actions import (
     Extended,
     FailedDeliveries,
     GroupNamed,
+    Lost,
     Pulled,
     Released,
     Started,
     SubjectNamed,
     Synced,
+    Voided,
 )
 from tidemill_broker.groups import Consumer, Delivery, Failure, Group
 from tidemill_broker.partitions import Partition, SubjectSettings
@@ -82,9 +84,13 @@ class State:
                 gone = self.consumers.pop(identity)
                 assert not any(gone.held())
                 del gone.group.consumers[gone.name]
+            case Voided(group, first, messages):
+                self.groups[group].take_failed(first, messages)
             case Started(boot):
                 self.boot = boot
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
+            case Lost(group, first):
+                self.groups[group].lose(first)
             case Synced():
                 pass  # for whoever reads the log
             case _:

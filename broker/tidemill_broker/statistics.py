@@ -17,4 +17,5 @@ class Counters:
     messages_acked: int = 0
     messages_nacked: int = 0
     leases_ended: int = 0
+    messages_voided: int = 0
     refused: Counter[str] = field(default_factory=Counter[str])

@@ -17,6 +17,10 @@ BUFFERS_PER_CALL = 512  # IOV_MAX is 1024
 TEMPORARY = ".tmp"
 
 
+class SyncFailed(OSError):
+    """What a sync should have written may be lost, though the page cache shows it, and calls it clean."""
+
+
 class Files:
     """The files of one service below its data folder."""
 
@@ -46,6 +50,8 @@ class Files:
             handle = self._disk.open(name)
             try:
                 handle.sync()
+            except OSError as error:
+                raise SyncFailed(error.errno, error.strerror, name) from error
             finally:
                 handle.close()
             if name not in self._named:
@@ -70,11 +76,14 @@ class Files:
             handle.close()
 
     def read_now(self, piece: Slice) -> bytes | bytearray | None:
-        """The bytes if the page cache has all of them."""
-        file = self._read.get(piece.file)
-        if file is None:
-            file = self._keep(self._read, piece.file, self._disk.open(piece.file))
-        return file.read_now(piece.position, piece.size)
+        """The bytes if the page cache has all of them. What is wrong with the disk is heard by the read lane."""
+        try:
+            file = self._read.get(piece.file)
+            if file is None:
+                file = self._keep(self._read, piece.file, self._disk.open(piece.file))
+            return file.read_now(piece.position, piece.size)
+        except OSError:
+            return None
 
     def forget(self, name: str) -> None:
         """Close the loop's handle of a file that is about to be removed: an open file keeps its space."""

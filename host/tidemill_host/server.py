@@ -180,7 +180,11 @@ class ServerConnection(asyncio.BufferedProtocol):
                 events = self._open(events)
             for event in events:
                 server.turn.post(self._peer, event)
-            if server.turn.backlog_bytes > limits.BACKLOG_BYTES_MAX and not self._held and any(map(_sends, events)):
+            if (
+                server.turn.backlog_bytes > limits.BACKLOG_BYTES_MAX
+                and not self._held
+                and any(map(_sends, events))
+            ):
                 self._held = True
                 self._transport.pause_reading()
                 server.held.append(self)

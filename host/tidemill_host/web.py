@@ -26,7 +26,10 @@ KEEP_ALIVE_SECONDS = 75.0
 def json_response(value: object, status: int = 200) -> web.Response:
     """A value as every client sees it."""
     return web.Response(
-        body=json.dumps(value).encode(), status=status, content_type="application/json", headers={"Server": "tidemill"}
+        body=json.dumps(value).encode(),
+        status=status,
+        content_type="application/json",
+        headers={"Server": "tidemill"},
     )
 
 
@@ -125,7 +128,9 @@ class _Connection(web.RequestHandler):
             return super().handle_error(request, status, exc, message)
         self._refused["http_error"] += 1
         detail = " ".join((message or "it is no HTTP").split())[: limits.DETAIL_CHARS_MAX]
-        response = error_response(status, "http_error", detail, "speak HTTP/1.1 here, tidemill's frames on the data port")
+        response = error_response(
+            status, "http_error", detail, "speak HTTP/1.1 here, tidemill's frames on the data port"
+        )
         response.force_close()
         return response
 

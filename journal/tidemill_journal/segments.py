@@ -33,6 +33,7 @@ class Segments:
         self.size_max = size_max
         self.bases = list(bases)
         self.end = end
+        self._closed = False
         self._open_file = ""  # the name of the open segment, once something was appended to it
         self.records = 0  # records in the open segment, for a limit by count
         assert self.bases == sorted(self.bases)
@@ -55,8 +56,11 @@ class Segments:
     def is_full(self, size: int, records_max: int) -> bool:
         """Whether ``size`` more bytes need a new segment. The one place where this is decided."""
         filled = self.end - self.open_base
-        return not self.bases or (
-            filled > 0 and (filled + size > self.size_max or self.records >= records_max)
+        return (
+            not self.bases
+            or self._closed
+            or filled > 0
+            and (filled + size > self.size_max or self.records >= records_max)
         )
 
     def append(self, size: int, records_max: int = 1 << 62) -> Place:
@@ -65,6 +69,7 @@ class Segments:
         if opened:
             self.bases.append(self.end)
             self.records = 0
+            self._closed = False
             self._open_file = self.file(self.end)
         place = Place(self._open_file or self.file(self.bases[-1]), self.end, opened)
         self.end += size
@@ -92,6 +97,7 @@ class Segments:
         dropped: list[str] = []
         while len(self.bases) > 1 and self.bases[-1] >= position:
             dropped.append(self.file(self.bases.pop()))
+            self._closed = True  # what is the last one now was sealed before: it stays so
         self.end = position
         self._open_file = ""
         return dropped

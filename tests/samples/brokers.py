@@ -24,7 +24,7 @@ from tidemill_wire.frame import FrameDecoder
 NOW_MS = CREATED_MS + 1_000_000
 SUBJECT = "order.created"
 TINY = BrokerSettings(durability="low", segment_bytes=1024, action_segment_bytes=4096, lease_ms=1000)
-"""Five one-message batches a segment, and no sync that nobody asks for."""
+"""Six one-message batches of a few bytes a segment, and no sync that nobody asks for."""
 CALM = Weather(ordered_names=True)
 
 
@@ -142,7 +142,7 @@ class Rig:
         return answer
 
     def fill(self, count: int, subject: str = SUBJECT) -> None:
-        """So many batches of one message; five fill a segment of ``TINY``."""
+        """So many batches of one message; six fill a segment of ``TINY``."""
         for _ in range(count):
             self.send(b"tide", subject=subject)
 

@@ -33,6 +33,12 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     yield "messages_acked_total", "counter", "Messages acknowledged", counters.messages_acked
     yield "nacks_total", "counter", "Nack commands", counters.messages_nacked
     yield "leases_ended_total", "counter", "Deliveries whose lease ended", counters.leases_ended
+    yield (
+        "voided_messages_total",
+        "counter",
+        "Failed messages that a power cut had taken",
+        counters.messages_voided,
+    )
     yield "batches_total", "counter", "Batches received", counters.batches
     yield "bytes_received_total", "counter", "Bytes from clients", seen.bytes_received
     yield "bytes_sent_total", "counter", "Bytes to clients", seen.bytes_sent

@@ -152,7 +152,7 @@ def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSetti
     """A declaration as the broker keeps it."""
     return SubjectSettings(
         subject.durability or defaults.durability,
-        subject.retention_seconds or defaults.retention_seconds,
+        subject.spec.retention.message_seconds or defaults.retention_seconds,
         subject.retention_bytes or 0,
         subject.message_bytes_max or limits.MESSAGE_BYTES_DEFAULT,
     )
