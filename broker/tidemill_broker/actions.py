@@ -28,7 +28,6 @@ class ActionKind(IntEnum):
     GROUP = 3
     CONSUMER = 4
     SYNCED = 5
-    LOST = 6
     PULL = 16
     ACK = 17
     FAIL = 18
@@ -107,14 +106,6 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """A power cut took a partition's messages from ``first`` on: what a group held of them is forgotten."""
-
-    group: int
-    first: int
-
-
-@dataclass(frozen=True, slots=True)
 class Pulled:
     """Deliveries were given to a consumer until the deadline."""
 
@@ -175,7 +166,7 @@ class Voided:
 
 
 Action: TypeAlias = (
-    Started | SubjectNamed | GroupNamed | ConsumerNamed | Synced | Lost
+    Started | SubjectNamed | GroupNamed | ConsumerNamed | Synced
     | Pulled | Acked | FailedDeliveries | Extended | Released | ConsumerForgotten | Voided
 )  # fmt: skip
 
@@ -213,8 +204,6 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.RELEASE, _pack_ranges(consumer, 0, 0, ranges)
         case Synced(message_position, action_position):
             return ActionKind.SYNCED, _TWO.pack(message_position, action_position)
-        case Lost(group, first):
-            return ActionKind.LOST, _TWO.pack(group, first)
         case Started(boot):
             return ActionKind.START, _U64.pack(boot)
         case ConsumerForgotten(consumer):
@@ -251,8 +240,6 @@ def _decode(kind: int, body: bytes) -> Action:
             return _decode_ranges(kind, body)
         case ActionKind.SYNCED:
             return Synced(*_TWO.unpack(body))
-        case ActionKind.LOST:
-            return Lost(*_TWO.unpack(body))
         case ActionKind.START:
             return Started(*_U64.unpack(body))
         case ActionKind.FOREVER_OFFLINE:
@@ -272,6 +259,8 @@ def _decode(kind: int, body: bytes) -> Action:
 def _decode_ranges(kind: int, body: bytes) -> Action:
     consumer, extra, moment = _RANGES.unpack_from(body)
     ranges = array("Q", body[_RANGES.size :])
+    if len(ranges) % 2:
+        raise ValueError("a range without its end")
     match kind:
         case ActionKind.ACK:
             return Acked(consumer, ranges)

@@ -37,6 +37,8 @@ class ConsumeLog:
     def seal(self, base: int) -> None:
         """The segment that began at ``base`` is full: its rows go into a run file."""
         parts = [(p.identity, p.recent) for p in self._state.partitions.values() if p.recent]
+        if not parts:
+            return  # recovery cut at its end: it was sealed then, and its run must not be made anew from nothing
         runs = layout_runs(parts, base)
         stored: list[StoredRun] = []
         for identity, rows in parts:

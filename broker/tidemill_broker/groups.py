@@ -59,12 +59,12 @@ class Consumer:
         self.gone_at_ms = 0
 
     def overlapping(self, first: int, last: int) -> list[int]:
-        """Indexes of the deliveries with a pull sequence in the range."""
+        """Indexes of the deliveries, settled ones left out, with a pull sequence in the range."""
         deliveries = self.deliveries
         index = max(0, bisect_right(deliveries, first, key=_PULL) - 1)
         found: list[int] = []
         while index < len(deliveries) and deliveries[index].pull <= last:
-            if deliveries[index].pull + deliveries[index].count > first:
+            if deliveries[index].count and deliveries[index].pull + deliveries[index].count > first:
                 found.append(index)
             index += 1
         return found
@@ -88,6 +88,27 @@ class Consumer:
             self.deliveries = [delivery for delivery in self.deliveries if delivery.count]
             self._settled = 0
         return taken, left
+
+    def extend(self, first: int, last: int, deadline_ms: int) -> tuple[int, list[Delivery]]:
+        """A later deadline for a range, and for no other message of its runs: a handler that hangs is not kept alive
+        by others. How many messages that concerned, and the deliveries that need to be watched from now on."""
+        count = 0
+        watched: list[Delivery] = []
+        for index in reversed(self.overlapping(first, last)):
+            delivery = self.deliveries[index]
+            pull, end = delivery.pull, delivery.pull + delivery.count
+            start, stop = max(first, pull), min(last + 1, end)
+            count += stop - start
+            if deadline_ms <= delivery.deadline_ms:
+                continue
+            parts = [_part(delivery, *span) for span in ((start, stop), (stop, end)) if span[0] < span[1]]
+            if start == pull:
+                parts[0] = delivery
+            delivery.count = (stop if start == pull else start) - pull
+            parts[0].deadline_ms = deadline_ms
+            self.deliveries[index : index + 1] = parts if start == pull else [delivery, *parts]
+            watched += parts
+        return count, watched
 
     def missing(self, first: int, last: int) -> list[int]:
         """The parts of a range that the consumer does not hold, as pairs of first and last."""
@@ -175,26 +196,6 @@ class Group:
         for entry in popped:
             heapq.heappush(self._due, entry)
         return due
-
-    def holds_from(self, sequence: int) -> bool:
-        """Whether the error log or a lease refers to a message at or beyond ``sequence``."""
-        spans = [failure.first + failure.messages for failure in self.failed.values()]
-        spans += [one.first + one.count for consumer in self.consumers.values() for one in consumer.held()]
-        return max(spans, default=0) > sequence
-
-    def lose(self, sequence: int) -> None:
-        """Messages from ``sequence`` on are not there any more: nobody holds them, and they are not due."""
-        for consumer in self.consumers.values():
-            for delivery in list(consumer.held()):
-                end = delivery.pull + delivery.count
-                start = max(delivery.pull, delivery.pull + sequence - delivery.first)
-                if start < end:
-                    consumer.take(start, end - 1)
-        for failure in list(self.failed.values()):
-            if failure.first + failure.messages > sequence:
-                del self.failed[failure.first]
-                if failure.first < sequence:
-                    self.fail(failure._replace(messages=sequence - failure.first))
 
     def failed_count(self) -> int:
         """Messages in the error log."""

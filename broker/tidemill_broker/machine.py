@@ -44,7 +44,6 @@ from tidemill_wire.commands import Ack, Command, Extend, Failed, Nack, Pull, Rel
 from tidemill_wire.connection import Event, Rejected
 from tidemill_wire.errors import KIND_BY_NUMBER, Refused, Unavailable, WireError
 
-
 NOTHING = Ready()
 """What most calls of ``ready`` answer: there is one, and nobody adds to it."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill_broker.actions import Lost, Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.actions import Started, SubjectNamed, Synced, decode_action
 from tidemill_broker.logs import Logs
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
@@ -60,7 +60,6 @@ class Recovery:
         self._message_synced = 0  # below this, bad bytes are damage
         self._action_synced = 0
         self._unnamed: list[Partition] = []
-        self._lost: list[Lost] = []
         self._checkpoints: list[int] = []
         self.report = Report()
 
@@ -240,13 +239,9 @@ class Recovery:
 
     def _settle_sequences(self) -> None:
         """No sequence is used twice: what a group has been given counts as used, even if a power cut took it."""
-        stored = {identity: one.next_sequence for identity, one in self._state.partitions.items()}
         for group in self._state.groups.values():
             partition = self._state.partitions[group.partition]
             partition.next_sequence = max(partition.next_sequence, group.cursor)
-            if group.holds_from(stored[group.partition]):
-                self._lost.append(Lost(group.identity, stored[group.partition]))
-                self._state.apply(self._lost[-1])
         for partition in self._state.partitions.values():
             partition.visible = partition.next_sequence
 
@@ -255,8 +250,6 @@ class Recovery:
         logs = Logs(messages, actions, EPOCH, self._settings.segment_batches)
         for partition in self._unnamed:
             logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), now_ms)
-        for lost in self._lost:
-            logs.act(lost, now_ms)
         started = Started(self._state.boot + 1)
         logs.act(started, now_ms)
         self._state.apply(started)

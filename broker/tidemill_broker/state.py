@@ -19,7 +19,6 @@ from tidemill_broker.actions import (
     Extended,
     FailedDeliveries,
     GroupNamed,
-    Lost,
     Pulled,
     Released,
     Started,
@@ -89,8 +88,6 @@ class State:
             case Started(boot):
                 self.boot = boot
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
-            case Lost(group, first):
-                self.groups[group].lose(first)
             case Synced():
                 pass  # for whoever reads the log
             case _:
@@ -162,12 +159,10 @@ class State:
         total = 0
         for index in range(0, len(action.ranges), 2):
             first, last = action.ranges[index], action.ranges[index + 1]
-            for place in consumer.overlapping(first, last):
-                delivery = consumer.deliveries[place]
-                total += min(last + 1, delivery.pull + delivery.count) - max(first, delivery.pull)
-                if delivery.deadline_ms < action.deadline_ms:
-                    delivery.deadline_ms = action.deadline_ms
-                    self.watch(consumer, delivery)
+            count, watched = consumer.extend(first, last, action.deadline_ms)
+            total += count
+            for delivery in watched:
+                self.watch(consumer, delivery)
         return total
 
     def watch(self, consumer: Consumer, delivery: Delivery) -> None:

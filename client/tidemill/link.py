@@ -95,7 +95,7 @@ class Link(asyncio.BufferedProtocol):
     def uncork(self) -> None:
         """Let it leave."""
         corked, self._corked = self._corked, None
-        if corked and self._transport is not None:
+        if corked and self._transport is not None and not self.lost.done():
             self._transport.write(b"".join(corked))
 
     def _write(self, data: bytes) -> None:
@@ -159,6 +159,7 @@ class Link(asyncio.BufferedProtocol):
                 self._lose(event.error)
 
     def eof_received(self) -> bool:
+        self._lose(ConnectionLost(f"{self.address} closed the connection"))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 
 from tidemill.backoff import Backoff
 from tidemill.delivery import Delivery, add_range
-from tidemill.errors import BrokerUnreachable, ConnectionLost, LeaseLost, TidemillError, Unavailable
+from tidemill.errors import (
+    BrokerUnreachable,
+    ConnectionLost,
+    LeaseLost,
+    TidemillError,
+    Unavailable,
+    WireError,
+)
 from tidemill.link import Answer, Link
 from tidemill.settings import ClientSettings
 from tidemill_wire.commands import Ack, Done, Extend, Nack, Release, Settle
@@ -150,6 +157,8 @@ class BrokerSettler:
                 self._queue.appendleft(saying)
                 if self._retry is None:
                     self._retry = self._loop.call_later(self._backoff.next(), self._resume)
+            case WireError() if answer.kind.name == "lease_lost":
+                self._done(saying, Done(saying.command.ranges))
             case TidemillError():
                 log.warning(
                     "settling_refused %s %s: %s", saying.command.subject, saying.command.kind.name, answer

@@ -71,7 +71,8 @@ def keep_memory() -> None:
 
 def raise_file_limit() -> int:
     """As many open files as the system allows. A log that cannot be opened stops the service, so of these connections
-    get three quarters, the HTTP port a sixteenth, and the rest is for the disk."""
+    get three quarters, the HTTP port a sixteenth, and the rest is for the disk.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         hard = FILES_MAX

@@ -79,7 +79,8 @@ class Turn(Generic[Event]):
 
     def collected(self, size: int) -> None:
         """So many bytes came since the last call. Much is decided at once: it is still in the core's cache, and the
-        copy into the page cache then takes half the time that it takes after five more frames have come."""
+        copy into the page cache then takes half the time that it takes after five more frames have come.
+        """
         self._collected_bytes += size
         if self._collected_bytes >= TURN_BYTES and self._inbox:
             self._run()

@@ -59,8 +59,7 @@ class Segments:
         return (
             not self.bases
             or self._closed
-            or filled > 0
-            and (filled + size > self.size_max or self.records >= records_max)
+            or (filled > 0 and (filled + size > self.size_max or self.records >= records_max))
         )
 
     def append(self, size: int, records_max: int = 1 << 62) -> Place:

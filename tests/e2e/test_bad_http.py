@@ -37,7 +37,11 @@ REQUESTS: dict[str, tuple[bytes, int, str]] = {
         400,
         "http_error",
     ),
-    "a method that is not for this": (b"DELETE /v1/subjects HTTP/1.1\r\n" + HEAD + b"\r\n", 405, "http_error"),
+    "a method that is not for this": (
+        b"DELETE /v1/subjects HTTP/1.1\r\n" + HEAD + b"\r\n",
+        405,
+        "http_error",
+    ),
     "a huge body": (
         b"POST /v1/subjects HTTP/1.1\r\n" + HEAD + b"Content-Length: %d\r\n\r\n" % LARGE + bytes(LARGE),
         405,
@@ -45,7 +49,11 @@ REQUESTS: dict[str, tuple[bytes, int, str]] = {
     ),
     "an unknown path": (b"GET /admin HTTP/1.1\r\n" + HEAD + b"\r\n", 404, "not_found"),
     "up and out": (b"GET /../../../etc/passwd HTTP/1.1\r\n" + HEAD + b"\r\n", 404, "not_found"),
-    "up and out in code": (b"GET /v1/%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\n" + HEAD + b"\r\n", 404, "not_found"),
+    "up and out in code": (
+        b"GET /v1/%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\n" + HEAD + b"\r\n",
+        404,
+        "not_found",
+    ),
     "two slashes": (b"GET //healthz HTTP/1.1\r\n" + HEAD + b"\r\n", 404, "not_found"),
     "a slash too many": (b"GET /healthz/ HTTP/1.1\r\n" + HEAD + b"\r\n", 404, "not_found"),
     "script in the path": (b"GET /<script>x HTTP/1.1\r\n" + HEAD + b"\r\n", 404, "not_found"),

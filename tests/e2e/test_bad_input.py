@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import msgpack
 import pytest
+from crc32c import crc32c
 
 from e2e.peers import HELLO, Neighbour, Numbers, RawPeer, exchange
 from e2e.queues import Queue
@@ -23,8 +24,6 @@ from tidemill_wire.commands import Ack, Failed, Hello, Kind, Ping, Pull, Release
 from tidemill_wire.connection import Received
 from tidemill_wire.errors import KIND_BY_NAME, KIND_BY_NUMBER
 from tidemill_wire.frame import FRAME_HEADER
-
-from crc32c import crc32c
 
 pytestmark = pytest.mark.e2e
 
@@ -72,7 +71,10 @@ STRANGERS = {
     "no map": (frame(Kind.HELLO, msgpack.packb([1, 1])), "malformed_frame"),
     "no msgpack": (frame(Kind.HELLO, b"\xc1" * 20), "malformed_frame"),
     "deep msgpack": (frame(Kind.HELLO, b"\x91" * 4000), "malformed_frame"),
-    "version zero": (frame(Kind.HELLO, msgpack.packb({"min": 0, "max": 1, "client": "x"})), "malformed_frame"),
+    "version zero": (
+        frame(Kind.HELLO, msgpack.packb({"min": 0, "max": 1, "client": "x"})),
+        "malformed_frame",
+    ),
     "an endless name": (
         frame(Kind.HELLO, msgpack.packb({"min": 1, "max": 1, "client": "x" * 3000})),
         "malformed_frame",
@@ -171,7 +173,9 @@ def sealed(batch: bytearray) -> bytes:
     return bytes(batch)
 
 
-def patched(at: int, layout: str, *values: int, bodies: tuple[bytes, ...] = (b"one", b"two", b"three")) -> bytes:
+def patched(
+    at: int, layout: str, *values: int, bodies: tuple[bytes, ...] = (b"one", b"two", b"three")
+) -> bytes:
     batch = NUMBERS.batch("bad.batch", bodies)
     struct.pack_into(layout, batch, at, *values)
     return sealed(batch)

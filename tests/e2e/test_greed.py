@@ -45,7 +45,9 @@ def test_thousands_of_idle_connections_disturb_nobody(queue: Queue, many_files: 
         assert neighbour.rounds >= 10
         grown = queue.memory_bytes() - at_rest
         slowest = asyncio.run(exchange(queue.server, "while.idle", 20))
-        print(f"\n{IDLE} idle connections: {grown / IDLE / 1024:.1f} KiB each, slowest round {slowest * 1e3:.0f} ms")
+        print(
+            f"\n{IDLE} idle connections: {grown / IDLE / 1024:.1f} KiB each, slowest round {slowest * 1e3:.0f} ms"
+        )
         assert queue.metrics()["tidemill_connections"] >= IDLE / 2
         assert grown < IDLE * 32 * limits.KIB
         assert slowest < 2.0

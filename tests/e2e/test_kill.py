@@ -142,7 +142,9 @@ async def audit(queue: Queue, subject: str, count: int) -> Counter[bytes]:
     raise AssertionError("unreachable")
 
 
-def test_kill_after_kill_nothing_answered_is_lost_or_given_again(make_queue: MakeQueue, tmp_path: Path) -> None:
+def test_kill_after_kill_nothing_answered_is_lost_or_given_again(
+    make_queue: MakeQueue, tmp_path: Path
+) -> None:
     manifest = tmp_path / "subjects.yaml"
     manifest.write_text(MANIFEST)
     queue = make_queue(manifests=[manifest]).start()

@@ -29,7 +29,11 @@ CALM = Weather(ordered_names=True)
 
 
 def batch_of(
-    *bodies: bytes, subject: str = SUBJECT, producer: int = 1, sequence: int = 0, content: Content | None = None
+    *bodies: bytes,
+    subject: str = SUBJECT,
+    producer: int = 1,
+    sequence: int = 0,
+    content: Content | None = None,
 ) -> bytearray:
     batch_id = producer.to_bytes(8, "big") + sequence.to_bytes(8, "big")
     origin = Origin(subject.encode(), producer, sequence, batch_id, CREATED_MS)

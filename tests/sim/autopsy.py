@@ -104,7 +104,7 @@ def log_problems(disk: Disk, broker: Broker, history: History, terms: Terms) -> 
             problems.append(f"sequence: {place} comes behind {last[subject]}")
         places[message], last[subject] = place, sequence
     for send in history.sends.values():
-        if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send.ended_s):
+        if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send):
             continue
         found = places.get(send.message)
         if found is None:

@@ -127,16 +127,17 @@ class Terms:
     ack_promise: Promise | None = Promise.NORMAL
     """What an answered ack survives; ``None``: as much as its message."""
 
-    def may_be_lost(self, promise: Promise, answered_s: float) -> bool:
-        """Whether a power cut after the answer excuses."""
+    def may_be_lost(self, promise: Promise, operation: Send | Ack) -> bool:
+        """Whether a power cut excuses. The answer left between the invocation and the end, nobody knows when."""
+        began_s, answered_s = operation.invoked_s, operation.ended_s
         match promise:
             case Promise.HIGH:
                 return False
             case Promise.NORMAL:
                 within_s = self.sync_within_s
-                return any(answered_s <= cut.at_s <= answered_s + within_s + cut.late_s for cut in self.cuts)
+                return any(began_s <= cut.at_s <= answered_s + within_s + cut.late_s for cut in self.cuts)
             case Promise.LOW:
-                return any(answered_s <= cut.at_s for cut in self.cuts)
+                return any(began_s <= cut.at_s for cut in self.cuts)
 
 
 def missing(history: History, terms: Terms) -> Iterable[tuple[Send, str]]:
@@ -147,7 +148,7 @@ def missing(history: History, terms: Terms) -> Iterable[tuple[Send, str]]:
     done = (Outcome.OK, Outcome.UNKNOWN)
     acked = {(ack.group, ack.message) for ack in history.acks if ack.outcome in done}
     for send in history.sends.values():
-        if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send.ended_s):
+        if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send):
             continue
         for group in terms.groups.get(send.subject, ()):
             if (group, send.message) not in acked:
@@ -183,7 +184,7 @@ def none_after_ack(history: History, terms: Terms) -> list[str]:
     for ack in history.acks:
         send = history.sends.get(ack.message)
         promise = terms.ack_promise or (send.promise if send is not None else Promise.LOW)
-        if ack.outcome is Outcome.OK and not terms.may_be_lost(promise, ack.ended_s):
+        if ack.outcome is Outcome.OK and not terms.may_be_lost(promise, ack):
             key = ack.group, ack.place, ack.message
             first_ok[key] = min(ack.ended_s, first_ok.get(key, ack.ended_s))
     never = float("inf")
@@ -231,7 +232,7 @@ def places_not_reused(history: History, terms: Terms) -> list[str]:
     owner = {
         send.place: send
         for send in history.sends.values()
-        if send.outcome is Outcome.OK and send.place and not terms.may_be_lost(send.promise, send.ended_s)
+        if send.outcome is Outcome.OK and send.place and not terms.may_be_lost(send.promise, send)
     }
     return [
         f"reused: {delivery.place} was answered for {send.message} and held {delivery.message}"

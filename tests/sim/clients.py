@@ -166,7 +166,9 @@ class Consuming:
                     continue
                 case mood:
                     if mood == "dawdle":
-                        await asyncio.sleep(self._cluster.settings.lease_ms / 1000 * env.rng.uniform(0.5, 3.0))
+                        await asyncio.sleep(
+                            self._cluster.settings.lease_ms / 1000 * env.rng.uniform(0.5, 3.0)
+                        )
                     await self._ack(env, [message], message)
 
     async def _by_the_batch(self, env: Env, messages: Consumer, stays_until_s: float) -> None:

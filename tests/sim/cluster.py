@@ -32,7 +32,6 @@ PORT = 7400
 SERVER = "s1"
 SYNC_SLACK_S = 0.1
 """Between the moment a sync is due and the disk's answer, with nothing in its way."""
-TURN_OF_LOG_S = 1.0
 SUBJECTS = {"of.low": Promise.LOW, "of.normal": Promise.NORMAL, "of.high": Promise.HIGH}
 UNDECLARED = "of.default"
 HARMFUL = (Kind.BIT_ROT, Kind.CLOCK_STEP)
@@ -113,9 +112,10 @@ class Cluster:
         self.clients = (*self._producers, *self._consumers)
         self._reigns: list[Reign] = []
         self._failed_syncs: list[float] = []
-        self._cuts: list[PowerCut] = []
+        self._world: World
 
     def build(self, world: World) -> None:
+        self._world = world
         world.add_server(SERVER, self._serve)
         for name in self._producers:
             world.add_client(name, Producing(self).run)
@@ -126,16 +126,13 @@ class Cluster:
         return self.finished >= set(self._producers) and not any(missing(self.history, self._terms()))
 
     def check(self, world: World) -> list[str]:
-        stalls = [
-            (fault.at_s, min(fault.at_s + fault.lasts_s, world.healed_at_s or world.now_s))
-            for fault in world.plan.faults
-            if fault.node == SERVER and fault.kind in STALLS
-        ]
-        moments = [cut.at_s for cut in world.cuts if cut.node == SERVER] + self._failed_syncs
-        self._cuts = [PowerCut(at_s, SERVER, self._late(at_s, stalls)) for at_s in sorted(moments)]
         disk = world.nodes[SERVER].disk
         terms = self._terms()
-        return self.problems + violations(self.history, terms) + examine(disk, self.settings, self.history, terms)
+        return (
+            self.problems
+            + violations(self.history, terms)
+            + examine(disk, self.settings, self.history, terms)
+        )
 
     def _terms(self) -> Terms:
         groups = {
@@ -143,7 +140,18 @@ class Cluster:
             for subject in self.promises
         }
         within_s = self.settings.sync_interval_ms / 1000 + SYNC_SLACK_S
-        return Terms(groups, self._cuts, within_s, ack_promise=None)
+        return Terms(groups, self._cuts(), within_s, ack_promise=None)
+
+    def _cuts(self) -> list[PowerCut]:
+        """Power cuts, and failed syncs, which lose as much."""
+        world = self._world
+        stalls = [
+            (fault.at_s, min(fault.at_s + fault.lasts_s, world.healed_at_s or world.now_s))
+            for fault in world.plan.faults
+            if fault.node == SERVER and fault.kind in STALLS
+        ]
+        moments = [cut.at_s for cut in world.cuts if cut.node == SERVER] + self._failed_syncs
+        return [PowerCut(at_s, SERVER, self._late(at_s, stalls)) for at_s in sorted(moments)]
 
     def _late(self, at_s: float, stalls: Sequence[tuple[float, float]]) -> float:
         """For how long before a power cut the broker could not sync what it had answered."""

@@ -89,7 +89,7 @@ class SimTransport(asyncio.Transport):
             self._schedule_read()
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        if self._eof_sent:
+        if self._eof_sent and not self._closing:
             raise RuntimeError("Cannot call write() after write_eof()")
         if self._closing or not data or not self.life.alive:
             return

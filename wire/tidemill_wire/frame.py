@@ -22,7 +22,9 @@ from tidemill_wire.limits import FRAME_BYTES_MAX, FRAME_GROWTH_BYTES
 
 FRAME_HEADER = struct.Struct("<IHHQ")
 FRAME_HEADER_BYTES = FRAME_HEADER.size
-IDLE_BYTES = 2 * 1024  # what a connection costs that says little; the first read that fills it makes it SHARED_BYTES
+IDLE_BYTES = (
+    2 * 1024
+)  # what a connection costs that says little; the first read that fills it makes it SHARED_BYTES
 SHARED_BYTES = 64 * 1024
 LARGE_BYTES = 32 * 1024
 

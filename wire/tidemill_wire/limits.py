@@ -43,7 +43,9 @@ RECEIVE_BYTES_MAX = 256 * MIB  # unfinished frames of all connections together; 
 
 # Connections of one broker.
 CONNECTIONS_MAX = 20_000
-HTTP_CONNECTIONS_MAX = 1_000  # people, scrapers, probes, and each client for a moment; more are closed at once
+HTTP_CONNECTIONS_MAX = (
+    1_000  # people, scrapers, probes, and each client for a moment; more are closed at once
+)
 CORRELATIONS_MAX = 1024  # requests of one connection that wait for an answer; more is refused
 
 # Producers.

@@ -19,7 +19,15 @@ def read_manifests(paths: Sequence[str]) -> tuple[Declaration, ...]:
                 loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
                 files[path] = [document for document in yaml.load_all(file, loader) if document is not None]
         except yaml.YAMLError as error:
-            raise ManifestError("", f"is not YAML ({error}): correct it", path) from error
+            raise ManifestError("", f"is not YAML ({_place(error)}): correct it there", path) from error
         except UnicodeDecodeError as error:
             raise ManifestError("", f"is not UTF-8 text ({error.reason}): save it as UTF-8", path) from error
     return parse_manifest_files(files)
+
+
+def _place(error: yaml.YAMLError) -> str:
+    """What is wrong and where, in one line; the parser's own text has four."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())

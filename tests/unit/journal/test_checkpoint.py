@@ -39,6 +39,8 @@ def test_number_of_a_checkpoint_is_in_its_name() -> None:
     assert checkpoint_number(name) == 17
 
 
-@pytest.mark.parametrize("name", ["", "17.ckpt", "000000000017", "000000000017.ckpt.tmp", "00000000001x.ckpt"])
+@pytest.mark.parametrize(
+    "name", ["", "17.ckpt", "000000000017", "000000000017.ckpt.tmp", "00000000001x.ckpt"]
+)
 def test_other_files_are_no_checkpoints(name: str) -> None:
     assert checkpoint_number(name) is None

@@ -1,0 +1,142 @@
+"""Damaged logs: what must be good and is not refuses the start with its position; what was never promised is cut."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from e2e.conftest import MakeQueue
+from e2e.peers import Numbers, RawPeer, exchange
+from e2e.queues import Queue, run_command, wait_until
+from tidemill import Client
+
+pytestmark = pytest.mark.e2e
+
+BATCHES = 20
+MESSAGES = 50
+
+
+def filled(queue: Queue) -> Path:
+    """A queue with some batches, not running any more; its message log."""
+    numbers = Numbers()
+    with RawPeer(queue) as peer:
+        for _ in range(BATCHES):
+            assert peer.refused_batches(numbers.batch("damaged", [os.urandom(100)] * MESSAGES)) == []
+    assert queue.stop() == 0
+    [log] = (queue.data / "message").iterdir()
+    return log
+
+
+def overwrite(log: Path, place: int, data: bytes) -> None:
+    with log.open("r+b") as file:
+        file.seek(place)
+        file.write(data)
+
+
+def batch_places(log: Path) -> list[int]:
+    """Where the batches begin, as the inspect command tells it."""
+    done = run_command("inspect", "log", str(log), "--output", "json")
+    assert done.returncode == 0, done.stderr
+    return [int(found) for found in re.findall(r'"position": (\d+)', done.stdout)]
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+@pytest.mark.parametrize("folder", ["message", "action"])
+def test_damage_in_the_middle_refuses_the_start_and_says_where(queue: Queue, folder: str, end: str) -> None:
+    filled(queue)
+    queue.start()
+    asyncio.run(exchange(queue.server, "damaged.too", 20))
+    wait_until("all that was answered is known to be synced", lambda: synced(queue))
+    asyncio.run(exchange(queue.server, "damaged.too", 1))
+    if end == "killed":
+        queue.kill()
+    else:
+        assert queue.stop() == 0
+    [log] = (queue.data / folder).iterdir()
+    places = batch_places(log)
+    place = next(one for one in places if one > log.stat().st_size * 2 // 3)
+    if folder == "action" and end == "stopped":
+        return  # its checkpoint holds all of it, so that no start reads it again
+    overwrite(log, place, b"\xff" * 16)
+    size = log.stat().st_size
+    queue.launch()
+    assert queue.wait_end() == 1
+    assert str(place) in queue.errors
+    assert "tidemill inspect log" in queue.errors
+    assert "Traceback" not in queue.errors
+    assert log.stat().st_size == size  # nothing was cut
+    found = run_command("inspect", "log", str(queue.data))
+    assert found.returncode == 1
+    assert f"position {place}" in found.stdout
+
+
+def synced(queue: Queue) -> bool:
+    """The action log says that the disk has what was written, as it does a moment after."""
+    done = run_command("inspect", "log", str(queue.data), "--output", "json")
+    actions = re.findall(r'"action": "(\w+)"', done.stdout)
+    return "SYNCED" in actions[-2:]
+
+
+def test_a_torn_tail_is_cut_with_a_line_and_a_copy(make_queue: MakeQueue) -> None:
+    queue = make_queue().start()
+    numbers = Numbers()
+    with RawPeer(queue) as peer:
+        for _ in range(BATCHES):
+            peer.refused_batches(numbers.batch("torn", [b"x"] * MESSAGES))
+    queue.kill()
+    [log] = (queue.data / "message").iterdir()
+    good = log.stat().st_size
+    with log.open("ab") as file:  # as if the process died in the middle of a write
+        file.write(log.read_bytes()[:1000])
+    assert run_command("inspect", "log", str(queue.data)).returncode == 1
+    queue.start()
+    assert re.search(r"cut 1000 bytes of a torn message log", queue.errors), queue.errors
+    assert log.stat().st_size == good
+    [copy] = (queue.data / "aside").iterdir()
+    assert copy.stat().st_size == 1000
+    asyncio.run(exchange(queue.server, "torn.after"))
+    assert queue.stop() == 0
+    assert run_command("inspect", "log", str(queue.data)).returncode == 0
+    queue.start()
+    assert queue.errors == ""
+
+
+def test_a_damaged_body_is_noticed_by_inspect_and_by_who_reads_it(queue: Queue) -> None:
+    """A bit that flips in an old message is found by its checksum; the messages around it arrive."""
+    log = filled(queue)
+    place = batch_places(log)[5]
+    overwrite(log, place + 1000, b"\0" * 8)
+    found = run_command("inspect", "log", str(queue.data))
+    assert (found.returncode, f"position {place}" in found.stdout) == (1, True)
+    queue.start()
+    assert asyncio.run(count_around(queue.server)) == (BATCHES - 1) * MESSAGES
+
+
+async def count_around(server: str) -> int:
+    got = 0
+    async with Client(server) as mq, mq.consume("damaged", group="reader") as messages:
+        async with asyncio.timeout(20):
+            async for batch in messages.batches():
+                got += len(batch)
+                if got == (BATCHES - 1) * MESSAGES:
+                    assert messages.statistics["corrupt"] > 0
+                    return got
+    raise AssertionError("unreachable")
+
+
+def test_a_folder_that_holds_no_log_is_said_to_hold_none(tmp_path: Path) -> None:
+    done = run_command("inspect", "log", str(tmp_path))
+    assert done.returncode == 1
+    assert "holds no segment" in done.stdout + done.stderr
+
+
+def test_a_lost_checkpoint_costs_time_and_nothing_else(queue: Queue) -> None:
+    filled(queue)
+    for checkpoint in (queue.data / "checkpoint").iterdir():
+        overwrite(checkpoint, checkpoint.stat().st_size // 2, b"\xff\xff\xff")
+    queue.start()
+    assert queue.get("/v1/subjects")[0]["messages"] == BATCHES * MESSAGES

@@ -1,0 +1,152 @@
+"""Logs of yesterday are still read, and the same values still give the same bytes.
+
+The vectors lie in ``journal/``: a record of each kind of action, a run file, a checkpoint, as ``.hex`` of bytes, with
+what they say in a ``.json``. ``REWRITE=1 pytest tests/golden`` writes them anew, on purpose only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+from samples.actions import ACTIONS, BOOT, PULL, SETTINGS
+from tidemill_broker.actions import (
+    Action,
+    ActionKind,
+    ConsumerNamed,
+    FailedDeliveries,
+    GroupNamed,
+    Pulled,
+    PullRun,
+    Started,
+    SubjectNamed,
+    decode_action,
+    encode_action,
+)
+from tidemill_broker.snapshots import pack_state, unpack_state
+from tidemill_broker.state import State
+from tidemill_journal.checkpoint import unwrap, wrap
+from tidemill_journal.entries import Rows, decode_directory, directory_size, encode_run, pack_size
+from tidemill_journal.records import decode_record, encode_record
+
+FOLDER = Path(__file__).parent / "journal"
+REWRITE = os.environ.get("REWRITE") == "1"
+POSITION, AT_MS, EPOCH = 4096, 1_780_000_000_000, 1
+
+
+def text_of(data: bytes) -> str:
+    """Sixteen bytes a line, so that a difference can be found by eye."""
+    return "".join(f"{data[at : at + 16].hex(' ')}\n" for at in range(0, len(data), 16))
+
+
+def record_of(action: Action) -> bytes:
+    kind, body = encode_action(action)
+    return encode_record(kind, body, POSITION, AT_MS, EPOCH)
+
+
+def record_meaning(data: bytes) -> Any:
+    record = decode_record(data, 0, POSITION)
+    action = decode_action(record)
+    said = {field.name: plain(getattr(action, field.name)) for field in fields(action)}
+    header = {"length": record.length, "position": record.position, "at": record.at_ms, "epoch": record.epoch}
+    return {"record": header, "kind": ActionKind(record.kind).name, "fields": said}
+
+
+def plain(value: Any) -> Any:
+    return value if isinstance(value, (int, str, dict)) else [plain(item) for item in value]
+
+
+def run_bytes() -> bytes:
+    first, second = Rows(), Rows()
+    first.append(5, 0, pack_size(168, 5, 1), AT_MS)
+    first.append(10, 336, pack_size(176, 1), AT_MS + 2)
+    for index in range(1025):
+        second.append(3 * index, 512 + 168 * index, pack_size(168, 3), AT_MS + index)
+    return encode_run([(1, first), (7, second)])
+
+
+def run_meaning(data: bytes) -> Any:
+    runs = decode_directory(data[: directory_size(data[:16])], data[-8:], len(data), 0)
+    said: dict[str, Any] = {}
+    for identity, run in runs.items():
+        rows = [row for window in range(len(run.sparse)) for row in window_rows(data, run.window_place(window))]
+        said[str(identity)] = {
+            "rows": run.rows, "first": run.first_sequence, "end": run.end_sequence, "bytes": run.size,
+            "stored": run.last_stored_at_ms, "windows": list(run.sparse), "ends": [rows[0], rows[-1]],
+        }  # fmt: skip
+    return said
+
+
+def window_rows(data: bytes, place: tuple[int, int]) -> list[list[int]]:
+    rows = Rows.from_bytes(data[place[0] : place[0] + place[1]])
+    return [list(row) for row in zip(rows.firsts, rows.positions, rows.sizes, rows.stamps, strict=True)]
+
+
+def state() -> State:
+    made = State()
+    for action in (
+        Started(BOOT),
+        SubjectNamed(1, "order.created", SETTINGS),
+        GroupNamed(1, 1, "billing", 0, 0, {"lease": 60_000}),
+        ConsumerNamed(1, 1, "pod-7"),
+        Pulled(1, AT_MS + 60_000, [PullRun(PULL, 0, 10, 0)]),
+        FailedDeliveries(1, AT_MS + 1000, 1, [PULL + 2, PULL + 4]),
+    ):
+        made.apply(action)
+    made.partitions[1].next_sequence = 12
+    made.partitions[1].remember(77, 4, 8)
+    made.partitions[1].remember(77, 5, 10)
+    return made
+
+
+def checkpoint_bytes() -> bytes:
+    return wrap(pack_state(state(), 1024, POSITION))
+
+
+def checkpoint_meaning(data: bytes) -> Any:
+    return msgpack.unpackb(unwrap(data), strict_map_key=False)
+
+
+VECTORS = {
+    **{f"record-{name}": (record_of(action), record_meaning) for name, action in ACTIONS.items()},
+    "run": (run_bytes(), run_meaning),
+    "checkpoint": (checkpoint_bytes(), checkpoint_meaning),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rewritten() -> None:
+    """All vectors, before the first test reads one."""
+    if REWRITE:
+        for name, (data, meaning) in VECTORS.items():
+            (FOLDER / f"{name}.hex").write_text(text_of(data))
+            (FOLDER / f"{name}.json").write_text(
+                json.dumps(meaning(data), indent=1, ensure_ascii=False) + "\n"
+            )
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_vector_is_the_same_bytes_and_says_the_same(name: str) -> None:
+    today, meaning = VECTORS[name]
+    data = bytes.fromhex((FOLDER / f"{name}.hex").read_text())
+
+    assert meaning(data) == json.loads((FOLDER / f"{name}.json").read_text())
+    assert text_of(today) == text_of(data)
+
+
+def test_checkpoint_of_yesterday_makes_the_same_state() -> None:
+    data = bytes.fromhex((FOLDER / "checkpoint.hex").read_text())
+    restored, message_position, action_position = unpack_state(unwrap(data))
+
+    assert wrap(pack_state(restored, message_position, action_position)) == data
+
+
+def test_every_journal_vector_is_read_by_a_test() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == set(VECTORS)
+    assert not REWRITE, "the vectors were written anew: look at the difference, then run without REWRITE"

@@ -1,0 +1,41 @@
+"""One action of each kind, by name."""
+
+from __future__ import annotations
+
+from tidemill_broker.actions import (
+    Acked,
+    Action,
+    ConsumerForgotten,
+    ConsumerNamed,
+    Extended,
+    FailedDeliveries,
+    GroupNamed,
+    Pulled,
+    PullRun,
+    Reason,
+    Released,
+    Started,
+    SubjectNamed,
+    Synced,
+    Voided,
+)
+
+BOOT = 3
+PULL = BOOT << 40
+DEADLINE_MS = 1_780_000_060_000
+SETTINGS = {"durability": "high", "retention": 259_200, "bytes": 0, "message": 1_048_576}
+
+ACTIONS: dict[str, Action] = {
+    "start": Started(BOOT),
+    "subject": SubjectNamed(1, "order.created", SETTINGS),
+    "group": GroupNamed(2, 1, "billing", 17, 1_780_000_000_000, {"lease": 60_000}),
+    "consumer": ConsumerNamed(5, 2, "pod-7"),
+    "synced": Synced(4096, 8192),
+    "pull": Pulled(5, DEADLINE_MS, [PullRun(PULL, 17, 3, 0), PullRun(PULL + 3, 4, 1, 2)]),
+    "ack": Acked(5, [PULL, PULL + 1, PULL + 3, PULL + 3]),
+    "fail": FailedDeliveries(5, DEADLINE_MS, Reason.LEASE_ENDED, [PULL, PULL]),
+    "extend": Extended(5, DEADLINE_MS, [PULL, PULL + 2]),
+    "release": Released(5, [PULL + 1, PULL + 2]),
+    "forever-offline": ConsumerForgotten(5),
+    "void": Voided(2, 17, 3),
+}

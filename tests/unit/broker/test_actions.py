@@ -1,0 +1,67 @@
+"""Actions: every kind is read as it was written, and a body of another shape is refused by name."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+
+import pytest
+
+from samples.actions import ACTIONS
+from tidemill_broker.actions import Action, ActionKind, decode_action, encode_action
+from tidemill_journal.errors import CorruptRecord
+from tidemill_journal.records import Record
+
+UNWRITTEN = {
+    *(ActionKind.SEEK, ActionKind.LOCK, ActionKind.UNLOCK),
+    *(ActionKind.COMMIT, ActionKind.ROLLBACK, ActionKind.PARK),
+}
+
+
+def decoded(kind: int, body: bytes) -> Action:
+    return decode_action(Record(32 + len(body), 0, 0, 1, kind, body))
+
+
+def with_lists(action: Action) -> Action:
+    ranges = getattr(action, "ranges", None)
+    return replace(action, ranges=list(ranges)) if isinstance(ranges, array) else action
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_action_is_read_as_it_was_written(name: str) -> None:
+    assert with_lists(decoded(*encode_action(ACTIONS[name]))) == ACTIONS[name]
+
+
+def test_every_kind_has_an_example() -> None:
+    assert {encode_action(action)[0] for action in ACTIONS.values()} == set(ActionKind) - UNWRITTEN
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_body_that_is_cut_is_refused(name: str) -> None:
+    """Ranges may end at any whole number; nothing else may."""
+    kind, body = encode_action(ACTIONS[name])
+    for size in range(len(body)):
+        if hasattr(ACTIONS[name], "ranges") and size >= 16 and size % 16 == 0:
+            continue
+        with pytest.raises(CorruptRecord, match=f"kind {kind}"):
+            decoded(kind, body[:size])
+
+
+@pytest.mark.parametrize("kind", [0, 7, 15, 255, *UNWRITTEN])
+def test_kind_that_this_version_does_not_know_is_refused(kind: int) -> None:
+    with pytest.raises(CorruptRecord, match="does not know"):
+        decoded(kind, bytes(16))
+
+
+def test_pull_with_another_number_of_runs_than_it_says_is_refused() -> None:
+    kind, body = encode_action(ACTIONS["pull"])
+
+    with pytest.raises(CorruptRecord, match="runs"):
+        decoded(kind, body + bytes(24))
+
+
+def test_list_of_another_length_is_refused() -> None:
+    kind, _ = encode_action(ACTIONS["consumer"])
+
+    with pytest.raises(CorruptRecord):
+        decoded(kind, b"\x92\x01\x02")
