@@ -91,7 +91,8 @@ class Consumer:
 
     def extend(self, first: int, last: int, deadline_ms: int) -> tuple[int, list[Delivery]]:
         """A later deadline for a range, and for no other message of its runs: a handler that hangs is not kept alive
-        by others. How many messages that concerned, and the deliveries that need to be watched from now on."""
+        by others. How many messages that concerned, and the deliveries that need to be watched from now on.
+        """
         count = 0
         watched: list[Delivery] = []
         for index in reversed(self.overlapping(first, last)):

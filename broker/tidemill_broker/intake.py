@@ -66,8 +66,8 @@ class Intake:
         while at < size:
             try:
                 header = read_header(view, at)
-                if len(taken.first_sequences) >= limits.GRANTS_MAX:
-                    raise CorruptBatch(f"a SEND of more than {limits.GRANTS_MAX} batches")
+                if len(taken.first_sequences) >= limits.SEND_BATCHES_MAX:
+                    raise CorruptBatch(f"a SEND of more than {limits.SEND_BATCHES_MAX} batches")
                 if header.length > size - at:
                     raise CorruptBatch(f"a batch of {header.length} bytes of which {size - at} are there")
             except CorruptBatch as error:
@@ -78,6 +78,8 @@ class Intake:
             try:
                 partition = self._admit(view, at, header, now_ms)
                 first = partition.repeated(header.producer_id, header.producer_sequence)
+                if first is None and self.refusal is not None:
+                    raise self.refusal
             except WireError as error:
                 taken.first_sequences.append(-1)
                 self._refuse(taken, error)
@@ -124,8 +126,6 @@ class Intake:
 
     def _admit(self, view: memoryview, at: int, header: Header, now_ms: int) -> Partition:
         """The batch's partition, if the batch may enter."""
-        if self.refusal is not None:
-            raise self.refusal
         try:
             check_said(view, at, header)
             name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])

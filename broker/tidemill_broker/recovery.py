@@ -85,8 +85,10 @@ class Recovery:
     def _sync_unsynced(self, segments: Segments, synced: int) -> None:
         """A killed process left bytes in the page cache: what is shown from now on must not be taken back."""
         for base in segments.bases:
+            file = segments.file(base)
             if segments.end_of(base) > synced or base == segments.bases[-1]:
-                self._storage.sync(segments.file(base))
+                if self._storage.size(file) is not None:  # all of it was cut
+                    self._storage.sync(file)
 
     def _sizes(self, folder: str) -> dict[str, int]:
         return {name: self._storage.size(f"{folder}/{name}") or 0 for name in self._storage.names(folder)}

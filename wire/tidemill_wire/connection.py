@@ -32,7 +32,7 @@ from tidemill_wire.commands import (
 )
 from tidemill_wire.errors import LocalProtocolError, Refused, RemoteProtocolError, WireError, wire_error
 from tidemill_wire.frame import Frame, FrameDecoder
-from tidemill_wire.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX
+from tidemill_wire.limits import FRAME_BYTES_MAX, FRAME_GROWTH_BYTES, HELLO_BYTES_MAX
 
 
 class State(Enum):
@@ -83,7 +83,8 @@ class Connection:
     def __init__(self, role: Role) -> None:
         self.role = role
         self.state = State.OPENING
-        self._decoder = FrameDecoder(FRAME_BYTES_MAX, first_limit=HELLO_BYTES_MAX)
+        growth = FRAME_GROWTH_BYTES if role is Role.SERVER else FRAME_BYTES_MAX
+        self._decoder = FrameDecoder(FRAME_BYTES_MAX, first_limit=HELLO_BYTES_MAX, growth=growth)
         self._first = Kind.HELLO if role is Role.SERVER else Kind.WELCOME
         self._own = _OWN[role]
 

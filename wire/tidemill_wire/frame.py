@@ -9,7 +9,8 @@
 The decoder owns the receive buffer, so that bytes are read from the socket to where they stay: ``buffer()`` says where
 the next bytes go, ``advance(count)`` takes note and returns the frames that are now whole. Small frames are copied out
 of a shared buffer; a large one gets a buffer of its own which grows as its bytes arrive, so a length that was only
-announced costs nothing. Whatever the split of the stream, the frames are the same.
+announced costs nothing (a client believes its broker and takes the room at once: ``growth``). Whatever the split of
+the stream, the frames are the same.
 """
 
 from __future__ import annotations
@@ -52,9 +53,12 @@ def encode_frame(type_: int, correlation: int, *parts: bytes, trailing: int = 0,
 class FrameDecoder:
     """Bytes in, frames out. ``limit`` bounds a body, ``first_limit`` that of the first frame."""
 
-    def __init__(self, limit: int = FRAME_BYTES_MAX, first_limit: int | None = None) -> None:
+    def __init__(
+        self, limit: int = FRAME_BYTES_MAX, first_limit: int | None = None, growth: int = FRAME_GROWTH_BYTES
+    ) -> None:
         assert first_limit is None or first_limit <= LARGE_BYTES
         self.limit = limit
+        self._growth = growth
         self.violation: RemoteProtocolError | None = None
         """What is wrong with the frame behind those that ``advance`` returned last; with none before it, it raises."""
         self._first_limit = first_limit
@@ -75,7 +79,7 @@ class FrameDecoder:
             return memoryview(self._shared)[self._filled :]
         size = self._large_header[0]
         if self._large_filled == len(self._large):
-            grown = min(size, max(FRAME_GROWTH_BYTES, 2 * self._large_filled))
+            grown = min(size, max(self._growth, 2 * self._large_filled))
             try:
                 self._large.extend(bytes(grown - self._large_filled))
             except BufferError:  # the caller still holds the last view: growing in place is only faster
@@ -130,7 +134,7 @@ class FrameDecoder:
             if size > LARGE_BYTES:
                 self._large_header = header
                 self._large_filled = filled - body
-                self._large = bytearray(min(size, max(FRAME_GROWTH_BYTES, 2 * self._large_filled)))
+                self._large = bytearray(min(size, max(self._growth, 2 * self._large_filled)))
                 self._large[: self._large_filled] = shared[body:filled]
                 start = filled
             break

@@ -62,6 +62,7 @@ LEASE_MS_DEFAULT = 60_000
 LEASE_MS_MAX = 12 * 3600 * 1000
 CONSUMER_GONE_MS = 10_000
 RANGES_MAX = 10_000  # ranges in one ACK, NACK, EXTEND or RELEASE
+SEND_BATCHES_MAX = 5_000  # batches in one SEND: were all of them refused, the reasons fit a control body
 GRANTS_MAX = 5_000  # grants in one PULLED: with the longest subjects they fit a control body
 IN_FLIGHT_MAX = 1 << 20  # messages leased and not acked, per consumer group and partition
 NACK_DELAY_MS_MAX = 24 * 3600 * 1000

@@ -121,21 +121,6 @@ def test_group_knows_whether_it_needs_old_messages() -> None:
     assert [group.holds_before(sequence) for sequence in (50, 51)] == [False, True]
 
 
-def test_lost_messages_are_held_by_nobody() -> None:
-    group, consumer = held_of((10, 100, 5), (20, 300, 2))
-    group.fail(Failure(200, 10, 1, 0))
-    group.fail(Failure(50, 60 - 10, 1, 0))
-    assert group.holds_from(301)
-    assert not group.holds_from(302)
-
-    group.lose(103)
-
-    assert as_runs(consumer.held()) == [(10, 100, 3)]
-    assert sorted(group.failed) == [50]
-    assert not group.holds_from(103)
-    group.check()
-
-
 def test_check_finds_a_message_in_two_places() -> None:
     group, _ = held_of((10, 100, 5))
     group.fail(Failure(104, 1, 1, 0))

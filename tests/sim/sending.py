@@ -1,0 +1,140 @@
+"""An experiment for crash points: a few messages sent, pulled, acked and failed, life after life, on tiny limits."""
+
+from __future__ import annotations
+
+from sim.autopsy import NOW_MS, read_log, state_of
+from sim.disk import Mount
+from sim.straight import Straight
+from tidemill_broker.doors import recover
+from tidemill_broker.partitions import SubjectSettings
+from tidemill_broker.settings import BrokerSettings
+from tidemill_wire.batch import Origin, read_header
+from tidemill_wire.columns import Batch, Content, build_batch
+from tidemill_wire.commands import Ack, Command, Done, Nack, Pull, Pulled, SendBatches, Sent
+
+SUBJECTS = ("high", "normal")
+GROUP, CONSUMER = "group", "consumer"
+ROUNDS = 6
+ROUND_MS = 40
+LIFE_MS = 10_000
+TINY = BrokerSettings(
+    segment_bytes=700,
+    segment_batches=3,
+    action_segment_bytes=400,
+    checkpoint_events=9,
+    checkpoint_pause_ms=50,
+    sync_interval_ms=100,
+    lease_ms=150,
+    consumer_gone_ms=300,
+)
+Key = tuple[str, int]
+
+
+class Sending:
+    """See the module. ``answered``, ``acked`` and ``granted`` are what the peer has been told."""
+
+    def __init__(self, settings: BrokerSettings = TINY) -> None:
+        self._settings = settings
+        self._sent: dict[bytes, str] = {}
+        self._answered: dict[Key, bytes] = {}
+        self._granted: dict[Key, bytes] = {}
+        self._acked: set[Key] = set()
+        self._pulls: set[int] = set()
+        self._problems: list[str] = []
+        self._host: Straight
+        self._powered = True
+        """No power cut has happened: whatever was answered must be there."""
+
+    def live(self, life: int, disk: Mount) -> None:
+        self._powered = disk.disk.on_crash == disk.disk.kill
+        self._host = Straight(disk, self._settings, NOW_MS + LIFE_MS * life)
+        for subject in SUBJECTS:
+            settings = SubjectSettings(subject, 1 << 30, 0, 1 << 20)
+            self._host.broker.intake.declare(subject, settings, self._host.now_ms)
+        self._host.turn()
+        for number in range(ROUNDS):
+            self._send(life, number, SUBJECTS[number % 2])
+            self._pull(number)
+            self._host.pass_time(ROUND_MS)
+
+    def check(self, disk: Mount) -> list[str]:
+        """What the last life has left."""
+        broker, _ = recover(disk, self._settings, NOW_MS)
+        again, _ = recover(disk, self._settings, NOW_MS)
+        if state_of(broker) != state_of(again):
+            self._problems.append("recovered differently: the second start has another state")
+        there: dict[Key, bytes] = {}
+        for subject, sequence, body in read_log(disk, broker):
+            if self._sent.get(body) != subject:
+                self._problems.append(f"invented: {body!r} of {subject}")
+            if body in there.values():
+                self._problems.append(f"twice: {body!r}")
+            there[subject, sequence] = body
+        for key, body in self._answered.items():
+            if self._kept(key) and there.get(key) != body:
+                self._problems.append(f"lost: {body!r} of {key}, there is {there.get(key)!r}")
+        for subject, sequence in self._acked:
+            group = broker.state.group_of(subject, GROUP)
+            if self._kept((subject, sequence)) and (group is None or sequence >= group.cursor):
+                self._problems.append(f"forgotten: the ack of {subject}/{sequence}")
+        return self._problems
+
+    def _kept(self, key: Key) -> bool:
+        return key[0] == "high" or self._powered
+
+    def _send(self, life: int, number: int, subject: str) -> None:
+        bodies = [b"%d.%d.%d " % (life, number, index) * (8 * number + 1) for index in range(1 + number % 3)]
+        self._sent |= dict.fromkeys(bodies, subject)
+        identity = (life, number + 1, b"%08d%08d" % (life, number), self._host.now_ms)
+        batch = build_batch(Origin(subject.encode(), *identity), Content(bodies))
+        for _ in range(2):  # Sent again, as after a lost answer: it must be recognised.
+            answer = self._host.ask(SendBatches(bytearray(batch)))
+            assert isinstance(answer, Sent), answer
+            assert not answer.refused, answer
+            for index, body in enumerate(bodies):
+                key = subject, answer.first_sequences[0] + index
+                if self._kept(key) and self._answered.get(key, body) != body:
+                    self._problems.append(f"reused: {key} held {self._answered[key]!r}")
+                self._answered[key] = body
+
+    def _pull(self, number: int) -> None:
+        answer = self._host.ask(Pull(GROUP, CONSUMER, SUBJECTS, 4, 1 << 20, 0))
+        assert isinstance(answer, Pulled), answer
+        at = 0
+        for grant in answer.grants:
+            bodies: dict[int, bytes] = {}
+            for _ in range(grant.batches):
+                size = read_header(answer.batches, at).length
+                batch = Batch(answer.batches[at : at + size])
+                bodies |= dict(enumerate(batch.bodies(), batch.header.first_sequence))
+                at += size
+            for sequence in range(grant.first_sequence, grant.first_sequence + grant.count):
+                self._take((grant.subject, sequence), bodies[sequence])
+            pulls = range(grant.pull_sequence, grant.pull_sequence + grant.count)
+            if not self._pulls.isdisjoint(pulls):
+                self._problems.append(f"reused: pull {grant.pull_sequence}")
+            self._pulls |= set(pulls)
+            self._settle(number, grant.subject, [pulls[0], pulls[-1]], grant.first_sequence)
+
+    def _take(self, key: Key, body: bytes) -> None:
+        if self._sent.get(body) != key[0]:
+            self._problems.append(f"altered: {key} is {body!r}")
+        if self._kept(key) and key in self._acked:
+            self._problems.append(f"again: {key} after its ack was answered")
+        if self._kept(key) and self._granted.get(key, body) != body:
+            self._problems.append(f"reused: {key} was {self._granted[key]!r}, is {body!r}")
+        self._granted[key] = body
+
+    def _settle(self, number: int, subject: str, ranges: list[int], first: int) -> None:
+        command: Command
+        match number % 4:
+            case 1:
+                command = Nack(GROUP, CONSUMER, subject, ranges, 20, "not now")
+            case 3:
+                return  # Its lease ends.
+            case _:
+                command = Ack(GROUP, CONSUMER, subject, ranges)
+        answer = self._host.ask(command)
+        assert isinstance(answer, Done), answer
+        if isinstance(command, Ack) and not answer.lost:
+            self._acked |= {(subject, first + index) for index in range(ranges[1] - ranges[0] + 1)}
