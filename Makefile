@@ -5,6 +5,7 @@ VENV ?= .venv
 DATA ?= .tidemill-data
 SEEDS ?= 50
 SECONDS ?= 60
+KILLS ?= 50
 BIN := $(VENV)/bin
 # Installed again when pyproject.toml changes, and only then: its hash names the stamps.
 HASH := $(shell git hash-object pyproject.toml)
@@ -46,8 +47,9 @@ e2e: $(DEV) ## tests with real processes, disks and clocks
 sim: $(DEV) ## simulated clusters, as many as SEEDS=50 says
 	@PYTHONPATH=tests $(BIN)/python -m sim sweep --seeds $(SEEDS)
 
-soak: $(DEV) ## many seeds, as in SEEDS=10000
+soak: $(DEV) ## many seeds, as in SEEDS=10000, and a real queue killed KILLS=50 times
 	@PYTHONPATH=tests $(BIN)/python -m sim soak --seeds $(SEEDS)
+	@KILLS=$(KILLS) $(BIN)/pytest -q -s tests/e2e/test_kill.py
 
 fuzz: $(DEV) ## bytes without end against the wire, for SECONDS=60
 	@PYTHONPATH=tests $(BIN)/python -m property.fuzz_wire --seconds $(SECONDS)

@@ -75,6 +75,7 @@ class Keeping:
         elif now_ms - self._unsynced_since_ms >= settings.sync_interval_ms:
             self.sync_now = True
             self._unsynced_since_ms = now_ms
+        self._record_synced(now_ms)  # what was synced last, when nothing follows that would be persisted
         if self._checkpoint_due(now_ms):
             self.checkpoint(now_ms)
         if now_ms >= self._retention_at_ms:
@@ -91,16 +92,19 @@ class Keeping:
             self._packed = None
         if not logs.all_synced:
             self.wake_at_ms = min(self.wake_at_ms, now_ms + self._settings.sync_interval_ms)
+        self._record_synced(now_ms)
+
+    def _record_synced(self, now_ms: int) -> None:
+        """Not for every sync: the record is for recovery, which only needs a recent one."""
         if (
             self._noted
             and self._advanced()
             and now_ms - self._synced_record_at_ms >= self._settings.sync_interval_ms
         ):
-            # Not for every sync: the record is for recovery, which only needs a recent one.
-            self._noted = False
+            self._noted = not self._logs.all_synced  # then the rest is worth another one
             self._synced_record_at_ms = now_ms
-            self._recorded = (logs.synced_message_position, logs.synced_action_position)
-            logs.act(Synced(*self._recorded), now_ms)
+            self._recorded = (self._logs.synced_message_position, self._logs.synced_action_position)
+            self._logs.act(Synced(*self._recorded), now_ms)
 
     def _advanced(self) -> bool:
         """The disk has more than the last SYNCED record says."""

@@ -230,7 +230,9 @@ class Broker:
         self._wake(due_ms)
 
     def _goodbye(self, peer: Peer, now_ms: int) -> None:
-        """A consumer that says so is gone at once."""
+        """A consumer that says so is gone at once, and its pulls are over: it is not given what it hands back."""
+        for parked in list(self._parked[peer].values()):
+            self._answer(parked, [], now_ms)
         for consumer in self.members.of(peer):
             self._fail_all(consumer, Reason.CONSUMER_GONE, now_ms)
 
@@ -299,8 +301,10 @@ class Broker:
 
     def _fail_all(self, consumer: Consumer, reason: Reason, now_ms: int) -> None:
         ranges = merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
+        for start in range(0, len(ranges), 2 * limits.RANGES_MAX):  # a million of them fit no record
+            part = ranges[start : start + 2 * limits.RANGES_MAX]
+            self._act(FailedDeliveries(consumer.identity, now_ms, reason, part), now_ms)
         if ranges:
-            self._act(FailedDeliveries(consumer.identity, now_ms, reason, ranges), now_ms)
             self._serve_group(consumer.group.identity, now_ms)
 
     def _end_leases(self, now_ms: int) -> None:

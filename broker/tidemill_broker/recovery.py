@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill_broker.actions import Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.actions import ActionKind, Started, SubjectNamed, Synced, decode_action
 from tidemill_broker.logs import Logs
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
-from tidemill_broker.scanning import BatchScanner, RecordScanner
+from tidemill_broker.scanning import BatchScanner, RecordScanner, records_behind
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.snapshots import unpack_state
 from tidemill_broker.state import State
@@ -86,9 +86,9 @@ class Recovery:
         """A killed process left bytes in the page cache: what is shown from now on must not be taken back."""
         for base in segments.bases:
             file = segments.file(base)
-            if segments.end_of(base) > synced or base == segments.bases[-1]:
-                if self._storage.size(file) is not None:  # all of it was cut
-                    self._storage.sync(file)
+            unsynced = segments.end_of(base) > synced or base == segments.bases[-1]
+            if unsynced and self._storage.size(file) is not None:  # else all of it was cut
+                self._storage.sync(file)
 
     def _sizes(self, folder: str) -> dict[str, int]:
         return {name: self._storage.size(f"{folder}/{name}") or 0 for name in self._storage.names(folder)}
@@ -152,9 +152,25 @@ class Recovery:
                         self._message_synced = max(self._message_synced, action.message_position)
                         self._action_synced = max(self._action_synced, action.action_position)
             except CorruptRecord as error:
+                self._note_synced_behind(segments, scanner.position)
                 self._cut(segments, scanner.position, self._action_synced, error)
                 break
         return segments
+
+    def _note_synced_behind(self, segments: Segments, position: int) -> None:
+        """A whole SYNCED record behind bad bytes may know that they had been good: then they are no torn tail."""
+        for base in segments.bases:
+            end = segments.end_of(base)
+            if end <= position:
+                continue
+            for record in records_behind(
+                self._storage.reader(segments.file(base)), base, end, max(base, position)
+            ):
+                if record.kind == ActionKind.SYNCED:
+                    action = decode_action(record)
+                    assert isinstance(action, Synced)
+                    self._message_synced = max(self._message_synced, action.message_position)
+                    self._action_synced = max(self._action_synced, action.action_position)
 
     def _replay_messages(self) -> Segments:
         settings = self._settings
@@ -184,6 +200,10 @@ class Recovery:
 
     def _replay_batch(self, header: Header, name: bytes, rows: dict[int, Rows]) -> None:
         partition = self._state.by_name.get(name)
+        if header.position < self._message_position and (
+            partition is None or header.first_sequence + header.messages > partition.next_sequence
+        ):
+            raise CorruptBatch("the checkpoint knows no such batch")
         if partition is None:
             partition = self._find_unnamed(name)
         size = pack_size(header.length, header.messages, header.flags & 0xFF)

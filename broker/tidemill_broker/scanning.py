@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
+from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import HEADER_BYTES as RECORD_HEADER_BYTES
 from tidemill_journal.records import RECORD_BYTES_MAX, Record, decode_record
 from tidemill_wire.batch import HEADER_BYTES, Header, check_said, check_stamp, read_header
@@ -15,6 +18,7 @@ from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.limits import PARTITION_NAME_BYTES_MAX
 
 WINDOW_BYTES = 64 * 1024
+SEARCH_BYTES = 1024 * 1024
 HEAD_BYTES = HEADER_BYTES + PARTITION_NAME_BYTES_MAX + 1
 ReadAt = Callable[[int, int], bytes]
 
@@ -87,3 +91,26 @@ class RecordScanner:
             record = decode_record(self._window.view(place, size), 0, self.position)
             yield record
             self.position += record.length
+
+
+def records_behind(read: ReadAt, base: int, end: int, start: int) -> Iterator[Record]:
+    """Whole records of a segment at or behind ``start``, wherever they lie: bad bytes are passed over.
+
+    A record holds its own position, so those that can be one are found by a comparison of the whole window at once.
+    """
+    position = start & ~7
+    while position + RECORD_HEADER_BYTES <= end:
+        data = read(position - base, SEARCH_BYTES)
+        words = np.frombuffer(data, "<u8", len(data) // 8)
+        own = np.arange(len(words), dtype=np.uint64) * np.uint64(8) + np.uint64(position)
+        for index in np.flatnonzero(words[1:] == own[:-1]).tolist():
+            place = position + 8 * index
+            length = min(int(words[index]) & 0xFFFF_FFFF, RECORD_BYTES_MAX, end - place)
+            known = data[8 * index : 8 * index + length]
+            try:
+                yield decode_record(known if len(known) == length else read(place - base, length), 0, place)
+            except CorruptRecord:
+                continue
+        if len(data) < SEARCH_BYTES:
+            return
+        position += SEARCH_BYTES - 8

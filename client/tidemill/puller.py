@@ -33,6 +33,9 @@ from tidemill_wire.limits import PULL_MESSAGES_MAX
 
 PULLS = 2
 RENEWALS_A_LEASE = 3
+UNREADABLE_DELAY_MS = (
+    60_000  # it will not become readable by itself: tried again at once, it would go in a circle
+)
 
 log = logging.getLogger("tidemill")
 
@@ -208,7 +211,7 @@ class Puller:
         self.corrupt += count
         log.error("batch_corrupt %s messages=%d: %s", subject, count, error)
         if ranges:
-            self.settler.nack_soon(subject, ranges, f"undecodable: {error}"[:1000])
+            self.settler.nack_soon(subject, ranges, f"undecodable: {error}"[:1000], UNREADABLE_DELAY_MS)
 
     def _release(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:

@@ -89,9 +89,9 @@ class BrokerSettler:
     async def extend(self, subject: str, ranges: list[int]) -> None:
         await self._await(Extend(self._group, self._consumer, subject, ranges))
 
-    def nack_soon(self, subject: str, ranges: list[int], reason: str) -> None:
+    def nack_soon(self, subject: str, ranges: list[int], reason: str, delay_ms: int = -1) -> None:
         """The same without waiting: what could not be read."""
-        self._say(Saying(Nack(self._group, self._consumer, subject, ranges, -1, reason)))
+        self._say(Saying(Nack(self._group, self._consumer, subject, ranges, delay_ms, reason)))
 
     def release(self, subject: str, ranges: list[int]) -> None:
         """They were not begun."""

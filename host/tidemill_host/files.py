@@ -15,10 +15,7 @@ from tidemill_host.machine import Append, Buffer, Remove, Replace, Slice, Write
 OPEN_FILES_MAX = 256
 BUFFERS_PER_CALL = 512  # IOV_MAX is 1024
 TEMPORARY = ".tmp"
-
-
-class SyncFailed(OSError):
-    """What a sync should have written may be lost, though the page cache shows it, and calls it clean."""
+SUSPECT = ".suspect"
 
 
 class Files:
@@ -47,11 +44,18 @@ class Files:
         """Make what was appended to them survive a power cut, and their names."""
         for name in files:
             # A handle of its own: the write lane may close and reopen its one meanwhile.
-            handle = self._disk.open(name)
+            try:
+                handle = self._disk.open(name)
+            except FileNotFoundError:
+                continue  # removed meanwhile: it need not survive anything
             try:
                 handle.sync()
-            except OSError as error:
-                raise SyncFailed(error.errno, error.strerror, name) from error
+            except OSError:
+                # The cache shows bytes that may never reach the disk, and calls them clean: the next sync would say
+                # that all is well. The next start writes the file anew (``storage.py``). The new name need not be
+                # durable: a power cut that takes it takes the page cache, too.
+                self._disk.rename(name, name + SUSPECT)
+                raise
             finally:
                 handle.close()
             if name not in self._named:
@@ -136,6 +140,8 @@ class Files:
             self._disk.remove(name)
         except FileNotFoundError:
             return  # a crash came between the removal and whatever would have remembered it
+        # In this order also after a power cut: a log must never miss a segment in its middle.
+        self._disk.sync_folder(name.rpartition("/")[0])
 
     def _writer(self, name: str) -> File:
         file = self._written.get(name)

@@ -135,6 +135,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._outbox: deque[Send] = deque()
         self._paused = self._held = False
         self._paused_since = 0.0
+        self._met = False  # the machine knows of it
         self._reading = False
         self._waiting_since = 0.0
 
@@ -156,7 +157,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._outbox.clear()
         if self._peer is not None:
             self._server.forget(self._peer)
-            if self._wire.state is not State.OPENING:
+            if self._met:
                 self._server.turn.disconnected(self._peer)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -273,6 +274,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         assert isinstance(first, Received)
         assert isinstance(first.command, Hello)
         self._transport.write(self._wire.welcome(self._server.name, self._server.epoch))
+        self._met = True
         self._server.turn.connected(self._peer)
         return events[1:]
 

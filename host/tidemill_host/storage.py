@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tidemill_host.disk import Disk
-from tidemill_host.files import TEMPORARY, Files
+from tidemill_host.files import SUSPECT, TEMPORARY, Files
 from tidemill_host.machine import Append, Slice, Write
 
 ASIDE = "aside"
@@ -23,6 +23,8 @@ class Storage:
             for name in disk.list(folder):
                 if name.endswith(TEMPORARY):
                     disk.remove(f"{folder}/{name}")
+                elif name.endswith(SUSPECT):
+                    self._write_anew(f"{folder}/{name}")
         disk.sync_folder("")
 
     def names(self, folder: str) -> list[str]:
@@ -48,18 +50,31 @@ class Storage:
         try:
             size = handle.size()
             if position < size:
-                self._copy(file, position, size)
+                self._copy(file, position, f"{ASIDE}/{file.replace('/', '-')}.{position}")
                 handle.truncate(position)
-                handle.sync()
         finally:
             handle.close()
+        if position < size:
+            self.sync(file)
         if position == 0:
             folder = file.rpartition("/")[0]
             self._disk.remove(file)
             self._disk.sync_folder(folder)
 
-    def _copy(self, file: str, position: int, size: int) -> None:
-        target = f"{ASIDE}/{file.replace('/', '-')}.{position}"
+    def _write_anew(self, suspect: str) -> None:
+        """A file whose sync failed: what can be read of it is synced as another, and takes its place."""
+        file = suspect.removesuffix(SUSPECT)
+        folder = file.rpartition("/")[0]
+        self._copy(suspect, 0, file + TEMPORARY)
+        self._disk.rename(file + TEMPORARY, file)
+        self._disk.sync_folder(
+            folder
+        )  # before the removal: of two changes a power cut may keep the second one
+        self._disk.remove(suspect)
+        self._disk.sync_folder(folder)
+
+    def _copy(self, file: str, position: int, target: str) -> None:
+        size = self.size(file) or 0
         copy = self._disk.open(target, create=True)
         try:
             copy.truncate(0)
@@ -71,7 +86,7 @@ class Storage:
             copy.sync()
         finally:
             copy.close()
-        self._disk.sync_folder(ASIDE)
+        self._disk.sync_folder(target.rpartition("/")[0])
 
     def write_now(self, writes: Sequence[Write]) -> None:
         for write in writes:

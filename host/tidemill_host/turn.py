@@ -53,6 +53,7 @@ class Turn(Generic[Event]):
         self._told = self._persister.mark
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at_ms = 0
+        self._stopped = False
 
     def start(self) -> None:
         """Decide what the machine has prepared while it was recovered."""
@@ -99,6 +100,8 @@ class Turn(Generic[Event]):
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
+        if self._stopped:
+            return
         self._scheduled = False
         self._collected_bytes = 0
         now_ms = self._clock.now_ms()
@@ -114,7 +117,7 @@ class Turn(Generic[Event]):
 
     def _pump(self, now_ms: int) -> None:
         """Let the machine say all it has to say; persist, then reply."""
-        while True:
+        while not self._stopped:  # the disk may refuse in between
             ready = self.machine.ready()
             self._wake_at_ms = ready.wake_at_ms if ready.wake_at_ms is not None else now_ms + TICK_MS
             if not ready:
@@ -182,11 +185,15 @@ class Turn(Generic[Event]):
             self._loaded(read.token, done.result())
 
     def _loaded(self, token: int, data: bytes) -> None:
+        if self._stopped:
+            return
         now_ms = self._clock.now_ms()
         self.machine.loaded(token, data, now_ms)
         self._pump(now_ms)
 
     def _set_timer(self, now_ms: int) -> None:
+        if self._stopped:
+            return
         if self._timer is not None:
             if self._timer_at_ms <= self._wake_at_ms:
                 return  # it fires too early, finds nothing due and is set anew: cheaper than to set it each turn
@@ -203,6 +210,7 @@ class Turn(Generic[Event]):
 
     def stop(self) -> None:
         """Nothing more is decided."""
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

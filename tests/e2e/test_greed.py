@@ -15,7 +15,7 @@ from e2e.peers import Neighbour, Numbers, RawPeer, exchange
 from e2e.queues import Queue, wait_until
 from tidemill.encode import renumbered
 from tidemill_wire import limits
-from tidemill_wire.commands import Kind, Ping, Pull, SendBatches, encode_command
+from tidemill_wire.commands import Ack, Kind, Pull, SendBatches, encode_command
 from tidemill_wire.frame import FRAME_HEADER
 
 pytestmark = pytest.mark.e2e
@@ -85,14 +85,15 @@ def test_unfinished_frames_of_all_together_are_bounded(queue: Queue) -> None:
     asyncio.run(exchange(queue.server, "after"))
 
 
-def pings(number: int) -> bytes:
-    return b"".join(encode_command(Ping(), correlation) for correlation in range(4000))
+def wrong_acks(number: int) -> bytes:
+    """Each is answered with a sentence, so that answers soon fill whatever there is room in."""
+    ack = Ack("g" * 100, "c" * 100, "nowhere", [0, 1])
+    return b"".join(encode_command(ack, correlation) for correlation in range(1000))
 
 
-def small_sends(number: int) -> bytes:
-    numbers = Numbers(1000 + number)
-    sends = [SendBatches(numbers.batch("flood.small", [bytes(100)])) for _ in range(200)]
-    return b"".join(map(encode_command, sends, range(200)))
+def torn_sends(number: int) -> bytes:
+    torn = SendBatches(Numbers().batch("flood.torn")[:-8])
+    return b"".join(encode_command(torn, correlation) for correlation in range(1000))
 
 
 def large_pulls(number: int) -> bytes:
@@ -100,7 +101,7 @@ def large_pulls(number: int) -> bytes:
     return b"".join(map(encode_command, pulls, range(20)))
 
 
-@pytest.mark.parametrize("make", [pings, small_sends, large_pulls])
+@pytest.mark.parametrize("make", [wrong_acks, torn_sends, large_pulls])
 def test_who_asks_and_never_reads_the_answers_is_held(queue: Queue, make: Callable[[int], bytes]) -> None:
     with RawPeer(queue) as filler:
         assert filler.refused_batches(Numbers(5).batch("flood.large", [bytes(1 << 20)] * 10)) == []

@@ -125,7 +125,8 @@ def test_a_bad_setting_is_one_sentence(make_queue: MakeQueue, value: str) -> Non
 
 DECLARED = (
     HEAD
-    + "kind: Subject\nmetadata: {name: orders}\nspec: {config: [{name: durability, value: low}], message: {maxBytes: 1024}}\n"
+    + "kind: Subject\nmetadata: {name: orders}\nspec: {message: {maxBytes: 1024}, "
+    + "config: [{name: durability, value: low}]}\n"
     + HEAD
     + "kind: ConsumerGroup\nmetadata: {name: billing}\n"
     + "spec: {subjectRef: {name: orders}, startFrom: {position: Latest}, delivery: {ackTimeoutSeconds: 2}}\n"

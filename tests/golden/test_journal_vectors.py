@@ -75,7 +75,9 @@ def run_meaning(data: bytes) -> Any:
     runs = decode_directory(data[: directory_size(data[:16])], data[-8:], len(data), 0)
     said: dict[str, Any] = {}
     for identity, run in runs.items():
-        rows = [row for window in range(len(run.sparse)) for row in window_rows(data, run.window_place(window))]
+        rows = [
+            row for window in range(len(run.sparse)) for row in window_rows(data, run.window_place(window))
+        ]
         said[str(identity)] = {
             "rows": run.rows, "first": run.first_sequence, "end": run.end_sequence, "bytes": run.size,
             "stored": run.last_stored_at_ms, "windows": list(run.sparse), "ends": [rows[0], rows[-1]],

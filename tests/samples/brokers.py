@@ -88,7 +88,7 @@ class Rig:
         self.now_ms = now_ms
         self.holds_syncs = self.holds_reads = False
         self._correlation = 0
-        self._batches = 0
+        self.sent_batches = 0
         self.start()
 
     def start(self) -> None:
@@ -138,9 +138,9 @@ class Rig:
 
     def send(self, *bodies: bytes, subject: str = SUBJECT) -> Sent:
         """One batch of a producer that counts."""
-        self._batches += 1
+        self.sent_batches += 1
         answer = self.ask(
-            SendBatches(batch_of(*bodies, subject=subject, producer=99, sequence=self._batches))
+            SendBatches(batch_of(*bodies, subject=subject, producer=99, sequence=self.sent_batches))
         )
         assert isinstance(answer, Sent), answer
         return answer

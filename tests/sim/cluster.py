@@ -8,6 +8,7 @@ is noted as it decides it: a delivery is judged by that moment, not by when a cl
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,8 @@ SUBJECTS = {"of.low": Promise.LOW, "of.normal": Promise.NORMAL, "of.high": Promi
 UNDECLARED = "of.default"
 HARMFUL = (Kind.BIT_ROT, Kind.CLOCK_STEP)
 """A single copy cannot survive rot, and leases are told in wall time."""
+TERMS_S = (0.7, 2.0, None, None, None, None)
+"""After so long a life of the broker is ended by SIGTERM; most are not."""
 STALLS = (Kind.PAUSE, Kind.SLOW_CPU, Kind.SLOW_DISK)
 
 
@@ -111,7 +114,6 @@ class Cluster:
         }
         self.clients = (*self._producers, *self._consumers)
         self._reigns: list[Reign] = []
-        self._failed_syncs: list[float] = []
         self._world: World
 
     def build(self, world: World) -> None:
@@ -143,15 +145,14 @@ class Cluster:
         return Terms(groups, self._cuts(), within_s, ack_promise=None)
 
     def _cuts(self) -> list[PowerCut]:
-        """Power cuts, and failed syncs, which lose as much."""
         world = self._world
         stalls = [
             (fault.at_s, min(fault.at_s + fault.lasts_s, world.healed_at_s or world.now_s))
             for fault in world.plan.faults
             if fault.node == SERVER and fault.kind in STALLS
         ]
-        moments = [cut.at_s for cut in world.cuts if cut.node == SERVER] + self._failed_syncs
-        return [PowerCut(at_s, SERVER, self._late(at_s, stalls)) for at_s in sorted(moments)]
+        moments = [cut.at_s for cut in world.cuts if cut.node == SERVER]
+        return [PowerCut(at_s, SERVER, self._late(at_s, stalls)) for at_s in moments]
 
     def _late(self, at_s: float, stalls: Sequence[tuple[float, float]]) -> float:
         """For how long before a power cut the broker could not sync what it had answered."""
@@ -184,9 +185,14 @@ class Cluster:
         service.declare(declare_subjects())
         await service.listen("0.0.0.0", PORT)
         self._reigns.append(Reign(env.loop.now, env.loop.now))
-        error = await service.failed
-        if type(error) is not OSError:
-            self._failed_syncs.append(env.loop.now)
+        try:
+            async with asyncio.timeout(env.rng.choice(TERMS_S)):
+                await asyncio.shield(service.failed)
+        except TimeoutError:
+            if not env.quiet.is_set():
+                await service.drain()
+                return
+            await service.failed
         raise SystemExit(1)
 
     def _watch(self, broker: Broker, env: Env) -> None:

@@ -61,8 +61,8 @@ def enumerate_crashes(
     seed: str = "t0",
 ) -> Report:
     """Every operation of life 1, both deaths, ``draws`` leftovers of a power cut; of life 2 every nth, if asked."""
-    report = Report(operations=_operations(make, weather, seed))
-    for cut in _cuts(report.operations, draws, second_stride):
+    report = Report(operations=operations_of(make, weather, seed))
+    for cut in all_cuts(report.operations, draws, second_stride):
         report.runs += 1
         report.problems.extend((cut, problem) for problem in run_cut(make, cut, weather=weather, seed=seed))
     return report
@@ -95,7 +95,8 @@ def _dies(experiment: Experiment, life: int, disk: SimDisk, operation: int) -> b
     return False
 
 
-def _operations(make: Callable[[], Experiment], weather: Weather, seed: str) -> int:
+def operations_of(make: Callable[[], Experiment], weather: Weather, seed: str = "t0") -> int:
+    """Disk operations of an undisturbed first life."""
     disk = SimDisk(random.Random(f"{seed}/calm"), weather)
     make().live(1, disk.mount())
     if disk.operations > OPERATIONS_MAX:
@@ -103,7 +104,8 @@ def _operations(make: Callable[[], Experiment], weather: Weather, seed: str) -> 
     return disk.operations
 
 
-def _cuts(operations: int, draws: int, second_stride: int) -> Iterator[Cut]:
+def all_cuts(operations: int, draws: int, second_stride: int = 0) -> Iterator[Cut]:
+    """Every cut there is to try."""
     # One more than the work has: the run in which all was done and answered, and then the power went.
     for first in range(1, operations + 2):
         seconds = [0, *range(1, operations + 1, second_stride)] if second_stride else [0]

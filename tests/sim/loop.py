@@ -35,6 +35,7 @@ SATURATED_STEPS = 1_000_000
 CANCELLED_TIMERS_MIN = 200
 TRACE_RING = 200
 TASK_SHUFFLE_MAX = 8
+CLOSINGS_MAX = 10
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
@@ -356,10 +357,12 @@ class SimLoop(asyncio.BaseEventLoop):
             coroutine = task.get_coro()
             if isinstance(coroutine, (Coroutine, Generator)):
                 # Whatever a dead process thinks of its closing is nobody's business any more.
-                try:
-                    coroutine.close()
-                except BaseException:
-                    continue
+                for _ in range(CLOSINGS_MAX):  # One that awaits in its ``finally`` is asked again.
+                    try:
+                        coroutine.close()
+                        break
+                    except BaseException:
+                        continue
         self._timers.clear()
         self._runnable.clear()
         self._graveyard.clear()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from sim.autopsy import NOW_MS, read_log, state_of
+from sim.crashpoints import all_cuts, operations_of, run_cut
 from sim.disk import Mount
 from sim.straight import Straight
+from sim.weather import Weather
 from tidemill_broker.doors import recover
+from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.settings import BrokerSettings
 from tidemill_wire.batch import Origin, read_header
 from tidemill_wire.columns import Batch, Content, build_batch
 from tidemill_wire.commands import Ack, Command, Done, Nack, Pull, Pulled, SendBatches, Sent
 
+STORM = Weather(torn_pages=0.5, ordered_names=False, short_io=0.2)
 SUBJECTS = ("high", "normal")
 GROUP, CONSUMER = "group", "consumer"
 ROUNDS = 6
@@ -39,6 +43,7 @@ class Sending:
         self._answered: dict[Key, bytes] = {}
         self._granted: dict[Key, bytes] = {}
         self._acked: set[Key] = set()
+        self._given_up: set[Key] = set()
         self._pulls: set[int] = set()
         self._problems: list[str] = []
         self._host: Straight
@@ -73,11 +78,25 @@ class Sending:
         for key, body in self._answered.items():
             if self._kept(key) and there.get(key) != body:
                 self._problems.append(f"lost: {body!r} of {key}, there is {there.get(key)!r}")
+        self._problems += [
+            f"forgotten: {subject}/{sequence} is with nobody, and was not acked"
+            for subject, sequence in there
+            if not self._accounted(broker, subject, sequence)
+        ]
         for subject, sequence in self._acked:
             group = broker.state.group_of(subject, GROUP)
             if self._kept((subject, sequence)) and (group is None or sequence >= group.cursor):
                 self._problems.append(f"forgotten: the ack of {subject}/{sequence}")
         return self._problems
+
+    def _accounted(self, broker: Broker, subject: str, sequence: int) -> bool:
+        """A message of the log is still to come, in somebody's hands, due again, or acked."""
+        group = broker.state.group_of(subject, GROUP)
+        if group is None or sequence >= group.cursor or (subject, sequence) in self._given_up:
+            return True
+        spans = [(failure.first, failure.messages) for failure in group.failed.values()]
+        spans += [(held.first, held.count) for one in group.consumers.values() for held in one.held()]
+        return any(first <= sequence < first + count for first, count in spans)
 
     def _kept(self, key: Key) -> bool:
         return key[0] == "high" or self._powered
@@ -134,7 +153,23 @@ class Sending:
                 return  # Its lease ends.
             case _:
                 command = Ack(GROUP, CONSUMER, subject, ranges)
+        keys = {(subject, first + index) for index in range(ranges[1] - ranges[0] + 1)}
+        if isinstance(command, Ack):
+            self._given_up |= keys
         answer = self._host.ask(command)
         assert isinstance(answer, Done), answer
         if isinstance(command, Ack) and not answer.lost:
-            self._acked |= {(subject, first + index) for index in range(ranges[1] - ranges[0] + 1)}
+            self._acked |= keys
+
+
+def first_problem(draws: int = 2) -> str:
+    """Of all single deaths, the first that breaks a promise; empty when none does."""
+    for cut in all_cuts(operations_of(Sending, STORM), draws):
+        problems = run_cut(Sending, cut, weather=STORM)
+        if problems:
+            return f"{cut}: {problems[0]}"
+    return ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(first_problem() or None)

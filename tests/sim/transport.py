@@ -63,8 +63,11 @@ class SimTransport(asyncio.Transport):
         """Hand the connection to ``protocol``: called inside of its life, or for it by the kernel on accept."""
         self._context = self.life.context.copy()
         self.set_protocol(protocol)
-        self._soon(protocol.connection_made, self)
-        self._soon(self.resume_reading)
+        self._soon(self._begin)
+
+    def _begin(self) -> None:
+        self._protocol.connection_made(self)
+        self.resume_reading()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol

@@ -12,7 +12,7 @@ from tidemill_broker.recovery import EPOCH, Recovery, Report
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import Clock
 from tidemill_host.disk import Disk
-from tidemill_host.files import Files, SyncFailed
+from tidemill_host.files import Files
 from tidemill_host.persist import Lanes
 from tidemill_host.server import Server
 from tidemill_host.storage import Storage
@@ -108,27 +108,6 @@ class Service:
         self.turn.stop()
         for connection in list(self.server.connections.values()):
             connection.abort()
-        if isinstance(error, SyncFailed):
-            self._cut_unsynced()
-
-    def _cut_unsynced(self) -> None:
-        """After a failed fsync the cache shows bytes that never reached the disk: the next life must not see them."""
-        logs = self.broker.logs
-        ends = ((logs.messages, logs.synced_message_position), (logs.actions, logs.synced_action_position))
-        for segments, position in ends:
-            for base in reversed(segments.bases):
-                try:
-                    file = self._disk.open(segments.file(base))
-                except FileNotFoundError:
-                    continue  # placed, and not written yet
-                try:
-                    file.truncate(min(file.size(), max(0, position - base)))
-                    file.sync()
-                finally:
-                    file.close()
-                if base <= position:
-                    break
-                self._disk.remove(segments.file(base))
 
     def _check_space(self) -> None:
         self.free_bytes, self.total_bytes = self._disk.space()

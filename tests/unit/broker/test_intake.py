@@ -12,7 +12,15 @@ from samples.batches import CREATED_MS, full
 from samples.brokers import NOW_MS, SUBJECT, TINY, Rig, batch_of, files_of, read_file
 from tidemill_broker.settings import BrokerSettings
 from tidemill_wire import limits
-from tidemill_wire.batch import CHECKED_FROM, HEADER_BYTES, Origin, aligned, check_stamp, encode_batch, read_header
+from tidemill_wire.batch import (
+    CHECKED_FROM,
+    HEADER_BYTES,
+    Origin,
+    aligned,
+    check_stamp,
+    encode_batch,
+    read_header,
+)
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import ENTRY, Batch, Column, Content, build_batch, split_batches
 from tidemill_wire.commands import SendBatches, Sent
@@ -57,7 +65,9 @@ def sealed_again(batch: bytearray) -> bytearray:
 
 
 def stored(rig: Rig) -> list[Batch]:
-    return [batch for name in files_of(rig.disk, "message") for batch in split_batches(read_file(rig.disk, name))]
+    return [
+        batch for name in files_of(rig.disk, "message") for batch in split_batches(read_file(rig.disk, name))
+    ]
 
 
 def test_batch_is_stamped_with_sequence_position_time_and_epoch() -> None:
@@ -258,7 +268,8 @@ def test_subjects_are_made_on_first_use_only_where_that_is_allowed() -> None:
 def test_subjects_beyond_the_limit_are_refused_and_known_ones_are_not() -> None:
     rig = Rig(BrokerSettings(subjects_max=1))
     sent = take(
-        rig, batch_of(b"x", sequence=1) + batch_of(b"x", subject="other", sequence=1) + batch_of(b"y", sequence=2)
+        rig,
+        batch_of(b"x", sequence=1) + batch_of(b"x", subject="other", sequence=1) + batch_of(b"y", sequence=2),
     )
 
     assert reasons(sent) == [(1, "too_many_subjects")]

@@ -79,11 +79,19 @@ def test_cut_forgets_what_lies_behind_it_the_last_file_first(
     assert segments.append(1).position == position
 
 
-def test_appending_after_a_cut_goes_to_the_segment_that_is_open_then() -> None:
+def test_segment_that_was_sealed_before_a_cut_stays_so() -> None:
     segments = three()
     segments.cut(70)
 
-    assert segments.append(10) == Place(f"message/{name(60)}", 70, opened=False)
+    assert segments.append(10) == Place(f"message/{name(70)}", 70, opened=True)
+    assert segments.sealed() == [0, 60]
+
+
+def test_appending_after_a_cut_of_the_open_segment_goes_on_in_it() -> None:
+    segments = three()
+    segments.cut(130)
+
+    assert segments.append(10) == Place(f"message/{name(120)}", 130, opened=False)
 
 
 def test_oldest_segment_is_dropped_and_the_open_one_never() -> None:

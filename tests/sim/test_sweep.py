@@ -1,0 +1,48 @@
+"""The real broker and clients keep their promises, in as many worlds as SEEDS says and in those that broke them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sim.cluster import make
+from sim.faults import plan_from_json
+from sim.world import run_plan
+
+TESTS = Path(__file__).parents[1]
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.json"))
+
+
+def run_simulator(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sim", *arguments],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_clusters_keep_their_promises_in_every_seed() -> None:
+    done = run_simulator("sweep", "--seeds", os.environ.get("SEEDS", "50"))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_seed_replays_alike_in_another_process() -> None:
+    done = run_simulator("twice", "--seed", "3")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_what_was_broken_once_stays_mended(path: Path) -> None:
+    """Each file is the plan of a run that broke a promise; its name says how."""
+    outcome = run_plan(plan_from_json(path.read_text(encoding="utf-8")), make)
+
+    assert outcome.violations == []

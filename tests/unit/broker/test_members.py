@@ -1,0 +1,163 @@
+"""Consumers and their connections: who comes back in time keeps what it holds, who stays away loses it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from samples.brokers import SUBJECT, TINY, Rig, pulls, spans
+from tidemill_broker.actions import encode_action
+from tidemill_wire.commands import Ack, Done, Goodbye, Hello, Ping, Pull, Pulled
+from tidemill_wire.connection import Rejected
+from tidemill_wire.errors import KIND_BY_NAME, Refused
+
+PATIENT = replace(TINY, lease_ms=600_000, consumer_gone_ms=10_000)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """Six messages, three of them held by consumer ``c``."""
+    made = Rig(PATIENT)
+    made.fill(6)
+    made.pull(3)
+    return made
+
+
+def test_consumer_whose_connection_ends_keeps_what_it_holds_for_a_while(rig: Rig) -> None:
+    rig.disconnect(rig.peers[0])
+    other = rig.connect()
+
+    rig.wait(9_999)
+    assert spans(rig.pull(3, consumer="d", peer=other)) == [(3, 3, 0)]
+    rig.wait(1)
+    assert spans(rig.pull(3, consumer="d", peer=other)) == [(0, 3, 1)]
+
+
+def test_consumer_that_comes_back_in_time_over_another_connection_loses_nothing(rig: Rig) -> None:
+    other = rig.connect()
+    rig.pull(1, peer=other)
+    rig.disconnect(rig.peers[0])
+    rig.wait(60_000)
+
+    assert rig.broker.state.groups[1].failed == {}
+    assert rig.broker.state.groups[1].in_flight == 4
+
+
+def test_every_consumer_begins_as_gone_after_a_restart(rig: Rig) -> None:
+    rig.restart()
+    rig.wait(10_000)
+
+    assert spans(rig.pull(consumer="d")) == [(0, 3, 1), (3, 3, 0)]
+
+
+def test_consumer_that_is_gone_for_good_is_forgotten_and_may_come_back(rig: Rig) -> None:
+    rig.disconnect(rig.peers[0])
+    rig.wait(10_000)
+    assert rig.broker.state.consumers == {}
+    other = rig.connect()
+
+    assert spans(rig.pull(1, peer=other)) == [(0, 1, 1)]
+    assert list(rig.broker.state.consumers) == [2]
+    rig.restart()
+    assert list(rig.broker.state.consumers) == [2]
+
+
+def test_goodbye_hands_over_at_once_and_counts_as_failed(rig: Rig) -> None:
+    other = rig.connect()
+    rig.ask(Goodbye("the pod stops"))
+
+    assert spans(rig.pull(3, consumer="d", peer=other)) == [(0, 3, 1)]
+
+
+def test_who_says_goodbye_is_not_given_its_own_messages_again(rig: Rig) -> None:
+    """Its waiting pull is over with it."""
+    rig.pull(3)
+    assert rig.ask(Pull("g", "c", [SUBJECT], 10, 1 << 20, 5000)) is None
+    waiting = rig.correlation
+    rig.ask(Goodbye("the pod stops"))
+
+    answer = rig.answers.get(waiting)
+    assert answer is None or (isinstance(answer, Pulled) and answer.grants == [])
+    assert rig.broker.state.groups[1].in_flight == 0
+
+
+def test_waiting_pull_of_a_connection_that_ended_is_given_nothing(rig: Rig) -> None:
+    rig.pull(3)
+    other = rig.connect()
+    assert rig.ask(Pull("g", "d", [SUBJECT], 10, 1 << 20, 50_000), other) is None
+    rig.disconnect(other)
+    rig.send(b"new")
+
+    assert rig.broker.state.groups[1].in_flight == 6
+    assert rig.broker.pulls.waiting == {}
+
+
+def test_lease_that_ends_is_given_to_whoever_waits() -> None:
+    rig = Rig()
+    rig.fill(2)
+    rig.pull()
+    assert rig.ask(Pull("g", "d", [SUBJECT], 10, 1 << 20, 5000)) is None
+    rig.wait(TINY.lease_ms - 1)
+    assert rig.correlation not in rig.answers
+    rig.wait(1)
+
+    assert spans(rig.answers[rig.correlation]) == [(0, 2, 1)]
+    assert rig.broker.counters.leases_ended == 1
+
+
+def test_consumer_with_very_many_scattered_deliveries_can_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their ranges do not fit one record of the action log."""
+    monkeypatch.setattr("tidemill_wire.limits.RANGES_MAX", 2)
+    rig = Rig(replace(PATIENT, segment_bytes=1 << 20))
+    rig.send(*(b"x" for _ in range(20)))
+    low = pulls(rig.pull())[0]
+    rig.ask(Ack("g", "c", SUBJECT, [number for at in range(low, low + 20, 2) for number in (at, at)]))
+    sizes: list[int] = []
+    act = rig.broker.logs.act
+    rig.broker.logs.act = lambda action, now: (sizes.append(len(encode_action(action)[1])), act(action, now))[
+        1
+    ]
+
+    rig.ask(Goodbye("the pod stops"))
+
+    assert rig.broker.state.groups[1].failed_count() == 10
+    assert max(sizes) <= 16 + 2 * 16
+
+
+def test_each_group_has_its_own_place_in_a_subject(rig: Rig) -> None:
+    assert [spans(rig.pull(group=group)) for group in ("a", "b")] == [[(0, 6, 0)]] * 2
+    assert spans(rig.pull()) == [(3, 3, 0)]
+
+
+def test_group_that_is_declared_again_keeps_its_place_and_takes_the_lease(rig: Rig) -> None:
+    partition = rig.broker.state.partitions[1]
+    group = rig.broker.members.declare_group(partition, "g", (0, 0), 1234, rig.now_ms)
+
+    assert (group.cursor, group.lease_ms, group.in_flight) == (3, 1234, 3)
+    assert rig.pull().lease_ms == 1234
+
+
+def test_commands_of_a_connection_that_nobody_knows_do_nothing(rig: Rig) -> None:
+    assert rig.ask(Ping(), peer=99) is None
+
+
+def test_ping_is_answered_and_strange_commands_are_refused(rig: Rig) -> None:
+    assert rig.ask(Ping()) == Done([])
+    assert rig.refused(Hello(1, 1, "again")) == KIND_BY_NAME["malformed_command"].number
+    rig.broker.received(rig.peers[0], Rejected(99, Refused("limit_exceeded", "too much")), rig.now_ms)
+    rig.pump()
+    assert rig.broker.counters.refused == {"malformed_command": 1, "limit_exceeded": 1}
+
+
+def test_draining_broker_refuses_what_is_new_and_answers_who_waits(rig: Rig) -> None:
+    low = pulls(rig.pull(3))[0]
+    assert rig.ask(Pull("g", "c", [SUBJECT], 1, 1, 5000)) is None
+    waiting = rig.correlation
+    rig.broker.drain()
+    rig.pump()
+
+    shutting_down = KIND_BY_NAME["shutting_down"].number
+    assert rig.answers.pop(waiting).number == shutting_down
+    assert rig.refused(Pull("g", "c", [SUBJECT], 1, 1, 5000)) == shutting_down
+    assert rig.ask(Ack("g", "c", SUBJECT, [low, low + 2])) == Done([])

@@ -1,0 +1,53 @@
+"""One owner of a data folder, and a clock that only goes forward."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from tidemill_host import clock as clock_module
+from tidemill_host.clock import RealClock
+from tidemill_host.process import FolderInUse, FolderLock, make_lanes
+
+
+def test_folder_has_one_owner_until_it_lets_go(tmp_path) -> None:
+    folder = str(tmp_path / "data")
+    lock = FolderLock(folder)
+    with pytest.raises(FolderInUse, match=f"process id {os.getpid()}"):
+        FolderLock(folder)
+    lock.release()
+
+    FolderLock(folder).release()
+
+
+def test_lock_of_a_longer_process_id_leaves_no_digits_behind(tmp_path) -> None:
+    (tmp_path / "lock").write_text("99999999999999999999\n")
+    lock = FolderLock(str(tmp_path))
+
+    assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    lock.release()
+
+
+def test_lanes_of_logs_are_one_thread_each() -> None:
+    lanes = make_lanes()
+
+    assert [lanes.write._max_workers, lanes.sync._max_workers] == [1, 1]
+    for lane in (lanes.write, lanes.sync, lanes.read):
+        lane.shutdown()
+
+
+def test_clock_counts_on_when_the_wall_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = SimpleNamespace(wall=1_780_000_000_000_000_000, counter=5_000_000_000)
+    fake = SimpleNamespace(
+        time_ns=lambda: times.wall, monotonic_ns=lambda: times.counter, monotonic=lambda: times.counter / 1e9
+    )
+    monkeypatch.setattr(clock_module, "time", fake)
+    clock = RealClock()
+    assert clock.now_ms() == 1_780_000_000_000
+    times.wall -= 10**15
+    times.counter += 1_500_000
+
+    assert clock.now_ms() == 1_780_000_000_001
+    assert clock.seconds() == 5.0015

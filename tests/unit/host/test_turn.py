@@ -1,0 +1,226 @@
+"""One turn: all that came is decided in one pass, persisted, and only then answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from samples.brokers import empty_disk, put_file, read_file
+from samples.lanes import HandLane, StandingClock, hand_lanes, turns
+from sim.weather import Weather
+from tidemill_host.files import Files
+from tidemill_host.machine import Append, Durability, Mark, Peer, Read, Ready, Send, Slice
+from tidemill_host.turn import Turn
+
+LOG = "message/0.log"
+
+
+class Toy:
+    """Writes each event, and answers it at the level that the event begins with: ``w``, ``s``, or ``n`` for none."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.next = Ready()
+        self.wake_at_ms: int | None = None
+        self.passes = 0
+
+    def connected(self, peer: Peer, now_ms: int) -> None:
+        self.heard.append(f"connected {peer}")
+
+    def disconnected(self, peer: Peer, now_ms: int) -> None:
+        self.heard.append(f"gone {peer}")
+
+    def received(self, peer: Peer, command: str, now_ms: int) -> None:
+        self.heard.append(f"{peer}: {command}")
+        data = command.encode()
+        match command[0]:
+            case "r":
+                self.next.reads.append(Read(7, Slice(LOG, 0, 4)))
+                return
+            case "d":
+                self.next.drops.append(peer)
+                return
+            case "n":
+                pass
+            case level:
+                self.next.writes.append(Append(LOG, [data], len(data)))
+                after = Durability.SYNCED if level == "s" else Durability.WRITTEN
+                self.next.sends.append(Send(peer, data, after=after))
+                return
+        self.next.sends.append(Send(peer, data))
+
+    def ticked(self, now_ms: int) -> None:
+        self.heard.append("tick")
+        self.wake_at_ms = now_ms + 60_000
+
+    def persisted(self, mark: Mark, now_ms: int) -> None:
+        self.heard.append(f"persisted {mark.written} {mark.synced}")
+
+    def loaded(self, token: int, data: bytes, now_ms: int) -> None:
+        self.heard.append(f"loaded {token} {data.decode()}")
+
+    def ready(self) -> Ready:
+        self.passes += bool(self.next)
+        ready, self.next = self.next, Ready()
+        ready.wake_at_ms = self.wake_at_ms
+        return ready
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.toy = Toy()
+        self.disk = empty_disk()
+        self.lanes = hand_lanes()
+        self.clock = StandingClock()
+        self.errors: list[OSError] = []
+        self.sent: list[str] = []
+        self.dropped: list[Peer] = []
+        self.turn: Turn[str] = Turn(self.toy, Files(self.disk.mount()), self.lanes, self.clock, self._failed)
+        self.turn.deliver = lambda send: self.sent.append(send.head.decode())
+        self.turn.drop = self.dropped.append
+
+    def _failed(self, error: OSError) -> None:
+        self.errors.append(error)
+        self.turn.stop()
+
+    @property
+    def sync(self) -> HandLane:
+        assert isinstance(self.lanes.sync, HandLane)
+        return self.lanes.sync
+
+    async def post(self, *commands: str) -> None:
+        for command in commands:
+            self.turn.post(Peer(1), command)
+        await turns()
+
+
+def on_a_loop(test: Callable[[Bench], Awaitable[None]]) -> Callable[[], None]:
+    async def run() -> None:
+        bench = Bench()
+        await test(bench)
+        bench.turn.stop()
+
+    def wrapper() -> None:
+        asyncio.run(run())
+
+    wrapper.__name__, wrapper.__doc__ = test.__name__, test.__doc__
+    return wrapper
+
+
+@on_a_loop
+async def test_all_that_came_is_decided_in_one_pass(bench: Bench) -> None:
+    await bench.post("w1", "w2", "w3")
+
+    assert bench.toy.heard[:3] == ["1: w1", "1: w2", "1: w3"]
+    assert bench.toy.passes == 1
+    assert bench.sent == ["w1", "w2", "w3"]
+    assert read_file(bench.disk, LOG) == b"w1w2w3"
+    assert "persisted 1 0" in bench.toy.heard
+
+
+@on_a_loop
+async def test_answer_that_asks_for_the_disk_waits_for_it_and_others_do_not(bench: Bench) -> None:
+    await bench.post("s1", "w2")
+    assert bench.sent == ["w2"]
+    await bench.post("s3")
+    await bench.sync.run()
+    assert bench.sent == ["w2", "s1"]
+    await bench.sync.run()
+
+    assert bench.sent == ["w2", "s1", "s3"]
+    assert [word for word in bench.toy.heard if word.startswith("persisted")] == [
+        "persisted 1 0",
+        "persisted 2 0",
+        "persisted 2 1",
+        "persisted 2 2",
+    ]
+    assert bench.turn.idle
+
+
+@on_a_loop
+async def test_repeated_answer_does_not_overtake_the_write_it_speaks_of(bench: Bench) -> None:
+    await bench.post("s1")
+    bench.toy.next.sends.append(Send(Peer(1), b"again", after=Durability.SYNCED))
+    await bench.post("n")
+    assert "again" not in bench.sent
+    await bench.sync.run()
+
+    assert bench.sent == ["n", "s1", "again"]
+
+
+@on_a_loop
+async def test_end_of_a_connection_comes_after_what_it_sent(bench: Bench) -> None:
+    bench.turn.connected(Peer(1))
+    bench.turn.post(Peer(1), "w1")
+    bench.turn.disconnected(Peer(1))
+    bench.turn.post(Peer(2), "w2")
+    await turns()
+
+    assert bench.toy.heard[:4] == ["connected 1", "1: w1", "gone 1", "2: w2"]
+
+
+@on_a_loop
+async def test_failed_disk_answers_nobody(bench: Bench) -> None:
+    put_file(bench.disk, LOG, b"")
+    bench.disk.fail_at["append"] = 0
+    await bench.post("w1", "s2")
+    await bench.post("w3")
+
+    assert len(bench.errors) == 1
+    assert bench.sent == []
+    assert not any(word.startswith("persisted") for word in bench.toy.heard)
+
+
+@on_a_loop
+async def test_stopped_turn_decides_nothing_more(bench: Bench) -> None:
+    bench.turn.stop()
+    await bench.post("w1")
+    heard = list(bench.toy.heard)
+    bench.clock.now += 100
+    await turns()
+
+    assert heard == bench.toy.heard == []
+    assert bench.turn._timer is None
+
+
+@on_a_loop
+async def test_failed_sync_answers_nobody_and_leaves_no_timer(bench: Bench) -> None:
+    await bench.post("s1")
+    bench.disk.fail_at["sync"] = 0
+    await bench.sync.run()
+
+    assert (len(bench.errors), bench.sent) == (1, [])
+    assert bench.turn._timer is None
+
+
+@on_a_loop
+async def test_read_is_answered_from_the_page_cache_or_by_the_lane(bench: Bench) -> None:
+    put_file(bench.disk, LOG, b"warm")
+    await bench.post("r")
+    assert "loaded 7 warm" in bench.toy.heard
+    bench.disk.weather = Weather(cold_reads=1.0)
+    bench.toy.heard.clear()
+    await bench.post("r")
+    assert "loaded 7 warm" not in bench.toy.heard
+    assert isinstance(bench.lanes.read, HandLane)
+    await bench.lanes.read.run()
+    assert bench.toy.heard[-1] == "loaded 7 warm"
+
+
+@on_a_loop
+async def test_machine_is_ticked_when_it_asked_for_it(bench: Bench) -> None:
+    bench.turn.start()
+    await turns()
+    assert bench.toy.heard == ["tick"]
+    await bench.post("w1")
+    assert bench.toy.heard.count("tick") == 1
+    bench.clock.now += 60
+    await bench.post("w2")
+    assert bench.toy.heard.count("tick") == 2
+
+
+@on_a_loop
+async def test_peer_that_is_dropped_is_told_to_the_server(bench: Bench) -> None:
+    await bench.post("d")
+
+    assert bench.dropped == [1]
