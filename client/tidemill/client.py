@@ -14,7 +14,7 @@ import os
 from collections.abc import AsyncIterable, Iterable, Mapping
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tidemill.consumer import Consumer
 from tidemill.encode import (
@@ -271,7 +271,8 @@ async def _chunks(bodies: AsyncIterable[Body]) -> AsyncIterable[list[Body]]:
 
 
 def _rows(answer: Any, name: str) -> list[dict[str, Any]]:
-    rows = answer.get(name) if isinstance(answer, dict) else answer
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    found = cast("dict[str, Any]", answer).get(name) if isinstance(answer, dict) else answer
+    rows = cast("list[object]", found if isinstance(found, list) else [None])
+    if not all(isinstance(row, dict) for row in rows):
         raise BrokerUnreachable(f"the answer to GET /v1/{name} is no list: is this tidemill's HTTP port?")
-    return rows
+    return cast("list[dict[str, Any]]", rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgpack
 
@@ -84,7 +84,8 @@ class Delivery:
         found: list[str | None] | None = self._columns.get("keys")
         if found is None:
             keys = self._part(self.batch.keys())
-            found = self._columns["keys"] = [key or None for key in keys] if keys else [None] * self.count
+            found = [key or None for key in keys] if keys else list[str | None]([None]) * self.count
+            self._columns["keys"] = found
         return found
 
     def tags_of(self, index: int) -> frozenset[str]:
@@ -102,14 +103,14 @@ class Delivery:
         if not packed or not packed[index]:
             return {}
         try:
-            found = msgpack.unpackb(packed[index])
+            found: object = cast("object", msgpack.unpackb(packed[index]))
         except (ValueError, msgpack.UnpackException) as error:
             raise CorruptBatch(
                 f"the properties of message {self.id_of(index)} are not msgpack: {error}"
             ) from None
         if not isinstance(found, dict):
             raise CorruptBatch(f"the properties of message {self.id_of(index)} are no map")
-        return found
+        return cast("dict[str, Any]", found)
 
     def created_ms(self, index: int) -> int:
         """When the producer made a message."""
@@ -134,7 +135,7 @@ class Delivery:
             ranges = [base + max(first, self.done), base + last]
             self.done = last + 1
         else:
-            ranges = []
+            ranges = list[int]()
             for index in range(max(first, self.done), last + 1):
                 if index not in self.early:
                     self.early.add(index)

@@ -96,7 +96,7 @@ def parse_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 def pack_properties(properties: Mapping[str, Any]) -> bytes:
     """Properties as a msgpack map within its limit."""
-    packed: bytes = msgpack.packb(dict(properties))
+    packed = cast("bytes", msgpack.packb(dict(properties)))
     if len(packed) > PROPERTIES_BYTES_MAX:
         raise Refused(
             "limit_exceeded",

@@ -107,9 +107,9 @@ class Parcel:
             self.keys = self.tags = self.properties = None
         before = len(self.bodies) - 1
         if extras.key is not None and self.keys is None:
-            self.keys = [None] * before
+            self.keys = list[str | None]([None]) * before
         if extras.tags is not None and self.tags is None:
-            self.tags = [()] * before
+            self.tags = list[tuple[str, ...]]([()]) * before
         if extras.properties is not None and self.properties is None:
             self.properties = [b""] * before
         if self.keys is not None:

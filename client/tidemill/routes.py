@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from tidemill.errors import BrokerUnreachable, Refused
 
@@ -46,19 +46,21 @@ def parse_server(text: str | None) -> tuple[str, int]:
 
 def parse_routes(answer: Any, host: str) -> Routes:
     """The brokers in a JSON answer; ``host`` stands for those that do not name theirs."""
-    rows = answer.get("brokers") if isinstance(answer, dict) else None
+    rows = cast("dict[str, Any]", answer).get("brokers") if isinstance(answer, dict) else None
     if not isinstance(rows, list):
         raise BrokerUnreachable(
             "the answer to GET /v1/routes has no list of brokers: is this tidemill's HTTP port?"
         )
     routes: list[Address] = []
-    for row in rows:
+    for row in cast("list[object]", rows):
         match row:
             case {"group": str(group), "host": str() | None as named, "port": int(port), "state": str(state)}:
                 if 0 < port < 1 << 16 and state in STATES:
                     routes.append(Address(group, named or host, port, state))
-            case _:
-                raise BrokerUnreachable(f"the answer to GET /v1/routes holds a broker that is none: {row!r}")
+            case other:
+                raise BrokerUnreachable(
+                    f"the answer to GET /v1/routes holds a broker that is none: {other!r}"
+                )
     return tuple(routes)
 
 
