@@ -155,7 +155,7 @@ class Neighbour:
 
     async def _work(self) -> None:
         async with Client(self._server) as mq, mq.consume("neighbour", group="neighbours") as messages:
-            while not self._over.is_set():
+            while not (self._over.is_set() and self.rounds):  # one round at least, however short the attack
                 began = time.monotonic()
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     sent = await mq.send("neighbour", b"all is well")

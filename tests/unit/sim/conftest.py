@@ -11,6 +11,7 @@ import pytest
 from sim.life import Life
 from sim.loop import SimLoop
 from sim.network import Network
+from sim.seal import collect
 from sim.weather import CALM, Weather
 
 
@@ -31,6 +32,13 @@ class Stage:
 
     def run_for(self, seconds: float) -> None:
         self.loop.run_until_complete(asyncio.sleep(seconds))
+
+
+@pytest.fixture(autouse=True)
+def buried() -> Iterator[None]:
+    """What dead processes left open is collected here, not in somebody else's test."""
+    yield
+    collect()
 
 
 @pytest.fixture
