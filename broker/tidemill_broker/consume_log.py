@@ -39,8 +39,6 @@ class ConsumeLog:
         parts = [(p.identity, p.recent) for p in self._state.partitions.values() if p.recent]
         if not parts:
             return  # recovery cut at its end: it was sealed then, and its run must not be made anew from nothing
-        if not parts:
-            return  # sealed before, until a cut took all that stood behind it: its run is there
         runs = layout_runs(parts, base)
         stored: list[StoredRun] = []
         for identity, rows in parts:

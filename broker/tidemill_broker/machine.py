@@ -366,7 +366,7 @@ class Broker:
         ended = self.state.next_lease_end()
         if ended is not None:
             wake = min(wake, ended[0])
-        wake = min(wake, self.members.wake_at_ms(wake))
+        wake = self.members.wake_at_ms(wake)
         for parked_of_peer in self._parked.values():
             for parked in parked_of_peer.values():
                 wake = min(wake, parked.deadline_ms)
