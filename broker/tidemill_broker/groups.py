@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
+from tidemill_broker.group_settings import GroupSettings
+
 _PULL = attrgetter("pull")
 SWEEP_FROM = 16
 
@@ -139,19 +141,19 @@ class Group:
     """One consumer group in one partition."""
 
     __slots__ = (
-        "_due", "acked", "consumers", "cursor", "failed", "identity", "in_flight", "lease_ms", "name", "partition",
-        "start_ms",
+        "_due", "acked", "consumers", "cursor", "failed", "identity", "in_flight", "name", "partition",
+        "settings", "start_ms",
     )  # fmt: skip
 
     def __init__(
-        self, identity: int, partition: int, name: str, cursor: int, start_ms: int, lease_ms: int
+        self, identity: int, partition: int, name: str, cursor: int, start_ms: int, settings: GroupSettings
     ) -> None:
         self.identity = identity
         self.partition = partition
         self.name = name
         self.cursor = cursor
         self.start_ms = start_ms
-        self.lease_ms = lease_ms
+        self.settings = settings
         self.consumers: dict[str, Consumer] = {}
         self.in_flight = 0
         self.acked = 0

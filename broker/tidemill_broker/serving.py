@@ -149,7 +149,7 @@ class Serving:
         lease_ms = 0
         for part in given:
             group = part.consumer.group
-            lease_ms = group.lease_ms
+            lease_ms = group.settings.lease_ms
             self._grant(part, now_ms)
             grants += part.grants(self._state.partitions[group.partition].name)
             counters.messages_out += part.messages
@@ -165,6 +165,6 @@ class Serving:
         for index, run in enumerate(given.runs):
             given.runs[index] = run._replace(pull=pull)
             pull += run.messages
-        deadline_ms = now_ms + given.consumer.group.lease_ms
+        deadline_ms = now_ms + given.consumer.group.settings.lease_ms
         self._desk.act(Pulled(given.consumer.identity, deadline_ms, given.runs), now_ms)
         self._desk.wake(deadline_ms)

@@ -37,7 +37,7 @@ class Settling:
             case Nack():
                 self._nack(peer, correlation, consumer, command, now_ms)
             case Extend():
-                deadline_ms = now_ms + consumer.group.lease_ms
+                deadline_ms = now_ms + consumer.group.settings.lease_ms
                 action = Extended(consumer.identity, deadline_ms, command.ranges)
                 self._write(peer, correlation, consumer, action, now_ms)
             case Release():

@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import msgpack
 
+from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.groups import Consumer, Delivery, Failure, Group
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
 from tidemill_journal.errors import CorruptRecord
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 _pack = cast("Callable[[dict[str, Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
@@ -44,7 +45,7 @@ def _pack_group(group: Group) -> list[Any]:
         for consumer in group.consumers.values()
     ]
     return [
-        group.identity, group.partition, group.name, group.cursor, group.start_ms, group.lease_ms, group.acked,
+        group.identity, group.partition, group.name, group.cursor, group.start_ms, group.settings.to_map(), group.acked,
         list(group.failed.values()), consumers,
     ]  # fmt: skip
 
@@ -76,8 +77,8 @@ def _unpack_partition(state: State, row: list[Any]) -> None:
 
 
 def _unpack_group(state: State, row: list[Any]) -> None:
-    identity, partition, name, cursor, start_ms, lease_ms, acked, failed, consumers = row
-    group = Group(identity, partition, name, cursor, start_ms, lease_ms)
+    identity, partition, name, cursor, start_ms, settings, acked, failed, consumers = row
+    group = Group(identity, partition, name, cursor, start_ms, GroupSettings.from_map(settings))
     group.acked = acked
     for failure in failed:
         group.fail(Failure(*failure))

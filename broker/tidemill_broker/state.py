@@ -8,8 +8,8 @@ was decided before the action was written.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from collections.abc import Sequence
+from typing import assert_never
 
 from tidemill_broker.actions import (
     Acked,
@@ -26,6 +26,7 @@ from tidemill_broker.actions import (
     Synced,
     Voided,
 )
+from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.groups import Consumer, Delivery, Failure, Group
 from tidemill_broker.partitions import Partition, SubjectSettings
 
@@ -105,12 +106,12 @@ class State:
         self.by_name[partition.raw_name] = partition
 
     def _name_group(self, action: GroupNamed) -> None:
-        lease_ms = lease_of(action.settings)
+        settings = GroupSettings.from_map(action.settings)
         known = self.groups.get(action.group)
         if known is not None:
-            known.lease_ms = lease_ms
+            known.settings = settings
             return
-        group = Group(action.group, action.partition, action.name, action.cursor, action.start_ms, lease_ms)
+        group = Group(action.group, action.partition, action.name, action.cursor, action.start_ms, settings)
         self.groups[action.group] = group
         self.partitions[action.partition].groups[action.name] = action.group
 
@@ -185,8 +186,3 @@ class State:
         for group in self.groups.values():
             group.check()
             assert group.cursor <= self.partitions[group.partition].next_sequence
-
-
-def lease_of(settings: Mapping[str, Any]) -> int:
-    """The lease in a group's settings."""
-    return int(settings["lease"])
