@@ -117,6 +117,13 @@ class Intake:
         partition.remember(header.producer_id, header.producer_sequence, first)
         return place.file
 
+    def place(self, batch: bytearray, partition: Partition, now_ms: int) -> None:
+        """Store a batch of the broker's own making."""
+        if self.refusal is not None:
+            raise self.refusal
+        file = self._store(memoryview(batch), 0, read_header(batch), partition, now_ms)
+        self._logs.append(file, batch, len(batch))
+
     def _hand_on(self, file: str, piece: memoryview) -> None:
         if piece:
             self._logs.append(file, piece, len(piece))

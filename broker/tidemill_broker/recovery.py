@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill_broker.actions import ActionKind, Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.actions import ActionKind, Buried, Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.burials import PREFIX, Burials
 from tidemill_broker.logs import Logs
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
@@ -60,14 +61,18 @@ class Recovery:
         self._message_synced = 0  # below this, bad bytes are damage
         self._action_synced = 0
         self._unnamed: list[Partition] = []
+        self._burials = Burials(self._state)
+        self._again: list[Buried] = []
         self._checkpoints: list[int] = []
         self.report = Report()
 
     def run(self, now_ms: int) -> Broker:
         """The broker as it was, ready to be run."""
         self._load_checkpoint()
+        self._burials = Burials(self._state)
         actions = self._replay_actions()
         messages = self._replay_messages()
+        self._again = self._burials.settle()
         self._sync_unsynced(messages, self._message_synced)
         self._sync_unsynced(actions, self._action_synced)
         self._settle_sequences()
@@ -146,7 +151,8 @@ class Recovery:
             try:
                 for record in scanner:
                     action = decode_action(record)
-                    self._state.apply(action)
+                    if not isinstance(action, Buried) or self._burials.note(action):
+                        self._state.apply(action)
                     self.report.actions_replayed += 1
                     if isinstance(action, Synced):
                         self._message_synced = max(self._message_synced, action.message_position)
@@ -181,12 +187,14 @@ class Recovery:
             if not is_open and end <= self._message_position and self._load_directory(base):
                 continue
             rows: dict[int, Rows] = {}
-            scanner = BatchScanner(
-                self._storage.reader(segments.file(base)), base, end, self._message_position
-            )
+            read = self._storage.reader(segments.file(base))
+            scanner = BatchScanner(read, base, end, self._message_position)
             try:
                 for header, name in scanner:
                     self._replay_batch(header, name, rows)
+                    if name.startswith(PREFIX) and header.position >= self._message_position:
+                        copy = read(header.position - base, header.length)
+                        self._burials.found(name, header.position, copy)
                     segments.records = segments.records + 1 if is_open else 0
             except CorruptBatch as error:
                 self._cut(segments, scanner.position, self._message_synced, error)
@@ -272,6 +280,8 @@ class Recovery:
         logs = Logs(messages, actions, EPOCH, self._settings.segment_batches)
         for partition in self._unnamed:
             logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), now_ms)
+        for buried in self._again:
+            logs.act(buried, now_ms)
         started = Started(self._state.boot + 1)
         logs.act(started, now_ms)
         self._state.apply(started)

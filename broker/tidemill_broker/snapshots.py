@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import msgpack
 
+from tidemill_broker.failures import Errors, Failure
 from tidemill_broker.group_settings import GroupSettings
-from tidemill_broker.groups import Consumer, Delivery, Failure, Group
+from tidemill_broker.groups import Consumer, Delivery, Group
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
 from tidemill_journal.errors import CorruptRecord
@@ -40,13 +41,16 @@ def _pack_group(group: Group) -> list[Any]:
         [
             consumer.identity,
             consumer.name,
-            [(d.pull, d.first, d.count, d.attempts, d.deadline_ms) for d in consumer.held()],
+            [
+                (d.pull, d.first, d.count, d.attempts, d.deadline_ms, d.since_ms, d.fingerprint)
+                for d in consumer.held()
+            ],
         ]
         for consumer in group.consumers.values()
     ]
     return [
         group.identity, group.partition, group.name, group.cursor, group.start_ms, group.settings.to_map(), group.acked,
-        list(group.failed.values()), consumers,
+        list(group.failed.values()), consumers, group.errors.to_list(), group.paused, group.buried, group.handled,
     ]  # fmt: skip
 
 
@@ -77,9 +81,12 @@ def _unpack_partition(state: State, row: list[Any]) -> None:
 
 
 def _unpack_group(state: State, row: list[Any]) -> None:
-    identity, partition, name, cursor, start_ms, settings, acked, failed, consumers = row
+    identity, partition, name, cursor, start_ms, settings, acked, failed, consumers, *more = row
     group = Group(identity, partition, name, cursor, start_ms, GroupSettings.from_map(settings))
     group.acked = acked
+    group.errors = Errors.from_list(more[0])
+    group.paused = tuple(more[1]) if more[1] else None
+    group.buried, group.handled = more[2], more[3]
     for failure in failed:
         group.fail(Failure(*failure))
     for consumer_identity, consumer_name, deliveries in consumers:
@@ -90,5 +97,4 @@ def _unpack_group(state: State, row: list[Any]) -> None:
             state.watch(consumer, consumer.deliveries[-1])
         group.consumers[consumer_name] = consumer
         state.consumers[consumer_identity] = consumer
-    state.groups[identity] = group
-    state.partitions[partition].groups[name] = identity
+    state.add_group(group)
