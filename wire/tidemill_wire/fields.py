@@ -114,6 +114,11 @@ def dead_letters_of(name: str, group: str) -> str | None:
     return None
 
 
+def living_subject(name: str) -> str:
+    """The subject that a message was sent to, when it is read from somebody's dead letters."""
+    return name[len(DEAD_PREFIX) :].partition("%")[0] if name.startswith(DEAD_PREFIX) else name
+
+
 def parse_partition(name: str) -> str:
     """A subject that a user may name, or the dead letters of one."""
     if name.startswith(DEAD_PREFIX):
