@@ -13,6 +13,7 @@ from tidemill_broker.partitions import Partition, StoredRun
 from tidemill_broker.state import State
 from tidemill_host.machine import Read, Replace, Slice
 from tidemill_journal.entries import Rows, encode_run, layout_runs, run_file
+from tidemill_journal.index import index_file
 
 WINDOWS_CACHED = 1024
 
@@ -47,11 +48,16 @@ class ConsumeLog:
             partition.runs.append(stored[-1])
             partition.recent = Rows()
         self._logs.replace(Replace(run_file(base), lambda: encode_run(parts)))
-        self._drop_rows()
-        self._held.append((self._logs.number + 1, stored))
+        number = self._logs.number + 1
+        index = self._state.index.seal(base, self._logs.messages.end_of(base), number)
+        if index is not None:
+            self._logs.replace(index)
+        self.let_go()
+        self._held.append((number, stored))
 
-    def _drop_rows(self) -> None:
-        """Forget rows in memory that are in their file by now."""
+    def let_go(self) -> None:
+        """Forget what is in memory still and in its file by now: rows, and the pieces of an index."""
+        self._state.index.let_go(self._logs.mark.written)
         while self._held and self._held[0][0] <= self._logs.mark.written:
             for run in self._held.pop(0)[1]:
                 run.rows = None
@@ -100,3 +106,5 @@ class ConsumeLog:
             if partition.runs and partition.runs[0].run.base == base:
                 removed(partition, partition.runs.pop(0))
         self._logs.remove(run_file(base))
+        self._logs.remove(index_file(base))
+        self._state.index.drop(base)

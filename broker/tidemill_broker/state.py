@@ -27,6 +27,7 @@ from tidemill_broker.actions import (
     Voided,
 )
 from tidemill_broker.groups import Consumer, Delivery, Failure, Group
+from tidemill_broker.indexes import Index
 from tidemill_broker.partitions import Partition, SubjectSettings
 
 BOOT_SHIFT = 40
@@ -43,6 +44,7 @@ class State:
         self.groups: dict[int, Group] = {}
         self.consumers: dict[int, Consumer] = {}
         self.next_consumer = 1
+        self.index = Index()
         self.leases: list[tuple[int, int, int, Delivery]] = []  # heap of (deadline, pull, consumer, delivery)
 
     def group_of(self, subject: str, name: str) -> Group | None:

@@ -70,6 +70,9 @@ NACK_DELAY_MS_MAX = 24 * 3600 * 1000
 # Logs.
 MESSAGE_SEGMENT_BYTES = 1 * GIB
 MESSAGE_SEGMENT_BATCHES = 1 << 20  # bounds the memory of the open segment's consume log
+INDEX_KEYS_MAX = (
+    1 << 23
+)  # keys in a message segment: 8 bytes each in memory while it is open, 16 in its index
 ACTION_SEGMENT_BYTES = 100 * MIB
 CHECKPOINT_EVENTS = 10_000
 CHECKPOINT_INTERVAL_MS = 60_000
