@@ -1,7 +1,7 @@
 """The index of a sealed segment: two sorted tables of (hash, place) pairs in one file, read a page or two at a time.
 
     head   magic "TMIX", version u32, base u64, end u64, ids u64, keys u64          the segment, entries of each table
-           fences: hash u64, place u64 of the first entry of every 64th page, table after table
+           fences: hash u64, place u64 of the first entry of every 64th page and of the last entry, table after table
            crc32c u32 of all before it, zero u32, zeros up to a multiple of 4,096
     pages  4,096 bytes each, the ids', then the keys': 255 hashes u64, 255 places u64, then number of the page in the
            file u32, entries u32, zero u32, crc32c u32 of the 4,092 bytes before it
@@ -72,8 +72,7 @@ def encode_index(
     size, pages_at = _sizes(*counts)
     data = bytearray(size)
     _HEAD.pack_into(data, 0, MAGIC, VERSION, base, end, *counts)
-    step = PAGE_ENTRIES * FENCE_PAGES
-    fences = np.concatenate([np.stack((table[0][::step], table[1][::step]), axis=1) for table in tables])
+    fences = np.concatenate([_fences_of(*table) for table in tables])
     place = _HEAD.size + len(fences) * _FENCE_BYTES
     data[_HEAD.size : place] = fences.astype("<u8").tobytes()
     with memoryview(data) as view:
@@ -90,6 +89,11 @@ def _sorted(hashes: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
     fresh = np.ones(len(hashes), bool)
     fresh[1:] = (hashes[1:] != hashes[:-1]) | (places[1:] != places[:-1])
     return (hashes, places) if fresh.all() else (hashes[fresh], places[fresh])
+
+
+def _fences_of(hashes: Numbers, places: Numbers) -> Numbers:
+    step = PAGE_ENTRIES * FENCE_PAGES
+    return np.stack([np.concatenate((column[::step], column[-1:])) for column in (hashes, places)], axis=1)
 
 
 def _falls(places: Numbers) -> bool:
@@ -121,7 +125,7 @@ def _pages(entries: int) -> int:
 
 
 def _fences(entries: int) -> int:
-    return -(-entries // (PAGE_ENTRIES * FENCE_PAGES))
+    return -(-entries // (PAGE_ENTRIES * FENCE_PAGES)) + (entries > 0)
 
 
 def _sizes(ids: int, keys: int) -> tuple[int, int]:
@@ -228,8 +232,8 @@ class Table:
             found = self._page(read, found.number - 1)
 
     def may_hold(self, value: int) -> bool:
-        """Whether the hash is not below all entries. Costs no read."""
-        return bool(self._fences) and self._fences[0][0] <= value
+        """Whether the hash is between the first entry and the last. Costs no read."""
+        return bool(self._fences) and self._fences[0][0] <= value <= self._fences[-1][0]
 
     def _page(self, read: ReadAt, number: int) -> Page | None:
         return self._window(read, number, 1)[0] if 0 <= number < self.pages else None
@@ -238,10 +242,9 @@ class Table:
         """The page in which the target is, or would be; ``None`` in an empty table."""
         if not self.pages:
             return None
-        fence = max(0, bisect_right(self._fences, target) - 1)
+        fence = min(max(0, bisect_right(self._fences, target) - 1), len(self._fences) - 2)
         low, high = fence * FENCE_PAGES, min(self.pages, (fence + 1) * FENCE_PAGES)
-        below = self._fences[fence][0]
-        above = self._fences[fence + 1][0] if fence + 1 < len(self._fences) else 1 << 64
+        below, above = self._fences[fence][0], self._fences[fence + 1][0]
         for attempt in range(FENCE_PAGES):
             share = (target[0] - below) / (above - below) if attempt < GUESSES_MAX and above > below else 0.5
             guess = low + int(min(1.0, max(0.0, share)) * (high - low)) - WINDOW_PAGES // 2

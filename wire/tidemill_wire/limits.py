@@ -67,6 +67,15 @@ GRANTS_MAX = 5_000  # grants in one PULLED: with the longest subjects they fit a
 IN_FLIGHT_MAX = 1 << 20  # messages leased and not acked, per consumer group and partition
 NACK_DELAY_MS_MAX = 24 * 3600 * 1000
 
+# Queries. What is more comes with the next page.
+QUERY_MESSAGES_DEFAULT = 100
+QUERY_MESSAGES_MAX = 1000
+QUERY_ANSWER_BYTES = 4 * MIB  # of messages in one answer; one message may be larger
+QUERY_READ_BYTES = 64 * MIB  # read for one answer
+QUERY_ROWS = 1 << 22  # rows of the consume log looked at for one answer
+QUERIES_RUNNING_MAX = 2  # of four threads that read; the others are the consumers'
+QUERIES_WAITING_MAX = 64
+
 # Logs.
 MESSAGE_SEGMENT_BYTES = 1 * GIB
 MESSAGE_SEGMENT_BATCHES = 1 << 20  # bounds the memory of the open segment's consume log
