@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from tidemill_host.disk import RealDisk
 from tidemill_host.process import (
     FolderInUse,
     FolderLock,
+    calm_collector,
     keep_memory,
     make_lanes,
     raise_file_limit,
@@ -103,7 +103,7 @@ async def _serve(
     web = Web(values, lambda: render_metrics(service), service.server.statistics.refused)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, files_max // 16)
     http_port = await web.listen(arguments.host, arguments.http_port, http_max)
-    gc.freeze()  # what the imports made stays; the collector need not walk it again
+    calm_collector()
     say(f"ready tidemill://{arguments.host}:{port} http://{arguments.host}:{http_port}")
     if sys.stdout.isatty():
         _greet(arguments.host, http_port)

@@ -20,7 +20,7 @@ from tidemill_journal.entries import pack_size
 from tidemill_wire import limits
 from tidemill_wire.batch import HEADER_BYTES, Header, check_said, read_header, stamp
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, read_directory
+from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, plain_single, read_directory
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import parse_subject
 
@@ -175,6 +175,10 @@ class Intake:
 
 def check_bodies(view: memoryview, at: int, header: Header, message_bytes_max: int) -> None:
     """The columns lie within the batch, the body offsets grow and span the bodies, no message is too large."""
+    single = plain_single(view, at, header)
+    if single >= 0:
+        _check_sizes(single, header, message_bytes_max)
+        return
     entries = read_directory(view, at, header)
     offsets = entries.get(Column.BODY_OFFSETS)
     bodies = entries.get(Column.BODIES)
@@ -196,6 +200,10 @@ def check_bodies(view: memoryview, at: int, header: Header, message_bytes_max: i
         largest = int(np.diff(places).max()) if grows and total > message_bytes_max else 0
     if not grows or last != total or largest < 0:
         raise CorruptBatch("the body offsets of a batch do not grow, or do not span its bodies")
+    _check_sizes(largest, header, message_bytes_max)
+
+
+def _check_sizes(largest: int, header: Header, message_bytes_max: int) -> None:
     if largest > message_bytes_max:
         raise Refused("message_too_large", f"a message of {largest} bytes, {message_bytes_max} are allowed")
     if header.length > limits.BATCH_BYTES_MAX:

@@ -143,8 +143,9 @@ def stamp(
     epoch: int,
 ) -> None:
     """Fill the broker's fields of the batch that begins ``at`` a place of the buffer."""
-    STAMPED.pack_into(batch, at, MAGIC, length, first_sequence, position, now_ms, epoch)
-    STAMP_CRC.pack_into(batch, at + 36, crc32c(memoryview(batch)[at : at + 36]))
+    said = STAMPED.pack(MAGIC, length, first_sequence, position, now_ms, epoch)
+    batch[at : at + 36] = said
+    STAMP_CRC.pack_into(batch, at + 36, crc32c(said))
 
 
 def read_header(buffer: bytes | bytearray | memoryview, at: int = 0) -> Header:

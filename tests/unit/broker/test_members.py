@@ -90,7 +90,7 @@ def test_waiting_pull_of_a_connection_that_ended_is_given_nothing(rig: Rig) -> N
     rig.send(b"new")
 
     assert rig.broker.state.groups[1].in_flight == 6
-    assert rig.broker.pulls.waiting == {}
+    assert rig.broker.serving.pulls.waiting == {}
 
 
 def test_lease_that_ends_is_given_to_whoever_waits() -> None:
