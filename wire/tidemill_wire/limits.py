@@ -46,11 +46,27 @@ CONNECTIONS_MAX = 20_000
 HTTP_CONNECTIONS_MAX = (
     1_000  # people, scrapers, probes, and each client for a moment; more are closed at once
 )
+HTTP_JSON_BYTES_MAX = 2 * MIB  # parsed in one go while nothing else runs: some 50 ms; a larger body comes raw
+HTTP_MESSAGES_MAX = (
+    1000  # in one send, receive or settlement over HTTP: each costs Python some 10 microseconds
+)
+HTTP_RECEIVE_BYTES = 1 * MIB  # of batches in one answer; one that is larger comes alone
+HTTP_HELD_BYTES_MAX = (
+    128 * MIB
+)  # bodies of all requests and answers together; above it, requests are told to wait
+HTTP_CONSUMERS_MAX = (
+    10_000  # consumer names in use over HTTP; as many Python objects as half of all connections
+)
+HTTP_CONSUMER_IDLE_MS = 30_000  # a name that holds no lease and was not used for so long is forgotten
+HTTP_CONSUMER_NAME_MAX = 190  # the broker knows it with a prefix; all of it fits CONSUMER_NAME_MAX
 CORRELATIONS_MAX = 1024  # requests of one connection that wait for an answer; more is refused
 
 # Producers.
 PRODUCER_BATCHES_REMEMBERED = 5  # of each producer in each partition; a client keeps no more SENDs in flight
 PRODUCERS_REMEMBERED_MAX = 1024  # of each partition; the one silent for longest is forgotten
+SINGLES_REMEMBERED_MAX = (
+    1024  # of each partition; batches whose producer sends no other, as keyed ones over HTTP
+)
 
 # Consumption.
 PULL_MESSAGES_MAX = 1 << 20
@@ -104,4 +120,11 @@ assert PULL_SUBJECTS_MAX * (SUBJECT_NAME_MAX + 2) + 4 * KIB < REQUEST_BYTES_MAX 
 assert HELLO_BYTES_MAX < FRAME_GROWTH_BYTES <= FRAME_BYTES_MAX
 assert PULL_BYTES_MAX + BATCH_BYTES_MAX < RECEIVE_BYTES_MAX
 assert CONTROL_BYTES_MAX < ACTION_SEGMENT_BYTES
+assert MESSAGE_BYTES_DEFAULT * 4 // 3 < HTTP_JSON_BYTES_MAX  # a message of the default size fits, in base64
+assert 2 * FRAME_BYTES_MAX < HTTP_HELD_BYTES_MAX
+assert HTTP_MESSAGES_MAX <= RANGES_MAX
+assert HTTP_RECEIVE_BYTES <= PULL_BYTES_MAX
+assert HTTP_CONSUMERS_MAX < CONNECTIONS_MAX
+assert HTTP_CONSUMER_NAME_MAX < CONSUMER_NAME_MAX
+assert HTTP_CONNECTIONS_MAX <= CORRELATIONS_MAX  # a long poll each, all of one consumer
 assert PULL_WAIT_MS_DEFAULT <= PULL_WAIT_MS_MAX < LEASE_MS_MAX
