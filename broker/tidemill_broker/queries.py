@@ -52,12 +52,17 @@ class View:
     """A copy."""
     sealed: tuple[SegmentIndex, ...]
     open: Pieces
+    stored: Stored | None = None
+    """The subject's that is browsed."""
 
 
-def view_of(state: State, messages: Segments) -> View:
+def view_of(state: State, messages: Segments, browsed: Partition | None = None) -> View:
     """The view of now; made where the state is changed."""
+    stored = None
+    if browsed is not None:
+        stored = Stored(tuple(browsed.runs), browsed.recent, browsed.visible)
     copy = Segments(messages.folder, messages.size_max, messages.bases, messages.end)
-    return View(state.by_name, copy, tuple(state.index.sealed.values()), state.index.open.view())
+    return View(state.by_name, copy, tuple(state.index.sealed.values()), state.index.open.view(), stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +72,6 @@ class Stored:
     runs: tuple[StoredRun, ...]
     recent: Rows
     visible: int
-
-
-def stored_of(partition: Partition) -> Stored:
-    """The rows of now; made where they are changed."""
-    return Stored(tuple(partition.runs), partition.recent, partition.visible)
 
 
 class Missing(Exception):
@@ -106,8 +106,12 @@ class Budget:
     rows: int = limits.QUERY_ROWS
 
     @property
-    def spent(self) -> bool:
-        return min(self.messages, self.answer_bytes, self.read_bytes, self.rows) <= 0
+    def full(self) -> bool:
+        return min(self.messages, self.answer_bytes) <= 0
+
+    @property
+    def worn(self) -> bool:
+        return min(self.read_bytes, self.rows) <= 0
 
     def take(self, message: Found) -> None:
         self.messages -= 1
@@ -171,15 +175,16 @@ class Query:
         """Messages with exactly that key, of one subject or of all, behind ``start`` in the order that is asked for."""
         return self._collect(self._steps_of_key(key, subject, span, start, newest))
 
-    def browse(self, stored: Stored, span: Span, newest: bool) -> Answer:
-        """A subject's messages. To go on, the span begins (or ends) at ``after``."""
-        return self._collect(self._steps_of_rows(stored, span, newest))
+    def browse(self, span: Span, newest: bool) -> Answer:
+        """The messages of the subject that the view was made for. ``after`` is a sequence."""
+        assert self._view.stored is not None
+        return self._collect(self._steps_of_rows(self._view.stored, span, newest))
 
     def _collect(self, steps: Iterator[Step]) -> Answer:
         answer = Answer()
         come: object = None
         for now, messages, index in steps:
-            if self.budget.spent:
+            if self.budget.worn or (messages is not None and self.budget.full):
                 answer.after = str(come)
                 break
             come = now

@@ -7,7 +7,17 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samples.brokers import NOW_MS, TINY, Rig, batch_of, empty_disk, files_of, put_file, read_file, remove_file
+from samples.brokers import (
+    NOW_MS,
+    TINY,
+    Rig,
+    batch_of,
+    empty_disk,
+    files_of,
+    put_file,
+    read_file,
+    remove_file,
+)
 from samples.searches import Search
 from sim.disk import SimDisk
 from sim.weather import Weather
@@ -25,7 +35,9 @@ batches = st.tuples(
     st.booleans(),
 )
 steps = st.lists(
-    st.one_of(batches, st.sampled_from(["restart", "power cut", "sync", "lose an index", "spoil an index", "wait"])),
+    st.one_of(
+        batches, st.sampled_from(["restart", "power cut", "sync", "lose an index", "spoil an index", "wait"])
+    ),
     max_size=30,
 )
 limits = st.builds(

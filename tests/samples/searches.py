@@ -1,4 +1,4 @@
-"""Every answer of the index held against a scan of the log: whatever was stored and is visible is found, and no more."""
+"""Every answer of the index held against a scan of the log: all that is stored and visible is found, and no more."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from tidemill_broker.machine import Broker
 from tidemill_broker.messages import Found
-from tidemill_broker.queries import Answer, Budget, Query, Span, parse_place, stored_of, view_of
+from tidemill_broker.partitions import Partition
+from tidemill_broker.queries import Answer, Budget, Query, Span, parse_place, view_of
 from tidemill_broker.scanning import BatchScanner
 from tidemill_host.disk import Disk
 from tidemill_host.machine import Slice
@@ -36,10 +37,10 @@ class Search:
         self.broker = broker
         self._disk = disk
 
-    def query(self, messages: int = PAGE_MESSAGES) -> Query:
+    def query(self, browsed: Partition | None = None) -> Query:
         """One question's worth."""
-        view = view_of(self.broker.state, self.broker.logs.messages)
-        return Query(view, self.read, self.size_of, Budget(messages))
+        view = view_of(self.broker.state, self.broker.logs.messages, browsed)
+        return Query(view, self.read, self.size_of, Budget(PAGE_MESSAGES))
 
     def read(self, piece: Slice) -> bytes:
         handle = self._disk.open(piece.file)
@@ -64,7 +65,9 @@ class Search:
         finally:
             handle.close()
 
-    def by_key(self, key: str, subject: str | None, newest: bool = False, span: Span | None = None) -> list[Found]:
+    def by_key(
+        self, key: str, subject: str | None, newest: bool = False, span: Span | None = None
+    ) -> list[Found]:
         raw = None if subject is None else subject.encode()
 
         def ask(after: str | None) -> Answer:
@@ -82,7 +85,7 @@ class Search:
                 part = Span(span.first, int(after), span.from_ms, span.to_ms)
             elif after is not None:
                 part = Span(int(after) + 1, span.end, span.from_ms, span.to_ms)
-            return self.query().browse(stored_of(self.broker.state.by_name[subject.encode()]), part, newest)
+            return self.query(self.broker.state.by_name[subject.encode()]).browse(part, newest)
 
         return list(pages(ask))
 
