@@ -14,6 +14,7 @@ from tidemill_host.disk import Disk
 from tidemill_host.machine import Slice
 from tidemill_wire.batch import parse_message_id
 from tidemill_wire.columns import Batch
+from tidemill_wire.errors import CorruptBatch
 
 PAGE_MESSAGES = 3
 PAGES_MAX = 10_000
@@ -99,10 +100,13 @@ class Search:
             file = segments.file(base)
             end = base + min(self.size_of(file) or 0, segments.end_of(base) - base)
             data = self.read(Slice(file, 0, end - base)) if end > base else b""
-            for header, name in BatchScanner(reader(data), base, end, base):
-                visible = self.broker.state.by_name[name].visible
-                if header.first_sequence < visible:
-                    yield from said(Batch(data[header.position - base :][: header.length]))
+            try:
+                for header, name in BatchScanner(reader(data), base, end, base):
+                    if header.first_sequence < self.broker.state.by_name[name].visible:
+                        yield from said(Batch(data[header.position - base :][: header.length]))
+            except CorruptBatch:
+                if base != segments.open_base:
+                    raise  # else a write that was under way: what is visible stands before it
 
     def problems(self) -> list[str]:
         """Sentences, when an answer is not the scan's."""
