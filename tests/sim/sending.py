@@ -89,7 +89,7 @@ class Sending:
             group = broker.state.group_of(subject, GROUP)
             if self._kept((subject, sequence)) and (group is None or sequence >= group.cursor):
                 self._problems.append(f"forgotten: the ack of {subject}/{sequence}")
-        return self._problems + Search(broker, disk).problems()
+        return self._problems + Search(broker, disk).problems(briefly=True)
 
     def _accounted(self, broker: Broker, subject: str, sequence: int) -> bool:
         """A message of the log is still to come, in somebody's hands, due again, or acked."""
