@@ -2,10 +2,10 @@
 
     python -m bench.index [--segments 12] [--entries 8388608] [--lookups 200] [--folder DIR]
 
-Makes that many index files with the broker's own code, and looks keys up in all of them, as a query through all subjects
-does: one key is in one segment, and no segment can be left out. Before each look-up the pages of all files are dropped
-from the page cache. Prints one JSON object: milliseconds with the heads in memory, which is how a broker that runs has
-them, and without; reads of files; and what making a file took.
+Makes that many index files with the broker's own code, and looks keys up in all of them, as a query through all
+subjects does: one key is in one segment, and no segment can be left out. Before each look-up the pages of all files are
+dropped from the page cache. Prints one JSON object: milliseconds with the heads in memory, which is how a broker that
+runs has them, and without; reads of files; and what making a file took.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, StoredRun
 from tidemill_broker.state import State
-from tidemill_host.machine import Read, Replace, Slice
+from tidemill_host.machine import Buffer, Read, Replace, Slice
 from tidemill_journal.entries import Rows, encode_run, layout_runs, run_file
 from tidemill_journal.index import index_file
 
@@ -33,6 +33,7 @@ class ConsumeLog:
         self._tokens: dict[int, tuple[tuple[int, int, int], list[Hashable]]] = {}
         self._next_token = 1
         self._held: list[tuple[int, list[StoredRun]]] = []  # runs whose rows are still in memory
+        self._encoding: dict[int, int] = {}  # indexes that are made: token -> base
         self.reads: list[Read] = []
 
     def seal(self, base: int) -> None:
@@ -49,9 +50,11 @@ class ConsumeLog:
             partition.recent = Rows()
         self._logs.replace(Replace(run_file(base), lambda: encode_run(parts)))
         number = self._logs.number + 1
-        index = self._state.index.seal(base, self._logs.messages.end_of(base), number)
-        if index is not None:
-            self._logs.replace(index)
+        encode = self._state.index.seal(base, self._logs.messages.end_of(base))
+        if encode is not None:
+            self._encoding[self._next_token] = base
+            self.reads.append(Read(self._next_token, encode))
+            self._next_token += 1
         self.let_go()
         self._held.append((number, stored))
 
@@ -91,8 +94,22 @@ class ConsumeLog:
             self.reads.append(Read(token, piece))
         self._tokens[token][1].append(waiter)
 
-    def loaded(self, token: int, data: bytes) -> list[Hashable]:
-        """A window came; who waited for it."""
+    @property
+    def encoding(self) -> bool:
+        """An index is being made."""
+        return bool(self._encoding)
+
+    def _write_index(self, base: int, data: Buffer) -> None:
+        """It was made in a lane of its own: seconds for millions of keys. Retention may have been faster."""
+        if self._state.index.encoded(base, self._logs.number + 1):
+            self._logs.replace(Replace(index_file(base), data))
+
+    def loaded(self, token: int, data: Buffer) -> list[Hashable]:
+        """A window came; who waited for it. Or an index is made, for which nobody waits."""
+        base = self._encoding.pop(token, None)
+        if base is not None:
+            self._write_index(base, data)
+            return []
         key, waiters = self._tokens.pop(token)
         del self._loading[key]
         self._cache[key] = Rows.from_bytes(data)

@@ -5,7 +5,7 @@ message of such a batch; nothing is sorted on the way in. When a segment is seal
 makes the file, off the loop, and are let go when the file is written. A segment is also sealed when
 ``INDEX_KEYS_MAX`` hashes have been gathered, so the open one's take 64 MiB and one batch's more at most.
 
-    open: gathered in memory  ──seal──▶  sealed: in memory and on its way  ──written──▶  sealed: in its file
+    open: gathered in memory  ──seal──▶  sealed: in memory, being made  ──written──▶  sealed: in its file
 
 Queries work in another thread, on a ``view``: pieces that are full never change, those that are not are copied.
 """
@@ -13,12 +13,13 @@ Queries work in another thread, on a ``view``: pieces that are full never change
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidemill_host.machine import Buffer, Replace
-from tidemill_journal.index import Numbers, SealedIndex, encode_index, index_file
+from tidemill_host.machine import Buffer
+from tidemill_journal.index import Numbers, SealedIndex, encode_index
 
 PIECE_BYTES = 64 * 1024
 ID_BYTES = 16
@@ -178,8 +179,8 @@ class SegmentIndex:
     end: int
     pieces: Pieces | None = None
     """Until the file is written."""
-    number: int = 0
-    """The ``Ready`` that writes the file."""
+    number: int | None = None
+    """The ``Ready`` that writes the file, once it is made."""
     head: SealedIndex | None = None
     """The file's head, once somebody has looked."""
 
@@ -191,23 +192,33 @@ class Index:
     open: OpenIndex = field(default_factory=OpenIndex)
     sealed: dict[int, SegmentIndex] = field(default_factory=dict[int, SegmentIndex])
     """By base, in their order."""
+    _unwritten: list[SegmentIndex] = field(default_factory=list[SegmentIndex])
 
-    def seal(self, base: int, end: int, number: int) -> Replace | None:
-        """The segment is full: its index goes into a file with the ``Ready`` of that number."""
+    def seal(self, base: int, end: int) -> Callable[[], bytearray] | None:
+        """The segment is full: a function that makes its index; ``None`` when nothing was gathered of it."""
         pieces = self.open.end()
         if pieces is None:
             return None
-        self.sealed[base] = SegmentIndex(base, end, pieces, number)
-        return Replace(index_file(base), lambda: pieces.encode(base, end))
+        self.sealed[base] = SegmentIndex(base, end, pieces)
+        self._unwritten.append(self.sealed[base])
+        return lambda: pieces.encode(base, end)
+
+    def encoded(self, base: int, number: int) -> bool:
+        """The index is made and goes into its file with that ``Ready``; ``False`` when its segment is gone."""
+        segment = self.sealed.get(base)
+        if segment is not None:
+            segment.number = number
+        return segment is not None
 
     def let_go(self, written: int) -> None:
         """Forget what is in its file by now."""
-        for segment in reversed(self.sealed.values()):
-            if segment.pieces is None:
-                return  # and so are all before it
-            if segment.number <= written:
+        for segment in list(self._unwritten):
+            if segment.number is not None and segment.number <= written:
                 segment.pieces = None
+                self._unwritten.remove(segment)
 
     def drop(self, base: int) -> None:
         """The segment is gone."""
-        self.sealed.pop(base, None)
+        segment = self.sealed.pop(base, None)
+        if segment in self._unwritten:
+            self._unwritten.remove(segment)

@@ -63,8 +63,8 @@ class Keeping:
 
     @property
     def settled(self) -> bool:
-        """No checkpoint is on its way to the disk."""
-        return self._packed is None and not self._logs.has_writes
+        """No checkpoint and no index is on its way to the disk."""
+        return self._packed is None and not self._consume_log.encoding and not self._logs.has_writes
 
     def ticked(self, now_ms: int) -> None:
         settings = self._settings

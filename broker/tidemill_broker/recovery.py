@@ -279,9 +279,12 @@ class Recovery:
         """Run and index of a sealed segment, of what was read of it."""
         self.report.runs_rebuilt += 1
         parts = [(identity, rows[identity]) for identity in self._state.partitions if identity in rows]
-        index = self._state.index.seal(base, end, 0)
+        index = self._state.index.seal(base, end)
         assert index is not None
-        self._storage.write_now([Replace(run_file(base), encode_run(parts)), index])
+        self._state.index.encoded(base, 0)
+        self._storage.write_now(
+            [Replace(run_file(base), encode_run(parts)), Replace(index_file(base), index)]
+        )
         self._state.index.let_go(0)
         assert self._load_directory(base)
 
