@@ -24,7 +24,7 @@ from tidemill_broker.group_settings import DEAD
 from tidemill_broker.groups import Group
 from tidemill_broker.intake import Intake
 from tidemill_broker.partitions import Partition, SubjectSettings
-from tidemill_host.machine import Slice
+from tidemill_host.machine import Buffer, Slice
 from tidemill_journal.entries import row_count, row_length
 from tidemill_wire import limits
 from tidemill_wire.batch import BatchIds, Flags, Origin
@@ -119,7 +119,7 @@ class DeadLetters:
         self._desk.counters.messages_voided += messages
         self._desk.act(Voided(group.identity, first, messages), now_ms)
 
-    def _read(self, group: Group, first: int, count: int, data: bytes, now_ms: int) -> None:
+    def _read(self, group: Group, first: int, count: int, data: Buffer, now_ms: int) -> None:
         self._reading.discard((group.identity, first))
         failure = group.failed.get(first)
         if failure is not None and first in group.doomed:  # else somebody moved the group meanwhile
@@ -129,7 +129,7 @@ class DeadLetters:
                 return  # no room on the disk: it stays doomed, and ``ticked`` tries again
         self.bury(now_ms)
 
-    def _copy(self, group: Group, failure: Failure, count: int, data: bytes, now_ms: int) -> None:
+    def _copy(self, group: Group, failure: Failure, count: int, data: Buffer, now_ms: int) -> None:
         """Write the copy and the DEAD action."""
         source = self._state.partitions[group.partition]
         target = self._grave(group, source, now_ms)

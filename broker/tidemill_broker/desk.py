@@ -14,7 +14,7 @@ from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition
 from tidemill_broker.state import State
 from tidemill_broker.statistics import Counters
-from tidemill_host.machine import Durability, Peer, Read, Send, Slice
+from tidemill_host.machine import Buffer, Durability, Peer, Read, Send, Slice
 from tidemill_wire.commands import Command, Failed, encode_command
 from tidemill_wire.errors import WireError
 
@@ -31,7 +31,7 @@ class Desk:
         # partition -> what becomes visible with the next Ready, when that is as durable as the subject asks for
         self.fresh: dict[Durability, dict[int, int]] = {Durability.WRITTEN: {}, Durability.SYNCED: {}}
         self.reads: list[Read] = []
-        self._readers: dict[int, Callable[[bytes, int], None]] = {}
+        self._readers: dict[int, Callable[[Buffer, int], None]] = {}
         self._token = 0
         self.wake_at_ms = now_ms
 
@@ -57,13 +57,13 @@ class Desk:
         level = Durability.SYNCED if partition.synced else Durability.WRITTEN
         self.fresh[level][partition.identity] = partition.next_sequence
 
-    def read(self, piece: Slice, then: Callable[[bytes, int], None]) -> None:
+    def read(self, piece: Slice, then: Callable[[Buffer, int], None]) -> None:
         """Bytes of a log; ``then`` is called with them and the time. Tokens are below zero: those above are others'."""
         self._token -= 1
         self._readers[self._token] = then
         self.reads.append(Read(self._token, piece))
 
-    def loaded(self, token: int, data: bytes, now_ms: int) -> None:
+    def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
         """What was to be read is there."""
         self._readers.pop(token)(data, now_ms)
 

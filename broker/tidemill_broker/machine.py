@@ -27,7 +27,7 @@ from tidemill_broker.serving import Serving
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.settling import Settling
 from tidemill_broker.state import State
-from tidemill_host.machine import Durability, Mark, Peer, Read, Ready
+from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Ack, Command, Extend, Nack, Pull, Purge, Redrive, Release, SendBatches
 from tidemill_wire.connection import Event, Rejected
@@ -101,7 +101,7 @@ class Broker:
                     self.serving.show(self.state.partitions[identity], end, now_ms)
         self.keeping.persisted(now_ms)
 
-    def loaded(self, token: int, data: bytes, now_ms: int) -> None:
+    def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
         if token < 0:
             self._desk.loaded(token, data, now_ms)
         else:

@@ -17,7 +17,7 @@ from tidemill_broker.intake import Intake
 from tidemill_broker.members import Members
 from tidemill_broker.partitions import Partition
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
-from tidemill_host.machine import Peer, Send
+from tidemill_host.machine import Buffer, Peer, Send
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Pull
 from tidemill_wire.errors import Unavailable
@@ -70,7 +70,7 @@ class Serving:
         if not parked.answered:
             self._desk.wake(parked.deadline_ms)
 
-    def loaded(self, token: int, data: bytes, consume_log: ConsumeLog, now_ms: int) -> None:
+    def loaded(self, token: int, data: Buffer, consume_log: ConsumeLog, now_ms: int) -> None:
         """What had to be read is there."""
         for waiter in consume_log.loaded(token, data):
             if not isinstance(waiter, ParkedPull):

@@ -13,6 +13,7 @@ from tidemill_broker.groups import Consumer, Delivery, Group
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
 from tidemill_journal.errors import CorruptRecord
+from tidemill_wire.batch import SINGLES_FROM
 
 SNAPSHOT_VERSION = 2
 _pack = cast("Callable[[dict[str, Any]], bytes]", msgpack.Packer(autoreset=True).pack)
@@ -28,7 +29,7 @@ def pack_state(state: State, message_position: int, action_position: int) -> byt
         "pull": state.next_pull,
         "consumer": state.next_consumer,
         "partitions": [
-            [p.identity, p.name, p.settings.to_map(), p.next_sequence, list(p.producers.items())]
+            [p.identity, p.name, p.settings.to_map(), p.next_sequence, _pack_producers(p)]
             for p in state.partitions.values()
         ],
         "groups": [_pack_group(group) for group in state.groups.values()],
@@ -71,11 +72,20 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
         raise CorruptRecord(f"a checkpoint whose state cannot be read ({error!r})") from error
 
 
+def _pack_producers(partition: Partition) -> list[tuple[int, list[int]]]:
+    singles = [(producer, [batch, first]) for (producer, batch), first in partition.singles.items()]
+    return [*partition.producers.items(), *singles]
+
+
 def _unpack_partition(state: State, row: list[Any]) -> None:
     identity, name, settings, next_sequence, producers = row
     partition = Partition(identity, name, SubjectSettings.from_map(settings))
     partition.next_sequence = next_sequence
-    partition.producers = {producer: list(seen) for producer, seen in producers}
+    for producer, seen in producers:
+        if producer >= SINGLES_FROM:
+            partition.singles[producer, seen[0]] = seen[1]
+        else:
+            partition.producers[producer] = list(seen)
     state.partitions[identity] = partition
     state.by_name[partition.raw_name] = partition
 

@@ -34,6 +34,7 @@ from tidemill_broker.actions import (
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.groups import Consumer, Delivery, Group
+from tidemill_broker.indexes import Index
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_wire.fields import dead_letters_of
 from tidemill_wire.limits import DOOMED_MS
@@ -56,6 +57,7 @@ class State:
         """Groups with failures to be buried; it may name some that have none left."""
         self.dead: dict[int, int] = {}
         """Group -> the group of the same name in its dead-letter subject."""
+        self.index = Index()
         self.leases: list[tuple[int, int, int, Delivery]] = []  # heap of (deadline, pull, consumer, delivery)
 
     def group_of(self, subject: str, name: str) -> Group | None:
