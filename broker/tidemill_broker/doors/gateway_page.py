@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tidemill_broker.doors.openapi import (
@@ -60,7 +61,7 @@ def schemas() -> Part:
         "description": "text, number, true, false, null, and lists and maps of them",
         "anyOf": [
             {"type": "string"}, {"type": "boolean"}, {"type": "null"}, integers,
-            {"type": "number", "minimum": -1e300, "maximum": 1e300},
+            {"type": "number", "minimum": -sys.float_info.max, "maximum": sys.float_info.max},
             {"type": "array", "items": ref("Value")},
             {"type": "object", "additionalProperties": ref("Value")},
         ],
