@@ -60,8 +60,10 @@ def parse_json(data: bytes) -> dict[str, Any]:
         raise malformed(f"the body is not UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:
         raise malformed(f"the body is no JSON: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise malformed(f"the body is no JSON: {str(error)[:200] or 'it is nested too deeply'}") from None
+    except ValueError as error:
+        raise malformed(f"the body is no JSON: {str(error)[:200]}") from None
+    except RecursionError:
+        raise malformed("the body is nested too deeply") from None
     if not isinstance(value, dict):
         raise malformed("the body is no JSON object")
     return cast("dict[str, Any]", value)
