@@ -78,7 +78,7 @@ class Gateway:
         self._service = service
         self._turn = service.turn
         self.consumers = HttpConsumers(service.server, service.turn.now_ms)
-        self._bodies = Bodies()
+        self._bodies = Bodies(limits.HTTP_HELD_BYTES_MAX)
         self._producer_id = secrets.randbits(63)
         self._producer_sequence = 0
         self._batch_ids = BatchIds(self._producer_id)

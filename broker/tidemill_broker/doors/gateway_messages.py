@@ -15,6 +15,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, NoReturn, cast
 
 import msgpack
@@ -269,7 +270,7 @@ def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, A
     bodies = _part(batch, (Column.BODY_OFFSETS, Column.BODIES), start, stop)
     keys = _part(batch, (Column.KEY_OFFSETS, Column.KEYS), start, stop)
     properties = _part(batch, (Column.PROPERTY_OFFSETS, Column.PROPERTIES), start, stop)
-    tags = batch.tags()
+    tags = _tags_of(batch, start, stop)
     stored_at = datetime.fromtimestamp(header.stored_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
     rows: list[dict[str, Any]] = []
     for at in range(stop - start):
@@ -285,7 +286,7 @@ def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, A
         except UnicodeDecodeError:
             pass  # then there is no text
         row["key"] = (keys[at].decode(errors="replace") or None) if keys else None
-        row["tags"] = tags[start + at] if tags else []
+        row["tags"] = tags[at] if tags else []
         row["properties"] = _unpack(properties[at]) if properties and properties[at] else {}
         row["attempts"] = grant.attempts
         row["stored_at"] = stored_at
@@ -298,12 +299,28 @@ def _part(batch: Batch, kinds: tuple[Column, Column], start: int, stop: int) -> 
     offsets, data = batch.column(kinds[0]), batch.column(kinds[1])
     if offsets is None or data is None:
         return []
-    if len(offsets) != 4 * batch.header.messages + 4:
-        raise CorruptBatch(f"column {kinds[0].name} has another length than the batch")
-    places = offsets.cast("i")[start : stop + 1].tolist()
-    if places != sorted(places) or places[0] < 0 or places[-1] > len(data):
-        raise CorruptBatch(f"the offsets of column {kinds[0].name} do not grow, or leave it")
+    places = _numbers(offsets, start, stop)
+    if places[-1] > len(data):
+        raise CorruptBatch(f"the offsets of column {kinds[0].name} leave it")
     return [bytes(data[places[at] : places[at + 1]]) for at in range(len(places) - 1)]
+
+
+def _tags_of(batch: Batch, start: int, stop: int) -> list[list[str]]:
+    counts = batch.column(Column.TAG_COUNTS)
+    if counts is None:
+        return []
+    ends = _numbers(counts, start, stop)
+    raw = _part(batch, (Column.TAG_OFFSETS, Column.TAGS), ends[0], ends[-1]) if ends[0] < ends[-1] else []
+    texts = [text.decode(errors="replace") for text in raw]
+    return [texts[a - ends[0] : b - ends[0]] for a, b in pairwise(ends)]
+
+
+def _numbers(column: memoryview, start: int, stop: int) -> list[int]:
+    """Numbers ``start`` to ``stop``, both included, of a column in which they grow."""
+    numbers: list[int] = column[4 * start : 4 * stop + 4].cast("i").tolist()
+    if len(numbers) != stop - start + 1 or numbers != sorted(numbers) or numbers[0] < 0:
+        raise CorruptBatch("the numbers of a column are too few, or do not grow")
+    return numbers
 
 
 def _unpack(packed: bytes) -> dict[str, Any]:

@@ -193,3 +193,10 @@ def test_delay_is_unknown_and_not_unsupported_where_nothing_is_sent() -> None:
     with pytest.raises(HttpRefused) as refused:
         check_fields({"delay": 1}, frozenset({"receipts"}))
     assert refused.value.code == "malformed_request"
+
+
+def test_middle_of_a_batch_has_its_own_tags_and_keys() -> None:
+    content = Content([b"a", b"b", b"c"], ["k", None, "m"], [["x"], [], ["y", "z"]])
+    rows = rendered(stored(0, content=content), (0, 1, 2, 1)).rows
+
+    assert [(row["key"], row["tags"]) for row in rows] == [(None, []), ("m", ["y", "z"])]
