@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from tidemill_broker.doors.gateway_messages import Receipts, malformed
-from tidemill_broker.groups import merge_ranges
+from tidemill_broker.ranges import merge_ranges
 from tidemill_wire import limits
 
 
