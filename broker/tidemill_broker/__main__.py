@@ -106,9 +106,8 @@ async def _serve(
     values = values_of(service, lambda: routes_of(service, port))
     gateway = Gateway(service)
     gateway.start()
-    refused = service.server.statistics.refused
-    routes = [*gateway.routes(), *Queries(broker, disk, lanes.read).routes()]
-    web = Web(values, lambda: render_metrics(service), refused, routes)
+    routes = [*Queries(broker, disk, lanes.read).routes(), *gateway.routes()]
+    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, files_max // 16)
     http_port = await web.listen(arguments.host, arguments.http_port, http_max)
     calm_collector()

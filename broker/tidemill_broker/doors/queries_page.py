@@ -46,18 +46,18 @@ def paths() -> dict[str, Part]:
     }
     identity["schema"] = {"type": "string", "pattern": f"^(?:{MESSAGE_ID.pattern})$"}
     return {
-        "/v1/messages/{id}": _get("find_message", "A message by its id", "StoredMessage", [identity]),
+        "/v1/messages/{id}": _get("find_message", "A message by its id", "Message", [identity]),
         "/v1/messages": _get(
             "find_by_key",
             "Messages with a key, of all subjects",
-            "StoredPage",
+            "Messages",
             [_key(required=True), *_paging()],
         ),
         "/v1/subjects/{subject}/messages": _get(
             "browse",
             "Messages of a subject, all or those with a key; nothing is consumed",
-            "StoredPage",
-            [subject, _key(required=False), _sequence(), *_paging()],
+            "Messages",
+            [subject, _key(required=False), _sequence(), *_paging("[0-9]{1,19}(-[0-9]{1,19})?")],
         ),
     }
 
@@ -98,11 +98,23 @@ def schemas() -> dict[str, Part]:
     }
     page: Part = {
         "type": "object",
-        "properties": {"messages": {"type": "array", "items": _ref("StoredMessage")}, "after": after},
+        "properties": {"messages": {"type": "array", "items": _ref("Message")}, "after": after},
         "required": ["messages", "after"],
         "additionalProperties": False,
     }
-    return {"StoredMessage": message, "StoredPage": page}
+    return {"Message": message, "Messages": page, "Error": _error()}
+
+
+def _error() -> Part:
+    words = {"type": "string", "minLength": 1}
+    fields = {"code": words, "detail": words, "advice": words, "retryable": {"type": "boolean"}}
+    error: Part = {
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+    }
+    return {"type": "object", "properties": {"error": error}, "required": ["error"]}
 
 
 def _ref(name: str) -> Part:
@@ -110,7 +122,7 @@ def _ref(name: str) -> Part:
 
 
 def _get(name: str, summary: str, schema: str, parameters: list[Part]) -> Part:
-    example = _EXAMPLE if schema == "StoredMessage" else {"messages": [_EXAMPLE], "after": None}
+    example = _EXAMPLE if schema == "Message" else {"messages": [_EXAMPLE], "after": None}
     good = {"schema": _ref(schema), "example": example}
     responses: Part = {"200": {"description": summary, "content": {"application/json": good}}}
     for status, description in _STATUSES.items():
@@ -135,14 +147,18 @@ def _sequence() -> Part:
     )
 
 
-def _paging() -> list[Part]:
+def _paging(after: str = "[0-9]{1,19}-[0-9]{1,19}") -> list[Part]:
+    """``after`` is what a place to go on from looks like."""
+    place: Part = {"type": "string", "pattern": f"^(?:{after})$"}
+    milliseconds: Part = {"type": "string", "pattern": "^[0-9]{1,18}$"}
+    time: Part = {"anyOf": [{"type": "string", "format": "date-time"}, milliseconds]}
     number: Part = {"type": "integer", "minimum": 1, "maximum": limits.QUERY_MESSAGES_MAX}
     number["default"] = limits.QUERY_MESSAGES_DEFAULT
     return [
-        _parameter("from", "stored then or later; a timestamp, or milliseconds since 1970", _TEXT),
-        _parameter("to", "stored before then", _TEXT),
+        _parameter("from", "stored then or later; a timestamp, or milliseconds since 1970", time),
+        _parameter("to", "stored before then", time),
         _parameter("limit", "messages in one answer; large ones may be fewer", number),
-        _parameter("after", "what the page before this one said in `after`", _TEXT),
+        _parameter("after", "what the page before this one said in `after`", place),
         _parameter("order", "what comes first", {"enum": ["oldest", "newest"], "default": "oldest"}),
     ]
 
