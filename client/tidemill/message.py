@@ -90,6 +90,12 @@ class Message(Seen):
         if ranges := delivery.settle(index, index):
             await delivery.settler.nack(delivery.subject, ranges, delay_ms, reason[:REASON_LENGTH_MAX])
 
+    def release(self) -> None:
+        """It was not begun: it is given to somebody else at once, and no attempt is counted."""
+        delivery, index = self._delivery, self._index
+        if ranges := delivery.settle(index, index):
+            delivery.settler.release(delivery.subject, ranges)
+
     async def extend(self) -> None:
         """The lease begins anew. Nobody needs to: it is renewed while the consumer lives."""
         sequence = self._delivery.pull_sequence + self._index
