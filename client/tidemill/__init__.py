@@ -28,6 +28,7 @@ from tidemill.message import Message, MessageBatch
 from tidemill.receipts import Receipt, Receipts
 from tidemill.routes import Address
 from tidemill.settings import ClientSettings
+from tidemill.worker import Context, Idempotent, PlainMessage, Reject, RetryAfter, Skip, Worker
 
 try:
     __version__ = version("tidemill")
@@ -42,15 +43,22 @@ __all__ = [
     "ClientSettings",
     "ConnectionLost",
     "Consumer",
+    "Context",
     "CorruptBatch",
+    "Idempotent",
     "LeaseLost",
     "Message",
     "MessageBatch",
     "OutcomeUnknown",
+    "PlainMessage",
     "Receipt",
     "Receipts",
     "Refused",
+    "Reject",
+    "RetryAfter",
+    "Skip",
     "TidemillError",
     "Unavailable",
+    "Worker",
     "__version__",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemill.delivery import Delivery
+from tidemill.delivery import Delivery, Settler
 from tidemill_wire.limits import NACK_DELAY_MS_MAX
 
 REASON_LENGTH_MAX = 1000
@@ -89,6 +89,16 @@ class Message(Seen):
         delay_ms = parse_delay(delay)
         if ranges := delivery.settle(index, index):
             await delivery.settler.nack(delivery.subject, ranges, delay_ms, reason[:REASON_LENGTH_MAX])
+
+    @property
+    def settler(self) -> Settler:
+        """For who gathers acks: where to say them."""
+        return self._delivery.settler
+
+    def settle(self) -> int | None:
+        """For who gathers acks: the pull sequence to be acked, once; ``None`` when it was settled before."""
+        ranges = self._delivery.settle(self._index, self._index)
+        return ranges[0] if ranges else None
 
     def release(self) -> None:
         """It was not begun: it is given to somebody else at once, and no attempt is counted."""
