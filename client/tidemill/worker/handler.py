@@ -151,7 +151,7 @@ def _check_delays(delays: RetryDelay) -> None:
             return
         case int() | float():
             parse_delay(delays)
-        case Sequence():
+        case Sequence() if not isinstance(delays, str):
             if not delays:
                 raise ValueError("retry_after is an empty list: write None for the policy of the group")
             for delay in delays:
