@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import subprocess
+import tempfile
 import uuid
 
 import pytest
@@ -75,7 +77,9 @@ class Model:
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(["claim", "finish", "release"]), st.sampled_from("ab"), st.sampled_from("xyz")),
+        st.tuples(
+            st.sampled_from(["claim", "finish", "release"]), st.sampled_from("ab"), st.sampled_from("xyz")
+        ),
         st.tuples(st.just("pass"), st.integers(1, 60), st.none()),
     ),
     max_size=30,
@@ -120,32 +124,31 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory):
-    """A real PostgreSQL on a socket in a folder, without a port."""
-    found = shutil.which("initdb"), shutil.which("postgres")
-    if None in found:
+def postgres():
+    """A real PostgreSQL on a socket in a folder, without a port. It refuses to be root, and must reach its folder."""
+    initdb, server = shutil.which("initdb"), shutil.which("postgres")
+    if initdb is None or server is None:
         pytest.skip("PostgreSQL is not installed here: initdb and postgres are not on the path")
-    folder = tmp_path_factory.mktemp("pg")
-    owner = {} if os.getuid() else {"user": "postgres"}
-    if owner:
-        for place in (folder.parent, folder):
-            shutil.chown(place, "postgres")
-    run = {"check": True, "capture_output": True, **owner}
-    subprocess.run([found[0], "-D", folder / "data", "-A", "trust", "-U", "tester"], **run)
-    server = subprocess.Popen(
-        [found[1], "-D", folder / "data", "-k", folder, "-h", ""], stderr=subprocess.PIPE, **owner
-    )
-    try:
-        assert server.stderr is not None
-        for line in server.stderr:
-            if b"ready to accept connections" in line:
-                break
-        engine = create_engine(f"postgresql+psycopg://tester@/postgres?host={folder}")
-        yield engine
-        engine.dispose()
-    finally:
-        server.terminate()
-        server.communicate()
+    user = None if os.getuid() else "postgres"
+    with tempfile.TemporaryDirectory(prefix="tidemill-pg-") as folder:
+        if user is not None:
+            shutil.chown(folder, user)
+        made = [initdb, "-D", f"{folder}/data", "-A", "trust", "-U", "tester"]
+        subprocess.run(made, check=True, capture_output=True, user=user, cwd=folder)
+        process = subprocess.Popen(
+            [server, "-D", f"{folder}/data", "-k", folder, "-h", ""], stderr=subprocess.PIPE, user=user, cwd=folder
+        )  # fmt: skip
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                if b"ready to accept connections" in line:
+                    break
+            engine = create_engine(f"postgresql+psycopg://tester@/postgres?host={folder}")
+            yield engine
+            engine.dispose()
+        finally:
+            process.terminate()
+            process.communicate()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -160,8 +163,6 @@ def fresh() -> str:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_table_agrees_with_the_model(engine: Engine, seed: int) -> None:
-    import random
-
     chance = random.Random(seed)
     steps = [
         chance.choice(
