@@ -139,7 +139,7 @@ def _commands(folder: Path) -> str:
 def test_a_change_is_named_drained_and_run_and_a_broken_file_is_waited_for(
     queue: Queue, workers: Workers
 ) -> None:
-    process = workers.start("--reload")
+    process = workers.start("--reload", "--processes", "2")
     module = workers.folder / "shop.py"
     good = module.read_text()
     send(queue, 1)
@@ -150,6 +150,7 @@ def test_a_change_is_named_drained_and_run_and_a_broken_file_is_waited_for(
     assert "changed: shop.py" in said
     assert re.search(r"^tidemill: shop\.py:\d+: '\(' was never closed: correct it there$", said, re.MULTILINE)
     assert "Traceback" not in said
+    assert said.count("correct it there") == said.count("waiting for the next change") == 1
     module.write_text(good.replace('"began"', '"renewed"'))
     send(queue, 1)
     wait_until("the new code works", lambda: workers.diary("renewed"), 20)
@@ -165,7 +166,7 @@ def test_the_banner_and_the_metrics_say_what_is_done(queue: Queue, workers: Work
     assert "orders -> handle: group workers, concurrency 50, async" in said
     port = re.search(r"metrics_page http port (\d+)", said)
     assert port is not None
-    with urllib.request.urlopen(f"http://localhost:{port[1]}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     assert 'tidemill_worker_handled_total{handler="handle",group="workers"} 3' in text
     process.send_signal(signal.SIGTERM)

@@ -82,7 +82,7 @@ class Supervisor:
                 self._note(code)
                 return
             if code == USAGE:
-                self._unusable(code)
+                self._unusable(code, index)
                 return
             if loop.time() - began >= STEADY_S:
                 wait_s = AGAIN_S
@@ -112,10 +112,11 @@ class Supervisor:
                 self._drain()
                 return
 
-    def _unusable(self, code: int) -> None:
-        """The child has said why."""
+    def _unusable(self, code: int, index: int) -> None:
+        """The first child has said why."""
         if self._reload:
-            self._say("waiting for the next change")
+            if index == 0:
+                self._say("waiting for the next change")
             return
         self._note(code)
         self._ending.set()

@@ -73,12 +73,18 @@ def worker(
         supervisor = Supervisor(options, processes, metrics_port, reload=reload)
         return asyncio.run(supervisor.run())
     configure_logging()
-    found = load(target)
+    first = os.environ.get(NUMBER_VARIABLE, "0") == "0"
+    try:
+        found = load(target)
+    except CommandFailed as failure:
+        if first:
+            raise
+        return failure.exit_code  # the first process of several says it for all
     if server is not None:
         found.server = server
     if concurrency is not None:
         found.limit(concurrency)
-    if os.environ.get(NUMBER_VARIABLE, "0") == "0":
+    if first:
         print(banner(target, found), file=sys.stderr, flush=True)
     try:
         return int(asyncio.run(_serve(found, metrics_port)))

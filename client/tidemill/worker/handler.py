@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from tidemill.encode import parse_tags
 from tidemill.message import parse_delay
@@ -145,7 +145,7 @@ def _parameters(function: Function) -> int:
     return max(1, len(needed))
 
 
-def _check_delays(delays: RetryDelay) -> None:
+def _check_delays(delays: object) -> None:
     match delays:
         case None:
             return
@@ -154,7 +154,7 @@ def _check_delays(delays: RetryDelay) -> None:
         case Sequence() if not isinstance(delays, str):
             if not delays:
                 raise ValueError("retry_after is an empty list: write None for the policy of the group")
-            for delay in delays:
+            for delay in cast("Sequence[float]", delays):
                 parse_delay(delay)
         case _ if not callable(delays):
             raise ValueError(f"retry_after {delays!r} is no number, no list of them and no function")

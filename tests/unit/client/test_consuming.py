@@ -234,3 +234,14 @@ async def test_a_consumer_that_stops_gives_back_what_was_not_begun_and_keeps_the
             await taken[0].ack()
         assert place.group().acked == 1
         assert sorted(place.group().due) == [(number, 0) for number in range(1, 10)]
+
+
+async def test_a_closed_client_leaves_no_timer_of_its_connections(serve):
+    """One that went on would say something over a connection that is gone."""
+    async with serve() as place:
+        async with place.client() as mq:
+            await mq.send("a", b"1")
+            async with mq.consume("a", group="g") as messages:
+                await anext(messages)
+        timers = asyncio.get_running_loop()._scheduled
+        assert [timer for timer in timers if not timer.cancelled() and "_tick" in repr(timer)] == []
