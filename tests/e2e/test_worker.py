@@ -108,8 +108,9 @@ def test_several_processes_share_the_work_are_replaced_and_drain_together(
     assert "concurrency 4" in workers.errors(workers_all)
     victim = workers.diary()[0].pid
     os.kill(victim, signal.SIGKILL)
+    send(queue, 400)  # more than the other one handles until then
     wait_until("another took its place", lambda: len({line.pid for line in workers.diary()}) == 3, 30)
-    wait_until("all are acknowledged", settled(queue, 100), 40)
+    wait_until("all are acknowledged", settled(queue, 500), 40)
     workers_all.send_signal(signal.SIGINT)
     assert workers_all.wait(30) == 0
     assert f"process {victim} ended by itself, exit code -9" in workers.errors(workers_all)
@@ -188,6 +189,20 @@ def test_a_worker_starts_without_a_queue_says_so_once_and_works_when_it_comes(
     queue.start()
     wait_until("it is back", lambda: "broker_back" in workers.errors(process), 20)
     assert workers.errors(process).count("broker_away") == 1
+
+
+def test_a_worker_ends_in_time_though_the_queue_is_away(queue: Queue, workers: Workers) -> None:
+    """What it has done and could not tell is handled again: at least once."""
+    send(queue, 50)
+    process = workers.start(CONCURRENCY="5", PAUSE="1", DRAIN="3")
+    wait_until("five handlers run", lambda: len(begun_by(workers, process.pid)) == 5)
+    queue.kill()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 3
+    assert len(workers.diary("ended")) == 5
+    queue.start()
+    workers.start(CONCURRENCY="50", PAUSE="0.01")
+    wait_until("all are acknowledged", settled(queue, 50), 30)
 
 
 WRONG = {

@@ -72,6 +72,11 @@ def worker(
             options += [] if value is None else [name, str(value)]
         supervisor = Supervisor(options, processes, metrics_port, reload=reload)
         return asyncio.run(supervisor.run())
+    return _run(target, concurrency, server, metrics_port)
+
+
+def _run(target: str, concurrency: int | None, server: str | None, metrics_port: int | None) -> int:
+    """In this process; its exit code."""
     configure_logging()
     first = os.environ.get(NUMBER_VARIABLE, "0") == "0"
     try:

@@ -32,7 +32,15 @@ from tidemill.worker.plain import PlainMessage
 from tidemill.worker.processes import Processes
 from tidemill.worker.statistics import Counts
 from tidemill.worker.threads import Threads
-from tidemill.worker.verdicts import REJECT_DELAY_S, HandlerTimeout, Reject, RetryAfter, Skip, describe
+from tidemill.worker.verdicts import (
+    REJECT_DELAY_S,
+    HandlerCancelled,
+    HandlerTimeout,
+    Reject,
+    RetryAfter,
+    Skip,
+    describe,
+)
 
 ABORT_S = 2.0
 """How long a cancelled handler may take to end."""
@@ -163,6 +171,12 @@ class Subscriber:
                     await handler.function(message, context)
                 else:
                     await handler.function(message)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Not the worker's doing: something that the handler awaited was cancelled. Released, it would come at once.
+            raise HandlerCancelled("something that the handler awaited was cancelled") from error
         except TimeoutError as error:
             if not limit.expired():
                 raise

@@ -59,6 +59,10 @@ class HandlerTimeout(TimeoutError):
     """The handler did not return in its time."""
 
 
+class HandlerCancelled(Exception):
+    """The handler let through the cancellation of something that it awaited."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What went wrong, and where: the same fault has the same fingerprint, whatever its text."""

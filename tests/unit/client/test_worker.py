@@ -212,6 +212,21 @@ async def test_an_async_handler_that_takes_too_long_is_cancelled():
     assert counts(worker) == {"failed": 1, "timed_out": 1}
 
 
+async def test_a_cancellation_from_within_the_handler_is_a_failure_and_not_the_end():
+    worker = Worker()
+
+    @worker.on("a", group="g", retry_after=3600)
+    async def handler(message):
+        task = asyncio.ensure_future(asyncio.Event().wait())
+        task.cancel()
+        await task
+
+    said, _ = await handle_all(worker, b"1")
+
+    assert counts(worker) == {"failed": 1}
+    assert said.of(Nack)[0].reason.startswith("HandlerCancelled: ")
+
+
 async def test_a_timeout_of_the_handlers_own_is_no_timeout_of_the_worker():
     worker = Worker()
 
