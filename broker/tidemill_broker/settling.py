@@ -106,7 +106,8 @@ class Settling:
         concerned = self._fail(consumer, nack.ranges, Reason.NACK, now_ms, detail, delay_ms)
         self._desk.counters.messages_nacked += concerned
         group = consumer.group
-        asked = nack.delay_ms >= 0 or nack.reject  # a handler that says when, or that never, is not broken
+        # A handler that says when, or that never, is not broken; an exception tells of more than its delay.
+        asked = nack.reject or (nack.delay_ms >= 0 and not nack.error)
         if (
             concerned
             and not asked

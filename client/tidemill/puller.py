@@ -3,7 +3,7 @@
     state      event                          next
     pulling    link lost                      pulling   asks again over the next link, under the same name
     pulling    refused                        pulling   after a wait, when it is retryable; else the consumer fails
-    pulling    ``leave``                      leaving   nothing is asked for; what still comes is released at once
+    pulling    ``stop`` or ``leave``          leaving   nothing is asked for; what still comes is released at once
     leaving    all answered, or deadline      gone      GOODBYE
 
 The broker keeps the leases of a consumer that is away for ``CONSUMER_GONE_MS``, so what was received before a loss
@@ -65,6 +65,7 @@ class Puller:
         self._link: Link | None = None
         self._under_way = 0
         self._leaving = False
+        self._away = False
         self._pause: asyncio.TimerHandle | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._lease_s = 0.0
@@ -100,12 +101,17 @@ class Puller:
         """A delivery could not be read: the broker shall note that, and the loop goes on."""
         self._nack_corrupt(delivery.subject, delivery.settle(0, delivery.count - 1), error)
 
+    def stop(self, rest: list[Delivery]) -> None:
+        """Ask for nothing more, and give back what was not begun. Leases of the others are still kept."""
+        self._leaving = True
+        self._release(rest)
+
     async def leave(self, rest: list[Delivery], current: list[tuple[str, list[int]]]) -> None:
         """Give back what was not handled, hear that all is answered, and go."""
         self._leaving = True
         for subject, ranges in current:
             self.settler.release(subject, ranges)
-        self._release(rest)
+        self._release([*rest, *self.settler.outstanding])
         try:
             async with asyncio.timeout(self._settings.close_timeout_s):
                 await self.settler.drained()
@@ -122,6 +128,9 @@ class Puller:
     # -- connections -------------------------------------------------------------------------------------------
 
     def _up(self, link: Link) -> None:
+        if self._away:
+            log.info("broker_back %s", self._identity.consumer)
+            self._away = False
         self._link = link
         self._under_way = 0
         self.settler.up(link)
@@ -129,6 +138,9 @@ class Puller:
 
     def _down(self, error: TidemillError) -> None:
         self._link = None
+        if not self._away and not self._leaving:
+            self._away = True  # said once; it is dialled again until somebody answers
+            log.warning("broker_away %s: %s", self._identity.consumer, " ".join(str(error).split()))
         self.settler.down()
         if not isinstance(error, ConnectionLost | Unavailable) and not isinstance(error, ConnectionError):
             self._inbox.fail(error)  # Refused at the door: it will not become better.

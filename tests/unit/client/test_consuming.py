@@ -205,3 +205,43 @@ async def test_a_consumer_that_waits_ends_when_the_client_is_closed(serve):
         await asyncio.sleep(0)
         await mq.close()
         assert await waiting == []
+
+
+async def test_what_is_taken_is_settled_by_hand_and_in_any_order(serve, until):
+    async with serve() as place, place.client() as mq:
+        await mq.send_many("a", [b"%d" % number for number in range(3)])
+        async with mq.consume("a", group="g") as messages:
+            first, second, third = [await messages.take() for _ in range(3)]
+            await third.ack()
+            await first.nack(delay=3600)
+            assert place.group().acked == 1
+            second.release()
+            again = await messages.take()
+            assert (again.sequence, again.attempts) == (1, 0)
+            await again.ack()
+        assert place.group().acked == 2
+
+
+async def test_a_consumer_that_stops_gives_back_what_was_not_begun_and_keeps_the_rest(serve, until):
+    async with serve() as place, place.client() as mq:
+        await mq.send_many("a", [b"%d" % number for number in range(10)])
+        async with mq.consume("a", group="g") as messages:
+            taken = [await messages.take() for _ in range(2)]
+            messages.stop()
+            await until(lambda: len(place.group().due) == 8)
+            with pytest.raises(StopAsyncIteration):
+                await messages.take()
+            await taken[0].ack()
+        assert place.group().acked == 1
+        assert sorted(place.group().due) == [(number, 0) for number in range(1, 10)]
+
+
+async def test_a_closed_client_leaves_no_timer_of_its_connections(serve):
+    """One that went on would say something over a connection that is gone."""
+    async with serve() as place:
+        async with place.client() as mq:
+            await mq.send("a", b"1")
+            async with mq.consume("a", group="g") as messages:
+                await anext(messages)
+        timers = asyncio.get_running_loop()._scheduled
+        assert [timer for timer in timers if not timer.cancelled() and "_tick" in repr(timer)] == []
