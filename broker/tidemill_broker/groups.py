@@ -47,7 +47,7 @@ class Failure(NamedTuple):
 class Consumer:
     """One consumer of one group in one partition, and its pull log."""
 
-    __slots__ = ("_settled", "deliveries", "gone_at_ms", "group", "identity", "name", "peer")
+    __slots__ = ("_settled", "deliveries", "gone_at_ms", "group", "identity", "name", "peer", "resumed_by")
 
     def __init__(self, identity: int, group: Group, name: str) -> None:
         self.identity = identity
@@ -56,6 +56,7 @@ class Consumer:
         self.deliveries: list[Delivery] = []  # settled ones stay until a sweep is worth it
         self._settled = 0
         self.peer = 0
+        self.resumed_by = 0  # the connection that said last what the consumer holds; older ones are over
         self.gone_at_ms = 0
 
     def overlapping(self, first: int, last: int) -> list[int]:
@@ -226,6 +227,25 @@ class Group:
             assert first >= end, f"message {first} of group {self.name} is in two places"
             end = first + count
         assert end <= self.cursor, (self.name, end, self.cursor)
+
+
+def ranges_without(ranges: Sequence[int], named: Sequence[int]) -> list[int]:
+    """What of ``ranges`` (in order, without overlaps) is in none of the ranges ``named``, which may be anyhow."""
+    left: list[int] = []
+    others = sorted(zip(named[::2], named[1::2], strict=True), reverse=True)  # the lowest is the last
+    for first, last in zip(ranges[::2], ranges[1::2], strict=True):
+        following = first
+        while others and others[-1][0] <= last:
+            begin, end = others[-1]
+            if begin > following:
+                left += (following, begin - 1)
+            following = max(following, end + 1)
+            if end > last:
+                break  # it may reach into the next range
+            others.pop()
+        if following <= last:
+            left += (following, last)
+    return left
 
 
 def merge_ranges(numbers: Sequence[tuple[int, int]]) -> list[int]:

@@ -32,7 +32,7 @@ from tidemill_broker.groups import Consumer, merge_ranges
 from tidemill_broker.intake import Intake
 from tidemill_broker.keeping import Keeping
 from tidemill_broker.logs import Logs
-from tidemill_broker.members import Members
+from tidemill_broker.members import Members, replaced
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
 from tidemill_broker.settings import BrokerSettings
@@ -156,13 +156,8 @@ class Broker:
             case Extend():
                 consumer = self.members.holder(command)
                 deadline_ms = now_ms + consumer.group.lease_ms
-                self._settle(
-                    peer,
-                    correlation,
-                    command,
-                    Extended(consumer.identity, deadline_ms, command.ranges),
-                    now_ms,
-                )
+                extended = Extended(consumer.identity, deadline_ms, command.ranges)
+                self._settle(peer, correlation, command, extended, now_ms)
             case Release():
                 consumer = self.members.holder(command)
                 self._settle(peer, correlation, command, Released(consumer.identity, command.ranges), now_ms)
@@ -201,11 +196,28 @@ class Broker:
         ]
         consumers = [self.members.enrol(peer, pull, partition, now_ms) for partition in partitions]
         parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms)
+        back = self._resume(parked, now_ms) if pull.held is not None else []
         parked_here[id(parked)] = parked
         self.pulls.park(parked)
         self._serve(parked, now_ms)
+        for group in back:
+            self._serve_group(group, now_ms)
         if not parked.answered:
             self._wake(parked.deadline_ms)
+
+    def _resume(self, parked: ParkedPull, now_ms: int) -> list[int]:
+        """A consumer is here over a new connection: the groups that got back what it does not hold."""
+        for stale in self.pulls.stale(parked):
+            self.pulls.unpark(stale)
+            self._parked[stale.peer].pop(id(stale), None)
+            self._refuse(stale.peer, stale.correlation, replaced(stale.pull))
+        groups: list[int] = []
+        for consumer in parked.consumers:
+            count = self.members.take_back(parked.peer, parked.pull, consumer, now_ms)
+            self.counters.messages_taken_back += count
+            if count:
+                groups.append(consumer.group.identity)
+        return groups
 
     def _settle(
         self, peer: Peer, correlation: int, command: commands.Settle, action: Action, now_ms: int

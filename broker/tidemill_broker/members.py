@@ -3,18 +3,30 @@
 A consumer belongs to the connection that pulled for it last. When that connection ends, the consumer has
 ``consumer_gone_ms`` to pull over another one; then what it holds is given to others. After a restart every consumer
 begins as gone.
+
+The first pull of a connection says what the consumer still holds. What the broker gave it beyond that got lost on the
+way, or with an earlier process of its name, and would lie idle until its lease ends: it is taken back at once. From
+then on pulls of older connections are refused, for what they were given nobody would hear of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tidemill_broker.actions import Action, ConsumerNamed, GroupNamed
-from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.actions import (
+    Action,
+    ConsumerNamed,
+    FailedDeliveries,
+    GroupNamed,
+    Reason,
+    Released,
+)
+from tidemill_broker.groups import Consumer, Group, merge_ranges, ranges_without
 from tidemill_broker.partitions import Partition
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Peer
+from tidemill_wire import limits
 from tidemill_wire.commands import Pull, Settle, Start
 from tidemill_wire.errors import Refused
 
@@ -71,11 +83,29 @@ class Members:
         if consumer is None:
             self._act(ConsumerNamed(self._state.next_consumer, group.identity, pull.consumer), now_ms)
             consumer = group.consumers[pull.consumer]
+        if peer < consumer.resumed_by:
+            raise replaced(pull)
         if consumer.peer != peer:
             consumer.peer = peer
             self._behind[peer][consumer.identity] = consumer
             self._gone.pop(consumer.identity, None)
         return consumer
+
+    def take_back(self, peer: Peer, pull: Pull, consumer: Consumer, now_ms: int) -> int:
+        """What the broker gave this consumer, and it does not hold: due again at once. How many messages that was.
+
+        A consumer that was there all the time never began them: they are released, as if never given out. A fresh one
+        cannot know what an earlier process of its name did with them; it may have died of one of them, so that counts
+        as an attempt, as it does when nobody comes back.
+        """
+        assert pull.held is not None
+        consumer.resumed_by = peer
+        held = merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
+        ranges = ranges_without(held, pull.held)
+        return sum(
+            self._act(_returned(consumer, pull, ranges[at : at + 2 * limits.RANGES_MAX], now_ms), now_ms)
+            for at in range(0, len(ranges), 2 * limits.RANGES_MAX)  # a million of them fit no record
+        )
 
     def holder(self, command: Settle) -> Consumer:
         """The consumer that a command about deliveries speaks for."""
@@ -104,3 +134,15 @@ class Members:
             identity = known if known is not None else len(self._state.groups) + 1
             self._act(GroupNamed(identity, partition.identity, name, *start, {"lease": lease_ms}), now_ms)
         return self._state.groups[partition.groups[name]]
+
+
+def _returned(consumer: Consumer, pull: Pull, ranges: Sequence[int], now_ms: int) -> Action:
+    if pull.fresh:
+        return FailedDeliveries(consumer.identity, now_ms, Reason.CONSUMER_GONE, ranges)
+    return Released(consumer.identity, ranges)
+
+
+def replaced(pull: Pull) -> Refused:
+    """What a pull of a connection is told when its consumer goes on over a newer one."""
+    detail = f"consumer {pull.consumer!r} of group {pull.group!r} pulls over a newer connection"
+    return Refused("consumer_replaced", detail)

@@ -81,6 +81,16 @@ class Pulls:
                 if not waiting:
                     del self.waiting[consumer.group.identity]
 
+    def stale(self, parked: ParkedPull) -> list[ParkedPull]:
+        """Pulls of the same consumers over other connections: what they are given would reach nobody."""
+        found = {
+            number: other
+            for consumer in parked.consumers
+            for number, other in self.waiting.get(consumer.group.identity, {}).items()
+            if other.pull.consumer == parked.pull.consumer and other.peer != parked.peer
+        }
+        return list(found.values())
+
     def collect(self, parked: ParkedPull, consumer: Consumer, now_ms: int) -> Given:
         """What the consumer's group has for it now. Raises ``Loading`` when that has to be read first."""
         group = consumer.group

@@ -18,4 +18,5 @@ class Counters:
     messages_nacked: int = 0
     leases_ended: int = 0
     messages_voided: int = 0
+    messages_taken_back: int = 0
     refused: Counter[str] = field(default_factory=Counter[str])

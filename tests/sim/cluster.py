@@ -31,6 +31,8 @@ from tidemill_wire.declarations import API_VERSION, Declaration, parse_manifest
 
 PORT = 7400
 SERVER = "s1"
+LONG_LEASE_MS = 600_000
+"""Longer than any drain: what a consumer does not know it has must not wait for the end of a lease."""
 SYNC_SLACK_S = 0.1
 """Between the moment a sync is due and the disk's answer, with nothing in its way."""
 SUBJECTS = {"of.low": Promise.LOW, "of.normal": Promise.NORMAL, "of.high": Promise.HIGH}
@@ -62,10 +64,15 @@ def draw_settings(seed: str) -> BrokerSettings:
         checkpoint_interval_ms=rng.choice((300, 1_000, 4_000)),
         checkpoint_pause_ms=rng.choice((50, 300, 1_000)),
         sync_interval_ms=rng.choice((20, 100, 500)),
-        lease_ms=rng.choice((300, 1_000, 3_000)),
+        lease_ms=_draw_lease_ms(rng, seed),
         consumer_gone_ms=rng.choice((200, 1_000, 3_000)),
         free_space_min_percent=rng.choice((0, 5)),
     )
+
+
+def _draw_lease_ms(rng: random.Random, seed: str) -> int:
+    short_ms = rng.choice((300, 1_000, 3_000))
+    return LONG_LEASE_MS if random.Random(f"{seed}/endless").random() < 0.2 else short_ms
 
 
 def declare_subjects() -> list[Declaration]:

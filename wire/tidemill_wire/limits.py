@@ -62,6 +62,7 @@ LEASE_MS_DEFAULT = 60_000
 LEASE_MS_MAX = 12 * 3600 * 1000
 CONSUMER_GONE_MS = 10_000
 RANGES_MAX = 10_000  # ranges in one ACK, NACK, EXTEND or RELEASE
+HELD_RANGES_MAX = 5_000  # ranges a PULL says its consumer holds: they fit a request beside the most subjects
 SEND_BATCHES_MAX = 5_000  # batches in one SEND: were all of them refused, the reasons fit a control body
 GRANTS_MAX = 5_000  # grants in one PULLED: with the longest subjects they fit a control body
 IN_FLIGHT_MAX = 1 << 20  # messages leased and not acked, per consumer group and partition
@@ -88,7 +89,8 @@ assert BATCH_MESSAGES_MAX < 1 << 24
 assert 4 * DETAIL_CHARS_MAX + 64 <= HELLO_BYTES_MAX  # UTF-8 needs at most 4 bytes a character
 assert GRANTS_MAX * (SUBJECT_NAME_MAX + 64) < CONTROL_BYTES_MAX
 assert 16 * RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX
-assert PULL_SUBJECTS_MAX * (SUBJECT_NAME_MAX + 2) + 4 * KIB < REQUEST_BYTES_MAX < CONTROL_BYTES_MAX
+assert PULL_SUBJECTS_MAX * (SUBJECT_NAME_MAX + 2) + 16 * HELD_RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX
+assert REQUEST_BYTES_MAX < CONTROL_BYTES_MAX
 assert HELLO_BYTES_MAX < FRAME_GROWTH_BYTES <= FRAME_BYTES_MAX
 assert PULL_BYTES_MAX + BATCH_BYTES_MAX < RECEIVE_BYTES_MAX
 assert CONTROL_BYTES_MAX < ACTION_SEGMENT_BYTES
