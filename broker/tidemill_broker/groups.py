@@ -172,6 +172,13 @@ class Group:
         if count < failure.messages:
             self.fail(failure._replace(first=first + count, messages=failure.messages - count))
 
+    def go_back(self, back_ms: int) -> None:
+        """The clock was set back by so much: what is due later moves with it."""
+        self._due = []
+        for failure in list(self.failed.values()):
+            del self.failed[failure.first]
+            self.fail(failure._replace(due_ms=max(0, failure.due_ms - back_ms)))
+
     def next_failure(self) -> Failure | None:
         """The failure that is due first."""
         while self._due:

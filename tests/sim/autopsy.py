@@ -50,7 +50,7 @@ def state_of(broker: Broker) -> dict[str, Any]:
     state: dict[str, Any] = msgpack.unpackb(
         pack_state(broker.state, broker.logs.messages.end, 0), strict_map_key=False
     )
-    return {name: value for name, value in state.items() if name not in {"boot", "pull"}}
+    return {name: value for name, value in state.items() if name not in {"at", "boot", "pull"}}
 
 
 def _recovered_alike(
@@ -104,7 +104,7 @@ def log_problems(disk: Disk, broker: Broker, history: History, terms: Terms) -> 
             problems.append(f"sequence: {place} comes behind {last[subject]}")
         places[message], last[subject] = place, sequence
     for send in history.sends.values():
-        if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send):
+        if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send) or terms.expired(send):
             continue
         found = places.get(send.message)
         if found is None:

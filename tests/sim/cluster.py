@@ -19,6 +19,7 @@ from sim.autopsy import examine
 from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
 from sim.clients import Consuming, Producing
 from sim.faults import Kind
+from sim.retention import Retention
 from sim.world import Env, Phases, World
 from tidemill_broker.actions import Action, Pulled
 from tidemill_broker.doors import Service, recover
@@ -37,8 +38,8 @@ SYNC_SLACK_S = 0.1
 """Between the moment a sync is due and the disk's answer, with nothing in its way."""
 SUBJECTS = {"of.low": Promise.LOW, "of.normal": Promise.NORMAL, "of.high": Promise.HIGH}
 UNDECLARED = "of.default"
-HARMFUL = (Kind.BIT_ROT, Kind.CLOCK_STEP)
-"""A single copy cannot survive rot, and leases are told in wall time."""
+HARMFUL = (Kind.BIT_ROT,)
+"""A single copy cannot survive rot."""
 TERMS_S = (0.7, 2.0, None, None, None, None)
 """After so long a life of the broker is ended by SIGTERM; most are not."""
 STALLS = (Kind.PAUSE, Kind.SLOW_CPU, Kind.SLOW_DISK)
@@ -67,7 +68,14 @@ def draw_settings(seed: str) -> BrokerSettings:
         lease_ms=_draw_lease_ms(rng, seed),
         consumer_gone_ms=rng.choice((200, 1_000, 3_000)),
         free_space_min_percent=rng.choice((0, 5)),
+        retention_seconds=_draw_retention_s(seed),
+        retention_interval_ms=100,
     )
+
+
+def _draw_retention_s(seed: str) -> int:
+    rng = random.Random(f"{seed}/retention")
+    return rng.choice((1, 2, 4)) if rng.random() < 0.3 else 72 * 3600
 
 
 def _draw_lease_ms(rng: random.Random, seed: str) -> int:
@@ -114,6 +122,7 @@ class Cluster:
         self.granted: dict[int, float] = {}
         """When the broker decided each delivery, by its pull sequence."""
         self.problems: list[str] = []
+        self.retention = Retention(self.history, self.problems)
         self.finished: set[str] = set()
         self._producers = tuple(f"p{number}" for number in range(1, rng.randrange(2, 4)))
         self._consumers = {
@@ -136,6 +145,7 @@ class Cluster:
 
     def check(self, world: World) -> list[str]:
         disk = world.nodes[SERVER].disk
+        world.probes += self.retention.probes
         terms = self._terms()
         return (
             self.problems
@@ -149,7 +159,7 @@ class Cluster:
             for subject in self.promises
         }
         within_s = self.settings.sync_interval_ms / 1000 + SYNC_SLACK_S
-        return Terms(groups, self._cuts(), within_s, ack_promise=None)
+        return Terms(groups, self._cuts(), within_s, self.retention.floors, ack_promise=None)
 
     def _cuts(self) -> list[PowerCut]:
         world = self._world
@@ -187,6 +197,7 @@ class Cluster:
             self.problems.append(f"refused start: {error}")
             raise
         self._watch(broker, env)
+        self.retention.watch(broker, env)
         lanes = Lanes(ThreadPoolExecutor(1), ThreadPoolExecutor(1), ThreadPoolExecutor(4))
         service = Service(broker, env.disk, lanes, env.clock)
         service.declare(declare_subjects())

@@ -79,6 +79,9 @@ CHECKPOINTS_KEPT = 5
 SYNC_INTERVAL_MS = 500  # `normal` and `low`: what is in the page cache is on the disk so much later
 FREE_SPACE_MIN_PERCENT = 5
 RETENTION_SECONDS_DEFAULT = 72 * 3600
+RETENTION_INTERVAL_MS = (
+    10_000  # between two looks for segments to drop: a gigabyte more or less does not matter
+)
 
 SUBJECTS_MAX = 100_000
 
