@@ -28,7 +28,7 @@ from tidemill.session import Locate, Session, Watchers
 from tidemill.settings import ClientSettings
 from tidemill.settler import BrokerSettler
 from tidemill.subscription import Subscription
-from tidemill_wire.batch import read_header
+from tidemill_wire.batch import check_stamp, read_header
 from tidemill_wire.commands import Goodbye, Grant, Pull, Pulled
 from tidemill_wire.limits import PULL_MESSAGES_MAX
 
@@ -206,6 +206,7 @@ class Puller:
             header = read_header(batches, at)
             if at + header.length > len(batches):
                 raise CorruptBatch(f"a batch of {header.length} bytes of which {len(batches) - at} are there")
+            check_stamp(batches, at, header)  # the sum of the bodies is checked when it is opened
             first = max(0, grant.first_sequence - header.first_sequence) if number == 0 else 0
             count = min(header.messages - first, grant.count - found)
             if count > 0:

@@ -34,6 +34,17 @@ def image_of(disk: SimDisk) -> SimDisk:
     return twin
 
 
+def durable_image_of(disk: SimDisk) -> SimDisk:
+    """A calm disk that holds what a power cut would surely leave."""
+    twin = SimDisk(random.Random(0))
+    twin.names.folders = twin.names.durable_folders = dict(disk.names.durable_folders)
+    for name, inode in disk.names.durable.items():
+        twin.names.cached[name] = twin.names.durable[name] = Inode(
+            bytearray(inode.durable), bytearray(inode.durable)
+        )
+    return twin
+
+
 def examine(disk: SimDisk, settings: BrokerSettings, history: History, terms: Terms) -> list[str]:
     """All that the disk has to say."""
     image = image_of(disk)

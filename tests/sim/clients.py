@@ -148,6 +148,7 @@ class Consuming:
                         await self._one_by_one(env, messages, stays_until_s)
             except Oops:
                 pass
+            self._cluster.rot_seen += messages.statistics["corrupt"]
             await client.close()
             await asyncio.sleep(env.rng.random() * 0.2)
 

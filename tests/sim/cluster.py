@@ -20,6 +20,7 @@ from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
 from sim.clients import Consuming, Producing
 from sim.faults import Kind
 from sim.retention import Retention
+from sim.rot import judge_refusal, may_rot
 from sim.world import Env, Phases, World
 from tidemill_broker.actions import Action, Pulled
 from tidemill_broker.doors import Service, recover
@@ -38,8 +39,6 @@ SYNC_SLACK_S = 0.1
 """Between the moment a sync is due and the disk's answer, with nothing in its way."""
 SUBJECTS = {"of.low": Promise.LOW, "of.normal": Promise.NORMAL, "of.high": Promise.HIGH}
 UNDECLARED = "of.default"
-HARMFUL = (Kind.BIT_ROT,)
-"""A single copy cannot survive rot."""
 TERMS_S = (0.7, 2.0, None, None, None, None)
 """After so long a life of the broker is ended by SIGTERM; most are not."""
 STALLS = (Kind.PAUSE, Kind.SLOW_CPU, Kind.SLOW_DISK)
@@ -110,7 +109,8 @@ class Cluster:
     """The scenario."""
 
     servers = (SERVER,)
-    kinds = tuple(kind for kind in Kind if kind not in HARMFUL)
+    kinds = tuple(Kind)
+    probes = ("clock_back", "clock_forward", "retention_drops", "rot_refused", "rot_read")
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/cluster")
@@ -129,12 +129,15 @@ class Cluster:
             f"{group}-{number}": group for group in self.groups for number in range(rng.randrange(1, 3))
         }
         self.clients = (*self._producers, *self._consumers)
+        self.rot_seen = 0
+        """Messages that a consumer found to be damaged."""
         self._reigns: list[Reign] = []
         self._world: World
 
     def build(self, world: World) -> None:
         self._world = world
-        world.add_server(SERVER, self._serve)
+        disk = world.add_server(SERVER, self._serve).disk
+        disk.may_rot = lambda: may_rot(disk, self.settings)
         for name in self._producers:
             world.add_client(name, Producing(self).run)
         for name, group in self._consumers.items():
@@ -146,6 +149,7 @@ class Cluster:
     def check(self, world: World) -> list[str]:
         disk = world.nodes[SERVER].disk
         world.probes += self.retention.probes
+        world.probes["rot_read"] += self.rot_seen
         terms = self._terms()
         return (
             self.problems
@@ -163,8 +167,13 @@ class Cluster:
 
     def _cuts(self) -> list[PowerCut]:
         world = self._world
+        slow_s = world.nodes[SERVER].disk.slow_s
         stalls = [
-            (fault.at_s, min(fault.at_s + fault.lasts_s, world.healed_at_s or world.now_s))
+            (
+                fault.at_s,
+                min(fault.at_s + fault.lasts_s, world.healed_at_s or world.now_s)
+                + (slow_s if fault.kind is Kind.SLOW_DISK else 0.0),
+            )
             for fault in world.plan.faults
             if fault.node == SERVER and fault.kind in STALLS
         ]
@@ -194,7 +203,9 @@ class Cluster:
         try:
             broker, _ = recover(env.disk, self.settings, env.clock.now_ms())
         except JournalError as error:
-            self.problems.append(f"refused start: {error}")
+            problem = judge_refusal(env.disk.disk, error, self._world.probes)
+            if problem:
+                self.problems.append(problem)
             raise
         self._watch(broker, env)
         self.retention.watch(broker, env)

@@ -85,6 +85,8 @@ class Scenario(Protocol):
     clients: Sequence[str]
     kinds: Sequence[Kind]
     """The faults that this cluster promises to survive."""
+    probes: Sequence[str]
+    """What must have come about in some of many seeds, besides."""
     phases: Phases
 
     def build(self, world: World) -> None:
