@@ -81,6 +81,9 @@ class Members:
         group = self._state.groups[identity] if identity is not None else self._found(partition, pull, now_ms)
         consumer = group.consumers.get(pull.consumer)
         if consumer is None:
+            if len(group.consumers) >= limits.CONSUMERS_MAX:
+                detail = f"{limits.CONSUMERS_MAX} consumers are in group {pull.group!r}"
+                raise Refused("too_many_consumers", detail)
             self._act(ConsumerNamed(self._state.next_consumer, group.identity, pull.consumer), now_ms)
             consumer = group.consumers[pull.consumer]
         if peer < consumer.resumed_by:
@@ -118,22 +121,27 @@ class Members:
         return consumer
 
     def _found(self, partition: Partition, pull: Pull, now_ms: int) -> Group:
-        cursor, start_ms = partition.first_kept, 0
-        if pull.start == Start.LATEST:
-            cursor = partition.next_sequence
-        elif pull.start >= 0:
-            start_ms = pull.start
-        return self.declare_group(partition, pull.group, (cursor, start_ms), self._settings.lease_ms, now_ms)
+        start = start_of(partition, pull.start)
+        return self.declare_group(partition, pull.group, start, self._settings.lease_ms, now_ms)
 
     def declare_group(
         self, partition: Partition, name: str, start: tuple[int, int], lease_ms: int, now_ms: int
     ) -> Group:
         """A group with these settings, new or known; ``start`` (cursor, start_ms) counts for a new one."""
         known = partition.groups.get(name)
+        if known is None and len(self._state.groups) >= limits.GROUPS_MAX:
+            raise Refused("too_many_groups", f"{limits.GROUPS_MAX} consumer groups are on this broker")
         if known is None or self._state.groups[known].lease_ms != lease_ms:
             identity = known if known is not None else len(self._state.groups) + 1
             self._act(GroupNamed(identity, partition.identity, name, *start, {"lease": lease_ms}), now_ms)
         return self._state.groups[partition.groups[name]]
+
+
+def start_of(partition: Partition, start: int | str) -> tuple[int, int]:
+    """Where a new group begins, cursor and time, by the word of a pull or of a manifest for it."""
+    if start in (Start.LATEST, "latest"):
+        return partition.next_sequence, 0
+    return partition.first_kept, start if isinstance(start, int) and start >= 0 else 0
 
 
 def _returned(consumer: Consumer, pull: Pull, ranges: Sequence[int], now_ms: int) -> Action:

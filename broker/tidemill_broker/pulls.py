@@ -122,6 +122,8 @@ class Pulls:
         self, parked: ParkedPull, partition: Partition, given: Given, group: Group, room: int
     ) -> None:
         cursor = max(group.cursor, partition.first_kept)
+        if group.start_ms:
+            cursor = self._consume_log.since(partition, cursor, group.start_ms)
         while cursor < partition.visible and given.messages < room and len(given.runs) < RUNS_MAX:
             if given.messages and given.size >= parked.pull.bytes_max:
                 return

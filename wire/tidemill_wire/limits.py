@@ -84,6 +84,8 @@ RETENTION_INTERVAL_MS = (
 )
 
 SUBJECTS_MAX = 100_000
+GROUPS_MAX = 100_000  # of a broker: each costs a kilobyte for good, and a client may name as many as it likes
+CONSUMERS_MAX = 10_000  # of a group on a subject: each is looked at when its group's segments are dropped
 
 assert MESSAGE_BYTES_DEFAULT <= MESSAGE_BYTES_MAX < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < FRAME_BYTES_MAX < MESSAGE_SEGMENT_BYTES

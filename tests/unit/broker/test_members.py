@@ -234,3 +234,26 @@ def test_very_many_scattered_deliveries_are_taken_back_in_several_records(
     hello_again(rig, *held)
 
     assert rig.broker.counters.messages_taken_back == 10
+
+
+def test_group_beyond_the_limit_is_refused_and_counted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill_wire.limits.GROUPS_MAX", 1)
+    too_many = KIND_BY_NAME["too_many_groups"].number
+
+    assert rig.refused(Pull("h", "c", [SUBJECT], 1, 1 << 20, 0)) == too_many
+    assert spans(rig.pull(3)) == [(3, 3, 0)]
+    assert rig.broker.counters.refused["too_many_groups"] == 1
+
+
+def test_consumer_beyond_the_limit_is_refused_until_another_is_gone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill_wire.limits.CONSUMERS_MAX", 1)
+    other = rig.connect()
+    pull = Pull("g", "d", [SUBJECT], 3, 1 << 20, 0)
+
+    assert rig.refused(pull, other) == KIND_BY_NAME["too_many_consumers"].number
+    assert rig.broker.counters.refused["too_many_consumers"] == 1
+    rig.disconnect(rig.peers[0])
+    rig.wait(10_000)
+    assert isinstance(rig.ask(pull, other), Pulled)
