@@ -1,4 +1,4 @@
-"""A wall clock that was set between two starts: nothing waits for longer, nothing is passed over."""
+"""Moments: a wall clock that was set between two starts, and groups that begin at a time."""
 
 from __future__ import annotations
 
@@ -31,3 +31,14 @@ def test_group_that_has_begun_passes_over_nothing_when_the_clock_is_set_back() -
     rig.fill(2)
 
     assert (1, 2, 0) in spans(rig.pull(start=start))
+
+
+def test_group_that_begins_at_a_time_reads_no_run_in_which_all_is_older() -> None:
+    rig = Rig(TINY)
+    rig.fill(40)
+    rig.now_ms += 1000
+    rig.send(b"new")
+    rig.holds_reads = True
+
+    assert spans(rig.pull(start=rig.now_ms)) == [(40, 1, 0)]
+    assert rig.reads == []
