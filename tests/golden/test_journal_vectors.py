@@ -57,6 +57,8 @@ def record_meaning(data: bytes) -> Any:
     record = decode_record(data, 0, POSITION)
     action = decode_action(record)
     said = {field.name: plain(getattr(action, field.name)) for field in fields(action)}
+    if action == Started(BOOT):
+        del said["back_ms"]  # shorter records do not say it
     header = {"length": record.length, "position": record.position, "at": record.at_ms, "epoch": record.epoch}
     return {"record": header, "kind": ActionKind(record.kind).name, "fields": said}
 

@@ -27,6 +27,7 @@ SETTINGS = {"durability": "high", "retention": 259_200, "bytes": 0, "message": 1
 
 ACTIONS: dict[str, Action] = {
     "start": Started(BOOT),
+    "start-back": Started(BOOT, 3_600_000),
     "subject": SubjectNamed(1, "order.created", SETTINGS),
     "group": GroupNamed(2, 1, "billing", 17, 1_780_000_000_000, {"lease": 60_000}),
     "consumer": ConsumerNamed(5, 2, "pod-7"),

@@ -43,6 +43,10 @@ COMMANDS: dict[str, Command] = {
     "sent-refused": Sent([12, -1], [(1, 10, "the checksum of a batch does not match its bytes")]),
     "pull": Pull("billing", "pod-7", ["order.created", "order.paid"], 1000, 1_048_576, 15_000),
     "pull-latest": Pull("billing", "pod-7", ["order.created"], 1, 1, 0, Start.LATEST),
+    "pull-held": Pull(
+        "billing", "pod-7", ["order.created"], 1000, 1_048_576, 15_000, held=[1 << 40, (1 << 40) + 4]
+    ),
+    "pull-fresh": Pull("billing", "pod-7", ["order.created"], 1, 1, 0, held=[], fresh=True),
     "pulled-nothing": Pulled([], 60_000),
     "pulled": Pulled([Grant("order.created", 0, 17, 1, 1, 1)], 60_000, memoryview(BATCHES["stamped"])),
     "ack": Ack(*SETTLED),
@@ -84,6 +88,7 @@ def comparable(command: Command) -> Command:
         case Ack() | Nack() | Extend() | Release():
             return replace(command, ranges=list(command.ranges))
         case Pull():
-            return replace(command, subjects=list(command.subjects))
+            held = None if command.held is None else list(command.held)
+            return replace(command, subjects=list(command.subjects), held=held)
         case _:
             return command

@@ -165,12 +165,17 @@ class Pull:
     bytes_max: int
     wait_ms: int
     start: int = Start.EARLIEST
+    held: Sequence[int] | None = None
+    """With the first pull of a connection: ranges of pull sequences that the consumer still has, of all subjects."""
+    fresh: bool = False
+    """The consumer has heard nothing yet: what it does not hold, an earlier process of its name may have begun."""
 
     def fields(self) -> dict[str, Any]:
-        return {
+        said: dict[str, Any] = {
             "group": self.group, "consumer": self.consumer, "subjects": list(self.subjects),
             "messages": self.messages_max, "bytes": self.bytes_max, "wait": self.wait_ms, "start": self.start,
         }  # fmt: skip
+        return said if self.held is None else said | {"held": packed(self.held), "fresh": self.fresh}
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,23 +292,9 @@ class Purge(Bury):
 
 
 Command: TypeAlias = (
-    Hello
-    | Welcome
-    | Failed
-    | Done
-    | Ping
-    | Goodbye
-    | SendBatches
-    | Sent
-    | Pull
-    | Pulled
-    | Ack
-    | Nack
-    | Extend
-    | Release
-    | Redrive
-    | Purge
-)
+    Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
+    | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge
+)  # fmt: skip
 
 
 def encode_command(command: Command, correlation: int, trailing: int = 0) -> bytes:
@@ -365,6 +356,8 @@ def _parse_pull(f: Fields, _body: bytearray) -> Pull:
         f.number("bytes", 1, limits.PULL_BYTES_MAX),
         f.number("wait", 0, limits.PULL_WAIT_MS_MAX),
         f.number("start", Start.LATEST, _I63),
+        f.ranges("held", limits.HELD_RANGES_MAX) if f.has("held") else None,
+        f.flag("fresh"),
     )
 
 

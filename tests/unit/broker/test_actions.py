@@ -38,10 +38,12 @@ def test_every_kind_has_an_example() -> None:
 
 @pytest.mark.parametrize("name", ACTIONS)
 def test_body_that_is_cut_is_refused(name: str) -> None:
-    """Ranges may end at any whole number; nothing else may."""
+    """Ranges may end at any whole number, and a START before its second one; nothing else may."""
     kind, body = encode_action(ACTIONS[name])
     for size in range(len(body)):
         if hasattr(ACTIONS[name], "ranges") and size >= 16 and size % 16 == 0:
+            continue
+        if kind == ActionKind.START and size == 8:
             continue
         with pytest.raises(CorruptRecord, match=f"kind {kind}"):
             decoded(kind, body[:size])
