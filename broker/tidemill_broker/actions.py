@@ -373,8 +373,11 @@ def _decode_ranges(kind: int, body: bytes) -> Action:
 def _decode_failed(body: bytes) -> Action:
     consumer, reason, due_ms, at_ms, size, counted = _FAIL.unpack_from(body)
     end = _FAIL.size + size
+    start = end + (-size & 7)
+    if len(body) < start:
+        raise ValueError("a detail that is cut")
     detail = FailureDetail(*_unpack(body[_FAIL.size : end])) if size else None
-    ranges = _unpack_ranges(body[end + (-size & 7) :])
+    ranges = _unpack_ranges(body[start:])
     return FailedDeliveries(consumer, due_ms, reason, ranges, at_ms, counted, detail)
 
 

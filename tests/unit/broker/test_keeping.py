@@ -223,7 +223,7 @@ def test_action_log_goes_when_no_checkpoint_needs_it() -> None:
     rig.fill(2)
     for _ in range(60):
         given = pulls(rig.pull(1))
-        rig.ask(Nack("g", "c", SUBJECT, given))
+        rig.ask(Nack("g", "c", SUBJECT, given, delay_ms=0))
     rig.wait(30_000)
     start = rig.broker.logs.actions.start
     for _ in range(7):

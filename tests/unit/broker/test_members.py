@@ -123,7 +123,7 @@ def test_consumer_with_very_many_scattered_deliveries_can_go(monkeypatch: pytest
     rig.ask(Goodbye("the pod stops"))
 
     assert rig.broker.state.groups[1].failed_count() == 10
-    assert max(sizes) <= 16 + 2 * 16
+    assert max(sizes) <= 32 + 2 * 16
 
 
 def test_each_group_has_its_own_place_in_a_subject(rig: Rig) -> None:
