@@ -87,6 +87,7 @@ async def _serve(
     files_max: int,
 ) -> int:
     # aiohttp's server takes a third of the start; nothing before needs it.
+    from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.queries import Queries
     from tidemill_host.web import Web
@@ -107,7 +108,7 @@ async def _serve(
     values = values_of(service, lambda: routes_of(service, port))
     gateway = Gateway(service)
     gateway.start()
-    routes = [*Queries(broker, disk, lanes.read).routes(), *gateway.routes()]
+    routes = [*Queries(broker, disk, lanes.read).routes(), *gateway.routes(), *Dead(broker).routes()]
     web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, files_max // 16)
     http_port = await web.listen(arguments.host, arguments.http_port, http_max)

@@ -144,6 +144,9 @@ class DeadLetters:
         position = self._desk.logs.messages.end
         self._intake.place(build_batch(origin, content), target, now_ms)
         self._desk.stored(target)
+        self._desk.keeping.sync_now |= (
+            target.synced
+        )  # no answer waits for it: it would be seen half a second later
         self._desk.act(Buried(group.identity, failure.first, count, position), now_ms)
         self._desk.counters.messages_buried += count
 

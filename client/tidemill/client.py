@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 
 from tidemill import search
 from tidemill.consumer import Consumer
+from tidemill.dead import DeadLetters
 from tidemill.encode import (
     Body,
     as_bodies,
@@ -239,6 +240,11 @@ class Client:
         """
         self._check()
         return search.browse(self._look, subject, (start, end), newest, limit)
+
+    def dead_letters(self, subject: str, group: str) -> DeadLetters:
+        """What a group could not handle: ``async for`` over it, ``redrive`` it, ``purge`` it."""
+        self._check()
+        return DeadLetters(self._look, self._router, self.settings, (subject, group))
 
     async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
         query = f"?{urlencode(parameters)}" if parameters else ""
