@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidemill_broker.doors import dead, gateway_page, queries_page
+from tidemill_broker.doors import dead, gateway_page, queries_page, why
 from tidemill_broker.doors.openapi import Part, assemble, error_answer, reading, record, ref, whole
 from tidemill_broker.doors.service import Service
 
@@ -20,8 +20,8 @@ def routes_of(service: Service, port: int) -> dict[str, Any]:
 def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[str, Callable[[], Any]]:
     """Paths and what they answer."""
     page = assemble(
-        (paths(), queries_page.paths(), gateway_page.paths(), dead.paths()),
-        (queries_page.schemas(), schemas(), gateway_page.schemas(), dead.schemas()),
+        (paths(), queries_page.paths(), gateway_page.paths(), dead.paths(), why.paths()),
+        (queries_page.schemas(), schemas(), gateway_page.schemas(), dead.schemas(), why.schemas()),
         "1",
     )
     return {

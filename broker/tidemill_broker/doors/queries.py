@@ -83,7 +83,7 @@ class Queries:
             if MESSAGE_ID.fullmatch(variables["id"]):  # its number is larger than any batch has messages
                 raise _no_message(variables["id"]) from None
             raise _wrong(str(error)) from None
-        found = await self._ask(lambda query: _encoded(query.by_id(batch_id, index)))
+        found = await self.ask(lambda query: _encoded(query.by_id(batch_id, index)))
         if found is None:
             raise _no_message(variables["id"])
         return _response(found)
@@ -116,7 +116,7 @@ class Queries:
             )
             span = Span(first, end, span.from_ms, span.to_ms)
         return _response(
-            await self._ask(lambda query: _encoded_answer(query.browse(span, newest)), limit, partition)
+            await self.ask(lambda query: _encoded_answer(query.browse(span, newest)), limit, partition)
         )
 
     async def _find(self, parameters: Mapping[str, str], subject: bytes | None) -> web.StreamResponse:
@@ -130,7 +130,7 @@ class Queries:
             except ValueError as error:
                 raise _wrong(f"{error}: give what the page before it said in `after`") from None
         return _response(
-            await self._ask(
+            await self.ask(
                 lambda query: _encoded_answer(query.by_key(key, subject, span, start, newest)),
                 _limit(parameters),
             )
@@ -138,7 +138,7 @@ class Queries:
 
     # -- work --------------------------------------------------------------------------------------------------
 
-    async def _ask(self, job: Callable[[Query], T], limit: int = 1, browsed: Partition | None = None) -> T:
+    async def ask(self, job: Callable[[Query], T], limit: int = 1, browsed: Partition | None = None) -> T:
         """Do it in the read lane, when it is this one's turn."""
         if self._waiting >= limits.QUERIES_WAITING_MAX:
             raise HttpRefused(
