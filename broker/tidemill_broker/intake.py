@@ -120,6 +120,13 @@ class Intake:
             self._note_keys(view, at, header, place.position)
         return place.file
 
+    def place(self, batch: bytearray, partition: Partition, now_ms: int) -> None:
+        """Store a batch of the broker's own making."""
+        if self.refusal is not None:
+            raise self.refusal
+        file = self._store(memoryview(batch), 0, read_header(batch), partition, now_ms)
+        self._logs.append(file, batch, len(batch))
+
     def _note_keys(self, view: memoryview, at: int, header: Header, position: int) -> None:
         """For the index of the open segment; one that has gathered its share of keys is sealed before its time."""
         found = place_of_key_hashes(view, at, header)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill_broker.actions import ActionKind, Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.actions import ActionKind, Buried, Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.burials import PREFIX, Burials
 from tidemill_broker.indexes import SegmentIndex
 from tidemill_broker.logs import Logs
 from tidemill_broker.machine import Broker
@@ -63,14 +64,18 @@ class Recovery:
         self._message_synced = 0  # below this, bad bytes are damage
         self._action_synced = 0
         self._unnamed: list[Partition] = []
+        self._burials = Burials(self._state)
+        self._again: list[Buried] = []
         self._checkpoints: list[int] = []
         self.report = Report()
 
     def run(self, now_ms: int) -> Broker:
         """The broker as it was, ready to be run."""
         self._load_checkpoint()
+        self._burials = Burials(self._state)
         actions = self._replay_actions()
         messages = self._replay_messages()
+        self._again = self._burials.settle()
         self._sync_unsynced(messages, self._message_synced)
         self._sync_unsynced(actions, self._action_synced)
         self._settle_sequences()
@@ -149,7 +154,8 @@ class Recovery:
             try:
                 for record in scanner:
                     action = decode_action(record)
-                    self._state.apply(action)
+                    if not isinstance(action, Buried) or self._burials.note(action):
+                        self._state.apply(action)
                     self.report.actions_replayed += 1
                     if isinstance(action, Synced):
                         self._message_synced = max(self._message_synced, action.message_position)
@@ -186,13 +192,15 @@ class Recovery:
                 continue
             self._state.index.drop(base)
             rows: dict[int, Rows] = {}
-            scanner = BatchScanner(
-                self._storage.reader(segments.file(base)), base, end, self._message_position
-            )
+            read = self._storage.reader(segments.file(base))
+            scanner = BatchScanner(read, base, end, self._message_position)
             try:
                 for header, name in scanner:
                     hashes = scanner.key_hashes(header)
                     self._replay_batch(header, name, rows)
+                    if name.startswith(PREFIX) and header.position >= self._message_position:
+                        copy = read(header.position - base, header.length)
+                        self._burials.found(name, header.position, copy)
                     self._index_batch(header, hashes)
                     segments.records = segments.records + 1 if is_open else 0
             except CorruptBatch as error:
@@ -313,6 +321,8 @@ class Recovery:
         logs = Logs(messages, actions, EPOCH, self._settings.segment_batches)
         for partition in self._unnamed:
             logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), now_ms)
+        for buried in self._again:
+            logs.act(buried, now_ms)
         started = Started(self._state.boot + 1)
         logs.act(started, now_ms)
         self._state.apply(started)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from tidemill_broker.actions import Pulled, Voided
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
+from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.intake import Intake
 from tidemill_broker.members import Members
 from tidemill_broker.partitions import Partition
@@ -57,6 +58,11 @@ class Serving:
             for subject in pull.subjects
         ]
         consumers = [self._members.enrol(peer, pull, partition, now_ms) for partition in partitions]
+        consumers += [
+            self._enrol_twin(peer, pull, consumer.group, now_ms)
+            for consumer in consumers
+            if consumer.group.identity in self._state.dead
+        ]
         parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms)
         parked_here[id(parked)] = parked
         self.pulls.park(parked)
@@ -67,8 +73,10 @@ class Serving:
     def loaded(self, token: int, data: Buffer, consume_log: ConsumeLog, now_ms: int) -> None:
         """What had to be read is there."""
         for waiter in consume_log.loaded(token, data):
-            assert isinstance(waiter, ParkedPull)
-            if not waiter.answered:
+            if not isinstance(waiter, ParkedPull):
+                assert callable(waiter)
+                waiter(now_ms)
+            elif not waiter.answered:
                 self._serve(waiter, now_ms)
 
     def ticked(self, now_ms: int) -> None:
@@ -78,8 +86,8 @@ class Serving:
                 if parked.deadline_ms <= now_ms:
                     self._answer(parked, [], now_ms)
         for identity in list(self.pulls.waiting):
-            failure = self._state.groups[identity].next_failure()
-            if failure is not None and failure.due_ms <= now_ms:
+            due_ms = self._due_ms(self._state.groups[identity])
+            if due_ms is not None and due_ms <= now_ms:
                 self.serve_group(identity, now_ms)
 
     def next_wake(self, at_most: int) -> int:
@@ -89,10 +97,17 @@ class Serving:
             for parked in parked_of_peer.values():
                 wake = min(wake, parked.deadline_ms)
         for identity in self.pulls.waiting:
-            failure = self._state.groups[identity].next_failure()
-            if failure is not None:
-                wake = min(wake, failure.due_ms)
+            due_ms = self._due_ms(self._state.groups[identity])
+            if due_ms is not None:
+                wake = min(wake, due_ms)
         return wake
+
+    def _due_ms(self, group: Group) -> int | None:
+        """When something is due for a group that waits, if time alone brings it."""
+        if group.paused is not None:
+            return group.health.probe_at_ms if group.health.probe is None else None
+        failure = group.next_failure()
+        return failure.due_ms if failure is not None else None
 
     def show(self, partition: Partition, end: int, now_ms: int) -> None:
         """Messages below ``end`` may be seen."""
@@ -106,6 +121,23 @@ class Serving:
         for parked in list(self.pulls.waiting.get(identity, {}).values()):
             if not parked.answered and not self._serve(parked, now_ms):
                 return
+
+    def adopt(self, twin: Group, now_ms: int) -> None:
+        """Dead letters were redriven: those who wait for their group wait for them, too."""
+        for living, identity in self._state.dead.items():
+            if identity == twin.identity:
+                for parked in list(self.pulls.waiting.get(living, {}).values()):
+                    self.pulls.unpark(parked)
+                    parked.answered = False
+                    parked.consumers.append(
+                        self._enrol_twin(parked.peer, parked.pull, self._state.groups[living], now_ms)
+                    )
+                    self.pulls.park(parked)
+        self.serve_group(twin.identity, now_ms)
+
+    def _enrol_twin(self, peer: Peer, pull: Pull, group: Group, now_ms: int) -> Consumer:
+        twin = self._state.groups[self._state.dead[group.identity]]
+        return self._members.enrol(peer, pull, self._state.partitions[twin.partition], now_ms)
 
     def end_pulls(self, peer: Peer, now_ms: int) -> None:
         """A consumer that says goodbye is given nothing more."""
@@ -149,7 +181,7 @@ class Serving:
         lease_ms = 0
         for part in given:
             group = part.consumer.group
-            lease_ms = group.lease_ms
+            lease_ms = group.settings.lease_ms
             self._grant(part, now_ms)
             grants += part.grants(self._state.partitions[group.partition].name)
             counters.messages_out += part.messages
@@ -165,6 +197,9 @@ class Serving:
         for index, run in enumerate(given.runs):
             given.runs[index] = run._replace(pull=pull)
             pull += run.messages
-        deadline_ms = now_ms + given.consumer.group.lease_ms
+        deadline_ms = now_ms + given.consumer.group.settings.lease_ms
+        group = given.consumer.group
+        if group.paused is not None:
+            group.health.probe = given.runs[0].pull
         self._desk.act(Pulled(given.consumer.identity, deadline_ms, given.runs), now_ms)
         self._desk.wake(deadline_ms)

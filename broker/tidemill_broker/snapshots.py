@@ -7,13 +7,15 @@ from typing import Any, cast
 
 import msgpack
 
-from tidemill_broker.groups import Consumer, Delivery, Failure, Group
+from tidemill_broker.failures import Errors, Failure
+from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.groups import Consumer, Delivery, Group
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
 from tidemill_journal.errors import CorruptRecord
 from tidemill_wire.batch import SINGLES_FROM
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 _pack = cast("Callable[[dict[str, Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
@@ -40,13 +42,16 @@ def _pack_group(group: Group) -> list[Any]:
         [
             consumer.identity,
             consumer.name,
-            [(d.pull, d.first, d.count, d.attempts, d.deadline_ms) for d in consumer.held()],
+            [
+                (d.pull, d.first, d.count, d.attempts, d.deadline_ms, d.since_ms, d.fingerprint)
+                for d in consumer.held()
+            ],
         ]
         for consumer in group.consumers.values()
     ]
     return [
-        group.identity, group.partition, group.name, group.cursor, group.start_ms, group.lease_ms, group.acked,
-        list(group.failed.values()), consumers,
+        group.identity, group.partition, group.name, group.cursor, group.start_ms, group.settings.to_map(), group.acked,
+        list(group.failed.values()), consumers, group.errors.to_list(), group.paused, group.buried, group.handled,
     ]  # fmt: skip
 
 
@@ -86,9 +91,12 @@ def _unpack_partition(state: State, row: list[Any]) -> None:
 
 
 def _unpack_group(state: State, row: list[Any]) -> None:
-    identity, partition, name, cursor, start_ms, lease_ms, acked, failed, consumers = row
-    group = Group(identity, partition, name, cursor, start_ms, lease_ms)
+    identity, partition, name, cursor, start_ms, settings, acked, failed, consumers, *more = row
+    group = Group(identity, partition, name, cursor, start_ms, GroupSettings.from_map(settings))
     group.acked = acked
+    group.errors = Errors.from_list(more[0])
+    group.paused = tuple(more[1]) if more[1] else None
+    group.buried, group.handled = more[2], more[3]
     for failure in failed:
         group.fail(Failure(*failure))
     for consumer_identity, consumer_name, deliveries in consumers:
@@ -99,5 +107,4 @@ def _unpack_group(state: State, row: list[Any]) -> None:
             state.watch(consumer, consumer.deliveries[-1])
         group.consumers[consumer_name] = consumer
         state.consumers[consumer_identity] = consumer
-    state.groups[identity] = group
-    state.partitions[partition].groups[name] = identity
+    state.add_group(group)

@@ -204,9 +204,20 @@ class Message(Seen):
         """It was handled."""
         self._background.run(AsyncMessage(self._delivery, self._index).ack())
 
-    def nack(self, *, delay: float | None = None, reason: str = "") -> None:
+    def nack(
+        self,
+        *,
+        delay: float | None = None,
+        reason: str = "",
+        error: BaseException | None = None,
+        reject: bool = False,
+    ) -> None:
         """It failed: give it out again, after ``delay`` seconds or as the group's policy says."""
-        self._background.run(AsyncMessage(self._delivery, self._index).nack(delay=delay, reason=reason))
+        self._background.run(
+            AsyncMessage(self._delivery, self._index).nack(
+                delay=delay, reason=reason, error=error, reject=reject
+            )
+        )
 
     def extend(self) -> None:
         """The lease begins anew."""
@@ -232,9 +243,18 @@ class MessageBatch(SeenBatch):
         """They were handled."""
         self._background.run(AsyncBatch(self._delivery).ack())
 
-    def nack(self, *, delay: float | None = None, reason: str = "") -> None:
+    def nack(
+        self,
+        *,
+        delay: float | None = None,
+        reason: str = "",
+        error: BaseException | None = None,
+        reject: bool = False,
+    ) -> None:
         """They failed."""
-        self._background.run(AsyncBatch(self._delivery).nack(delay=delay, reason=reason))
+        self._background.run(
+            AsyncBatch(self._delivery).nack(delay=delay, reason=reason, error=error, reject=reject)
+        )
 
     def extend(self) -> None:
         """The lease begins anew."""

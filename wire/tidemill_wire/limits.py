@@ -82,6 +82,12 @@ SEND_BATCHES_MAX = 5_000  # batches in one SEND: were all of them refused, the r
 GRANTS_MAX = 5_000  # grants in one PULLED: with the longest subjects they fit a control body
 IN_FLIGHT_MAX = 1 << 20  # messages leased and not acked, per consumer group and partition
 NACK_DELAY_MS_MAX = 24 * 3600 * 1000
+DOOMED_MS = 1 << 62  # the due time of what is never due again, and will be buried
+OUTAGE_FAILURES_MIN = 20  # failures alike before a group is paused: fewer may be a few bad messages
+PROBE_MS_MIN = 1_000  # between the probes of a paused group; doubled after each that fails
+PROBE_MS_MAX = 30_000
+DEAD_LETTER_BYTES = 1 * MIB  # bodies of one dead-letter batch, so that burying stalls nobody; or one message
+DEAD_READS_MAX = 4  # batches that are read for burying at a time
 
 # Queries. What is more comes with the next page.
 QUERY_MESSAGES_DEFAULT = 100
