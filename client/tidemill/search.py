@@ -78,7 +78,7 @@ class Search:
         size = QUERY_MESSAGES_DEFAULT if self._left is None else min(self._left, QUERY_MESSAGES_MAX)
         answer = await self._look(self._path, {**self._parameters, "limit": str(size)})
         match answer:
-            case {"messages": list(rows), "after": str() | None as after}:
+            case {"messages": list() as rows, "after": str() | None as after}:
                 self._page = [parse_message(row) for row in reversed(cast("list[object]", rows))]
                 self._over = after is None
                 if after is not None:

@@ -320,7 +320,9 @@ def _properties(packed: bytes) -> dict[str, Any] | None:
         value = cast("object", msgpack.unpackb(packed))
     except (ValueError, msgpack.UnpackException, RecursionError):
         return None
-    return cast("dict[str, Any]", _plain(value)) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    return cast("dict[str, Any]", _plain(cast("dict[object, object]", value)))
 
 
 def _plain(value: object) -> object:

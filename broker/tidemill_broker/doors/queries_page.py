@@ -38,7 +38,7 @@ def paths() -> dict[str, Part]:
     """The path items."""
     named = {"name": "subject", "in": "path", "required": True, "description": "the subject's name"}
     subject = {**named, "schema": {"type": "string", "pattern": f"^(?:{NAME.pattern})$"}}
-    identity = {
+    identity: Part = {
         "name": "id",
         "in": "path",
         "required": True,
