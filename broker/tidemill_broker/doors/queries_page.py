@@ -46,17 +46,17 @@ def paths() -> dict[str, Part]:
     }
     identity["schema"] = {"type": "string", "pattern": f"^(?:{MESSAGE_ID.pattern})$"}
     return {
-        "/v1/messages/{id}": _get("find_message", "A message by its id", "Message", [identity]),
+        "/v1/messages/{id}": _get("find_message", "A message by its id", "StoredMessage", [identity]),
         "/v1/messages": _get(
             "find_by_key",
             "Messages with a key, of all subjects",
-            "Messages",
+            "StoredPage",
             [_key(required=True), *_paging()],
         ),
         "/v1/subjects/{subject}/messages": _get(
             "browse",
             "Messages of a subject, all or those with a key; nothing is consumed",
-            "Messages",
+            "StoredPage",
             [subject, _key(required=False), _sequence(), *_paging()],
         ),
     }
@@ -98,23 +98,11 @@ def schemas() -> dict[str, Part]:
     }
     page: Part = {
         "type": "object",
-        "properties": {"messages": {"type": "array", "items": _ref("Message")}, "after": after},
+        "properties": {"messages": {"type": "array", "items": _ref("StoredMessage")}, "after": after},
         "required": ["messages", "after"],
         "additionalProperties": False,
     }
-    return {"Message": message, "Messages": page, "Error": _error()}
-
-
-def _error() -> Part:
-    words = {"type": "string", "minLength": 1}
-    fields = {"code": words, "detail": words, "advice": words, "retryable": {"type": "boolean"}}
-    error: Part = {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
-    return {"type": "object", "properties": {"error": error}, "required": ["error"]}
+    return {"StoredMessage": message, "StoredPage": page}
 
 
 def _ref(name: str) -> Part:
@@ -122,7 +110,7 @@ def _ref(name: str) -> Part:
 
 
 def _get(name: str, summary: str, schema: str, parameters: list[Part]) -> Part:
-    example = _EXAMPLE if schema == "Message" else {"messages": [_EXAMPLE], "after": None}
+    example = _EXAMPLE if schema == "StoredMessage" else {"messages": [_EXAMPLE], "after": None}
     good = {"schema": _ref(schema), "example": example}
     responses: Part = {"200": {"description": summary, "content": {"application/json": good}}}
     for status, description in _STATUSES.items():
