@@ -101,6 +101,8 @@ def test_what_is_not_there_is_a_failure_in_one_sentence(shared_queue: Queue) -> 
         ("/v1/messages?key=a&limit=0", 400, "limit_exceeded"),
         ("/v1/messages?key=a&limit=1001", 400, "limit_exceeded"),
         ("/v1/messages?key=a&after=x", 400, "malformed_request"),
+        ("/v1/messages?key=a&after=7", 409, "malformed_request"),
+        ("/v1/subjects/find.http/messages?after=7-1", 409, "malformed_request"),
         ("/v1/messages?key=a&order=up", 400, "malformed_request"),
         ("/v1/subjects/find.none/messages", 404, "not_found"),
         ("/v1/subjects/a%20b/messages", 400, "invalid_subject"),
@@ -140,4 +142,4 @@ def test_the_page_describes_the_paths(shared_queue: Queue) -> None:
     assert status == 200
     for path in ("/v1/messages/{id}", "/v1/messages", "/v1/subjects/{subject}/messages"):
         assert page["paths"][path]["get"]["responses"]["200"]
-    assert {"Message", "Messages", "Error"} <= set(page["components"]["schemas"])
+    assert {"StoredMessage", "StoredPage", "Error"} <= set(page["components"]["schemas"])

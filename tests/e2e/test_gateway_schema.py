@@ -50,5 +50,6 @@ def test_page_describes_every_path_there_is(queue: Queue) -> None:
         ),
     }
     for path, item in paths.items():
-        if "get" in item:
+        asked = item.get("get", {}).get("parameters", ())
+        if "get" in item and not any(parameter["required"] for parameter in asked):
             assert queue.get_text(path), path

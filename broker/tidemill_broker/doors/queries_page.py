@@ -10,7 +10,12 @@ from tidemill_wire.fields import NAME
 
 Part = dict[str, Any]
 
+NUMBER = "[0-9]{1,18}"
+PLACE = f"{NUMBER}-{NUMBER}"
 _TEXT: Part = {"type": "string"}
+_TIME: Part = {
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": f"^{NUMBER}$"}]
+}
 _EXAMPLE: Part = {
     "id": "000102030405060708090a0b0c0d0e0f-0",
     "subject": "order.created",
@@ -28,6 +33,7 @@ _EXAMPLE: Part = {
 _STATUSES = {
     "400": "the question is wrong, the detail says where",
     "404": "there is no such message or subject",
+    "409": "`after` is of another question",
     "405": "the path is only read",
     "429": "too many questions wait",
     "500": "a file is damaged or missing, the detail names it",
@@ -51,13 +57,13 @@ def paths() -> dict[str, Part]:
             "find_by_key",
             "Messages with a key, of all subjects",
             "StoredPage",
-            [_key(required=True), *_paging()],
+            [_key(required=True), *_paging(PLACE)],
         ),
         "/v1/subjects/{subject}/messages": _get(
             "browse",
             "Messages of a subject, all or those with a key; nothing is consumed",
             "StoredPage",
-            [subject, _key(required=False), _sequence(), *_paging()],
+            [subject, _key(required=False), _sequence(), *_paging(f"{NUMBER}|{PLACE}")],
         ),
     }
 
@@ -129,20 +135,24 @@ def _key(*, required: bool) -> Part:
 
 
 def _sequence() -> Part:
-    schema: Part = {"type": "string", "pattern": r"^[0-9]{1,19}(-[0-9]{1,19})?$"}
+    schema: Part = {"type": "string", "pattern": f"^{NUMBER}(?:-{NUMBER})?$"}
     return _parameter(
         "sequence", "from this sequence on, or from one to another, both included: 100-199", schema
     )
 
 
-def _paging() -> list[Part]:
+def _paging(after: str) -> list[Part]:
     number: Part = {"type": "integer", "minimum": 1, "maximum": limits.QUERY_MESSAGES_MAX}
     number["default"] = limits.QUERY_MESSAGES_DEFAULT
     return [
-        _parameter("from", "stored then or later; a timestamp, or milliseconds since 1970", _TEXT),
-        _parameter("to", "stored before then", _TEXT),
+        _parameter("from", "stored then or later; a timestamp, or milliseconds since 1970", _TIME),
+        _parameter("to", "stored before then", _TIME),
         _parameter("limit", "messages in one answer; large ones may be fewer", number),
-        _parameter("after", "what the page before this one said in `after`", _TEXT),
+        _parameter(
+            "after",
+            "what the page before this one said in `after`",
+            {"type": "string", "pattern": f"^(?:{after})$"},
+        ),
         _parameter("order", "what comes first", {"enum": ["oldest", "newest"], "default": "oldest"}),
     ]
 
