@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, cast
@@ -190,6 +191,16 @@ class Client:
         subscription = Subscription.parse(subjects, group, start, name)
         consumer = Consumer(subscription, self.settings, self._router, self._consumers)
         return consumer
+
+    def consumer(self, subscription: Subscription, prefetch: int) -> Consumer:
+        """A consumer that pulls at most ``prefetch`` messages ahead at once, under a name of its own.
+
+        For a worker, who handles many at once. A remembered name would be harmful to it: after a kill, the next
+        process under the same name would keep the leases of the killed one, and nobody would get their messages.
+        """
+        self._check()
+        settings = replace(self.settings, prefetch_messages=prefetch, state_dir=None)
+        return Consumer(subscription, settings, self._router, self._consumers)
 
     # -- asking ------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from e2e.queues import Queue, environment
 
 pytestmark = pytest.mark.e2e
 
-EXAMPLES = 12
+EXAMPLES = 10
 TESTS = Path(__file__).parents[1]
 
 
@@ -50,6 +50,5 @@ def test_page_describes_every_path_there_is(queue: Queue) -> None:
         ),
     }
     for path, item in paths.items():
-        asked = item.get("get", {}).get("parameters", ())
-        if "get" in item and not any(parameter["required"] for parameter in asked):
+        if "get" in item and not item["get"].get("parameters"):
             assert queue.get_text(path), path

@@ -19,9 +19,11 @@ def routes_of(service: Service, port: int) -> dict[str, Any]:
 
 def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[str, Callable[[], Any]]:
     """Paths and what they answer."""
-    doors = (gateway_page, queries_page)
-    parts = [paths(), *(door.paths() for door in doors)]
-    page = assemble(parts, [schemas(), *(door.schemas() for door in doors)], "1")
+    page = assemble(
+        (paths(), queries_page.paths(), gateway_page.paths()),
+        (queries_page.schemas(), schemas(), gateway_page.schemas()),
+        "1",
+    )
     return {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": lambda: {"status": "ready"},

@@ -89,7 +89,7 @@ def schemas() -> Part:
         "Value": value,
         "TextMessage": record({"text": text, **_message_fields()}, optional),
         "BytesMessage": record({"body": base64, **_message_fields()}, optional),
-        "Messages": record({"messages": many}),
+        "SendMessages": record({"messages": many}),
         "Sent": _sent(),
         "Receive": _receive(),
         "Received": _received(),
@@ -160,8 +160,8 @@ def paths() -> dict[str, Part]:
     """Path items; the keys are those of ``gateway.py``."""
     base = "/v1/subjects/{subject}/groups/{group}"
     return {
-        "/v1/subjects/{subject}/messages": {"parameters": [SUBJECT], "post": _sending()},
-        f"{base}/receive": {"parameters": [SUBJECT, GROUP], "post": _receiving()},
+        "/v1/subjects/{subject}/messages": {"post": _sending()},
+        f"{base}/receive": {"post": _receiving()},
         f"{base}/ack": _settling(
             "ack", "They were handled: they are never given out to this group again", "Receipts"
         ),
@@ -178,7 +178,7 @@ def paths() -> dict[str, Part]:
 def _sending() -> Part:
     one: Any = {"text": "one coffee", "key": "order-1", "tags": ["hot"], "properties": {"sugar": 2}}
     sent = {"subject": "order.created", "messages": [{"id": "0192" + "0" * 28 + "-0", "sequence": 0}]}
-    schema = {"anyOf": [ref("TextMessage"), ref("BytesMessage"), ref("Messages")]}
+    schema = {"anyOf": [ref("TextMessage"), ref("BytesMessage"), ref("SendMessages")]}
     examples: Part = {
         "one": {"value": one},
         "bytes": {"value": {"body": "AAEC"}},
@@ -194,6 +194,7 @@ def _sending() -> Part:
             "refused with `not_supported`. A raw body is one message as it is."
         ),
         "parameters": [
+            SUBJECT,
             header(
                 "Idempotency-Key",
                 "a request that is repeated with the same key is stored once; the subject remembers the last 1024",
@@ -229,6 +230,7 @@ def _receiving() -> Part:
     return {
         "operationId": "receive",
         "summary": summary,
+        "parameters": [SUBJECT, GROUP],
         "description": (
             "Answers as soon as there is a message, or with none when the wait is over. What is not acked, nacked or "
             "released before the lease ends is given out again. A consumer needs no connection: its leases live "
@@ -251,6 +253,7 @@ def _settling(name: str, summary: str, body: str) -> Part:
     operation = {
         "operationId": name,
         "summary": summary,
+        "parameters": [SUBJECT, GROUP],
         "description": (
             "200 when it was done for all receipts. 409 `lease_lost` when some are of no lease any more: `lost` has "
             "them, `count` says for how many it was done."
@@ -258,4 +261,4 @@ def _settling(name: str, summary: str, body: str) -> Part:
         "requestBody": {"required": True, "content": json_content(ref(body), example)},
         "responses": responses,
     }
-    return {"parameters": [SUBJECT, GROUP], "post": operation}
+    return {"post": operation}

@@ -39,6 +39,8 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
         "Failed messages that a power cut had taken",
         counters.messages_voided,
     )
+    back = "Messages whose delivery had not reached its consumer, given out again when it reconnected"
+    yield "taken_back_messages_total", "counter", back, counters.messages_taken_back
     yield "batches_total", "counter", "Batches received", counters.batches
     yield "bytes_received_total", "counter", "Bytes from clients", seen.bytes_received
     yield "bytes_sent_total", "counter", "Bytes to clients", seen.bytes_sent

@@ -140,21 +140,19 @@ def schemas() -> Part:
     }
 
 
-def assemble(
-    doors: Iterable[Mapping[str, Part]], components: Iterable[Mapping[str, Part]], version: str
-) -> Part:
-    """The whole page. Doors may share a path: each says what it does with its own methods."""
-    paths: dict[str, Part] = {}
-    for door in doors:
-        for path, methods in door.items():
-            paths[path] = {**paths.get(path, {}), **methods}
-    named = schemas()
-    for some in components:
-        named |= some
+def assemble(paths: Iterable[Mapping[str, Part]], components: Iterable[Part], version: str) -> Part:
+    """The whole page. Two doors may share a path; each has its own methods there."""
+    items: dict[str, Part] = {}
+    for described in paths:
+        for path, item in described.items():
+            items[path] = {**items.get(path, {}), **item}
+    known: Part = {}
+    for named in (*components, schemas()):
+        known.update(named)
     return {
         "openapi": "3.1.0",
         "info": {"title": "tidemill", "version": version, "description": DESCRIPTION},
         "servers": [{"url": "/"}],
-        "paths": paths,
-        "components": {"schemas": named},
+        "paths": items,
+        "components": {"schemas": known},
     }
