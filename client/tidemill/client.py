@@ -218,6 +218,11 @@ class Client:
         self._check()
         return await search.find(self._look, identity)
 
+    async def why(self, identity: str) -> dict[str, Any] | None:
+        """What became of a message: for each group where it stands, a sentence that says so, and how it came there."""
+        self._check()
+        return await search.why(self._look, identity)
+
     def find_by_key(
         self, subject: str | None, key: str, *, newest: bool = False, limit: int | None = None
     ) -> Search:

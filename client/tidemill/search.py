@@ -101,6 +101,20 @@ async def find(look: Look, identity: str) -> StoredMessage | None:
         raise
 
 
+async def why(look: Look, identity: str) -> dict[str, Any] | None:
+    """What became of a message in each group, as the server describes it; ``None`` when there is no such message."""
+    try:
+        parse_message_id(identity)
+    except ValueError as error:
+        raise ValueError(str(error)) from None
+    try:
+        return cast("dict[str, Any]", await look(f"/v1/messages/{identity}/why", {}))
+    except Refused as error:
+        if error.kind.name == "not_found":
+            return None
+        raise
+
+
 def find_by_key(look: Look, subject: str | None, key: str, newest: bool, limit: int | None) -> Search:
     """Messages with exactly that key, of one subject or of all."""
     if not key:

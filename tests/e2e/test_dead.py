@@ -135,3 +135,29 @@ def test_to_settle_many_without_a_word_is_refused(queue: Queue) -> None:
     assert done.returncode == 2
     assert "--dry-run" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+async def test_why_says_where_a_message_stands_and_how_it_came_there(queue: Queue) -> None:
+    ids = await send_and_fail(queue, 2, {1})
+    await letters(queue, 1)
+    async with Client(queue.server) as mq:
+        later = await mq.send("order.created", b"7")
+        acked, dead_one, waiting = [await mq.why(each) for each in (*ids, later.id)]
+        nobody = await mq.why("0" * 32 + "-0")
+
+    assert nobody is None
+    assert acked
+    assert dead_one
+    assert waiting
+    [group] = acked["groups"]
+    assert (group["group"], group["state"]) == ("billing", "acked")
+    assert [event["what"] for event in group["events"]] == ["pulled", "acked"]
+    [group] = dead_one["groups"]
+    assert (group["state"], group["attempts"]) == ("dead", 2)
+    assert [event["what"] for event in group["events"]] == ["pulled", "failed", "pulled", "failed", "dead"]
+    assert "no amount in order 1" in group["sentence"]
+    [group] = waiting["groups"]
+    assert (group["state"], group["ahead"]) == ("waiting", 0)
+    shown = run_command("why", ids[1], server=queue.server)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "billing: a dead letter since" in shown.stdout

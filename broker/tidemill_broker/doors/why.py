@@ -84,11 +84,16 @@ class Why:
                     history.note(one)
             except CorruptRecord:
                 break  # what is being written now
+            except FileNotFoundError:
+                continue  # retention took it meanwhile
         return first_ms
 
     def _first_of(self, file: str) -> int:
         """The time of a segment's first record, 0 when there is none yet."""
-        head = self._files.read(Slice(file, 0, HEADER_BYTES))
+        try:
+            head = self._files.read(Slice(file, 0, HEADER_BYTES))
+        except FileNotFoundError:
+            return 0
         if len(head) < HEADER_BYTES:
             return 0
         length, position = int.from_bytes(head[:4], "little"), int.from_bytes(head[8:16], "little")
