@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from e2e.queues import Queue, run_command
-from tidemill import Client, DeadLetter, Message
+from tidemill import Client, DeadLetter, Message, blocking
 
 pytestmark = pytest.mark.e2e
 
@@ -161,3 +161,14 @@ async def test_why_says_where_a_message_stands_and_how_it_came_there(queue: Queu
     shown = run_command("why", ids[1], server=queue.server)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "billing: a dead letter since" in shown.stdout
+
+
+def test_programs_without_an_event_loop_see_the_same(queue: Queue) -> None:
+    [identity] = asyncio.run(send_and_fail(queue, 1, {0}))
+    asyncio.run(letters(queue, 1))
+    with blocking.Client(queue.server) as mq:
+        grave = mq.dead_letters("order.created", "billing")
+        assert [letter.id for letter in grave] == [identity]
+        assert grave.purge() == 1
+        assert grave.status()["waiting"] == 0
+        assert (mq.why(identity) or {})["groups"][0]["state"] == "dead"
