@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from tidemill_broker.doors import dead, gateway_page, queries_page, why
 from tidemill_broker.doors.openapi import Part, assemble, error_answer, reading, record, ref, whole
 from tidemill_broker.doors.service import Service
 
@@ -19,19 +19,26 @@ def routes_of(service: Service, port: int) -> dict[str, Any]:
 
 def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[str, Callable[[], Any]]:
     """Paths and what they answer."""
-    page = assemble(
-        (paths(), queries_page.paths(), gateway_page.paths(), dead.paths(), why.paths()),
-        (queries_page.schemas(), schemas(), gateway_page.schemas(), dead.schemas(), why.schemas()),
-        "1",
-    )
     return {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": lambda: {"status": "ready"},
         "/v1/routes": routes,
         "/v1/subjects": service.subjects,
         "/v1/groups": service.groups,
-        "/openapi.json": lambda: page,
+        "/openapi.json": page,
     }
+
+
+@cache
+def page() -> Part:
+    """What the HTTP port can do; made when somebody asks, for its doors import the web server."""
+    from tidemill_broker.doors import dead, gateway_page, queries_page, why
+
+    return assemble(
+        (paths(), queries_page.paths(), gateway_page.paths(), dead.paths(), why.paths()),
+        (queries_page.schemas(), schemas(), gateway_page.schemas(), dead.schemas(), why.schemas()),
+        "1",
+    )
 
 
 def paths() -> dict[str, Part]:

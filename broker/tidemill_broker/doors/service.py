@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from tidemill_broker.doors.dead import waiting
+from tidemill_broker.graves import waiting
 from tidemill_broker.group_settings import DEAD, GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.members import start_of
