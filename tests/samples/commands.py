@@ -15,6 +15,7 @@ from tidemill_wire.commands import (
     Grant,
     Hello,
     Kind,
+    Mode,
     Nack,
     Ping,
     Pull,
@@ -27,6 +28,8 @@ from tidemill_wire.commands import (
     encode_command,
 )
 from tidemill_wire.connection import Role
+from tidemill_wire.kinds import Place
+from tidemill_wire.steering import Seek, Sought, Suspend
 
 SETTLED = ("billing", "pod-7", "order.created", [0, 0, 5, 9])
 
@@ -43,6 +46,11 @@ COMMANDS: dict[str, Command] = {
     "sent-refused": Sent([12, -1], [(1, 10, "the checksum of a batch does not match its bytes")]),
     "pull": Pull("billing", "pod-7", ["order.created", "order.paid"], 1000, 1_048_576, 15_000),
     "pull-latest": Pull("billing", "pod-7", ["order.created"], 1, 1, 0, Start.LATEST),
+    "pull-once": Pull("billing", "pod-7", ["order.created"], 1, 1, 0, once=True, mode=Mode.EXCLUSIVE),
+    "pull-broadcast": Pull(
+        "billing.pod-7", "pod-7", ["order.created"], 1, 1, 0, mode=Mode.BROADCAST, base="billing"
+    ),
+    "pulled-ordered": Pulled([], 60_000, ordered=True),
     "pulled-nothing": Pulled([], 60_000),
     "pulled": Pulled([Grant("order.created", 0, 17, 1, 1, 1)], 60_000, memoryview(BATCHES["stamped"])),
     "ack": Ack(*SETTLED),
@@ -50,14 +58,18 @@ COMMANDS: dict[str, Command] = {
     "nack-delay": Nack(*SETTLED, delay_ms=30_000, reason="ValueError: no such customer"),
     "extend": Extend(*SETTLED),
     "release": Release(*SETTLED),
+    "seek": Seek("billing", "order.created", Place.TIME, 1_780_000_000_000, True),
+    "sought": Sought(17, 4, 13, 0, 3, 1),
+    "suspend": Suspend("billing", "order.created", True),
 }
 
 HEARD_BY_SERVER = frozenset(
     {Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE}
+    | {Kind.SEEK, Kind.SUSPEND}
     | {Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
 )
 HEARD_BY_CLIENT = frozenset(
-    {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
+    {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT, Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
 )
 HEARD = {Role.SERVER: HEARD_BY_SERVER, Role.CLIENT: HEARD_BY_CLIENT}
 """What each end may be told once it is open, but for the greeting that opens it. Written by hand."""

@@ -20,6 +20,7 @@ from tidemill_wire.commands import (
     Goodbye,
     Grant,
     Hello,
+    Mode,
     Nack,
     Ping,
     Pull,
@@ -29,6 +30,8 @@ from tidemill_wire.commands import (
     Sent,
     Welcome,
 )
+from tidemill_wire.kinds import Place
+from tidemill_wire.steering import Seek, Sought, Suspend
 
 T = TypeVar("T")
 
@@ -113,17 +116,24 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
         number(limits.PULL_BYTES_MAX, 1),
         number(limits.PULL_WAIT_MS_MAX),
         number(2**63 - 1, -2),
+        st.booleans(),
+        st.sampled_from(Mode),
+        st.just("") | NAMES,
     ),
     st.builds(
         Pulled,
         st.lists(GRANTS, max_size=4),
         number(limits.LEASE_MS_MAX),
         st.binary(max_size=200).map(memoryview),
+        st.booleans(),
     ),
     st.builds(Ack, *SETTLED),
     st.builds(Nack, *SETTLED, number(limits.NACK_DELAY_MS_MAX, -1), TEXTS),
     st.builds(Extend, *SETTLED),
     st.builds(Release, *SETTLED),
+    st.builds(Seek, NAMES, NAMES, st.sampled_from(Place), POSITIVE, st.booleans()),
+    st.builds(Sought, *[POSITIVE] * 6),
+    st.builds(Suspend, NAMES, NAMES, st.booleans()),
 )
 
 

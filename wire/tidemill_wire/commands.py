@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 import msgpack
@@ -19,35 +18,18 @@ from tidemill_wire import limits
 from tidemill_wire.batch import aligned
 from tidemill_wire.fields import Fields, malformed, packed, parse_consumer, parse_group, parse_subject
 from tidemill_wire.frame import Frame, encode_frame
+from tidemill_wire.kinds import Kind, Mode, Start
+from tidemill_wire.steering import PARSERS as STEERING
+from tidemill_wire.steering import Seek, Sought, Suspend
+
+__all__ = [
+    "CONTROL_SIZE", "PROTOCOL_VERSION", "Ack", "Command", "Done", "Extend", "Failed", "Goodbye", "Grant", "Hello",
+    "Kind", "Mode", "Nack", "Ping", "Pull", "Pulled", "Release", "SendBatches", "Sent", "Settle", "Start", "Welcome",
+    "encode_command", "parse_command",
+]  # fmt: skip
 
 PROTOCOL_VERSION = 1
 CONTROL_SIZE = struct.Struct("<I")
-
-
-class Kind(IntEnum):
-    """The type of a frame."""
-
-    HELLO = 1
-    WELCOME = 2
-    ERROR = 3
-    DONE = 4
-    PING = 5
-    GOODBYE = 6
-    SEND = 16
-    SENT = 17
-    PULL = 18
-    PULLED = 19
-    ACK = 20
-    NACK = 21
-    EXTEND = 22
-    RELEASE = 23
-
-
-class Start(IntEnum):
-    """Where a group that is new to a subject begins. A positive number beyond these is a time in ms."""
-
-    EARLIEST = -1
-    LATEST = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +134,19 @@ class Pull:
     bytes_max: int
     wait_ms: int
     start: int = Start.EARLIEST
+    once: bool = False
+    """At most once: what is given counts as handled at once."""
+    mode: int = Mode.AS_DECLARED
+    base: str = ""
+    """Of a broadcast: the group that was declared. ``group`` is then the consumer's own."""
 
     def fields(self) -> dict[str, Any]:
-        return {
+        said: dict[str, Any] = {
             "group": self.group, "consumer": self.consumer, "subjects": list(self.subjects),
             "messages": self.messages_max, "bytes": self.bytes_max, "wait": self.wait_ms, "start": self.start,
         }  # fmt: skip
+        asked = {"once": self.once, "mode": int(self.mode), "base": self.base}
+        return said | {name: value for name, value in asked.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +170,16 @@ class Pulled:
     grants: Sequence[Grant]
     lease_ms: int
     batches: memoryview = memoryview(b"")
+    ordered: bool = False
+    """The group is consumed in order: when one message fails, those behind it are taken back."""
 
     def fields(self) -> dict[str, Any]:
         rows = [
             (g.subject, g.pull_sequence, g.first_sequence, g.count, g.attempts, g.batches)
             for g in self.grants
         ]
-        return {"grants": rows, "lease": self.lease_ms}
+        said = {"grants": rows, "lease": self.lease_ms}
+        return said | {"ordered": True} if self.ordered else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,21 +231,9 @@ class Release(Settle):
 
 
 Command: TypeAlias = (
-    Hello
-    | Welcome
-    | Failed
-    | Done
-    | Ping
-    | Goodbye
-    | SendBatches
-    | Sent
-    | Pull
-    | Pulled
-    | Ack
-    | Nack
-    | Extend
-    | Release
-)
+    Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
+    | Pull | Pulled | Ack | Nack | Extend | Release | Seek | Sought | Suspend
+)  # fmt: skip
 
 
 def encode_command(command: Command, correlation: int, trailing: int = 0) -> bytes:
@@ -315,6 +295,9 @@ def _parse_pull(f: Fields, _body: bytearray) -> Pull:
         f.number("bytes", 1, limits.PULL_BYTES_MAX),
         f.number("wait", 0, limits.PULL_WAIT_MS_MAX),
         f.number("start", Start.LATEST, _I63),
+        f.flag("once"),
+        Mode(f.number("mode", 0, max(Mode))) if f.has("mode") else Mode.AS_DECLARED,
+        parse_group(f.text("base")) if f.has("base") else "",
     )
 
 
@@ -332,7 +315,8 @@ def _parse_pulled(f: Fields, body: bytearray) -> Pulled:
         ):
             raise malformed("a grant with a number below zero, or beyond 63 bits")
     size = CONTROL_SIZE.size + CONTROL_SIZE.unpack_from(body)[0]
-    return Pulled(grants, f.number("lease", 0, limits.LEASE_MS_MAX), memoryview(body)[aligned(size) :])
+    lease_ms = f.number("lease", 0, limits.LEASE_MS_MAX)
+    return Pulled(grants, lease_ms, memoryview(body)[aligned(size) :], f.flag("ordered"))
 
 
 _Settle = TypeVar("_Settle", Ack, Extend, Release)
@@ -370,6 +354,7 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.NACK: _parse_nack,
     Kind.EXTEND: _settler(Extend),
     Kind.RELEASE: _settler(Release),
+    **STEERING,
 }
 
 

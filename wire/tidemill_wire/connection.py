@@ -67,9 +67,19 @@ Event: TypeAlias = Received | Rejected
 
 # What an end says and never hears; the rest goes both ways.
 _OWN = {
-    Role.SERVER: frozenset({Kind.WELCOME, Kind.SENT, Kind.PULLED}),
+    Role.SERVER: frozenset({Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT}),
     Role.CLIENT: frozenset(
-        {Kind.HELLO, Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE},
+        {
+            Kind.HELLO,
+            Kind.SEND,
+            Kind.PULL,
+            Kind.ACK,
+            Kind.NACK,
+            Kind.EXTEND,
+            Kind.RELEASE,
+            Kind.SEEK,
+            Kind.SUSPEND,
+        },
     ),
 }
 

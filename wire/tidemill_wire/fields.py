@@ -61,6 +61,17 @@ class Fields:
             raise malformed(f"field {name!r} is not a text of at most {limit} characters")
         return value
 
+    def has(self, name: str) -> bool:
+        """Whether the other side says anything of it: it may be older than the field."""
+        return name in self._map
+
+    def flag(self, name: str) -> bool:
+        """Said and true; what is not said is false."""
+        value = self._map.get(name, False)
+        if type(value) is not bool:
+            raise malformed(f"field {name!r} is neither true nor false")
+        return value
+
     def items(self, name: str, limit: int) -> list[Any]:
         items: list[Any] = self._map.get(name, [])
         if type(items) is not list:

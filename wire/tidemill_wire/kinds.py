@@ -1,0 +1,51 @@
+"""The types of frames, and where a group may begin: numbers of the protocol that no command is needed for."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Kind(IntEnum):
+    """The type of a frame."""
+
+    HELLO = 1
+    WELCOME = 2
+    ERROR = 3
+    DONE = 4
+    PING = 5
+    GOODBYE = 6
+    SEND = 16
+    SENT = 17
+    PULL = 18
+    PULLED = 19
+    ACK = 20
+    NACK = 21
+    EXTEND = 22
+    RELEASE = 23
+    SEEK = 24
+    SOUGHT = 25
+    SUSPEND = 29
+
+
+class Start(IntEnum):
+    """Where a group that is new to a subject begins. A positive number beyond these is a time in ms."""
+
+    EARLIEST = -1
+    LATEST = -2
+
+
+class Place(IntEnum):
+    """Where a group goes on after a SEEK."""
+
+    EARLIEST = 1
+    LATEST = 2
+    SEQUENCE = 3
+    TIME = 4
+
+
+class Mode(IntEnum):
+    """How the consumers of a group share its messages, as a PULL asks for it."""
+
+    AS_DECLARED = 0
+    EXCLUSIVE = 1
+    BROADCAST = 2
