@@ -41,6 +41,7 @@ class ActionKind(IntEnum):
     ROLLBACK = 26
     PARK = 27
     VOID = 28
+    FORGET = 35
 
 
 class Reason(IntEnum):
@@ -165,9 +166,45 @@ class Voided:
     messages: int
 
 
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A group goes on at ``cursor``, skipping what was stored before ``start_ms``. What it held or had as failed is
+    void.
+    """
+
+    group: int
+    cursor: int
+    start_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """Only this consumer is given messages of the group, until then or until it is unlocked."""
+
+    group: int
+    consumer: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unlocked:
+    """The consumer that had the group to itself is gone; a broadcast group is silent from then on."""
+
+    group: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupForgotten:
+    """A broadcast group whose consumer stayed away; its number is not used again."""
+
+    group: int
+
+
 Action: TypeAlias = (
     Started | SubjectNamed | GroupNamed | ConsumerNamed | Synced
     | Pulled | Acked | FailedDeliveries | Extended | Released | ConsumerForgotten | Voided
+    | Sought | Locked | Unlocked | GroupForgotten
 )  # fmt: skip
 
 _U64 = struct.Struct("<Q")
@@ -177,6 +214,8 @@ _RUN = struct.Struct("<QQII")
 _RANGES = struct.Struct("<IIq")
 _U32 = struct.Struct("<I")
 _VOID = struct.Struct("<QQQ")
+_SEEK = struct.Struct("<IIQq")
+_LOCK = struct.Struct("<IIq")
 _pack = cast("Callable[[list[Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
@@ -210,6 +249,14 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.FOREVER_OFFLINE, _U32.pack(consumer)
         case Voided(group, first, messages):
             return ActionKind.VOID, _VOID.pack(group, first, messages)
+        case Sought(group, cursor, start_ms):
+            return ActionKind.SEEK, _SEEK.pack(group, 0, cursor, start_ms)
+        case Locked(group, consumer, until_ms):
+            return ActionKind.LOCK, _LOCK.pack(group, consumer, until_ms)
+        case Unlocked(group, at_ms):
+            return ActionKind.UNLOCK, _LOCK.pack(group, 0, at_ms)
+        case GroupForgotten(group):
+            return ActionKind.FORGET, _U32.pack(group)
         case SubjectNamed(partition, name, settings):
             return ActionKind.SUBJECT, _pack([partition, name, settings])
         case GroupNamed(group, partition, name, cursor, start_ms, settings):
@@ -246,6 +293,8 @@ def _decode(kind: int, body: bytes) -> Action:
             return ConsumerForgotten(*_U32.unpack(body))
         case ActionKind.VOID:
             return Voided(*_VOID.unpack(body))
+        case ActionKind.SEEK | ActionKind.LOCK | ActionKind.UNLOCK | ActionKind.FORGET:
+            return _decode_steering(kind, body)
         case ActionKind.SUBJECT:
             return SubjectNamed(*_unpack(body))
         case ActionKind.GROUP:
@@ -254,6 +303,20 @@ def _decode(kind: int, body: bytes) -> Action:
             return ConsumerNamed(*_unpack(body))
         case _:
             raise ValueError("a kind that this version does not know")
+
+
+def _decode_steering(kind: int, body: bytes) -> Action:
+    match kind:
+        case ActionKind.SEEK:
+            group, _, cursor, start_ms = _SEEK.unpack(body)
+            return Sought(group, cursor, start_ms)
+        case ActionKind.LOCK:
+            return Locked(*_LOCK.unpack(body))
+        case ActionKind.UNLOCK:
+            group, _, at_ms = _LOCK.unpack(body)
+            return Unlocked(group, at_ms)
+        case _:
+            return GroupForgotten(*_U32.unpack(body))
 
 
 def _decode_ranges(kind: int, body: bytes) -> Action:

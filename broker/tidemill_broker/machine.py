@@ -19,18 +19,22 @@ from tidemill_broker.consume_log import ConsumeLog
 from tidemill_broker.desk import Desk
 from tidemill_broker.intake import Intake
 from tidemill_broker.keeping import Keeping
+from tidemill_broker.locks import Locks
 from tidemill_broker.logs import Logs
 from tidemill_broker.members import Members
 from tidemill_broker.partitions import SubjectSettings
+from tidemill_broker.pulls import ParkedPull
 from tidemill_broker.serving import Serving
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.settling import Settling
 from tidemill_broker.state import State
+from tidemill_broker.steering import Steering, WaitingSeek
 from tidemill_host.machine import Durability, Mark, Peer, Read, Ready
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Ack, Command, Extend, Nack, Pull, Release, SendBatches
 from tidemill_wire.connection import Event, Rejected
 from tidemill_wire.errors import KIND_BY_NUMBER, Refused, Unavailable, WireError
+from tidemill_wire.steering import Seek, Suspend
 
 NOTHING = Ready()
 """What most calls of ``ready`` answer: there is one, and nobody adds to it."""
@@ -58,8 +62,10 @@ class Broker:
         self._desk = Desk(state, logs, self.keeping, now_ms)
         self.counters = self._desk.counters
         self.members = Members(state, self._desk.act, settings, now_ms)
-        self.serving = Serving(self._desk, self.intake, self.members, self.consume_log)
-        self._settling = Settling(self._desk, self.members, self.serving)
+        self._locks = Locks(self._desk, settings.consumer_gone_ms, settings.broadcast_silence_ms)
+        self.serving = Serving(self._desk, self.intake, self.members, self.consume_log, self._locks)
+        self._settling = Settling(self._desk, self.members, self.serving, self._locks)
+        self._steering = Steering(self._desk, self.consume_log, self.serving)
         self._draining = False
 
     # The contract.
@@ -86,9 +92,11 @@ class Broker:
 
     def ticked(self, now_ms: int) -> None:
         self._settling.ticked(now_ms)
+        self._locks.ticked(now_ms)
         self.serving.ticked(now_ms)
         self.keeping.ticked(now_ms)
-        wake = self._settling.next_wake(self.serving.next_wake(self.keeping.wake_at_ms))
+        wake = self._settling.next_wake(self.serving.next_wake(self.keeping.wake_at_ms, now_ms))
+        wake = self._locks.next_wake(wake)
         self._desk.wake_at_ms = max(wake, now_ms + 1)
 
     def persisted(self, mark: Mark, now_ms: int) -> None:
@@ -101,7 +109,12 @@ class Broker:
         self.keeping.persisted(now_ms)
 
     def loaded(self, token: int, data: bytes, now_ms: int) -> None:
-        self.serving.loaded(token, data, self.consume_log, now_ms)
+        for waiter in self.consume_log.loaded(token, data):
+            if isinstance(waiter, ParkedPull):
+                self.serving.loaded(waiter, now_ms)
+            else:
+                assert isinstance(waiter, WaitingSeek)
+                self._steering.seek(waiter, now_ms)
 
     def ready(self) -> Ready:
         desk = self._desk
@@ -127,6 +140,10 @@ class Broker:
                 self.serving.pull(peer, correlation, command, now_ms)
             case Ack() | Nack() | Extend() | Release():
                 self._settling.settle(peer, correlation, command, now_ms)
+            case Seek():
+                self._steering.seek(WaitingSeek(peer, correlation, command), now_ms)
+            case Suspend():
+                self._steering.suspend(peer, correlation, command, now_ms)
             case commands.Ping():
                 self._desk.say(peer, correlation, commands.Done())
             case commands.Goodbye():

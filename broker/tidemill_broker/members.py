@@ -8,16 +8,22 @@ begins as gone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tidemill_broker.actions import Action, ConsumerNamed, GroupNamed
-from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.group_settings import BROADCAST, ORDERED, GroupSettings
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.partitions import Partition
+from tidemill_broker.positions import begin_as_asked
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Peer
-from tidemill_wire.commands import Pull, Settle, Start
-from tidemill_wire.errors import Refused
+from tidemill_wire.commands import Pull, Settle
+from tidemill_wire.errors import Refused, Unavailable
+from tidemill_wire.kinds import Mode
+
+CONSUMPTION = {int(Mode.EXCLUSIVE): ORDERED, int(Mode.BROADCAST): BROADCAST}
+"""What a pull may ask for, as groups are declared."""
 
 
 class Members:
@@ -69,7 +75,9 @@ class Members:
         identity = partition.groups.get(pull.group)
         group = self._state.groups[identity] if identity is not None else self._found(partition, pull, now_ms)
         consumer = group.consumers.get(pull.consumer)
+        _check_mode(group, pull)
         if consumer is None:
+            self._check_room(group)
             self._act(ConsumerNamed(self._state.next_consumer, group.identity, pull.consumer), now_ms)
             consumer = group.consumers[pull.consumer]
         if consumer.peer != peer:
@@ -89,14 +97,18 @@ class Members:
         return consumer
 
     def _found(self, partition: Partition, pull: Pull, now_ms: int) -> Group:
-        cursor, start_ms = partition.first_kept, 0
-        if pull.start == Start.LATEST:
-            cursor = partition.next_sequence
-        elif pull.start >= 0:
-            start_ms = pull.start
+        settings = self._settings_asked(partition, pull)
         return self.declare_group(
-            partition, pull.group, (cursor, start_ms), GroupSettings(lease_ms=self._settings.lease_ms), now_ms
+            partition, pull.group, begin_as_asked(partition, pull.start), settings, now_ms
         )
+
+    def _settings_asked(self, partition: Partition, pull: Pull) -> GroupSettings:
+        """Those of the declared group for a broadcast, else the defaults; and shared as the pull says."""
+        base = partition.groups.get(pull.base)
+        settings = GroupSettings(lease_ms=self._settings.lease_ms)
+        if base is not None:
+            settings = self._state.groups[base].settings
+        return replace(settings, consumption=CONSUMPTION.get(pull.mode, settings.consumption))
 
     def declare_group(
         self, partition: Partition, name: str, start: tuple[int, int], settings: GroupSettings, now_ms: int
@@ -104,6 +116,22 @@ class Members:
         """A group with these settings, new or known; ``start`` (cursor, start_ms) counts for a new one."""
         known = partition.groups.get(name)
         if known is None or self._state.groups[known].settings != settings:
-            identity = known if known is not None else len(self._state.groups) + 1
+            identity = known if known is not None else self._state.next_group
             self._act(GroupNamed(identity, partition.identity, name, *start, settings.to_map()), now_ms)
         return self._state.groups[partition.groups[name]]
+
+    def _check_room(self, group: Group) -> None:
+        """A group has as many consumers as its bounds say; those that are away and hold nothing take no place."""
+        there = sum(1 for other in group.consumers.values() if other.peer or any(other.held()))
+        if there >= group.settings.consumers_max:
+            raise Unavailable("too_many_consumers", f"group {group.name!r} has {there} consumers")
+
+
+def _check_mode(group: Group, pull: Pull) -> None:
+    """Consumers of one group share its messages in one way."""
+    is_one = group.settings.consumption
+    wanted = CONSUMPTION.get(pull.mode)
+    if is_one == (wanted or is_one) and (pull.mode or is_one != BROADCAST):
+        return
+    asked = wanted or "together with others"
+    raise Refused("wrong_consumption", f"group {group.name!r} is {is_one}, and this asks for {asked}")

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidemill_broker.actions import Pulled, Voided
+from tidemill_broker.actions import Acked, Pulled, Voided
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
+from tidemill_broker.groups import Consumer, merge_ranges
 from tidemill_broker.intake import Intake
+from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members
 from tidemill_broker.partitions import Partition
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
-from tidemill_host.machine import Peer, Send
+from tidemill_host.machine import Durability, Peer, Send
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Pull
 from tidemill_wire.errors import Unavailable
@@ -25,11 +27,14 @@ from tidemill_wire.errors import Unavailable
 class Serving:
     """Pulls, parked and answered."""
 
-    def __init__(self, desk: Desk, intake: Intake, members: Members, consume_log: ConsumeLog) -> None:
+    def __init__(
+        self, desk: Desk, intake: Intake, members: Members, consume_log: ConsumeLog, locks: Locks
+    ) -> None:
         self._desk = desk
         self._state = desk.state
         self._intake = intake
         self._members = members
+        self._locks = locks
         self.pulls = Pulls(desk.state, desk.logs, consume_log)
         self._parked: dict[Peer, dict[int, ParkedPull]] = {}
         self._rotation = 0  # subjects of one pull take turns
@@ -64,12 +69,10 @@ class Serving:
         if not parked.answered:
             self._desk.wake(parked.deadline_ms)
 
-    def loaded(self, token: int, data: bytes, consume_log: ConsumeLog, now_ms: int) -> None:
-        """What had to be read is there."""
-        for waiter in consume_log.loaded(token, data):
-            assert isinstance(waiter, ParkedPull)
-            if not waiter.answered:
-                self._serve(waiter, now_ms)
+    def loaded(self, parked: ParkedPull, now_ms: int) -> None:
+        """What a pull needed read is there."""
+        if not parked.answered:
+            self._serve(parked, now_ms)
 
     def ticked(self, now_ms: int) -> None:
         """Whose time is over, and whose failures have become due."""
@@ -78,19 +81,26 @@ class Serving:
                 if parked.deadline_ms <= now_ms:
                     self._answer(parked, [], now_ms)
         for identity in list(self.pulls.waiting):
-            failure = self._state.groups[identity].next_failure()
-            if failure is not None and failure.due_ms <= now_ms:
+            group = self._state.groups[identity]
+            failure = group.next_failure()
+            lock_is_over = group.owner and group.lock_ms <= now_ms
+            if lock_is_over or (failure is not None and failure.due_ms <= now_ms):
                 self.serve_group(identity, now_ms)
 
-    def next_wake(self, at_most: int) -> int:
-        """When ``ticked`` has something to do, or ``at_most``."""
+    def next_wake(self, at_most: int, now_ms: int) -> int:
+        """When ``ticked`` has something to do, or ``at_most``. What is due by now and was not given out waits for
+        something else: room, a lock, an end of a suspension.
+        """
         wake = at_most
         for parked_of_peer in self._parked.values():
             for parked in parked_of_peer.values():
                 wake = min(wake, parked.deadline_ms)
         for identity in self.pulls.waiting:
-            failure = self._state.groups[identity].next_failure()
-            if failure is not None:
+            group = self._state.groups[identity]
+            if group.owner and group.lock_ms > now_ms:
+                wake = min(wake, group.lock_ms)
+            failure = group.first_due() if group.ordered else group.next_failure()
+            if failure is not None and failure.due_ms > now_ms:
                 wake = min(wake, failure.due_ms)
         return wake
 
@@ -126,13 +136,12 @@ class Serving:
         start = self._rotation % len(parked.consumers)
         self._rotation += 1
         for consumer in (*parked.consumers[start:], *parked.consumers[:start]):
+            if consumer.group.ordered and not self._locks.hold(consumer, parked.pull.wait_ms, now_ms):
+                continue
             try:
-                given = self.pulls.collect(parked, consumer, now_ms)
+                given = self._collect(parked, consumer, now_ms)
             except Loading:
                 return False
-            for first, messages in given.missing:
-                self._desk.counters.messages_voided += messages
-                self._desk.act(Voided(consumer.group.identity, first, messages), now_ms)
             if given.runs:
                 self._answer(parked, [given], now_ms)
                 return True
@@ -141,23 +150,44 @@ class Serving:
             return True
         return False
 
+    def _collect(self, parked: ParkedPull, consumer: Consumer, now_ms: int) -> Given:
+        """What there is; failures of messages that do not exist are voided on the way."""
+        while True:
+            given = self.pulls.collect(parked, consumer, now_ms)
+            for first, messages in given.missing:
+                self._desk.counters.messages_voided += messages
+                self._desk.act(Voided(consumer.group.identity, first, messages), now_ms)
+            if given.runs or not given.missing:
+                return given
+
     def _answer(self, parked: ParkedPull, given: Sequence[Given], now_ms: int) -> None:
         self.pulls.unpark(parked)
         self._parked[parked.peer].pop(id(parked), None)
         counters = self._desk.counters
         grants: list[commands.Grant] = []
-        lease_ms = 0
+        lease_ms, level, ordered = 0, Durability.WRITTEN, False
         for part in given:
             group = part.consumer.group
+            ordered = group.ordered
             lease_ms = group.settings.lease_ms
             self._grant(part, now_ms)
+            if parked.pull.once:
+                level = self._ack(part, now_ms)
             grants += part.grants(self._state.partitions[group.partition].name)
             counters.messages_out += part.messages
             counters.bytes_out += part.size
         slices = [piece for part in given for piece in part.slices]
         trailing = sum(piece.size for piece in slices)
-        head = commands.encode_command(commands.Pulled(grants, lease_ms), parked.correlation, trailing)
-        self._desk.sends.append(Send(parked.peer, head, slices))
+        answer = commands.Pulled(grants, lease_ms, ordered=ordered)
+        head = commands.encode_command(answer, parked.correlation, trailing)
+        self._desk.sends.append(Send(parked.peer, head, slices, level))
+
+    def _ack(self, given: Given, now_ms: int) -> Durability:
+        """At most once: it is handled as soon as it is given out, and leaves when that is as durable as an ack."""
+        ranges = merge_ranges([(run.pull, run.messages) for run in given.runs])
+        self._desk.counters.messages_acked += self._desk.act(Acked(given.consumer.identity, ranges), now_ms)
+        synced = self._state.partitions[given.consumer.group.partition].synced
+        return Durability.SYNCED if synced else Durability.WRITTEN
 
     def _grant(self, given: Given, now_ms: int) -> None:
         """Number the deliveries and write the PULL."""

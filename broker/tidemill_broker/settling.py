@@ -13,7 +13,8 @@ from tidemill_broker.actions import (
     Released,
 )
 from tidemill_broker.desk import Desk
-from tidemill_broker.groups import Consumer, merge_ranges
+from tidemill_broker.groups import Consumer, Group, merge_ranges
+from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members
 from tidemill_broker.serving import Serving
 from tidemill_host.machine import Durability, Peer
@@ -24,11 +25,12 @@ from tidemill_wire.commands import Ack, Extend, Nack, Release
 class Settling:
     """Ends deliveries."""
 
-    def __init__(self, desk: Desk, members: Members, serving: Serving) -> None:
+    def __init__(self, desk: Desk, members: Members, serving: Serving, locks: Locks) -> None:
         self._desk = desk
         self._state = desk.state
         self._members = members
         self._serving = serving
+        self._locks = locks
 
     def settle(self, peer: Peer, correlation: int, command: commands.Settle, now_ms: int) -> None:
         """A consumer says what became of deliveries; it is told how many of them were not its own any more."""
@@ -42,9 +44,13 @@ class Settling:
                 self._write(peer, correlation, consumer, action, now_ms)
             case Release():
                 self._write(peer, correlation, consumer, Released(consumer.identity, command.ranges), now_ms)
+                self._keep_order(consumer.group, now_ms)
                 self._serving.serve_group(consumer.group.identity, now_ms)
             case Ack():
+                was_full = consumer.group.room <= 0
                 self._write(peer, correlation, consumer, Acked(consumer.identity, command.ranges), now_ms)
+                if was_full or consumer.group.ordered:
+                    self._serving.serve_group(consumer.group.identity, now_ms)
             case _:
                 raise AssertionError(command)
 
@@ -52,6 +58,7 @@ class Settling:
         """A consumer that says so is gone at once, and its pulls are over: it is not given what it hands back."""
         self._serving.end_pulls(peer, now_ms)
         for consumer in self._members.of(peer):
+            self._locks.free(consumer, now_ms)
             self._fail_all(consumer, Reason.CONSUMER_GONE, now_ms)
 
     def ticked(self, now_ms: int) -> None:
@@ -61,8 +68,10 @@ class Settling:
             ranges = [delivery.pull, delivery.pull + delivery.count - 1]
             self._desk.counters.leases_ended += 1
             self._desk.act(FailedDeliveries(consumer.identity, now_ms, Reason.LEASE_ENDED, ranges), now_ms)
+            self._keep_order(consumer.group, now_ms)
             self._serving.serve_group(consumer.group.identity, now_ms)
         for consumer in self._members.take_gone(now_ms):
+            self._locks.free(consumer, now_ms)
             self._fail_all(consumer, Reason.CONSUMER_GONE, now_ms)
             self._desk.act(ConsumerForgotten(consumer.identity), now_ms)
 
@@ -78,6 +87,7 @@ class Settling:
         action = FailedDeliveries(consumer.identity, due_ms, Reason.NACK, nack.ranges)
         self._write(peer, correlation, consumer, action, now_ms)
         self._desk.counters.messages_nacked += 1
+        self._keep_order(consumer.group, now_ms)
         self._serving.serve_group(consumer.group.identity, now_ms)
         self._desk.wake(due_ms)
 
@@ -103,8 +113,19 @@ class Settling:
         for start in range(0, len(ranges), 2 * limits.RANGES_MAX):  # a million of them fit no record
             part = ranges[start : start + 2 * limits.RANGES_MAX]
             self._desk.act(FailedDeliveries(consumer.identity, now_ms, reason, part), now_ms)
-        if ranges:
+        if ranges or consumer.group.ordered:
             self._serving.serve_group(consumer.group.identity, now_ms)
+
+    def _keep_order(self, group: Group, now_ms: int) -> None:
+        """In a group in order a failed message comes again before anything newer: what lies behind it and is given out
+        is taken back, as if it had never been given.
+        """
+        if not group.ordered or not group.failed:
+            return
+        for consumer, ranges in group.held_behind(min(group.failed)):
+            for start in range(0, len(ranges), 2 * limits.RANGES_MAX):
+                part = ranges[start : start + 2 * limits.RANGES_MAX]
+                self._desk.act(Released(consumer.identity, part), now_ms)
 
 
 def _pairs(ranges: Sequence[int]) -> list[tuple[int, int]]:

@@ -18,15 +18,19 @@ from tidemill_broker.actions import (
     ConsumerNamed,
     Extended,
     FailedDeliveries,
+    GroupForgotten,
     GroupNamed,
+    Locked,
     Pulled,
     Released,
+    Sought,
     Started,
     SubjectNamed,
     Synced,
+    Unlocked,
     Voided,
 )
-from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.group_settings import BROADCAST, GroupSettings
 from tidemill_broker.groups import Consumer, Delivery, Failure, Group
 from tidemill_broker.partitions import Partition, SubjectSettings
 
@@ -44,6 +48,9 @@ class State:
         self.groups: dict[int, Group] = {}
         self.consumers: dict[int, Consumer] = {}
         self.next_consumer = 1
+        self.next_group = 1
+        self.silent: dict[int, int] = {}
+        """Broadcast groups whose consumer is away, and since when."""
         self.leases: list[tuple[int, int, int, Delivery]] = []  # heap of (deadline, pull, consumer, delivery)
 
     def group_of(self, subject: str, name: str) -> Group | None:
@@ -79,11 +86,14 @@ class State:
                 consumer = Consumer(identity, self.groups[group], name)
                 self.consumers[identity] = consumer
                 self.groups[group].consumers[name] = consumer
+                self.rest(self.groups[group], 0)
                 self.next_consumer = max(self.next_consumer, identity + 1)
             case ConsumerForgotten(identity):
                 gone = self.consumers.pop(identity)
                 assert not any(gone.held())
                 del gone.group.consumers[gone.name]
+            case Sought() | Locked() | Unlocked() | GroupForgotten():
+                self._steer(action)
             case Voided(group, first, messages):
                 self.groups[group].take_failed(first, messages)
             case Started(boot):
@@ -94,6 +104,40 @@ class State:
             case _:
                 assert_never(action)
         return 0
+
+    def _steer(self, action: Sought | Locked | Unlocked | GroupForgotten) -> None:
+        group = self.groups[action.group]
+        match action:
+            case Sought(_, cursor, start_ms):
+                self._note_given(group)
+                group.go_on_at(cursor, start_ms)
+            case Locked(_, consumer, until_ms):
+                group.owner, group.lock_ms = consumer, until_ms
+                self.rest(group, 0)
+            case Unlocked(_, at_ms):
+                group.owner = group.lock_ms = 0
+                self.rest(group, at_ms)
+            case GroupForgotten():
+                assert not group.consumers
+                self._note_given(group)
+                self.rest(group, 0)
+                del self.groups[group.identity]
+                del self.partitions[group.partition].groups[group.name]
+
+    def rest(self, group: Group, silent_ms: int) -> None:
+        """Nobody is there for a group from then on; 0: somebody is, or nobody cares any more."""
+        group.silent_ms = silent_ms if group.settings.consumption == BROADCAST else 0
+        if group.silent_ms:
+            self.silent[group.identity] = group.silent_ms
+        else:
+            self.silent.pop(group.identity, None)
+
+    def _note_given(self, group: Group) -> None:
+        """Sequences below the cursor are used, though a power cut may take their messages: without the cursor nobody
+        would know.
+        """
+        partition = self.partitions[group.partition]
+        partition.next_sequence = max(partition.next_sequence, group.cursor)
 
     def _name_subject(self, action: SubjectNamed) -> None:
         settings = SubjectSettings.from_map(action.settings)
@@ -113,6 +157,7 @@ class State:
             return
         group = Group(action.group, action.partition, action.name, action.cursor, action.start_ms, settings)
         self.groups[action.group] = group
+        self.next_group = max(self.next_group, action.group + 1)
         self.partitions[action.partition].groups[action.name] = action.group
 
     def _pulled(self, action: Pulled) -> int:
@@ -122,6 +167,7 @@ class State:
         for run in action.runs:
             if run.first >= group.cursor:
                 group.cursor = run.first + run.messages
+                group.start_ms = 0  # it has begun: a clock that is set back skips nothing
             else:
                 group.take_failed(run.first, run.messages)
             delivery = Delivery(run.pull, run.first, run.messages, run.attempts, action.deadline_ms)
@@ -185,4 +231,5 @@ class State:
             partition.check()
         for group in self.groups.values():
             group.check()
+            assert not group.owner or self.consumers[group.owner].group is group
             assert group.cursor <= self.partitions[group.partition].next_sequence

@@ -9,14 +9,18 @@ from tidemill_broker.actions import (
     ConsumerNamed,
     Extended,
     FailedDeliveries,
+    GroupForgotten,
     GroupNamed,
+    Locked,
     Pulled,
     PullRun,
     Reason,
     Released,
+    Sought,
     Started,
     SubjectNamed,
     Synced,
+    Unlocked,
     Voided,
 )
 
@@ -38,4 +42,8 @@ ACTIONS: dict[str, Action] = {
     "release": Released(5, [PULL + 1, PULL + 2]),
     "forever-offline": ConsumerForgotten(5),
     "void": Voided(2, 17, 3),
+    "seek": Sought(2, 4, 1_780_000_000_000),
+    "lock": Locked(2, 5, DEADLINE_MS),
+    "unlock": Unlocked(2, DEADLINE_MS),
+    "forget": GroupForgotten(2),
 }

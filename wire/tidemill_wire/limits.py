@@ -61,6 +61,9 @@ PULL_SUBJECTS_MAX = 1000  # subjects named in one pull
 LEASE_MS_DEFAULT = 60_000
 LEASE_MS_MAX = 12 * 3600 * 1000
 CONSUMER_GONE_MS = 10_000
+BROADCAST_SILENCE_MS = (
+    72 * 3600 * 1000
+)  # a long weekend; as long as messages are kept by default, so none is missed
 RANGES_MAX = 10_000  # ranges in one ACK, NACK, EXTEND or RELEASE
 SEND_BATCHES_MAX = 5_000  # batches in one SEND: were all of them refused, the reasons fit a control body
 GRANTS_MAX = 5_000  # grants in one PULLED: with the longest subjects they fit a control body

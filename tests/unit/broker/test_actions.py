@@ -13,7 +13,6 @@ from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import Record
 
 UNWRITTEN = {
-    *(ActionKind.SEEK, ActionKind.LOCK, ActionKind.UNLOCK),
     *(ActionKind.COMMIT, ActionKind.ROLLBACK, ActionKind.PARK),
 }
 
