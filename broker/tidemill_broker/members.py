@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tidemill_broker.actions import Action, ConsumerNamed, GroupNamed
+from tidemill_broker.actions import Action, ConsumerNamed, GroupNamed, Released
 from tidemill_broker.group_settings import BROADCAST, ORDERED, GroupSettings
-from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.groups import Consumer, Group, merge_ranges
 from tidemill_broker.partitions import Partition
 from tidemill_broker.positions import begin_as_asked
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Peer
+from tidemill_wire import limits
 from tidemill_wire.commands import Pull, Settle
 from tidemill_wire.errors import Refused, Unavailable
 from tidemill_wire.kinds import Mode
 
-CONSUMPTION = {int(Mode.EXCLUSIVE): ORDERED, int(Mode.BROADCAST): BROADCAST}
+CONSUMPTION = {Mode.EXCLUSIVE: ORDERED, Mode.BROADCAST: BROADCAST}
 """What a pull may ask for, as groups are declared."""
 
 
@@ -81,10 +82,21 @@ class Members:
             self._act(ConsumerNamed(self._state.next_consumer, group.identity, pull.consumer), now_ms)
             consumer = group.consumers[pull.consumer]
         if consumer.peer != peer:
+            self._begin_anew(consumer, now_ms)
             consumer.peer = peer
             self._behind[peer][consumer.identity] = consumer
             self._gone.pop(consumer.identity, None)
         return consumer
+
+    def _begin_anew(self, consumer: Consumer, now_ms: int) -> None:
+        """In order nothing may be missing before what is given next: a consumer that comes over another connection is
+        given again what it held, for some of it may have been lost on the way.
+        """
+        if not consumer.group.ordered:
+            return
+        ranges = merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
+        for start in range(0, len(ranges), 2 * limits.RANGES_MAX):
+            self._act(Released(consumer.identity, ranges[start : start + 2 * limits.RANGES_MAX]), now_ms)
 
     def holder(self, command: Settle) -> Consumer:
         """The consumer that a command about deliveries speaks for."""

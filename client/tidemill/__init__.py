@@ -28,6 +28,7 @@ from tidemill.message import Message, MessageBatch
 from tidemill.receipts import Receipt, Receipts
 from tidemill.routes import Address
 from tidemill.settings import ClientSettings
+from tidemill.steering import Moved
 
 try:
     __version__ = version("tidemill")
@@ -46,6 +47,7 @@ __all__ = [
     "LeaseLost",
     "Message",
     "MessageBatch",
+    "Moved",
     "OutcomeUnknown",
     "Receipt",
     "Receipts",

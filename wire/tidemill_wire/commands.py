@@ -136,7 +136,7 @@ class Pull:
     start: int = Start.EARLIEST
     once: bool = False
     """At most once: what is given counts as handled at once."""
-    mode: int = Mode.AS_DECLARED
+    mode: Mode = Mode.AS_DECLARED
     base: str = ""
     """Of a broadcast: the group that was declared. ``group`` is then the consumer's own."""
 
