@@ -24,7 +24,7 @@ def build() -> typer.Typer:
     application.command("send")(send.send)
     application.command("consume")(consume.consume)
     application.command("subjects")(subjects.subjects)
-    application.command("groups")(groups.groups)
+    application.add_typer(groups.build(), name="groups")
     application.add_typer(inspect.build(), name="inspect")
     application.add_typer(bench.build(), name="bench")
     return application

@@ -17,7 +17,6 @@ from tidemill_wire.commands import Ack, Extend, Nack, Pull, Release
 from tidemill_wire.fields import parse_group
 from tidemill_wire.kinds import Mode
 
-
 NAIVE = datetime.now(UTC).replace(tzinfo=None)
 
 
