@@ -7,6 +7,10 @@
 
 The lock says who is given messages next, the leases say who may handle them: only both together make a hand-over exact.
 Whoever lets the lock end while it holds messages keeps the others out until it has settled them or its leases end.
+
+A lease that was promised is kept. So it is no longer than a consumer may be away, or it would be cut short when the
+consumer counts as gone; a new lock is on the disk before its first message leaves; and after a start nobody but the
+owner is served for as long as a lease may run that a power cut has made the broker forget.
 """
 
 from __future__ import annotations
@@ -20,24 +24,47 @@ from tidemill_broker.groups import Consumer, Group
 class Locks:
     """Takes, refreshes and frees the locks of groups in order."""
 
-    def __init__(self, desk: Desk, gone_ms: int, silence_ms: int) -> None:
+    def __init__(self, desk: Desk, gone_ms: int, silence_ms: int, now_ms: int) -> None:
         self._desk = desk
         self._state = desk.state
         self._gone_ms = gone_ms
         self._silence_ms = silence_ms
+        self._promised_ms = now_ms + gone_ms
+        """Until then leases may run that were given by the life before this one."""
+        self._unsynced: dict[int, int] = {}
+        """Groups with a new lock, and the ``Ready`` that has to be on the disk."""
+
+    def lease_ms(self, group: Group) -> int:
+        """How long a lease of the group runs."""
+        return min(group.settings.lease_ms, self._gone_ms) if group.ordered else group.settings.lease_ms
+
+    def free_ms(self, group: Group) -> int:
+        """From when on another consumer may take the lock, if nothing is held by then."""
+        return max(group.lock_ms, self._promised_ms) if group.owner else 0
 
     def hold(self, consumer: Consumer, wait_ms: int, now_ms: int) -> bool:
-        """Whether a consumer may be given messages of its group now; then it has the lock, for at least as long as its
-        pull waits and a consumer may be away.
+        """Whether a consumer may be given messages of its group now. If it can it takes the lock, for at least as long
+        as its pull waits and it may be away then.
         """
         group = consumer.group
         mine = group.owner == consumer.identity
-        if not mine and ((group.owner and group.lock_ms > now_ms) or _held_by_others(group, consumer)):
+        if not mine and (self.free_ms(group) > now_ms or _held_by_others(group, consumer)):
             return False
         lasts_ms = wait_ms + self._gone_ms
         if not mine or group.lock_ms - now_ms < lasts_ms // 2:
             self._desk.act(Locked(group.identity, consumer.identity, now_ms + lasts_ms), now_ms)
-        return True
+        if not mine:
+            self._unsynced[group.identity] = self._desk.logs.number + 1
+            self._desk.keeping.sync_now = True
+        return group.identity not in self._unsynced
+
+    def persisted(self) -> list[int]:
+        """The groups whose new lock is on the disk by now."""
+        synced = self._desk.logs.mark.synced
+        done = [identity for identity, number in self._unsynced.items() if number <= synced]
+        for identity in done:
+            del self._unsynced[identity]
+        return done
 
     def free(self, consumer: Consumer, now_ms: int) -> None:
         """The consumer is gone."""

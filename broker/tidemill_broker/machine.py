@@ -62,7 +62,7 @@ class Broker:
         self._desk = Desk(state, logs, self.keeping, now_ms)
         self.counters = self._desk.counters
         self.members = Members(state, self._desk.act, settings, now_ms)
-        self._locks = Locks(self._desk, settings.consumer_gone_ms, settings.broadcast_silence_ms)
+        self._locks = Locks(self._desk, settings.consumer_gone_ms, settings.broadcast_silence_ms, now_ms)
         self.serving = Serving(self._desk, self.intake, self.members, self.consume_log, self._locks)
         self._settling = Settling(self._desk, self.members, self.serving, self._locks)
         self._steering = Steering(self._desk, self.consume_log, self.serving)
@@ -106,6 +106,8 @@ class Broker:
             while unseen and unseen[0][0] <= reached:
                 for identity, end in unseen.popleft()[1].items():
                     self.serving.show(self.state.partitions[identity], end, now_ms)
+        for identity in self._locks.persisted():
+            self.serving.serve_group(identity, now_ms)
         self.keeping.persisted(now_ms)
 
     def loaded(self, token: int, data: bytes, now_ms: int) -> None:

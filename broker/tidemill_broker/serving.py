@@ -83,7 +83,7 @@ class Serving:
         for identity in list(self.pulls.waiting):
             group = self._state.groups[identity]
             failure = group.next_failure()
-            lock_is_over = group.owner and group.lock_ms <= now_ms
+            lock_is_over = group.owner and self._locks.free_ms(group) <= now_ms
             if lock_is_over or (failure is not None and failure.due_ms <= now_ms):
                 self.serve_group(identity, now_ms)
 
@@ -97,8 +97,8 @@ class Serving:
                 wake = min(wake, parked.deadline_ms)
         for identity in self.pulls.waiting:
             group = self._state.groups[identity]
-            if group.owner and group.lock_ms > now_ms:
-                wake = min(wake, group.lock_ms)
+            if group.owner and self._locks.free_ms(group) > now_ms:
+                wake = min(wake, self._locks.free_ms(group))
             failure = group.first_due() if group.ordered else group.next_failure()
             if failure is not None and failure.due_ms > now_ms:
                 wake = min(wake, failure.due_ms)
@@ -169,7 +169,7 @@ class Serving:
         for part in given:
             group = part.consumer.group
             ordered = group.ordered
-            lease_ms = group.settings.lease_ms
+            lease_ms = self._locks.lease_ms(group)
             self._grant(part, now_ms)
             if parked.pull.once:
                 level = self._ack(part, now_ms)
@@ -195,6 +195,6 @@ class Serving:
         for index, run in enumerate(given.runs):
             given.runs[index] = run._replace(pull=pull)
             pull += run.messages
-        deadline_ms = now_ms + given.consumer.group.settings.lease_ms
+        deadline_ms = now_ms + self._locks.lease_ms(given.consumer.group)
         self._desk.act(Pulled(given.consumer.identity, deadline_ms, given.runs), now_ms)
         self._desk.wake(deadline_ms)

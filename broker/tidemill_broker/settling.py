@@ -39,7 +39,7 @@ class Settling:
             case Nack():
                 self._nack(peer, correlation, consumer, command, now_ms)
             case Extend():
-                deadline_ms = now_ms + consumer.group.settings.lease_ms
+                deadline_ms = now_ms + self._locks.lease_ms(consumer.group)
                 action = Extended(consumer.identity, deadline_ms, command.ranges)
                 self._write(peer, correlation, consumer, action, now_ms)
             case Release():
