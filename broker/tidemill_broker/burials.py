@@ -29,6 +29,8 @@ class Burials:
         self._state = state
         self._acted: list[tuple[Buried, Failure]] = []
         self._copies: dict[tuple[int, int], Buried] = {}
+        self._over: set[int] = set()
+        """Where copies lie of what a group had as failed before it went on elsewhere."""
 
     def note(self, action: Buried) -> bool:
         """A DEAD action; whether it is to be applied. It comes twice where an earlier recovery undid the burial."""
@@ -37,6 +39,11 @@ class Burials:
             return False
         self._acted.append((action, failure._replace(messages=action.messages)))
         return True
+
+    def moved(self, identity: int) -> None:
+        """A group goes on elsewhere, or is forgotten: what was buried before stays as it is, whatever fails again."""
+        self._over.update(buried.position for buried, _ in self._acted if buried.group == identity)
+        self._acted = [one for one in self._acted if one[0].group != identity]
 
     def found(self, name: bytes, position: int, data: bytes) -> None:
         """A copy in a dead-letter subject."""
@@ -48,7 +55,7 @@ class Burials:
         source = self._state.group_of(subject or "", known["group"])
         if source is None:  # dead letters that died again lie beside themselves
             source = self._state.group_of(name.decode(), known["group"])
-        if source is not None:
+        if source is not None and position not in self._over:
             buried = Buried(source.identity, known["sequence"], batch.header.messages, position)
             self._copies[source.identity, buried.first] = buried
 

@@ -53,6 +53,8 @@ class DeadLetters:
         self._ids = BatchIds(desk.state.boot)
         self._sequence = 0
         self._reading: set[tuple[int, int]] = set()
+        self.freed: set[int] = set()
+        """Groups in order that may go on: what they waited for is buried."""
 
     def bury(self, now_ms: int) -> None:
         """Begin with as much as may be under way at once."""
@@ -108,6 +110,7 @@ class DeadLetters:
         elif not group.settings.dead_letters:
             self._desk.counters.dead_dropped += failure.messages
             self._desk.act(Buried(group.identity, first, failure.messages, NOWHERE), now_ms)
+            self._free(group)
         else:
             self._reading.add((group.identity, first))
             file, place = self._desk.logs.messages.locate(rows.positions[index])
@@ -118,11 +121,17 @@ class DeadLetters:
     def _void(self, group: Group, first: int, messages: int, now_ms: int) -> None:
         self._desk.counters.messages_voided += messages
         self._desk.act(Voided(group.identity, first, messages), now_ms)
+        self._free(group)
+
+    def _free(self, group: Group) -> None:
+        if group.ordered:
+            self.freed.add(group.identity)
 
     def _read(self, group: Group, first: int, count: int, data: Buffer, now_ms: int) -> None:
         self._reading.discard((group.identity, first))
         failure = group.failed.get(first)
         if failure is not None and first in group.doomed:  # else somebody moved the group meanwhile
+            count = min(count, failure.messages)  # it may have come back, and have failed otherwise
             try:
                 self._copy(group, failure, count, data, now_ms)
             except WireError:
@@ -146,6 +155,7 @@ class DeadLetters:
         self._desk.stored(target)
         self._desk.act(Buried(group.identity, failure.first, count, position), now_ms)
         self._desk.counters.messages_buried += count
+        self._free(group)
 
     def _grave(self, group: Group, source: Partition, now_ms: int) -> Partition:
         """The dead-letter subject of a group, and the group's twin in it."""
@@ -157,7 +167,7 @@ class DeadLetters:
             source.settings.durability, group.settings.dead_letter_seconds, 0, limits.MESSAGE_BYTES_MAX
         )
         grave = self._intake.declare(name, settings, now_ms)
-        identity = len(self._state.groups) + 1
+        identity = self._state.next_group
         twin = replace(group.settings, consumption=DEAD).to_map()
         self._desk.act(GroupNamed(identity, grave.identity, group.name, 0, 0, twin), now_ms)
         return grave

@@ -10,7 +10,7 @@ from tidemill_wire import limits
 from tidemill_wire.declarations import ConsumerGroup
 from tidemill_wire.specs import BACKOFF_SECONDS_DEFAULT, Delivery, GroupBounds, GroupDeadLetter
 
-SHARED, ORDERED, DEAD = "shared", "ordered", "dead"
+SHARED, ORDERED, BROADCAST, DEAD = "shared", "ordered", "broadcast", "dead"
 DAY_MS = 24 * 3600 * 1000
 
 

@@ -8,6 +8,7 @@ its time is over.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidemill_broker.actions import PullRun
@@ -17,9 +18,10 @@ from tidemill_broker.group_settings import DEAD
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition
+from tidemill_broker.positions import first_since
 from tidemill_broker.state import State
 from tidemill_host.machine import Peer, Slice
-from tidemill_journal.entries import Rows, row_count, row_length
+from tidemill_journal.entries import row_count, row_length
 from tidemill_wire import limits
 from tidemill_wire.commands import Grant, Pull
 
@@ -98,12 +100,18 @@ class Pulls:
         partition = self._state.partitions[group.partition]
         given = Given(consumer)
         pull = parked.pull
-        room = min(pull.messages_max, limits.IN_FLIGHT_MAX - group.in_flight)
+        room = min(pull.messages_max, group.room)
+        if room <= 0:
+            return given
         if group.paused is not None:
             if group.health.probe is not None or now_ms < group.health.probe_at_ms:
                 return given
-            room = min(room, 1)
-        for failure in group.due_failures(now_ms, RUNS_MAX):
+            room = 1
+        due = (group.first_failures if group.ordered else group.due_failures)(now_ms, RUNS_MAX)
+        is_dead = group.settings.consumption == DEAD
+        new = 0 if is_dead else max(0, partition.visible - group.cursor)
+        room = min(room, self._share(group, new, due))
+        for failure in due:
             missing = self._missing(parked, partition, failure)
             if missing:
                 given.missing.append((failure.first, missing))
@@ -111,9 +119,19 @@ class Pulls:
             wanted = (failure.first, failure.messages, failure.attempts)
             if given.messages >= room or self._add(parked, partition, given, wanted, room) < failure.messages:
                 return given
-        if given.messages < room and given.size < pull.bytes_max and group.settings.consumption != DEAD:
+        if group.ordered and len(given.runs) < len(group.failed):
+            return given  # what failed comes before anything newer, also when it is not due yet
+        if given.messages < room and given.size < pull.bytes_max and not is_dead:
             self._add_new(parked, partition, given, group, room)
         return given
+
+    def _share(self, group: Group, new: int, due: Sequence[Failure]) -> int:
+        """How much one of several waiting pulls may take: when little has come, all of them get some of it."""
+        waiting = 1 if group.ordered else len(self.waiting.get(group.identity, ()))
+        if waiting <= 1:
+            return limits.IN_FLIGHT_MAX
+        there = new + sum(failure.messages for failure in due)
+        return max(1, -(-there // waiting))
 
     def _missing(self, parked: ParkedPull, partition: Partition, failure: Failure) -> int:
         """How many messages at the beginning of a failure do not exist: a power cut took them."""
@@ -128,7 +146,7 @@ class Pulls:
     ) -> None:
         cursor = max(group.cursor, partition.first_kept)
         if group.start_ms:
-            cursor = self._consume_log.since(partition, cursor, group.start_ms)
+            cursor = first_since(self._consume_log, partition, (cursor, group.start_ms), parked)
         while cursor < partition.visible and given.messages < room and len(given.runs) < RUNS_MAX:
             if given.messages and given.size >= parked.pull.bytes_max:
                 return
@@ -136,8 +154,6 @@ class Pulls:
             if rows is None:
                 return
             index = rows.find(cursor)
-            if group.start_ms:
-                index = self._skip_before(rows, index, group.start_ms)
             if index >= len(rows):
                 cursor = rows.end_sequence
                 continue
@@ -146,11 +162,6 @@ class Pulls:
             if not got:
                 return
             cursor = first + got
-
-    def _skip_before(self, rows: Rows, index: int, start_ms: int) -> int:
-        while index < len(rows) and rows.stamps[index] < start_ms:
-            index += 1
-        return index
 
     def _add(
         self, parked: ParkedPull, partition: Partition, given: Given, wanted: tuple[int, int, int], room: int

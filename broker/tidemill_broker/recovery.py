@@ -14,7 +14,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill_broker.actions import ActionKind, Buried, Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.action_records import decode_action
+from tidemill_broker.actions import (
+    ActionKind,
+    Buried,
+    GroupForgotten,
+    Sought,
+    Started,
+    SubjectNamed,
+    Synced,
+)
 from tidemill_broker.burials import PREFIX, Burials
 from tidemill_broker.indexes import SegmentIndex
 from tidemill_broker.logs import Logs
@@ -159,6 +168,8 @@ class Recovery:
                     action = decode_action(record)
                     if not isinstance(action, Buried) or self._burials.note(action):
                         self._state.apply(action)
+                    if isinstance(action, Sought | GroupForgotten):
+                        self._burials.moved(action.group)
                     self._acted_at_ms = record.at_ms
                     self.report.actions_replayed += 1
                     if isinstance(action, Synced):

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidemill_broker.actions import Pulled, Voided
+from tidemill_broker.actions import Acked, GroupResumed, Pulled, Voided
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.intake import Intake
+from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members, replaced
 from tidemill_broker.partitions import Partition
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
-from tidemill_host.machine import Buffer, Peer, Send
+from tidemill_broker.ranges import merge_ranges
+from tidemill_host.machine import Durability, Peer, Send
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Pull
 from tidemill_wire.errors import Unavailable
@@ -26,11 +28,14 @@ from tidemill_wire.errors import Unavailable
 class Serving:
     """Pulls, parked and answered."""
 
-    def __init__(self, desk: Desk, intake: Intake, members: Members, consume_log: ConsumeLog) -> None:
+    def __init__(
+        self, desk: Desk, intake: Intake, members: Members, consume_log: ConsumeLog, locks: Locks
+    ) -> None:
         self._desk = desk
         self._state = desk.state
         self._intake = intake
         self._members = members
+        self._locks = locks
         self.pulls = Pulls(desk.state, desk.logs, consume_log)
         self._parked: dict[Peer, dict[int, ParkedPull]] = {}
         self._rotation = 0  # subjects of one pull take turns
@@ -79,14 +84,10 @@ class Serving:
         if not parked.answered:
             self._desk.wake(parked.deadline_ms)
 
-    def loaded(self, token: int, data: Buffer, consume_log: ConsumeLog, now_ms: int) -> None:
-        """What had to be read is there."""
-        for waiter in consume_log.loaded(token, data):
-            if not isinstance(waiter, ParkedPull):
-                assert callable(waiter)
-                waiter(now_ms)
-            elif not waiter.answered:
-                self._serve(waiter, now_ms)
+    def loaded(self, parked: ParkedPull, now_ms: int) -> None:
+        """What a pull needed read is there."""
+        if not parked.answered:
+            self._serve(parked, now_ms)
 
     def ticked(self, now_ms: int) -> None:
         """Whose time is over, and whose failures have become due."""
@@ -95,28 +96,33 @@ class Serving:
                 if parked.deadline_ms <= now_ms:
                     self._answer(parked, [], now_ms)
         for identity in list(self.pulls.waiting):
-            due_ms = self._due_ms(self._state.groups[identity])
-            if due_ms is not None and due_ms <= now_ms:
+            if any(due <= now_ms for due in self._dues(self._state.groups[identity])):
                 self.serve_group(identity, now_ms)
 
-    def next_wake(self, at_most: int) -> int:
-        """When ``ticked`` has something to do, or ``at_most``."""
+    def next_wake(self, at_most: int, now_ms: int) -> int:
+        """When ``ticked`` has something to do, or ``at_most``. What is due by now and was not given out waits for
+        something else: room, a lock, an end of a suspension.
+        """
         wake = at_most
         for parked_of_peer in self._parked.values():
             for parked in parked_of_peer.values():
                 wake = min(wake, parked.deadline_ms)
         for identity in self.pulls.waiting:
-            due_ms = self._due_ms(self._state.groups[identity])
-            if due_ms is not None:
-                wake = min(wake, due_ms)
+            wake = min([wake, *(due for due in self._dues(self._state.groups[identity]) if due > now_ms)])
         return wake
 
-    def _due_ms(self, group: Group) -> int | None:
-        """When something is due for a group that waits, if time alone brings it."""
-        if group.paused is not None:
-            return group.health.probe_at_ms if group.health.probe is None else None
-        failure = group.next_failure()
-        return failure.due_ms if failure is not None else None
+    def _dues(self, group: Group) -> list[int]:
+        """When time alone may bring something to those who wait for a group."""
+        failure = group.first_due() if group.ordered else group.next_failure()
+        dues = [failure.due_ms] if failure is not None else []
+        if group.paused is not None:  # a probe may be of what failed, or new
+            probe_at_ms = group.health.probe_at_ms
+            dues = (
+                [probe_at_ms, *(max(probe_at_ms, due) for due in dues)] if group.health.probe is None else []
+            )
+        if group.owner:
+            dues.append(self._locks.free_ms(group))
+        return dues
 
     def show(self, partition: Partition, end: int, now_ms: int) -> None:
         """Messages below ``end`` may be seen."""
@@ -167,13 +173,12 @@ class Serving:
         start = self._rotation % len(parked.consumers)
         self._rotation += 1
         for consumer in (*parked.consumers[start:], *parked.consumers[:start]):
+            if consumer.group.ordered and not self._locks.hold(consumer, parked.pull.wait_ms, now_ms):
+                continue
             try:
-                given = self.pulls.collect(parked, consumer, now_ms)
+                given = self._collect(parked, consumer, now_ms)
             except Loading:
                 return False
-            for first, messages in given.missing:
-                self._desk.counters.messages_voided += messages
-                self._desk.act(Voided(consumer.group.identity, first, messages), now_ms)
             if given.runs:
                 self._answer(parked, [given], now_ms)
                 return True
@@ -182,23 +187,47 @@ class Serving:
             return True
         return False
 
+    def _collect(self, parked: ParkedPull, consumer: Consumer, now_ms: int) -> Given:
+        """What there is; failures of messages that do not exist are voided on the way."""
+        while True:
+            given = self.pulls.collect(parked, consumer, now_ms)
+            for first, messages in given.missing:
+                self._desk.counters.messages_voided += messages
+                self._desk.act(Voided(consumer.group.identity, first, messages), now_ms)
+            if given.runs or not given.missing:
+                return given
+
     def _answer(self, parked: ParkedPull, given: Sequence[Given], now_ms: int) -> None:
         self.pulls.unpark(parked)
         self._parked[parked.peer].pop(id(parked), None)
         counters = self._desk.counters
         grants: list[commands.Grant] = []
-        lease_ms = 0
+        lease_ms, level, ordered = 0, Durability.WRITTEN, False
         for part in given:
             group = part.consumer.group
-            lease_ms = group.settings.lease_ms
+            ordered = group.ordered
+            lease_ms = self._locks.lease_ms(group)
             self._grant(part, now_ms)
+            if parked.pull.once:
+                level = self._ack(part, now_ms)
             grants += part.grants(self._state.partitions[group.partition].name)
             counters.messages_out += part.messages
             counters.bytes_out += part.size
         slices = [piece for part in given for piece in part.slices]
         trailing = sum(piece.size for piece in slices)
-        head = commands.encode_command(commands.Pulled(grants, lease_ms), parked.correlation, trailing)
-        self._desk.sends.append(Send(parked.peer, head, slices))
+        answer = commands.Pulled(grants, lease_ms, ordered=ordered)
+        head = commands.encode_command(answer, parked.correlation, trailing)
+        self._desk.sends.append(Send(parked.peer, head, slices, level))
+
+    def _ack(self, given: Given, now_ms: int) -> Durability:
+        """At most once: it is handled as soon as it is given out, and leaves when that is as durable as an ack."""
+        ranges = merge_ranges([(run.pull, run.messages) for run in given.runs])
+        self._desk.counters.messages_acked += self._desk.act(Acked(given.consumer.identity, ranges), now_ms)
+        group = given.consumer.group
+        if group.paused is not None:  # nobody will say how the probe went
+            group.health.end_pause()
+            self._desk.act(GroupResumed(group.identity), now_ms)
+        return Durability.SYNCED if self._state.partitions[group.partition].synced else Durability.WRITTEN
 
     def _grant(self, given: Given, now_ms: int) -> None:
         """Number the deliveries and write the PULL."""
@@ -206,8 +235,8 @@ class Serving:
         for index, run in enumerate(given.runs):
             given.runs[index] = run._replace(pull=pull)
             pull += run.messages
-        deadline_ms = now_ms + given.consumer.group.settings.lease_ms
         group = given.consumer.group
+        deadline_ms = now_ms + self._locks.lease_ms(group)
         if group.paused is not None:
             group.health.probe = given.runs[0].pull
         self._desk.act(Pulled(given.consumer.identity, deadline_ms, given.runs), now_ms)

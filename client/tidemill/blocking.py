@@ -34,6 +34,7 @@ from tidemill.message import Seen, SeenBatch
 from tidemill.receipts import Receipt, Receipts
 from tidemill.search import Bound, Search, StoredMessage
 from tidemill.settings import ClientSettings
+from tidemill.steering import Moved, To
 from tidemill.subscription import From
 
 __all__ = ["Client", "Consumer", "Message", "MessageBatch"]
@@ -117,11 +118,43 @@ class Client:
         return background.run(mq.send_each(messages))
 
     def consume(
-        self, subjects: str | Iterable[str], *, group: str, start: From = "earliest", name: str | None = None
+        self,
+        subjects: str | Iterable[str],
+        *,
+        group: str,
+        start: From = "earliest",
+        name: str | None = None,
+        at_most_once: bool = False,
+        exclusive: bool = False,
+        broadcast: bool = False,
     ) -> Consumer:
         """Messages for a consumer group: ``with mq.consume(...) as messages: for message in messages``."""
         background, mq = self._started()
-        return Consumer(background, mq.consume(subjects, group=group, start=start, name=name))
+        messages = mq.consume(
+            subjects,
+            group=group,
+            start=start,
+            name=name,
+            at_most_once=at_most_once,
+            exclusive=exclusive,
+            broadcast=broadcast,
+        )
+        return Consumer(background, messages)
+
+    def seek(self, subject: str, group: str, to: To, *, rehearsal: bool = False) -> Moved:
+        """Let a group go on elsewhere: ``earliest``, ``latest``, a datetime or a sequence."""
+        background, mq = self._started()
+        return background.run(mq.seek(subject, group, to, rehearsal=rehearsal))
+
+    def suspend(self, subject: str, group: str) -> None:
+        """Give a group nothing more, until ``resume``."""
+        background, mq = self._started()
+        background.run(mq.suspend(subject, group))
+
+    def resume(self, subject: str, group: str) -> None:
+        """Let a suspended group go on."""
+        background, mq = self._started()
+        background.run(mq.resume(subject, group))
 
     def subjects(self) -> list[dict[str, Any]]:
         """The subjects there are."""
@@ -322,7 +355,11 @@ class Consumer:
 
     def _next_message(self) -> Message:
         delivery = self._delivery
-        if delivery is not None and self._index + 1 < delivery.count:
+        if (
+            delivery is not None
+            and self._index + 1 < delivery.count
+            and delivery.until > self._background.loop.time()
+        ):
             # Within a delivery nobody waits for the loop: it looks at the index, at most every few milliseconds.
             self._index += 1
             self._consumer.index = self._index
@@ -330,7 +367,7 @@ class Consumer:
                 self._background.loop.call_soon_threadsafe(self._consumer.arm)
         else:
             self._delivery = delivery = self._background.run(self._consumer.next_delivery())
-            self._index = 0
+            self._index = self._consumer.index
         return Message(delivery, self._index, self._background)
 
     def _next_batch(self) -> MessageBatch:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import urlencode
 
-from tidemill import search
+from tidemill import search, steering
 from tidemill.consumer import Consumer
 from tidemill.encode import (
     Body,
@@ -39,8 +39,11 @@ from tidemill.search import Bound, Search, StoredMessage
 from tidemill.session import Session, Watchers
 from tidemill.settings import ClientSettings
 from tidemill.spooler import Spooler
-from tidemill.subscription import From, Subscription
+from tidemill.steering import Moved, To
+from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
+from tidemill_wire.fields import parse_group, parse_subject
+from tidemill_wire.steering import Suspend
 
 CHUNK_MESSAGES = 8192
 """Messages taken from an iterable at once: enough that a batch is full, few enough that memory stays bounded."""
@@ -181,14 +184,21 @@ class Client:
         group: str,
         start: From = "earliest",
         name: str | None = None,
+        at_most_once: bool = False,
+        exclusive: bool = False,
+        broadcast: bool = False,
     ) -> Consumer:
         """Messages for a consumer group: ``async with mq.consume(...) as messages: async for message in messages``.
 
         ``start`` (earliest, latest, a datetime, ms) counts when the group is new to a subject. ``name`` is the
         consumer's identity in its group; without one it is random, and remembered in ``settings.state_dir``.
+
+        ``at_most_once``: what was pulled counts as handled, and never comes again. ``exclusive``: in order, one
+        consumer of the group at a time, the others wait. ``broadcast``: each consumer has all messages, in order.
         """
         self._check()
-        subscription = Subscription.parse(subjects, group, start, name)
+        ways = Ways(at_most_once, exclusive, broadcast)
+        subscription = Subscription.parse(subjects, group, start, name, ways)
         consumer = Consumer(subscription, self.settings, self._router, self._consumers)
         return consumer
 
@@ -201,6 +211,29 @@ class Client:
         self._check()
         settings = replace(self.settings, prefetch_messages=prefetch, state_dir=None)
         return Consumer(subscription, settings, self._router, self._consumers)
+
+    # -- steering ----------------------------------------------------------------------------------------------
+
+    async def seek(self, subject: str, group: str, to: To, *, rehearsal: bool = False) -> Moved:
+        """Let a group go on elsewhere: ``earliest``, ``latest``, a datetime or a sequence. What its consumers hold is
+        void, and so is what failed. With ``rehearsal`` nothing is done, and what would be is answered.
+        """
+        self._check()
+        return await steering.seek(
+            self._router, self.settings, steering.parse_seek(subject, group, to, rehearsal)
+        )
+
+    async def suspend(self, subject: str, group: str) -> None:
+        """Give a group nothing more, until ``resume``. What its consumers hold they may settle."""
+        await self._suspend(Suspend(parse_group(group), parse_subject(subject), True))
+
+    async def resume(self, subject: str, group: str) -> None:
+        """Let a suspended group go on."""
+        await self._suspend(Suspend(parse_group(group), parse_subject(subject), False))
+
+    async def _suspend(self, command: Suspend) -> None:
+        self._check()
+        await steering.suspend(self._router, self.settings, command)
 
     # -- asking ------------------------------------------------------------------------------------------------
 

@@ -23,8 +23,8 @@ from types import TracebackType
 from typing import Self
 
 from tidemill.backoff import Backoff
-from tidemill.delivery import Delivery
-from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, TidemillError, again
+from tidemill.delivery import REVOKED, Delivery
+from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, LeaseLost, TidemillError, again
 from tidemill.identity import Name, borrow_name
 from tidemill.inbox import Inbox
 from tidemill.message import Message, MessageBatch
@@ -78,6 +78,7 @@ class Consumer:
         self._loop = asyncio.get_running_loop()
         self._inbox = Inbox(settings.prefetch_messages, settings.prefetch_bytes)
         self._name = await borrow_name(self._subscription, settings)
+        self._subscription = self._subscription.of_consumer(self._name.text)
         self._siblings[self] = None
         self._tasks.start(self._find_brokers(), "tidemill brokers of a consumer")
         return self
@@ -93,14 +94,16 @@ class Consumer:
     async def __anext__(self) -> Message:
         delivery = self._delivery
         index = self.index + 1
-        if delivery is None or index >= delivery.count:
-            return Message(await self.next_delivery(), 0)
+        now = self._loop.time()
+        if delivery is None or index >= delivery.count or now >= delivery.until:
+            delivery = await self.next_delivery()
+            return Message(delivery, self.index)
         self.index = index
         if self.timer is None:
             self.arm()
-        if self._loop.time() >= self._breathe_at:
+        if now >= self._breathe_at:
             # A handler that never waits must not stop the connection, the leases and everybody else.
-            self._breathe_at = self._loop.time() + BREATHE_S
+            self._breathe_at = now + BREATHE_S
             await asyncio.sleep(0)
         return Message(delivery, index)
 
@@ -109,16 +112,23 @@ class Consumer:
         return Batches(self)
 
     async def next_delivery(self, *, whole: bool = False) -> Delivery:
-        """Ack what is in hand, and take the next delivery in hand: its first message, or all of it."""
+        """Ack what is in hand, and take the next in hand: the first message of it that may be begun, or all."""
+        begun = self._delivery, self.index + 1
         self._advance()
-        delivery = await self._next()
+        delivery, first = await self._rest_of(*begun) or (await self._next(), 0)
         self._delivery, self._whole = delivery, whole
-        self.index = delivery.count - 1 if whole else 0
+        self.index = delivery.count - 1 if whole else first
         return delivery
 
     async def take(self) -> Message:
         """One more message, to be settled by hand. ``StopAsyncIteration`` after ``stop``."""
-        delivery, index = self._taking or (await self._next(), 0)
+        taking, found = self._taking, None
+        if taking is not None:
+            found = await self._rest_of(*taking)
+            if self._taking is not taking:  # stopped meanwhile: it was given back
+                raise StopAsyncIteration
+            self._taking = None
+        delivery, index = found or (await self._next(), 0)
         self._taking = (delivery, index + 1) if index + 1 < delivery.count else None
         return Message(delivery, index)
 
@@ -132,6 +142,27 @@ class Consumer:
                 self._owner(delivery).settler.release(delivery.subject, ranges)
         for puller in self._pullers.values():
             puller.stop(rest)
+
+    async def _rest_of(self, delivery: Delivery | None, index: int) -> tuple[Delivery, int] | None:
+        """The delivery that was in hand, if there is more in it, and it may be begun."""
+        if delivery is None or index >= delivery.count:
+            return None
+        if await self._may_begin(delivery):
+            return delivery, index
+        if ranges := delivery.settle(index, delivery.count - 1):
+            self._owner(delivery).settler.release(delivery.subject, ranges)
+        return None
+
+    async def _may_begin(self, delivery: Delivery) -> bool:
+        """Whether the lease still runs. When that is not certain the broker is asked."""
+        if self._loop.time() < delivery.until:
+            return True
+        if delivery.until != REVOKED:
+            try:
+                await delivery.settler.extend(delivery.subject, delivery.unsettled())
+            except LeaseLost:
+                return False
+        return self._loop.time() < delivery.until
 
     def arm(self) -> None:
         """Something was handled: tell it soon."""
@@ -188,8 +219,7 @@ class Consumer:
                 continue
             for puller in self._pullers.values():
                 puller.pull()
-            if delivery.lost:
-                delivery.settle(0, delivery.count - 1)
+            if await self._rest_of(delivery, 0) is None:
                 continue
             try:
                 delivery.open()

@@ -7,6 +7,7 @@ were settled by hand before their turn. Index 0 is the first granted message, wh
 
 from __future__ import annotations
 
+import math
 import struct
 from itertools import chain
 from typing import Any, Protocol, cast
@@ -17,6 +18,7 @@ from tidemill.errors import CorruptBatch
 from tidemill.why import Why
 from tidemill_wire.columns import Batch, Column
 
+REVOKED = -1.0
 CHUNK = 64
 """Bodies of equal size that are cut by one ``struct``: enough to forget the loop, few enough to compile quickly."""
 
@@ -43,8 +45,8 @@ class Delivery:
     """See the module."""
 
     __slots__ = (
-        "_columns", "_data", "_first", "arrived", "attempts", "batch", "bodies", "count", "done", "early", "lost",
-        "pull_sequence", "settler", "size", "subject",
+        "_columns", "_data", "_first", "arrived", "attempts", "batch", "bodies", "count", "done", "early",
+        "pull_sequence", "settler", "size", "subject", "until",
     )  # fmt: skip
 
     batch: Batch
@@ -61,8 +63,8 @@ class Delivery:
         self.done = 0
         self.early: set[int] = set()
         self.arrived = 0.0
-        self.lost = False
-        """The lease ended before the first message was begun."""
+        self.until = math.inf
+        """When messages may be begun no more without asking, as the event loop tells time; ``REVOKED`` for never."""
         self.settler: Settler
         self._columns: dict[str, Any] = {}
 

@@ -26,7 +26,7 @@ from tidemill.inbox import Inbox
 from tidemill.link import Answer, Link
 from tidemill.session import Locate, Session, Watchers
 from tidemill.settings import ClientSettings
-from tidemill.settler import BrokerSettler
+from tidemill.settler import BrokerSettler, OnceSettler
 from tidemill.subscription import Subscription
 from tidemill.why import Why
 from tidemill_wire.batch import check_stamp, read_header
@@ -54,7 +54,8 @@ class Puller:
     """See the module."""
 
     def __init__(self, identity: Identity, settings: ClientSettings, inbox: Inbox, locate: Locate) -> None:
-        self.settler = BrokerSettler(identity.subscription.group, identity.consumer, settings)
+        settler = OnceSettler if identity.subscription.once else BrokerSettler
+        self.settler = settler(identity.subscription.group, identity.consumer, settings)
         self.session = Session(locate, settings, Watchers(self._up, self._down))
         self.corrupt = 0
         """Messages that could not be read."""
@@ -93,11 +94,12 @@ class Puller:
             self.settler.flush()
             subscription = self._identity.subscription
             messages = min(inbox.window.size, PULL_MESSAGES_MAX)
-            on_answer = partial(self._pulled, messages, link)
+            on_answer = partial(self._pulled, (messages, self._loop.time()), link)
             command = Pull(
                 subscription.group, self._identity.consumer, subscription.subjects, messages,
                 settings.pull_bytes, settings.pull_wait_ms, subscription.start,
                 None if self._resumed else self.settler.held(), not self._known,
+                subscription.once, subscription.mode, subscription.base,
             )  # fmt: skip
             self._under_way += 1
             try:
@@ -143,6 +145,7 @@ class Puller:
         self._link = link
         self._under_way = 0
         self._resumed = False
+        self.settler.begin_anew()
         self.settler.up(link)
         self.pull()
 
@@ -157,7 +160,7 @@ class Puller:
 
     # -- answers -----------------------------------------------------------------------------------------------
 
-    def _pulled(self, asked: int, link: Link, answer: Answer) -> None:
+    def _pulled(self, asked: tuple[int, float], link: Link, answer: Answer) -> None:
         if link is not self._link or isinstance(answer, ConnectionLost):
             return
         self._under_way -= 1
@@ -181,7 +184,7 @@ class Puller:
         self._pause = None
         self.pull()
 
-    def _granted(self, answer: Pulled, asked: int) -> None:
+    def _granted(self, answer: Pulled, asked: tuple[int, float]) -> None:
         if not answer.grants:
             return
         deliveries: list[Delivery] = []
@@ -206,11 +209,24 @@ class Puller:
         if self._leaving:
             self._release(deliveries)
             return
+        if answer.ordered:
+            deliveries = self._in_order(deliveries, asked[1] + answer.lease_ms / 1000)
         self.settler.outstanding.update(dict.fromkeys(deliveries))
         self._keep(answer.lease_ms / 1000)
-        if self._inbox.waiting and total >= asked:
+        if self._inbox.waiting and total >= asked[0]:
             self._inbox.window.starved()
         self._inbox.put(deliveries)
+
+    def _in_order(self, deliveries: list[Delivery], until: float) -> list[Delivery]:
+        """In order nothing is begun unless the lease runs for certain: it began when the pull was sent, or later. What
+        the broker gave out before it heard of a nack comes again behind what failed.
+        """
+        self.settler.ordered = True
+        early = [delivery for delivery in deliveries if self.settler.nacking(delivery.subject)]
+        self._release(early)
+        for delivery in deliveries:
+            delivery.until = until
+        return [delivery for delivery in deliveries if delivery not in early]
 
     def _cut(self, grant: Grant, batches: memoryview, at: int, into: list[Delivery]) -> tuple[int, int]:
         """Deliveries of a grant; where its batches end, and how many of its messages were found."""
@@ -250,7 +266,7 @@ class Puller:
     # -- leases ------------------------------------------------------------------------------------------------
 
     def _keep(self, lease_s: float) -> None:
-        self._lease_s = lease_s
+        self._lease_s = self.settler.lease_s = lease_s
         if self._renewal is None and lease_s > 0:
             self._renewal = self._loop.call_later(lease_s / RENEWALS_A_LEASE, self._renew)
 

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from samples.actions import ACTIONS, BOOT, DETAIL, PULL, SETTINGS
+from tidemill_broker.action_records import decode_action, encode_action
 from tidemill_broker.actions import (
     Action,
     ActionKind,
@@ -32,8 +33,6 @@ from tidemill_broker.actions import (
     Reason,
     Started,
     SubjectNamed,
-    decode_action,
-    encode_action,
 )
 from tidemill_broker.snapshots import pack_state, unpack_state
 from tidemill_broker.state import State

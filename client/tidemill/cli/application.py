@@ -27,7 +27,7 @@ def build() -> typer.Typer:
     application.command("find")(find.find)
     application.command("worker")(worker.worker)
     application.command("subjects")(subjects.subjects)
-    application.command("groups")(groups.groups)
+    application.add_typer(groups.build(), name="groups")
     application.add_typer(inspect.build(), name="inspect")
     application.add_typer(bench.build(), name="bench")
     return application
