@@ -41,6 +41,7 @@ class ActionKind(IntEnum):
     ROLLBACK = 26
     PARK = 27
     VOID = 28
+    SKIP = 34
 
 
 class Reason(IntEnum):
@@ -165,9 +166,19 @@ class Voided:
     messages: int
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A group passes over messages that its filter does not want: its cursor goes from ``cursor`` to ``to``."""
+
+    group: int
+    cursor: int
+    to: int
+
+
 Action: TypeAlias = (
     Started | SubjectNamed | GroupNamed | ConsumerNamed | Synced
     | Pulled | Acked | FailedDeliveries | Extended | Released | ConsumerForgotten | Voided
+    | Skipped
 )  # fmt: skip
 
 _U64 = struct.Struct("<Q")
@@ -177,6 +188,7 @@ _RUN = struct.Struct("<QQII")
 _RANGES = struct.Struct("<IIq")
 _U32 = struct.Struct("<I")
 _VOID = struct.Struct("<QQQ")
+_SKIP = struct.Struct("<QQQ")
 _pack = cast("Callable[[list[Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
@@ -210,6 +222,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.FOREVER_OFFLINE, _U32.pack(consumer)
         case Voided(group, first, messages):
             return ActionKind.VOID, _VOID.pack(group, first, messages)
+        case Skipped(group, cursor, to):
+            return ActionKind.SKIP, _SKIP.pack(group, cursor, to)
         case SubjectNamed(partition, name, settings):
             return ActionKind.SUBJECT, _pack([partition, name, settings])
         case GroupNamed(group, partition, name, cursor, start_ms, settings):
@@ -246,6 +260,8 @@ def _decode(kind: int, body: bytes) -> Action:
             return ConsumerForgotten(*_U32.unpack(body))
         case ActionKind.VOID:
             return Voided(*_VOID.unpack(body))
+        case ActionKind.SKIP:
+            return Skipped(*_SKIP.unpack(body))
         case ActionKind.SUBJECT:
             return SubjectNamed(*_unpack(body))
         case ActionKind.GROUP:

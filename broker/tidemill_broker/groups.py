@@ -24,6 +24,7 @@ from tidemill_broker.group_settings import GroupSettings
 
 _PULL = attrgetter("pull")
 SWEEP_FROM = 16
+NOTHING_PASSED = (-1, -1)
 
 
 @dataclass(slots=True)
@@ -142,7 +143,7 @@ class Group:
 
     __slots__ = (
         "_due", "acked", "consumers", "cursor", "failed", "identity", "in_flight", "name", "partition",
-        "settings", "start_ms",
+        "passed", "settings", "start_ms",
     )  # fmt: skip
 
     def __init__(
@@ -157,8 +158,16 @@ class Group:
         self.consumers: dict[str, Consumer] = {}
         self.in_flight = 0
         self.acked = 0
+        self.passed = NOTHING_PASSED
+        """A cursor, and how far from it nothing is wanted; it is not in the log, and forgotten when the cursor moves."""
         self.failed: dict[int, Failure] = {}
         self._due: list[tuple[int, int]] = []  # heap of (due, first); entries without their failure are stale
+
+    @property
+    def reached(self) -> int:
+        """Up to where everything was given out or is not wanted: the cursor, or beyond it."""
+        cursor, reached = self.passed
+        return reached if cursor == self.cursor else self.cursor
 
     def fail(self, failure: Failure) -> None:
         """Put messages into the error log."""

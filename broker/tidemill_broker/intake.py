@@ -113,7 +113,8 @@ class Intake:
             self._sealer.seal(sealed)
         first = partition.next_sequence
         stamp(view, at, length, first, place.position, now_ms, logs.epoch)
-        partition.stored(first, place.position, pack_size(length, messages, header.flags & 0xFF), now_ms)
+        size = pack_size(length, messages, header.flags & 0xFF)
+        partition.stored(first, place.position, size, now_ms, header.bloom)
         partition.remember(header.producer_id, header.producer_sequence, first)
         return place.file
 

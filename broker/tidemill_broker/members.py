@@ -8,6 +8,7 @@ begins as gone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tidemill_broker.actions import Action, ConsumerNamed, GroupNamed
 from tidemill_broker.group_settings import GroupSettings
@@ -18,6 +19,7 @@ from tidemill_broker.state import State
 from tidemill_host.machine import Peer
 from tidemill_wire.commands import Pull, Settle, Start
 from tidemill_wire.errors import Refused
+from tidemill_wire.filters import TagFilter
 
 
 class Members:
@@ -94,9 +96,27 @@ class Members:
             cursor = partition.next_sequence
         elif pull.start >= 0:
             start_ms = pull.start
-        return self.declare_group(
-            partition, pull.group, (cursor, start_ms), GroupSettings(lease_ms=self._settings.lease_ms), now_ms
+        settings = GroupSettings(
+            lease_ms=self._settings.lease_ms, tags=pull.filter.tags, all_tags=pull.filter.every
         )
+        return self.declare_group(partition, pull.group, (cursor, start_ms), settings, now_ms)
+
+    def agree(self, consumer: Consumer, wanted: TagFilter, now_ms: int) -> None:
+        """A group has one filter, for what one consumer passes over no other is given. A manifest's stands; another one
+        is that of the last pull, which may change it while no other consumer of the group is connected.
+        """
+        group, settings = consumer.group, consumer.group.settings
+        same = wanted.tags == settings.tags and wanted.every == settings.all_tags
+        if same or (settings.filter_declared and not wanted):
+            return
+        others = any(other.peer for other in group.consumers.values() if other is not consumer)
+        if settings.filter_declared or others:
+            has = TagFilter(settings.tags, settings.all_tags)
+            by = "is declared to want" if settings.filter_declared else "has other consumers, which want"
+            raise Refused("filter_conflict", f"group {group.name!r} {by} {has}, not {wanted}")
+        settings = replace(settings, tags=wanted.tags, all_tags=wanted.every)
+        start = (group.cursor, group.start_ms)
+        self.declare_group(self._state.partitions[group.partition], group.name, start, settings, now_ms)
 
     def declare_group(
         self, partition: Partition, name: str, start: tuple[int, int], settings: GroupSettings, now_ms: int

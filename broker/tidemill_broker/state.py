@@ -21,13 +21,14 @@ from tidemill_broker.actions import (
     GroupNamed,
     Pulled,
     Released,
+    Skipped,
     Started,
     SubjectNamed,
     Synced,
     Voided,
 )
 from tidemill_broker.group_settings import GroupSettings
-from tidemill_broker.groups import Consumer, Delivery, Failure, Group
+from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Failure, Group
 from tidemill_broker.partitions import Partition, SubjectSettings
 
 BOOT_SHIFT = 40
@@ -86,6 +87,8 @@ class State:
                 del gone.group.consumers[gone.name]
             case Voided(group, first, messages):
                 self.groups[group].take_failed(first, messages)
+            case Skipped(group, _, to):
+                self.groups[group].cursor = max(self.groups[group].cursor, to)
             case Started(boot):
                 self.boot = boot
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
@@ -110,6 +113,7 @@ class State:
         known = self.groups.get(action.group)
         if known is not None:
             known.settings = settings
+            known.passed = NOTHING_PASSED
             return
         group = Group(action.group, action.partition, action.name, action.cursor, action.start_ms, settings)
         self.groups[action.group] = group

@@ -18,4 +18,8 @@ class Counters:
     messages_nacked: int = 0
     leases_ended: int = 0
     messages_voided: int = 0
+    messages_skipped: int = 0
+    batches_skipped: int = 0
+    batches_sifted: int = 0
+    bytes_sifted: int = 0
     refused: Counter[str] = field(default_factory=Counter[str])

@@ -66,6 +66,7 @@ class Flags(IntFlag):
     DELAYED = 4
     REDELIVERED = 8
     REPLAYED = 16
+    GATHERED = 32
 
 
 class Header(NamedTuple):

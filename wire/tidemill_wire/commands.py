@@ -18,7 +18,15 @@ import msgpack
 from tidemill_wire import limits
 from tidemill_wire.batch import aligned
 from tidemill_wire.fields import Fields, malformed, packed, parse_consumer, parse_group, parse_subject
+from tidemill_wire.filters import EVERYTHING, TagFilter, parse_subscribed, read_filter
 from tidemill_wire.frame import Frame, encode_frame
+from tidemill_wire.grants import Grant, read_grants
+
+__all__ = [
+    "CONTROL_SIZE", "PROTOCOL_VERSION", "Ack", "Command", "Done", "Extend", "Failed", "Goodbye", "Grant", "Hello",
+    "Kind", "Nack", "Ping", "Pull", "Pulled", "Release", "SendBatches", "Sent", "Settle", "Start", "Welcome",
+    "encode_command", "parse_command",
+]  # fmt: skip
 
 PROTOCOL_VERSION = 1
 CONTROL_SIZE = struct.Struct("<I")
@@ -152,25 +160,14 @@ class Pull:
     bytes_max: int
     wait_ms: int
     start: int = Start.EARLIEST
+    filter: TagFilter = EVERYTHING
 
     def fields(self) -> dict[str, Any]:
-        return {
+        said: dict[str, Any] = {
             "group": self.group, "consumer": self.consumer, "subjects": list(self.subjects),
             "messages": self.messages_max, "bytes": self.bytes_max, "wait": self.wait_ms, "start": self.start,
         }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """Messages that a consumer may handle now: ``count`` of them from ``first_sequence`` on, under a lease."""
-
-    subject: str
-    pull_sequence: int
-    first_sequence: int
-    count: int
-    attempts: int
-    batches: int
-    """How many of the batches that follow hold them; messages of those batches outside the range are not granted."""
+        return said | self.filter.fields()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +178,12 @@ class Pulled:
     grants: Sequence[Grant]
     lease_ms: int
     batches: memoryview = memoryview(b"")
+    filter: TagFilter = EVERYTHING
+    """That of the group. The broker compares hashes, so the consumer compares texts."""
 
     def fields(self) -> dict[str, Any]:
-        rows = [
-            (g.subject, g.pull_sequence, g.first_sequence, g.count, g.attempts, g.batches)
-            for g in self.grants
-        ]
-        return {"grants": rows, "lease": self.lease_ms}
+        rows = [grant.row() for grant in self.grants]
+        return {"grants": rows, "lease": self.lease_ms} | self.filter.fields()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,21 +235,9 @@ class Release(Settle):
 
 
 Command: TypeAlias = (
-    Hello
-    | Welcome
-    | Failed
-    | Done
-    | Ping
-    | Goodbye
-    | SendBatches
-    | Sent
-    | Pull
-    | Pulled
-    | Ack
-    | Nack
-    | Extend
-    | Release
-)
+    Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
+    | Pull | Pulled | Ack | Nack | Extend | Release
+)  # fmt: skip
 
 
 def encode_command(command: Command, correlation: int, trailing: int = 0) -> bytes:
@@ -310,29 +294,19 @@ def _parse_pull(f: Fields, _body: bytearray) -> Pull:
     return Pull(
         parse_group(f.text("group")),
         parse_consumer(f.text("consumer")),
-        [parse_subject(name) for name in subjects],
+        [parse_subscribed(name) for name in subjects],
         f.number("messages", 1, limits.PULL_MESSAGES_MAX),
         f.number("bytes", 1, limits.PULL_BYTES_MAX),
         f.number("wait", 0, limits.PULL_WAIT_MS_MAX),
         f.number("start", Start.LATEST, _I63),
+        filter=read_filter(f),
     )
 
 
 def _parse_pulled(f: Fields, body: bytearray) -> Pulled:
-    grants: list[Grant] = []
-    for row in f.items("grants", limits.GRANTS_MAX):
-        match row:
-            case [str(subject), int(pull), int(first), int(count), int(attempts), int(batches)]:
-                grants.append(Grant(subject, pull, first, count, attempts, batches))
-            case _:
-                raise malformed("field 'grants' holds something else than grants")
-        if (
-            min(pull, first, count, attempts, batches) < 0
-            or max(pull, first, count, attempts, batches) > _I63
-        ):
-            raise malformed("a grant with a number below zero, or beyond 63 bits")
     size = CONTROL_SIZE.size + CONTROL_SIZE.unpack_from(body)[0]
-    return Pulled(grants, f.number("lease", 0, limits.LEASE_MS_MAX), memoryview(body)[aligned(size) :])
+    lease_ms = f.number("lease", 0, limits.LEASE_MS_MAX)
+    return Pulled(read_grants(f), lease_ms, memoryview(body)[aligned(size) :], read_filter(f))
 
 
 _Settle = TypeVar("_Settle", Ack, Extend, Release)

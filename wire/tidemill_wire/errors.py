@@ -58,6 +58,12 @@ ERROR_KINDS = (
     ErrorKind(22, "too_many_in_flight", True, "ack what was pulled before pulling more"),
     ErrorKind(23, "read_failed", True, "run `tidemill inspect log` on the broker's data folder"),
     ErrorKind(24, "not_found", False, "look the name up with `tidemill subjects` or `tidemill groups`"),
+    ErrorKind(
+        25,
+        "filter_conflict",
+        False,
+        "use the filter the group has, stop its other consumers, or use another group",
+    ),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}

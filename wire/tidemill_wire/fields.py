@@ -55,6 +55,16 @@ class Fields:
             raise Refused("limit_exceeded", f"{name} {value} is not within {low} and {high}")
         return value
 
+    def has(self, name: str) -> bool:
+        return name in self._map
+
+    def flag(self, name: str) -> bool:
+        """A field that is absent when it is not so."""
+        value = self._map.get(name, False)
+        if type(value) is not bool:
+            raise malformed(f"field {name!r} is neither true nor false")
+        return value
+
     def text(self, name: str, limit: int = 1000) -> str:
         value = self._map.get(name)
         if type(value) is not str or len(value) > limit:
