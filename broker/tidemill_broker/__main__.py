@@ -85,6 +85,7 @@ async def _serve(
     settings: BrokerSettings,
     files_max: int,
 ) -> int:
+    from tidemill_broker.doors.queries import Queries
     from tidemill_host.web import Web  # aiohttp's server takes a third of the start; nothing before needs it
 
     stopping = stop_event()
@@ -95,12 +96,14 @@ async def _serve(
         sys.stderr.write(
             f"tidemill: cut {size} bytes of a torn {folder} log; a copy is in {arguments.data}/aside\n"
         )
-    service = Service(broker, disk, make_lanes(), clock)
+    lanes = make_lanes()
+    service = Service(broker, disk, lanes, clock)
     service.declare(declarations)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, files_max * 3 // 4)
     port = await service.listen(arguments.host, arguments.port)
     values = values_of(service, lambda: routes_of(service, port))
-    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused)
+    routes = Queries(broker, disk, lanes.read).routes()
+    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, files_max // 16)
     http_port = await web.listen(arguments.host, arguments.http_port, http_max)
     calm_collector()

@@ -6,12 +6,15 @@ has to be) and ``wake`` (something is due then).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tidemill_broker.actions import Action
 from tidemill_broker.keeping import Keeping
 from tidemill_broker.logs import Logs
+from tidemill_broker.partitions import Partition
 from tidemill_broker.state import State
 from tidemill_broker.statistics import Counters
-from tidemill_host.machine import Durability, Peer, Send
+from tidemill_host.machine import Buffer, Durability, Peer, Read, Send, Slice
 from tidemill_wire.commands import Command, Failed, encode_command
 from tidemill_wire.errors import WireError
 
@@ -25,6 +28,11 @@ class Desk:
         self.keeping = keeping
         self.counters = Counters()
         self.sends: list[Send] = []
+        # partition -> what becomes visible with the next Ready, when that is as durable as the subject asks for
+        self.fresh: dict[Durability, dict[int, int]] = {Durability.WRITTEN: {}, Durability.SYNCED: {}}
+        self.reads: list[Read] = []
+        self._readers: dict[int, Callable[[Buffer, int], None]] = {}
+        self._token = 0
         self.wake_at_ms = now_ms
 
     def act(self, action: Action, now_ms: int) -> int:
@@ -43,6 +51,21 @@ class Desk:
         """An answer that says no, counted by its reason."""
         self.counters.refused[error.kind.name] += 1
         self.say(peer, correlation, Failed(error.kind.number, error.detail))
+
+    def stored(self, partition: Partition) -> None:
+        """Messages were placed: they become visible when they are as durable as the subject asks for."""
+        level = Durability.SYNCED if partition.synced else Durability.WRITTEN
+        self.fresh[level][partition.identity] = partition.next_sequence
+
+    def read(self, piece: Slice, then: Callable[[Buffer, int], None]) -> None:
+        """Bytes of a log; ``then`` is called with them and the time. Tokens are below zero: those above are others'."""
+        self._token -= 1
+        self._readers[self._token] = then
+        self.reads.append(Read(self._token, piece))
+
+    def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
+        """What was to be read is there."""
+        self._readers.pop(token)(data, now_ms)
 
     def wake(self, at_ms: int) -> None:
         """``ticked`` no later than then."""

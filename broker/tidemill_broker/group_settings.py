@@ -11,7 +11,7 @@ from tidemill_wire.declarations import ConsumerGroup
 from tidemill_wire.filters import parse_filter
 from tidemill_wire.specs import BACKOFF_SECONDS_DEFAULT, Delivery, GroupBounds, GroupDeadLetter
 
-SHARED, ORDERED = "shared", "ordered"
+SHARED, ORDERED, DEAD = "shared", "ordered", "dead"
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -26,7 +26,8 @@ class GroupSettings:
     dead_letters: bool = True
     dead_letter_seconds: int = GroupDeadLetter().retention_seconds
     consumption: str = SHARED
-    """shared, ordered (one consumer at a time), or broadcast."""
+    """shared, ordered (one consumer at a time), or broadcast; dead: the twin of a group in its dead letters, which is
+    given only what is redriven."""
     tags: tuple[str, ...] = ()
     all_tags: bool = False
     """Whether a message must have all of the tags, not any."""

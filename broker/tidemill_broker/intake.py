@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from tidemill_broker.actions import SubjectNamed
-from tidemill_broker.columns import check_columns
+from tidemill_broker.columns import check_columns, place_of_key_hashes
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
@@ -116,7 +116,27 @@ class Intake:
         size = pack_size(length, messages, header.flags & 0xFF)
         partition.stored(first, place.position, size, now_ms, header.bloom)
         partition.remember(header.producer_id, header.producer_sequence, first)
+        self._state.index.open.note(header.batch_id, place.position)
+        if header.column_count > 2:
+            self._note_keys(view, at, header, place.position)
         return place.file
+
+    def place(self, batch: bytearray, partition: Partition, now_ms: int) -> None:
+        """Store a batch of the broker's own making."""
+        if self.refusal is not None:
+            raise self.refusal
+        file = self._store(memoryview(batch), 0, read_header(batch), partition, now_ms)
+        self._logs.append(file, batch, len(batch))
+
+    def _note_keys(self, view: memoryview, at: int, header: Header, position: int) -> None:
+        """For the index of the open segment; one that has gathered its share of keys is sealed before its time."""
+        found = place_of_key_hashes(view, at, header)
+        if found is not None:
+            start, size = at + found[0], found[1]
+            index = self._state.index.open
+            index.note_keys(view[start : start + size], position)
+            if index.keys >= limits.INDEX_KEYS_MAX:
+                self._logs.messages.close()
 
     def _hand_on(self, file: str, piece: memoryview) -> None:
         if piece:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 
 from tidemill_broker.consume_log import ConsumeLog
+from tidemill_broker.dead_letters import DeadLetters
 from tidemill_broker.desk import Desk
 from tidemill_broker.intake import Intake
 from tidemill_broker.keeping import Keeping
@@ -26,9 +27,9 @@ from tidemill_broker.serving import Serving
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.settling import Settling
 from tidemill_broker.state import State
-from tidemill_host.machine import Durability, Mark, Peer, Read, Ready
+from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready
 from tidemill_wire import commands, limits
-from tidemill_wire.commands import Ack, Command, Extend, Nack, Pull, Release, SendBatches
+from tidemill_wire.commands import Ack, Command, Extend, Nack, Pull, Purge, Redrive, Release, SendBatches
 from tidemill_wire.connection import Event, Rejected
 from tidemill_wire.errors import KIND_BY_NUMBER, Refused, Unavailable, WireError
 
@@ -50,8 +51,6 @@ class Broker:
         self.intake = Intake(state, logs, defaults, settings.subjects_max, self.consume_log)
         self.intake.create_subjects = settings.create_subjects
         self.keeping = Keeping(state, logs, settings, self.consume_log, now_ms)
-        # partition -> what becomes visible with the next Ready, when that is as durable as the subject asks for
-        self._fresh: dict[Durability, dict[int, int]] = {Durability.WRITTEN: {}, Durability.SYNCED: {}}
         self._unseen: dict[Durability, deque[tuple[int, dict[int, int]]]] = {
             Durability.WRITTEN: deque(), Durability.SYNCED: deque(),
         }  # fmt: skip
@@ -59,7 +58,8 @@ class Broker:
         self.counters = self._desk.counters
         self.members = Members(state, self._desk.act, settings, now_ms)
         self.serving = Serving(self._desk, self.intake, self.members, self.consume_log)
-        self._settling = Settling(self._desk, self.members, self.serving)
+        self.dead_letters = DeadLetters(self._desk, self.intake, self.consume_log)
+        self._settling = Settling(self._desk, self.members, self.serving, self.dead_letters)
         self._draining = False
 
     # The contract.
@@ -87,6 +87,7 @@ class Broker:
     def ticked(self, now_ms: int) -> None:
         self._settling.ticked(now_ms)
         self.serving.ticked(now_ms)
+        self.dead_letters.bury(now_ms)
         self.keeping.ticked(now_ms)
         wake = self._settling.next_wake(self.serving.next_wake(self.keeping.wake_at_ms))
         self._desk.wake_at_ms = max(wake, now_ms + 1)
@@ -100,13 +101,22 @@ class Broker:
                     self.serving.show(self.state.partitions[identity], end, now_ms)
         self.keeping.persisted(now_ms)
 
-    def loaded(self, token: int, data: bytes, now_ms: int) -> None:
-        self.serving.loaded(token, data, self.consume_log, now_ms)
+    def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
+        if token < 0:
+            self._desk.loaded(token, data, now_ms)
+        else:
+            self.serving.loaded(token, data, self.consume_log, now_ms)
 
     def ready(self) -> Ready:
         desk = self._desk
         wake_at_ms = min(desk.wake_at_ms, self.keeping.wake_at_ms)
-        if not (desk.sends or self.logs.has_writes or self.consume_log.reads or self.keeping.sync_now):
+        if not (
+            desk.sends
+            or self.logs.has_writes
+            or self.consume_log.reads
+            or desk.reads
+            or self.keeping.sync_now
+        ):
             NOTHING.wake_at_ms = wake_at_ms
             return NOTHING
         ready = Ready(sends=desk.take_sends(), reads=self._take_reads(), sync=self.keeping.wants_sync())
@@ -127,6 +137,12 @@ class Broker:
                 self.serving.pull(peer, correlation, command, now_ms)
             case Ack() | Nack() | Extend() | Release():
                 self._settling.settle(peer, correlation, command, now_ms)
+            case Redrive():
+                count = self._redrive(command, now_ms)
+                self._desk.say(peer, correlation, commands.Done(count=count), Durability.SYNCED)
+            case Purge(subject, group, ranges):
+                count = self.dead_letters.purge(subject, group, list(ranges), now_ms)
+                self._desk.say(peer, correlation, commands.Done(count=count), Durability.SYNCED)
             case commands.Ping():
                 self._desk.say(peer, correlation, commands.Done())
             case commands.Goodbye():
@@ -145,12 +161,17 @@ class Broker:
         self.counters.messages_in += taken.messages
         for _, number, _ in taken.refused:
             self.counters.refused[KIND_BY_NUMBER[number].name] += 1
-        for identity, partition in taken.touched.items():
-            level = Durability.SYNCED if partition.synced else Durability.WRITTEN
-            self._fresh[level][identity] = partition.next_sequence
+        for partition in taken.touched.values():
+            self._desk.stored(partition)
         self.keeping.note(len(taken.first_sequences), now_ms)
         answer = commands.Sent(taken.first_sequences, taken.refused)
         self._desk.say(peer, correlation, answer, Durability.SYNCED if taken.synced else Durability.WRITTEN)
+
+    def _redrive(self, command: Redrive, now_ms: int) -> int:
+        ranges = list(command.ranges)
+        twin, count = self.dead_letters.redrive(command.subject, command.group, ranges, now_ms)
+        self.serving.adopt(twin, now_ms)
+        return count
 
     # Plumbing.
 
@@ -161,14 +182,15 @@ class Broker:
 
     def _take_reads(self) -> list[Read]:
         reads, self.consume_log.reads = self.consume_log.reads, []
-        return reads
+        more, self._desk.reads = self._desk.reads, []
+        return reads + more
 
     def _note_fresh(self) -> None:
         """Remember what becomes visible when the ``Ready`` that was just numbered has been persisted."""
-        for level, fresh in self._fresh.items():
+        for level, fresh in self._desk.fresh.items():
             if fresh:
                 self._unseen[level].append((self.logs.number, fresh))
-                self._fresh[level] = {}
+                self._desk.fresh[level] = {}
 
     def check(self) -> None:
         """The invariants of everything, after every step in the simulator."""

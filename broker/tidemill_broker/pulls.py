@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from tidemill_broker.actions import PullRun
 from tidemill_broker.consume_log import ConsumeLog
-from tidemill_broker.groups import Consumer, Failure, Group
+from tidemill_broker.failures import Failure
+from tidemill_broker.group_settings import DEAD
+from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition
 from tidemill_broker.state import State
@@ -122,6 +124,10 @@ class Pulls:
         given = Given(consumer)
         pull = parked.pull
         room = min(pull.messages_max, limits.IN_FLIGHT_MAX - group.in_flight)
+        if group.paused is not None:
+            if group.health.probe is not None or now_ms < group.health.probe_at_ms:
+                return given
+            room = min(room, 1)
         for failure in group.due_failures(now_ms, RUNS_MAX):
             missing = self._missing(parked, partition, failure)
             if missing:
@@ -130,7 +136,7 @@ class Pulls:
             wanted = (failure.first, failure.messages, failure.attempts)
             if given.messages >= room or self._add_again(parked, given, wanted, room) < failure.messages:
                 return given
-        if given.messages < room and given.size < pull.bytes_max:
+        if given.messages < room and given.size < pull.bytes_max and group.settings.consumption != DEAD:
             if group.settings.tags:
                 self._filtered.add_new(parked, given, room, now_ms)
             else:

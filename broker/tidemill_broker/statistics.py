@@ -22,4 +22,7 @@ class Counters:
     batches_skipped: int = 0
     batches_sifted: int = 0
     bytes_sifted: int = 0
+    messages_buried: int = 0
+    dead_dropped: int = 0
+    groups_paused: int = 0
     refused: Counter[str] = field(default_factory=Counter[str])

@@ -27,6 +27,7 @@ from tidemill.errors import (
 from tidemill.message import Message, MessageBatch
 from tidemill.receipts import Receipt, Receipts
 from tidemill.routes import Address
+from tidemill.search import Search, StoredMessage
 from tidemill.settings import ClientSettings
 
 try:
@@ -50,6 +51,8 @@ __all__ = [
     "Receipt",
     "Receipts",
     "Refused",
+    "Search",
+    "StoredMessage",
     "TidemillError",
     "Unavailable",
     "__version__",

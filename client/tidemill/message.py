@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidemill.delivery import Delivery
+from tidemill.why import GROUPS_POLICY, REASON_LENGTH_MAX, Why, why_of
+from tidemill_wire.fields import living_subject
 from tidemill_wire.limits import NACK_DELAY_MS_MAX
-
-REASON_LENGTH_MAX = 1000
-GROUPS_POLICY = -1
 
 
 class Seen:
@@ -31,7 +30,7 @@ class Seen:
     @property
     def subject(self) -> str:
         """Where it was sent."""
-        return self._delivery.subject
+        return living_subject(self._delivery.subject)
 
     @property
     def sequence(self) -> int:
@@ -83,12 +82,23 @@ class Message(Seen):
         if ranges := delivery.settle(index, index):
             await delivery.settler.ack_now(delivery.subject, ranges)
 
-    async def nack(self, *, delay: float | None = None, reason: str = "") -> None:
-        """It failed: give it out again, after ``delay`` seconds or as the group's policy says."""
+    async def nack(
+        self,
+        *,
+        delay: float | None = None,
+        reason: str = "",
+        error: BaseException | None = None,
+        reject: bool = False,
+    ) -> None:
+        """It failed: give it out again, after ``delay`` seconds or as the group's policy says.
+
+        ``error`` is the exception that was raised: failures of one kind are counted together. ``reject`` sends it to
+        the dead letters at once.
+        """
         delivery, index = self._delivery, self._index
-        delay_ms = parse_delay(delay)
+        why = parse_why(delay, reason, error, reject=reject)
         if ranges := delivery.settle(index, index):
-            await delivery.settler.nack(delivery.subject, ranges, delay_ms, reason[:REASON_LENGTH_MAX])
+            await delivery.settler.nack(delivery.subject, ranges, why)
 
     async def extend(self) -> None:
         """The lease begins anew. Nobody needs to: it is renewed while the consumer lives."""
@@ -111,7 +121,7 @@ class SeenBatch:
     @property
     def subject(self) -> str:
         """Where they were sent."""
-        return self._delivery.subject
+        return living_subject(self._delivery.subject)
 
     @property
     def first_sequence(self) -> int:
@@ -163,16 +173,31 @@ class MessageBatch(SeenBatch):
         if ranges := delivery.settle(0, delivery.count - 1):
             await delivery.settler.ack_now(delivery.subject, ranges)
 
-    async def nack(self, *, delay: float | None = None, reason: str = "") -> None:
+    async def nack(
+        self,
+        *,
+        delay: float | None = None,
+        reason: str = "",
+        error: BaseException | None = None,
+        reject: bool = False,
+    ) -> None:
         """They failed."""
         delivery = self._delivery
-        delay_ms = parse_delay(delay)
+        why = parse_why(delay, reason, error, reject=reject)
         if ranges := delivery.settle(0, delivery.count - 1):
-            await delivery.settler.nack(delivery.subject, ranges, delay_ms, reason[:REASON_LENGTH_MAX])
+            await delivery.settler.nack(delivery.subject, ranges, why)
 
     async def extend(self) -> None:
         """The lease begins anew."""
         await self._delivery.settler.extend(self._delivery.subject, self._delivery.unsettled())
+
+
+def parse_why(delay: float | None, reason: str, error: BaseException | None, *, reject: bool) -> Why:
+    """What a caller says of a failure."""
+    if error is None:
+        return Why(reason[:REASON_LENGTH_MAX], delay_ms=parse_delay(delay), reject=reject)
+    why = why_of(error, parse_delay(delay), reject=reject)
+    return why._replace(reason=reason[:REASON_LENGTH_MAX]) if reason else why
 
 
 def parse_delay(delay: float | None) -> int:

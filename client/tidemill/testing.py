@@ -11,11 +11,13 @@ messages.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from tidemill import client
 from tidemill.memory import MemoryBroker
+from tidemill.memory_search import look
 from tidemill.routes import Address, Routes
 from tidemill.settings import ClientSettings
 
@@ -51,6 +53,9 @@ class Client(client.Client):
             }
             for (subject, group), found in self.broker.groups.items()
         ]
+
+    async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
+        return look(self.broker, path, parameters)
 
     async def _routes(self) -> Routes:
         return (Address("g0", "memory", 1),)

@@ -85,10 +85,14 @@ class Send(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Bytes the machine needs before it can decide. The answer comes as ``loaded(token, data)``."""
+    """Bytes the machine needs before it can decide. The answer comes as ``loaded(token, data)``.
+
+    A function instead of a slice is called off the loop, and the answer is what it returns: sorting an index neither
+    stalls the loop nor the writes. It must touch only what it was given.
+    """
 
     token: int
-    slice: Slice
+    slice: Slice | Callable[[], Buffer]
 
 
 @dataclass(slots=True)
@@ -131,6 +135,6 @@ class Machine(Protocol[Command]):
 
     def persisted(self, mark: Mark, now_ms: int) -> None: ...
 
-    def loaded(self, token: int, data: bytes, now_ms: int) -> None: ...
+    def loaded(self, token: int, data: Buffer, now_ms: int) -> None: ...
 
     def ready(self) -> Ready: ...

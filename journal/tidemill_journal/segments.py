@@ -88,6 +88,10 @@ class Segments:
         index = self.bases.index(base)
         return self.bases[index + 1] if index + 1 < len(self.bases) else self.end
 
+    def close(self) -> None:
+        """The open segment is full, whatever its size: the next record begins another one."""
+        self._closed = True
+
     def cut(self, position: int) -> list[str]:
         """Forget all from ``position`` on; the files that hold nothing else, the last one first."""
         assert self.start <= position <= self.end

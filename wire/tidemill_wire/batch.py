@@ -49,6 +49,9 @@ STAMP_CRC = struct.Struct("<I")
 SAID = struct.Struct("<IBBHIBBHQQ16sqQ")
 HEADER = struct.Struct("<IIQQqII" + "IBBHIBBHQQ16sqQ")
 
+SINGLES_FROM = 1 << 63
+"""A producer with an id from here on sends one batch and never another; clients draw theirs below it."""
+
 MESSAGE_ID = re.compile(r"([0-9a-fA-F]{32})-([0-9]{1,7})")
 
 _BLANK = bytes(HEADER_BYTES)

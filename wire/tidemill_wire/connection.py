@@ -69,7 +69,17 @@ Event: TypeAlias = Received | Rejected
 _OWN = {
     Role.SERVER: frozenset({Kind.WELCOME, Kind.SENT, Kind.PULLED}),
     Role.CLIENT: frozenset(
-        {Kind.HELLO, Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE},
+        {
+            Kind.HELLO,
+            Kind.SEND,
+            Kind.PULL,
+            Kind.ACK,
+            Kind.NACK,
+            Kind.EXTEND,
+            Kind.RELEASE,
+            Kind.REDRIVE,
+            Kind.PURGE,
+        },
     ),
 }
 

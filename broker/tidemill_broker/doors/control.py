@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tidemill_broker.doors import queries_page
 from tidemill_broker.doors.service import Service
 
 
@@ -36,5 +37,6 @@ def _openapi(paths: list[str]) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "tidemill control plane", "version": "1"},
-        "paths": {path: {"get": operation} for path, operation in operations.items()},
+        "paths": {path: {"get": operation} for path, operation in operations.items()} | queries_page.paths(),
+        "components": {"schemas": queries_page.schemas()},
     }

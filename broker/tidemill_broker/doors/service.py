@@ -23,7 +23,7 @@ from tidemill_wire.connection import Event
 from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.errors import Unavailable
 
-FOLDERS = ("message", "action", "consume", "checkpoint", "aside")
+FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
 SPACE_CHECK_SECONDS = 1.0
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import GroupSettings
-from tidemill_broker.groups import SWEEP_FROM, Consumer, Delivery, Failure, Group, merge_ranges
+from tidemill_broker.groups import SWEEP_FROM, Consumer, Delivery, Group
+from tidemill_broker.ranges import merge_ranges
 
 
 def held_of(*runs: tuple[int, int, int]) -> tuple[Group, Consumer]:
