@@ -76,24 +76,28 @@ class Excerpt:
         assert found is not None, (self.position, start, size)
         return found
 
+    def open(self) -> None:
+        """Read the head, which is there; ``CorruptBatch`` when it is not what the row says."""
+        if self._header is not None:
+            return
+        head = self._pieces[0]
+        header = read_header(head)
+        if header.length != self.length or header.position != self.position:
+            raise CorruptBatch("the batch is not the one that its row leads to")
+        self._entries = read_entries(head, 0, header)
+        if self.length <= WHOLE_BYTES:
+            check_said(head, 0, header)
+        self._header = header
+
     @property
     def header(self) -> Header:
-        """Header of the batch, when its head is there; ``CorruptBatch`` when it is not what the row says."""
-        if self._header is None:
-            head = self._pieces[0]
-            header = read_header(head)
-            if header.length != self.length or header.position != self.position:
-                raise CorruptBatch("the batch is not the one that its row leads to")
-            self._entries = read_entries(head, 0, header)
-            if self.length <= WHOLE_BYTES:
-                check_said(head, 0, header)
-            self._header = header
+        """Header of the batch, once it is open."""
+        assert self._header is not None
         return self._header
 
     @property
     def entries(self) -> dict[int, Entry]:
-        """Where the columns are."""
-        assert self._header is not None
+        """Where the columns are, once it is open."""
         return self._entries
 
     def span(self, kind: Column) -> Span:

@@ -100,7 +100,8 @@ class Seats:
         parts = excerpt.head()
         if not parts:
             try:
-                if excerpt.header and not can_gather(excerpt):
+                excerpt.open()
+                if not can_gather(excerpt):
                     return None
                 parts = plan(excerpt, rows)
                 if not parts:
@@ -165,7 +166,7 @@ class Seats:
         try:
             parts = excerpt.head()
             if not parts:
-                assert excerpt.header
+                excerpt.open()
                 parts = excerpt.need(excerpt.span(kind) for kind in (Column.TAG_COUNTS, Column.TAG_HASHES))
             if not parts:
                 tags = tags_of(excerpt)

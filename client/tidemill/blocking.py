@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from tidemill import client, consumer
+from tidemill.chain import Filter, Match
 from tidemill.delivery import Delivery
 from tidemill.encode import Body
 from tidemill.errors import ClientClosed
@@ -117,11 +118,25 @@ class Client:
         return background.run(mq.send_each(messages))
 
     def consume(
-        self, subjects: str | Iterable[str], *, group: str, start: From = "earliest", name: str | None = None
+        self,
+        subjects: str | Iterable[str],
+        *,
+        group: str,
+        start: From = "earliest",
+        name: str | None = None,
+        tags: Iterable[str] = (),
+        match: Match = "any",
+        filter: Filter | Iterable[Filter] | None = None,  # noqa: A002  # the word that users look for
     ) -> Consumer:
-        """Messages for a consumer group: ``with mq.consume(...) as messages: for message in messages``."""
+        """Messages for a consumer group: ``with mq.consume(...) as messages: for message in messages``.
+
+        ``filter`` runs in the thread of the event loop: it must not wait, nor use this client.
+        """
         background, mq = self._started()
-        return Consumer(background, mq.consume(subjects, group=group, start=start, name=name))
+        messages = mq.consume(
+            subjects, group=group, start=start, name=name, tags=tags, match=match, filter=filter
+        )
+        return Consumer(background, messages)
 
     def subjects(self) -> list[dict[str, Any]]:
         """The subjects there are."""
@@ -309,7 +324,7 @@ class Consumer:
 
     @property
     def statistics(self) -> dict[str, int]:
-        """``lost``: settled after the lease had ended; ``corrupt``: messages that could not be read."""
+        """As that of the client for asyncio: ``lost``, ``corrupt``, ``filtered``, ``mismatched``."""
         return self._consumer.statistics
 
     def _next_message(self) -> Message:

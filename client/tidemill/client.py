@@ -18,6 +18,7 @@ from typing import Any, Self, cast
 from urllib.parse import urlencode
 
 from tidemill import search
+from tidemill.chain import Chain, Filter, Match, parse_match
 from tidemill.consumer import Consumer
 from tidemill.encode import (
     Body,
@@ -180,16 +181,22 @@ class Client:
         group: str,
         start: From = "earliest",
         name: str | None = None,
+        tags: Iterable[str] = (),
+        match: Match = "any",
+        filter: Filter | Iterable[Filter] | None = None,  # noqa: A002  # the word that users look for
     ) -> Consumer:
         """Messages for a consumer group: ``async with mq.consume(...) as messages: async for message in messages``.
 
-        ``start`` (earliest, latest, a datetime, ms) counts when the group is new to a subject. ``name`` is the
-        consumer's identity in its group; without one it is random, and remembered in ``settings.state_dir``.
+        A subject may be a pattern, as ``"order.*"``: all that begin so, also those that come later. ``start``
+        (earliest, latest, a datetime, ms) counts when the group is new to a subject. ``name`` is the consumer's
+        identity in its group; without one it is random, and remembered in ``settings.state_dir``.
+
+        With ``tags`` the group is given only messages with any, or ``match="all"``, of them: the broker passes over the
+        others. ``filter`` is one function of a message or several: where one says no, the message is acked unseen.
         """
         self._check()
-        subscription = Subscription.parse(subjects, group, start, name)
-        consumer = Consumer(subscription, self.settings, self._router, self._consumers)
-        return consumer
+        subscription = Subscription.parse(subjects, group, start, name, parse_match(tags, match))
+        return Consumer(subscription, self.settings, self._router, self._consumers, Chain(filter))
 
     # -- asking ------------------------------------------------------------------------------------------------
 

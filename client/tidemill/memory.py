@@ -15,8 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from tidemill.memory_transport import MemoryTransport
 from tidemill.settings import ProtocolFactory
 from tidemill_wire.batch import partition_name, read_header, stamp
+from tidemill_wire.columns import Batch
 from tidemill_wire.commands import (
     Ack,
     Command,
@@ -39,6 +41,7 @@ from tidemill_wire.commands import (
 )
 from tidemill_wire.connection import Connection, Received, Rejected, Role
 from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch, WireError
+from tidemill_wire.filters import EVERYTHING, TagFilter, matches_pattern, split_patterns
 
 LEASE_MS = 60_000
 EPOCH = 1
@@ -75,6 +78,7 @@ class StoredGroup:
     """A consumer group on one subject."""
 
     cursor: int
+    wanted: TagFilter = EVERYTHING
     due: deque[Lease] = field(default_factory=deque[Lease])
     members: dict[str, Member] = field(default_factory=dict[str, Member])
     acked: int = 0
@@ -103,6 +107,8 @@ class MemoryBroker:
         self.answers = True
         """``False``: nothing is answered, though all of it is done; not even pings are."""
         self._waiting: dict[Waiting, None] = {}
+        self._known: dict[tuple[str, str], frozenset[str]] = {}
+        """The subjects there were when a group named a pattern first."""
 
     def protocol(self) -> Peer:
         """One connection's end."""
@@ -242,19 +248,25 @@ class MemoryBroker:
             waiting.peer.say(Pulled((), LEASE_MS), waiting.correlation)
 
     def _give(self, peer: Peer, correlation: int, pull: Pull) -> bool:
-        for name in pull.subjects:
+        for name, begins_here in self._named(pull):
             subject = self.subjects.setdefault(name, StoredSubject())
             group = self.groups.get((name, pull.group))
             if group is None:
-                start = (
-                    subject.next_sequence if pull.start == Start.LATEST else _first_since(subject, pull.start)
+                latest = pull.start == Start.LATEST and not begins_here
+                start = subject.next_sequence if latest else _first_since(subject, pull.start)
+                group = self.groups[name, pull.group] = StoredGroup(start, pull.filter)
+            if group.wanted != pull.filter and self._others(peer, name, pull):
+                detail = (
+                    f"group {pull.group!r} has other consumers, which want {group.wanted}, not {pull.filter}"
                 )
-                group = self.groups[name, pull.group] = StoredGroup(start)
+                peer.fail(correlation, "filter_conflict", detail)
+                return True
+            group.wanted = pull.filter
             member = group.members.setdefault(pull.consumer, Member())
             peer.members[name, pull.group, pull.consumer] = None
             grants, data = self._grant(name, (subject, group, member), pull)
             if grants:
-                peer.say(Pulled(grants, LEASE_MS, memoryview(data)), correlation)
+                peer.say(Pulled(grants, LEASE_MS, memoryview(data), pull.filter), correlation)
                 return True
         return False
 
@@ -276,15 +288,38 @@ class MemoryBroker:
         while group.cursor < subject.next_sequence and room and size < pull.bytes_max:
             batch = subject.batches[subject.holding(group.cursor)]
             header = read_header(batch)
-            count = min(header.first_sequence + header.messages - group.cursor, room)
-            grants.append(Grant(name, member.pulled, group.cursor, count, 0, 1))
+            end = header.first_sequence + header.messages
+            first, count = next_wanted(batch, header.first_sequence, (group.cursor, end), group.wanted)
+            count = min(count, room)
+            group.cursor = first + count
+            if not count:
+                continue
+            grants.append(Grant(name, member.pulled, first, count, 0, 1))
             for offset in range(count):
-                member.leases[member.pulled + offset] = group.cursor + offset, 0
+                member.leases[member.pulled + offset] = first + offset, 0
             member.pulled += count
-            group.cursor += count
             data.append(batch)
             room, size = room - count, size + len(batch)
         return grants, b"".join(data)
+
+    def _named(self, pull: Pull) -> list[tuple[str, bool]]:
+        """The subjects of a pull, those of patterns too, and whether one came after the group's first such pull."""
+        subjects, patterns = split_patterns(pull.subjects)
+        found = dict.fromkeys(subjects, False)
+        for pattern in patterns:
+            known = self._known.setdefault((pull.group, pattern), frozenset(self.subjects))
+            for name in self.subjects:
+                if matches_pattern(pattern, name):
+                    found.setdefault(name, name not in known)
+        return list(found.items())
+
+    def _others(self, peer: Peer, name: str, pull: Pull) -> bool:
+        """Whether another consumer of the group is connected."""
+        return any(
+            member[:2] == (name, pull.group) and (one is not peer or member[2] != pull.consumer)
+            for one in self.peers
+            for member in one.members
+        )
 
 
 def _first_since(subject: StoredSubject, start: int) -> int:
@@ -294,6 +329,21 @@ def _first_since(subject: StoredSubject, start: int) -> int:
         first for first, batch in zip(subject.firsts, subject.batches, strict=True) if _time(batch) >= start
     )
     return next(found, subject.next_sequence)
+
+
+def next_wanted(batch: bytes, begin: int, span: tuple[int, int], wanted: TagFilter) -> tuple[int, int]:
+    """The first run of wanted messages in a span of sequences of a batch: first sequence, count, which may be 0."""
+    first, end = span
+    if not wanted:
+        return first, end - first
+    tags = Batch(batch).tags() or []
+    rows = [wanted.wants(one) for one in tags] or [False] * (end - begin)
+    while first < end and not rows[first - begin]:
+        first += 1
+    last = first
+    while last < end and rows[last - begin]:
+        last += 1
+    return first, last - first
 
 
 def _time(batch: bytes) -> int:
@@ -345,49 +395,3 @@ class Peer(asyncio.Protocol):
     def fail(self, correlation: int, name: str, detail: str) -> None:
         """An answer that says no."""
         self.say(Failed(KIND_BY_NAME[name].number, detail), correlation)
-
-
-class MemoryTransport(asyncio.Transport):
-    """One end of a pipe within a loop."""
-
-    other: MemoryTransport
-
-    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
-        super().__init__()
-        self.protocol = protocol
-        self._loop = asyncio.get_running_loop()
-        self._closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._closed:
-            self._loop.call_soon(self.other.arrive, bytes(data))
-
-    def arrive(self, data: bytes) -> None:
-        """Bytes from the other end."""
-        if self._closed:
-            return
-        if isinstance(self.protocol, asyncio.BufferedProtocol):
-            rest = memoryview(data)
-            while rest and not self._closed:
-                room = memoryview(self.protocol.get_buffer(-1))
-                count = min(len(room), len(rest))
-                room[:count] = rest[:count]
-                room.release()
-                self.protocol.buffer_updated(count)
-                rest = rest[count:]
-        elif isinstance(self.protocol, asyncio.Protocol):
-            self.protocol.data_received(data)
-
-    def close(self) -> None:
-        self._loop.call_soon(self._end)
-        self._loop.call_soon(self.other._end)
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self._closed
-
-    def _end(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self.protocol.connection_lost(None)

@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 
 from tidemill.errors import Refused
 from tidemill_wire.commands import Start
-from tidemill_wire.fields import parse_consumer, parse_group, parse_subject
+from tidemill_wire.fields import parse_consumer, parse_group
+from tidemill_wire.filters import EVERYTHING, TagFilter, parse_subscribed
 from tidemill_wire.limits import PULL_SUBJECTS_MAX
 
 From: TypeAlias = Literal["earliest", "latest"] | str | datetime | int
@@ -17,15 +18,23 @@ From: TypeAlias = Literal["earliest", "latest"] | str | datetime | int
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Subjects, the group that consumes them, and where it begins when it is new."""
+    """Subjects or patterns of them, the group that consumes them, and where it begins when it is new."""
 
     subjects: tuple[str, ...]
     group: str
     start: int
     name: str | None
+    wanted: TagFilter = EVERYTHING
 
     @classmethod
-    def parse(cls, subjects: str | Iterable[str], group: str, start: From, name: str | None) -> Subscription:
+    def parse(
+        cls,
+        subjects: str | Iterable[str],
+        group: str,
+        start: From,
+        name: str | None,
+        wanted: TagFilter = EVERYTHING,
+    ) -> Subscription:
         """The arguments of ``consume``, or ``Refused`` with what is wrong with them."""
         names = (subjects,) if isinstance(subjects, str) else tuple(dict.fromkeys(subjects))
         if not names:
@@ -34,8 +43,9 @@ class Subscription:
             raise Refused(
                 "limit_exceeded", f"{len(names)} subjects were named, {PULL_SUBJECTS_MAX} are the limit"
             )
-        parsed = tuple(parse_subject(one) for one in names)
-        return cls(parsed, parse_group(group), parse_start(start), parse_consumer(name) if name else None)
+        parsed = tuple(parse_subscribed(one) for one in names)
+        own = parse_consumer(name) if name else None
+        return cls(parsed, parse_group(group), parse_start(start), own, wanted)
 
 
 def parse_start(start: From) -> int:
