@@ -17,7 +17,7 @@ import msgpack
 
 from tidemill.errors import CorruptBatch
 from tidemill.why import Why
-from tidemill_wire.batch import Flags
+from tidemill_wire.batch import GATHERED
 from tidemill_wire.columns import Batch, Column
 from tidemill_wire.filters import EVERYTHING
 
@@ -83,7 +83,7 @@ class Delivery:
         """Check the bytes and cut out the bodies, or ``CorruptBatch``."""
         self.batch = Batch(self._data)
         self.batch.check()
-        if self.batch.flags & Flags.GATHERED:
+        if self.batch.header.flags & GATHERED:
             self._indexes = self.batch.numbers(Column.INDEXES, "i", self.batch.header.messages)
             if self._indexes is None or min(self._indexes) < 0:
                 raise CorruptBatch("a gathered batch that does not say where its messages were")

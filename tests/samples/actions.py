@@ -14,6 +14,7 @@ from tidemill_broker.actions import (
     PullRun,
     Reason,
     Released,
+    Skipped,
     Started,
     SubjectNamed,
     Synced,
@@ -38,4 +39,5 @@ ACTIONS: dict[str, Action] = {
     "release": Released(5, [PULL + 1, PULL + 2]),
     "forever-offline": ConsumerForgotten(5),
     "void": Voided(2, 17, 3),
+    "skip": Skipped(2, 17, 4_294_967_296),
 }

@@ -27,6 +27,7 @@ from tidemill_wire.commands import (
     encode_command,
 )
 from tidemill_wire.connection import Role
+from tidemill_wire.filters import parse_filter
 
 SETTLED = ("billing", "pod-7", "order.created", [0, 0, 5, 9])
 
@@ -43,8 +44,23 @@ COMMANDS: dict[str, Command] = {
     "sent-refused": Sent([12, -1], [(1, 10, "the checksum of a batch does not match its bytes")]),
     "pull": Pull("billing", "pod-7", ["order.created", "order.paid"], 1000, 1_048_576, 15_000),
     "pull-latest": Pull("billing", "pod-7", ["order.created"], 1, 1, 0, Start.LATEST),
+    "pull-tags": Pull(
+        "billing", "pod-7", ["order.*"], 1000, 1_048_576, 15_000, filter=parse_filter(["vip", "eu"], True)
+    ),
     "pulled-nothing": Pulled([], 60_000),
     "pulled": Pulled([Grant("order.created", 0, 17, 1, 1, 1)], 60_000, memoryview(BATCHES["stamped"])),
+    "pulled-masked": Pulled(
+        [Grant("order.created", 5, 0, 2, 0, 1, b"\x05")],
+        60_000,
+        memoryview(BATCHES["several"]),
+        parse_filter(["vip"], False),
+    ),
+    "pulled-gathered": Pulled(
+        [Grant("order.created", 5, 17, 2, 0, 1)],
+        60_000,
+        memoryview(BATCHES["gathered"]),
+        parse_filter(["vip"], False),
+    ),
     "ack": Ack(*SETTLED),
     "nack": Nack(*SETTLED),
     "nack-delay": Nack(*SETTLED, delay_ms=30_000, reason="ValueError: no such customer"),

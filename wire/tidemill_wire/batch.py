@@ -72,6 +72,9 @@ class Flags(IntFlag):
     GATHERED = 32
 
 
+GATHERED = int(Flags.GATHERED)  # a plain number: it is looked at for each batch
+
+
 class Header(NamedTuple):
     """The fixed part of a batch, in the order of the bytes."""
 

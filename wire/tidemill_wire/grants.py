@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill_wire import limits
-from tidemill_wire.batch import Flags, read_header
+from tidemill_wire.batch import GATHERED, read_header
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.fields import Fields, malformed
 
@@ -94,7 +94,7 @@ def add_pieces(grant: Grant, batches: memoryview, at: int, into: list[Piece]) ->
             raise CorruptBatch(f"a batch of {header.length} bytes of which {len(batches) - at} are there")
         first = max(0, grant.first_sequence - header.first_sequence) if number == 0 else 0
         rows: Sequence[int]
-        if header.flags & Flags.GATHERED:
+        if header.flags & GATHERED:
             rows = range(min(header.messages, grant.count - found))
         elif grant.mask:
             rows = [row for row in _set_bits(grant.mask, first) if row < header.messages]
