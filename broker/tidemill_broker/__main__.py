@@ -85,8 +85,10 @@ async def _serve(
     settings: BrokerSettings,
     files_max: int,
 ) -> int:
+    # aiohttp's server takes a third of the start; nothing before needs it.
+    from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.queries import Queries
-    from tidemill_host.web import Web  # aiohttp's server takes a third of the start; nothing before needs it
+    from tidemill_host.web import Web
 
     stopping = stop_event()
     clock = RealClock()
@@ -102,7 +104,9 @@ async def _serve(
     service.server.connections_max = min(limits.CONNECTIONS_MAX, files_max * 3 // 4)
     port = await service.listen(arguments.host, arguments.port)
     values = values_of(service, lambda: routes_of(service, port))
-    routes = Queries(broker, disk, lanes.read).routes()
+    gateway = Gateway(service)
+    gateway.start()
+    routes = [*Queries(broker, disk, lanes.read).routes(), *gateway.routes()]
     web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, files_max // 16)
     http_port = await web.listen(arguments.host, arguments.http_port, http_max)
@@ -119,6 +123,7 @@ async def _serve(
         )
         return 1
     await service.drain()
+    gateway.close()
     await web.close()
     return 0
 

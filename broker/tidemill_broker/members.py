@@ -75,10 +75,14 @@ class Members:
             self._act(ConsumerNamed(self._state.next_consumer, group.identity, pull.consumer), now_ms)
             consumer = group.consumers[pull.consumer]
         if consumer.peer != peer:
-            consumer.peer = peer
-            self._behind[peer][consumer.identity] = consumer
-            self._gone.pop(consumer.identity, None)
+            self.adopt(peer, consumer)
         return consumer
+
+    def adopt(self, peer: Peer, consumer: Consumer) -> None:
+        """From now on the consumer is behind this connection."""
+        consumer.peer = peer
+        self._behind[peer][consumer.identity] = consumer
+        self._gone.pop(consumer.identity, None)
 
     def holder(self, command: Settle) -> Consumer:
         """The consumer that a command about deliveries speaks for."""

@@ -83,7 +83,8 @@ def _unpack_partition(state: State, row: list[Any]) -> None:
     partition.next_sequence = next_sequence
     for producer, seen in producers:
         if producer >= SINGLES_FROM:
-            partition.singles[producer, seen[0]] = seen[1]
+            for batch, first in zip(seen[::2], seen[1::2], strict=True):
+                partition.singles[producer, batch] = first
         else:
             partition.producers[producer] = list(seen)
     state.partitions[identity] = partition

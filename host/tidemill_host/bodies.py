@@ -22,7 +22,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Bodies:
     """How much the bodies of all requests hold."""
 
-    def __init__(self, held_max: int = limits.HTTP_HELD_BYTES_MAX) -> None:
+    def __init__(self, held_max: int) -> None:
         self.held = 0
         self._held_max = held_max
 

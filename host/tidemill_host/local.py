@@ -25,7 +25,7 @@ class LocalPeer:
     pending = 0
     """It never holds half a frame."""
 
-    def __init__(self, server: Server, unclaimed: Callable[[Command], None]) -> None:
+    def __init__(self, server: Server, unclaimed: Callable[[Command], object]) -> None:
         self._server = server
         self._unclaimed = unclaimed
         self._waiting: dict[int, asyncio.Future[Command]] = {}

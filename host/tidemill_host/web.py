@@ -24,6 +24,9 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 ADVICE = "see /openapi.json for what there is"
 METHODS = ("GET", "HEAD")
 KEEP_ALIVE_SECONDS = 75.0
+CLOSE_SECONDS = (
+    1.0  # for requests that are half sent when the port closes; what was asked is answered by then
+)
 
 
 class Web:
@@ -41,7 +44,7 @@ class Web:
         self._metrics = metrics
         self._refused = refused
         self._server = _Server(self._answer, refused)
-        self._runner = web.ServerRunner(self._server)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=CLOSE_SECONDS)
 
     async def listen(self, host: str, port: int, connections_max: int = limits.HTTP_CONNECTIONS_MAX) -> int:
         """Serve; the port that was taken."""

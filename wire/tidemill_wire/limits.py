@@ -58,6 +58,7 @@ HTTP_CONSUMERS_MAX = (
     10_000  # consumer names in use over HTTP; as many Python objects as half of all connections
 )
 HTTP_CONSUMER_IDLE_MS = 30_000  # a name that holds no lease and was not used for so long is forgotten
+HTTP_RECEIPT_CHARS_MAX = 300  # 12 bytes and the longest consumer name, in base64
 HTTP_CONSUMER_NAME_MAX = 190  # the broker knows it with a prefix; all of it fits CONSUMER_NAME_MAX
 CORRELATIONS_MAX = 1024  # requests of one connection that wait for an answer; more is refused
 
@@ -131,6 +132,7 @@ assert 2 * FRAME_BYTES_MAX < HTTP_HELD_BYTES_MAX
 assert HTTP_MESSAGES_MAX <= RANGES_MAX
 assert HTTP_RECEIVE_BYTES <= PULL_BYTES_MAX
 assert HTTP_CONSUMERS_MAX < CONNECTIONS_MAX
+assert (12 + HTTP_CONSUMER_NAME_MAX) * 4 // 3 < HTTP_RECEIPT_CHARS_MAX
 assert HTTP_CONSUMER_NAME_MAX < CONSUMER_NAME_MAX
 assert HTTP_CONNECTIONS_MAX <= CORRELATIONS_MAX  # a long poll each, all of one consumer
 assert PULL_WAIT_MS_DEFAULT <= PULL_WAIT_MS_MAX < LEASE_MS_MAX

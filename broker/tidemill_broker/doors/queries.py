@@ -249,11 +249,11 @@ def _time(parameters: Mapping[str, str], name: str, default: int) -> int:
     if written.isascii() and written.isdigit() and len(written) < DIGITS_MAX:
         return int(written)
     at_ms = parse_timestamp(written)
-    if at_ms is None or at_ms < 0:
+    if at_ms is None:
         raise _wrong(
             f"{name} {written[:60]!r} is no time: write one such as 2026-09-01T00:00:00Z, or milliseconds"
         )
-    return at_ms
+    return max(0, at_ms)
 
 
 def _number(name: str, written: str) -> int:

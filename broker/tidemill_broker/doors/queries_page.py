@@ -57,7 +57,7 @@ def paths() -> dict[str, Part]:
             "browse",
             "Messages of a subject, all or those with a key; nothing is consumed",
             "Messages",
-            [subject, _key(required=False), _sequence(), *_paging()],
+            [subject, _key(required=False), _sequence(), *_paging("[0-9]{1,19}(-[0-9]{1,19})?")],
         ),
     }
 
@@ -147,14 +147,18 @@ def _sequence() -> Part:
     )
 
 
-def _paging() -> list[Part]:
+def _paging(after: str = "[0-9]{1,19}-[0-9]{1,19}") -> list[Part]:
+    """``after`` is what a place to go on from looks like."""
+    place: Part = {"type": "string", "pattern": f"^(?:{after})$"}
+    milliseconds: Part = {"type": "string", "pattern": "^[0-9]{1,18}$"}
+    time: Part = {"anyOf": [{"type": "string", "format": "date-time"}, milliseconds]}
     number: Part = {"type": "integer", "minimum": 1, "maximum": limits.QUERY_MESSAGES_MAX}
     number["default"] = limits.QUERY_MESSAGES_DEFAULT
     return [
-        _parameter("from", "stored then or later; a timestamp, or milliseconds since 1970", _TEXT),
-        _parameter("to", "stored before then", _TEXT),
+        _parameter("from", "stored then or later; a timestamp, or milliseconds since 1970", time),
+        _parameter("to", "stored before then", time),
         _parameter("limit", "messages in one answer; large ones may be fewer", number),
-        _parameter("after", "what the page before this one said in `after`", _TEXT),
+        _parameter("after", "what the page before this one said in `after`", place),
         _parameter("order", "what comes first", {"enum": ["oldest", "newest"], "default": "oldest"}),
     ]
 

@@ -26,6 +26,7 @@ from tidemill_broker.groups import Failure, Group
 from tidemill_broker.snapshots import pack_state, unpack_state
 from tidemill_broker.state import State
 from tidemill_journal.errors import CorruptRecord
+from tidemill_wire.batch import SINGLES_FROM
 
 
 def folded(*actions: Action) -> tuple[State, Group]:
@@ -180,6 +181,7 @@ def busy() -> State:
     )
     state.partitions[2].next_sequence = 7
     state.partitions[1].remember(5, 1, 90)
+    state.partitions[1].remember(SINGLES_FROM + 5, 1, 91)
     return state
 
 
@@ -194,6 +196,7 @@ def test_snapshot_says_everything() -> None:
     assert again.groups[1].in_flight == state.groups[1].in_flight
     assert again.groups[1].next_failure() == state.groups[1].next_failure()
     assert again.partitions[1].repeated(5, 1) == 90
+    assert again.partitions[1].repeated(SINGLES_FROM + 5, 1) == 91
     ends = again.next_lease_end(), state.next_lease_end()
     assert all(end is not None and end[0] == 500 for end in ends)
 
