@@ -58,8 +58,6 @@ class Seat:
     excerpts: dict[int, Excerpt] = field(default_factory=dict[int, Excerpt])
     matches: dict[int, Match] = field(default_factory=dict[int, Match])
     awaited: int = 0
-    blocked_by: int = -1
-    """The position of the batch that the group cannot go on without."""
 
 
 class Seats:
@@ -89,7 +87,6 @@ class Seats:
             row = seat.sieve.next_row(rows.blooms, row + 1, stop)
             if row == stop or sum(excerpt.size for excerpt in seat.excerpts.values()) > AHEAD_BYTES:
                 break
-        seat.blocked_by = position
         raise Sifting
 
     def gathered(self, group: Group, place: tuple[int, int], rows: Indexes) -> bytearray | None:
@@ -109,11 +106,10 @@ class Seats:
             except (CorruptBatch, ValueError, IndexError):
                 return None  # whoever is given all of it finds that its sum is wrong, and says so
         self._ask(seat, excerpt, parts)
-        seat.blocked_by = position
         raise Sifting
 
     def loaded(self, token: int, data: bytes) -> int | None:
-        """Bytes came; the group that can go on, if it can."""
+        """Bytes came; the group that can go on, when all have come that it asked for: the answer is the larger."""
         seat, excerpt, (start, size) = self._tokens.pop(token)
         seat.awaited -= 1
         if len(data) < size:
@@ -124,8 +120,7 @@ class Seats:
             excerpt.arrived(start, data)
             if not excerpt.awaited and excerpt.sought and seat.excerpts.get(excerpt.position) is excerpt:
                 self._advance(seat, excerpt.position, excerpt.length)
-        here = self._seats.get(seat.group) is seat
-        return seat.group if here and excerpt.position == seat.blocked_by and not excerpt.awaited else None
+        return seat.group if not seat.awaited and self._seats.get(seat.group) is seat else None
 
     def holds(self, token: int) -> bool:
         """Whether a read was asked for here."""

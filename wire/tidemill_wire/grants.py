@@ -97,7 +97,7 @@ def add_pieces(grant: Grant, batches: memoryview, at: int, into: list[Piece]) ->
         if header.flags & GATHERED:
             rows = range(min(header.messages, grant.count - found))
         elif grant.mask:
-            rows = [row for row in _set_bits(grant.mask, first) if row < header.messages]
+            rows = [first + bit for bit in set_bits(grant.mask) if first + bit < header.messages]
         else:
             rows = range(first, max(first, min(header.messages, first + grant.count - found)))
         if rows:
@@ -107,6 +107,7 @@ def add_pieces(grant: Grant, batches: memoryview, at: int, into: list[Piece]) ->
     return at
 
 
-def _set_bits(mask: bytes, first: int) -> list[int]:
+def set_bits(mask: bytes) -> list[int]:
+    """The bits of a mask that are set, from the lowest on."""
     bits = bin(int.from_bytes(mask, "little"))[:1:-1]
-    return [first + place for place, bit in enumerate(bits) if bit == "1"]
+    return [place for place, bit in enumerate(bits) if bit == "1"]
