@@ -51,7 +51,6 @@ class Consumer:
         self._router = router
         self._siblings = siblings
         self._chain = chain
-        self._failed: Exception | None = None
         self._tasks = Tasks(self._crashed)
         self._pullers: dict[str, Puller] = {}
         self._inbox: Inbox | None = None
@@ -164,9 +163,6 @@ class Consumer:
                     return delivery
                 delivery.settle(0, delivery.count - 1)
                 continue
-            if self._failed is not None:
-                failed, self._failed = self._failed, None
-                raise failed
             if chain.rest:
                 self._sift(chain.rest.popleft())
                 continue
@@ -209,7 +205,7 @@ class Consumer:
             rest.settler.parted(rest, others)
             self._chain.rest.extendleft(others)
             self._owner(rest).settler.nack_soon(rest.subject, first.settle(0, 0), why_of(error))
-            self._failed = error  # raised when what was looked at before has been shown
+            raise
 
     async def _breathe(self) -> None:
         """A handler that never waits must not stop the connection, the leases and everybody else."""

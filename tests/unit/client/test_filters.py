@@ -82,11 +82,11 @@ async def test_filter_that_raises_nacks_its_message_and_the_exception_reaches_th
             async with mq.consume("a", group="g", filter=fails) as messages:
                 async for message in messages:
                     found += [message.body]
-        assert found == [b"0", b"1"]
+        assert found == [], "the loop ends at once; what was sifted is given back"
         nacks = [command for command in place.broker.said if isinstance(command, Nack)]
         assert [last - first for first, last in [nack.ranges for nack in nacks]] == [0]
         await until(lambda: not any(member.leases for member in place.group().members.values()))
-        assert place.group().acked == 2
+        assert place.group().acked == 0
         await mq.close()
 
 
