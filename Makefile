@@ -47,9 +47,10 @@ e2e: $(DEV) ## tests with real processes, disks and clocks
 sim: $(DEV) ## simulated clusters, as many as SEEDS=50 says
 	@PYTHONPATH=tests $(BIN)/python -m sim sweep --seeds $(SEEDS)
 
-soak: $(DEV) ## many seeds, as in SEEDS=10000, and a real queue killed KILLS=50 times
+soak: $(DEV) ## many seeds, as in SEEDS=10000; a real queue killed KILLS=50 times, real workers each second
 	@PYTHONPATH=tests $(BIN)/python -m sim soak --seeds $(SEEDS)
 	@KILLS=$(KILLS) $(BIN)/pytest -q -s tests/e2e/test_kill.py
+	@WORKER_SECONDS=60 WORKER_RATE=2000 $(BIN)/pytest -q -s tests/e2e/test_worker_kill.py
 
 fuzz: $(DEV) ## bytes without end against the wire, for SECONDS=60
 	@PYTHONPATH=tests $(BIN)/python -m property.fuzz_wire --seconds $(SECONDS)

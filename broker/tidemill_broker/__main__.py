@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from tidemill_broker.doors import Service, recover
@@ -117,15 +118,20 @@ async def _serve(
     service.failed.add_done_callback(lambda _: stopping.set())
     await stopping.wait()
     if service.failed.done():
-        error = service.failed.result()
-        sys.stderr.write(
-            f"tidemill: the disk refused ({error.strerror}): free or mend it, then start again\n"
-        )
+        sys.stderr.write(f"tidemill: {_end(service.failed.result())}\n")
         return 1
     await service.drain()
     gateway.close()
     await web.close()
     return 0
+
+
+def _end(error: Exception) -> str:
+    """Why the service cannot go on, and what to do."""
+    if isinstance(error, OSError):
+        return f"the disk refused ({error.strerror or error}): free or mend it, then start again"
+    traceback.print_exception(error)
+    return f"work on the disk broke down ({error!r}): start again, and report the lines above"
 
 
 def _greet(host: str, http_port: int) -> None:

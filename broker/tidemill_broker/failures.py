@@ -44,10 +44,10 @@ class Failure(NamedTuple):
 
 
 def fingerprint_of(reason: str, error: str, place: str) -> str:
-    """Eight hex digits that are the same for the same mistake: of the exception's type and place; of the reason
-    without its numbers when there is no exception.
+    """Eight hex digits that are the same for the same mistake: of the exception's type and place; of the reason when
+    there is none. Numbers do not count: an edit above a fault moves its line, and the next order has another id.
     """
-    text = f"{error}@{place}" if error or place else _CHANGING.sub("#", reason)
+    text = f"{error}@{_CHANGING.sub('#', place)}" if error or place else _CHANGING.sub("#", reason)
     return f"{hash_text(text.encode(errors='replace')) & 0xFFFF_FFFF:08x}"
 
 

@@ -18,7 +18,6 @@ from tidemill_host.machine import Replace
 from tidemill_journal.checkpoint import checkpoint_file, wrap
 from tidemill_wire import limits
 
-RETENTION_INTERVAL_MS = 10_000
 CHECKPOINT_BYTES = 512 * limits.MIB
 
 
@@ -45,8 +44,8 @@ class Keeping:
         self._noted = False  # something besides SYNCED records was written since the last one
         self.sync_now = False
         self._synced_record_at_ms = now_ms
-        self._retention_at_ms = now_ms + RETENTION_INTERVAL_MS
-        self.wake_at_ms = now_ms + RETENTION_INTERVAL_MS
+        self._retention_at_ms = now_ms + settings.retention_interval_ms
+        self.wake_at_ms = self._retention_at_ms
 
     def note(self, events: int, now_ms: int) -> None:
         """So many batches or actions were written."""
@@ -79,7 +78,7 @@ class Keeping:
         if self._checkpoint_due(now_ms):
             self.checkpoint(now_ms)
         if now_ms >= self._retention_at_ms:
-            self._retention_at_ms = now_ms + RETENTION_INTERVAL_MS
+            self._retention_at_ms = now_ms + settings.retention_interval_ms
             self._retain(now_ms)
         self._consume_log.let_go()
         self.wake_at_ms = self._retention_at_ms
@@ -129,7 +128,7 @@ class Keeping:
         self._events = 0
         self._checkpoint_at_ms = now_ms
         self._bytes_at_checkpoint = logs.bytes_appended
-        payload = pack_state(self._state, logs.messages.end, logs.actions.end)
+        payload = pack_state(self._state, logs.messages.end, logs.actions.end, now_ms)
         number = logs.number + (1 if logs.has_writes else 0)
         self._packed = (number, wrap(payload))
         self._position = logs.actions.end
@@ -165,7 +164,7 @@ class Keeping:
             if not partition.runs or partition.runs[0].run.base != base:
                 continue
             run, settings = partition.runs[0].run, partition.settings
-            old = run.last_stored_at_ms + settings.retention_seconds * 1000 < now_ms
+            old = stored_before_ms(partition, now_ms) + settings.retention_seconds * 1000 < now_ms
             large = 0 < settings.retention_bytes < partition.size - run.size
             if not (old or large):
                 return False
@@ -197,3 +196,14 @@ class Keeping:
         ):
             base = actions.drop_oldest()
             self._logs.remove(actions.file(base))
+
+
+def stored_before_ms(partition: Partition, now_ms: int) -> int:
+    """When the oldest run was full, at the latest. A stamp that lies ahead comes from a clock that was wrong: then what
+    was stored later, by a clock that was right, says more; or an hour too late would be kept for an hour too long.
+    """
+    stamp = partition.runs[0].run.last_stored_at_ms
+    if stamp <= now_ms:
+        return stamp
+    later = [stored.run.last_stored_at_ms for stored in partition.runs]
+    return min([*later, *partition.recent.stamps[-1:]])

@@ -22,7 +22,7 @@ from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
 from tidemill_broker.scanning import BatchScanner, RecordScanner, records_behind
 from tidemill_broker.settings import BrokerSettings
-from tidemill_broker.snapshots import unpack_state
+from tidemill_broker.snapshots import packed_at_ms, unpack_state
 from tidemill_broker.state import State
 from tidemill_broker.storage import Storage
 from tidemill_host.machine import Ready, Remove, Replace
@@ -63,6 +63,7 @@ class Recovery:
         self._action_position = 0
         self._message_synced = 0  # below this, bad bytes are damage
         self._action_synced = 0
+        self._acted_at_ms = 0  # the clock when the last action was written
         self._unnamed: list[Partition] = []
         self._burials = Burials(self._state)
         self._again: list[Buried] = []
@@ -130,6 +131,7 @@ class Recovery:
                 file = checkpoint_file(number)
                 payload = unwrap(self._storage.reader(file)(0, self._storage.size(file) or 0))
                 state, message_position, action_position = unpack_state(payload)
+                acted_at_ms = packed_at_ms(payload)
             except CorruptRecord:
                 self.report.checkpoints_passed_over += 1
                 continue
@@ -137,6 +139,7 @@ class Recovery:
                 detail = f"checkpoint {number} was written when the logs were longer"
                 raise CorruptLog("message or action", min(ends.values()), detail)
             self._state = state
+            self._acted_at_ms = acted_at_ms
             self._message_position = self._message_synced = message_position
             self._action_position = self._action_synced = action_position
             self.report.checkpoint = number
@@ -156,6 +159,7 @@ class Recovery:
                     action = decode_action(record)
                     if not isinstance(action, Buried) or self._burials.note(action):
                         self._state.apply(action)
+                    self._acted_at_ms = record.at_ms
                     self.report.actions_replayed += 1
                     if isinstance(action, Synced):
                         self._message_synced = max(self._message_synced, action.message_position)
@@ -323,7 +327,7 @@ class Recovery:
             logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), now_ms)
         for buried in self._again:
             logs.act(buried, now_ms)
-        started = Started(self._state.boot + 1)
+        started = Started(self._state.boot + 1, max(0, self._acted_at_ms - now_ms))
         logs.act(started, now_ms)
         self._state.apply(started)
         ready = Ready()

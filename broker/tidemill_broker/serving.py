@@ -16,7 +16,7 @@ from tidemill_broker.desk import Desk
 from tidemill_broker.filtered import Filtered
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.intake import Intake
-from tidemill_broker.members import Members
+from tidemill_broker.members import Members, replaced
 from tidemill_broker.partitions import Partition
 from tidemill_broker.patterns import Patterns, check_bound
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
@@ -55,8 +55,8 @@ class Serving:
         """Whether the connection is still there."""
         return peer in self._parked
 
-    def pull(self, peer: Peer, correlation: int, pull: Pull, now_ms: int) -> None:
-        """Answer, or wait."""
+    def enter(self, peer: Peer, correlation: int, pull: Pull, now_ms: int) -> ParkedPull:
+        """The consumers of a pull. One that says what is held ends those of older connections."""
         parked_here = self._parked[peer]
         if len(parked_here) >= limits.CORRELATIONS_MAX:
             raise Unavailable("too_many_requests", f"{len(parked_here)} pulls of this connection wait")
@@ -76,7 +76,16 @@ class Serving:
             if consumer.group.identity in self._state.dead
         ]
         parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms, patterns)
-        parked_here[id(parked)] = parked
+        if pull.held is not None:
+            for stale in self.pulls.stale(parked):
+                self.pulls.unpark(stale)
+                self._parked[stale.peer].pop(id(stale), None)
+                self._desk.refuse(stale.peer, stale.correlation, replaced(stale.pull))
+        return parked
+
+    def begin(self, parked: ParkedPull, now_ms: int) -> None:
+        """Answer, or wait."""
+        self._parked[parked.peer][id(parked)] = parked
         self.pulls.park(parked)
         self._serve(parked, now_ms)
         if not parked.answered:

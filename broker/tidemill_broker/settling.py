@@ -20,7 +20,8 @@ from tidemill_broker.desk import Desk
 from tidemill_broker.failures import due_after, fingerprint_of
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.members import Members
-from tidemill_broker.ranges import merge_ranges, pairs
+from tidemill_broker.pulls import ParkedPull
+from tidemill_broker.ranges import merge_ranges, pairs, ranges_without
 from tidemill_broker.serving import Serving
 from tidemill_host.machine import Durability, Peer
 from tidemill_wire import commands, limits
@@ -68,6 +69,35 @@ class Settling:
         for consumer in self._members.of(peer):
             self._fail_all(consumer, now_ms)
 
+    def take_back(self, parked: ParkedPull, now_ms: int) -> list[int]:
+        """A consumer is here over a new connection. What the broker gave it, and it does not hold, is due again; the
+        groups that got something back.
+
+        A consumer that was there all the time never began them: they are released, as if never given out. A fresh one
+        cannot know what an earlier process of its name did with them; it may have died of one of them, so that counts
+        as an attempt, as it does when nobody comes back.
+        """
+        groups: list[int] = []
+        for consumer in parked.consumers:
+            consumer.resumed_by = parked.peer
+            held = merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
+            ranges = ranges_without(held, parked.pull.held or [])
+            if not ranges:
+                continue
+            groups.append(consumer.group.identity)
+            if parked.pull.fresh:
+                self._desk.counters.messages_taken_back += self._fail(
+                    consumer, ranges, Reason.CONSUMER_GONE, now_ms
+                )
+                continue
+            for start in range(0, len(ranges), 2 * limits.RANGES_MAX):
+                part = ranges[start : start + 2 * limits.RANGES_MAX]
+                self._desk.counters.messages_taken_back += self._desk.act(
+                    Released(consumer.identity, part), now_ms
+                )
+            self._probe_over(consumer.group, ranges, now_ms)
+        return groups
+
     def ticked(self, now_ms: int) -> None:
         """Leases that ended, consumers that did not come back."""
         while (ended := self._state.next_lease_end()) is not None and ended[0] <= now_ms:
@@ -106,7 +136,8 @@ class Settling:
         concerned = self._fail(consumer, nack.ranges, Reason.NACK, now_ms, detail, delay_ms)
         self._desk.counters.messages_nacked += concerned
         group = consumer.group
-        asked = nack.delay_ms >= 0 or nack.reject  # a handler that says when, or that never, is not broken
+        # A handler that says when, or that never, is not broken; an exception tells of more than its delay.
+        asked = nack.reject or (nack.delay_ms >= 0 and not nack.error)
         if (
             concerned
             and not asked

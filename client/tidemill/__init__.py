@@ -29,6 +29,7 @@ from tidemill.receipts import Receipt, Receipts
 from tidemill.routes import Address
 from tidemill.search import Search, StoredMessage
 from tidemill.settings import ClientSettings
+from tidemill.worker import Context, Idempotent, PlainMessage, Reject, RetryAfter, Skip, Worker
 
 try:
     __version__ = version("tidemill")
@@ -43,17 +44,24 @@ __all__ = [
     "ClientSettings",
     "ConnectionLost",
     "Consumer",
+    "Context",
     "CorruptBatch",
+    "Idempotent",
     "LeaseLost",
     "Message",
     "MessageBatch",
     "OutcomeUnknown",
+    "PlainMessage",
     "Receipt",
     "Receipts",
     "Refused",
+    "Reject",
+    "RetryAfter",
     "Search",
+    "Skip",
     "StoredMessage",
     "TidemillError",
     "Unavailable",
+    "Worker",
     "__version__",
 ]

@@ -196,8 +196,16 @@ class Client:
             if self._closed:
                 raise ClientClosed("the client is closed")
             if self._running is None:
-                self._running = Background(), self._make()
-                self._running[0].run(self._running[1].__aenter__())
+                mq = (
+                    self._make()
+                )  # before its loop: when it refuses its arguments, nothing is left to be closed
+                background = Background()
+                try:
+                    background.run(mq.__aenter__())
+                except BaseException:
+                    background.stop()
+                    raise
+                self._running = background, mq
             return self._running
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, cast
@@ -197,6 +198,16 @@ class Client:
         self._check()
         subscription = Subscription.parse(subjects, group, start, name, parse_match(tags, match))
         return Consumer(subscription, self.settings, self._router, self._consumers, Chain(filter))
+
+    def consumer(self, subscription: Subscription, prefetch: int) -> Consumer:
+        """A consumer that pulls at most ``prefetch`` messages ahead at once, under a name of its own.
+
+        For a worker, who handles many at once. A remembered name would be harmful to it: after a kill, the next
+        process under the same name would keep the leases of the killed one, and nobody would get their messages.
+        """
+        self._check()
+        settings = replace(self.settings, prefetch_messages=prefetch, state_dir=None)
+        return Consumer(subscription, settings, self._router, self._consumers, Chain(None))
 
     # -- asking ------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,10 @@
     open      left normally                    closed    the current one is acked
     open      left by an exception             closed    the current one is nacked, with the exception as the reason
     open      left by a cancellation           closed    the current one is released: nobody is to blame
+    open      ``stop``                         stopped   what was not begun is released; what was taken keeps its lease
+    stopped   left                             closed    what was taken and not settled is released
+
+``take`` is for whoever handles many messages at once and settles each by hand: nothing is acked by asking for more.
 
 On the way to closed everything that was pulled and not begun is released, and all answers are awaited, for
 ``close_timeout_s`` at most. A crash leaves leases; the broker gives their messages out again when it notices.
@@ -14,6 +18,7 @@ On the way to closed everything that was pulled and not begun is released, and a
 from __future__ import annotations
 
 import asyncio
+import logging
 from types import TracebackType
 from typing import Self
 
@@ -33,6 +38,8 @@ from tidemill.why import why_of
 
 BREATHE_S = 0.01
 """How long iteration goes on without letting the event loop turn."""
+
+log = logging.getLogger("tidemill")
 
 
 class Consumer:
@@ -58,6 +65,9 @@ class Consumer:
         self._delivery: Delivery | None = None
         self._whole = False
         """The handler has all of the delivery in its hands, and not only the message at ``index``."""
+        self._taking: tuple[Delivery, int] | None = None
+        """What ``take`` gives next."""
+        self._closing = False
         self._loop: asyncio.AbstractEventLoop
         self._breathe_at = 0.0
         self.index = -1
@@ -106,6 +116,23 @@ class Consumer:
         self._delivery, self._whole = delivery, whole
         self.index = delivery.count - 1 if whole else 0
         return delivery
+
+    async def take(self) -> Message:
+        """One more message, to be settled by hand. ``StopAsyncIteration`` after ``stop``."""
+        delivery, index = self._taking or (await self._next(), 0)
+        self._taking = (delivery, index + 1) if index + 1 < delivery.count else None
+        return Message(delivery, index)
+
+    def stop(self) -> None:
+        """Nothing more is pulled, and what was not begun is given back at once."""
+        assert self._inbox is not None
+        rest = self._inbox.close()
+        if self._taking is not None:
+            (delivery, index), self._taking = self._taking, None
+            if ranges := delivery.settle(index, delivery.count - 1):
+                self._owner(delivery).settler.release(delivery.subject, ranges)
+        for puller in self._pullers.values():
+            puller.stop(rest)
 
     def arm(self) -> None:
         """Something was handled: tell it soon."""
@@ -222,10 +249,14 @@ class Consumer:
         """A puller for each broker, also for those that come later."""
         settings = self._settings
         backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
+        said = False
         while True:
             try:
                 routes = await self._router.readable()
-            except (OSError, TimeoutError):
+            except (OSError, TimeoutError) as error:
+                if not said and not self._pullers:
+                    said = True
+                    log.warning("no_broker_yet %s: %s", self.name, " ".join(str(error).split()))
                 routes = ()
             except TidemillError as error:
                 assert self._inbox is not None
@@ -258,8 +289,9 @@ class Consumer:
     async def close(self, error: BaseException | None = None) -> None:
         """Settle what is in hand, give back the rest, and leave the group. Once is enough."""
         inbox = self._inbox
-        if inbox is None or inbox.closed:
+        if inbox is None or self._closing:
             return
+        self._closing = True
         rest = [*self._chain.close(), *inbox.close()]
         if self.timer is not None:
             self.timer.cancel()

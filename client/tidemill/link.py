@@ -109,6 +109,8 @@ class Link(asyncio.BufferedProtocol):
         """End it from this side, after what was written has left."""
         if self._transport is not None:
             self._transport.close()
+        if self._timer is not None:
+            self._timer.cancel()  # also when who waited for the loss was cancelled, and the future with it
         self._lose(ConnectionLost(f"the connection to {self.address} was closed by this side"))
 
     def _expect(self, on_answer: OnAnswer) -> int:

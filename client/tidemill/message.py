@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemill.delivery import Delivery
+from tidemill.delivery import Delivery, Settler
 from tidemill.why import GROUPS_POLICY, REASON_LENGTH_MAX, Why, why_of
 from tidemill_wire.fields import living_subject
 from tidemill_wire.limits import NACK_DELAY_MS_MAX
@@ -95,10 +95,29 @@ class Message(Seen):
         ``error`` is the exception that was raised: failures of one kind are counted together. ``reject`` sends it to
         the dead letters at once.
         """
+        await self.fail(parse_why(delay, reason, error, reject=reject))
+
+    async def fail(self, why: Why) -> None:
+        """It failed, and this is what is known."""
         delivery, index = self._delivery, self._index
-        why = parse_why(delay, reason, error, reject=reject)
         if ranges := delivery.settle(index, index):
             await delivery.settler.nack(delivery.subject, ranges, why)
+
+    @property
+    def settler(self) -> Settler:
+        """For who gathers acks: where to say them."""
+        return self._delivery.settler
+
+    def settle(self) -> int | None:
+        """For who gathers acks: the pull sequence to be acked, once; ``None`` when it was settled before."""
+        ranges = self._delivery.settle(self._index, self._index)
+        return ranges[0] if ranges else None
+
+    def release(self) -> None:
+        """It was not begun: it is given to somebody else at once, and no attempt is counted."""
+        delivery, index = self._delivery, self._index
+        if ranges := delivery.settle(index, index):
+            delivery.settler.release(delivery.subject, ranges)
 
     async def extend(self) -> None:
         """The lease begins anew. Nobody needs to: it is renewed while the consumer lives."""
@@ -201,7 +220,7 @@ def parse_why(delay: float | None, reason: str, error: BaseException | None, *, 
     """What a caller says of a failure."""
     if error is None:
         return Why(reason[:REASON_LENGTH_MAX], delay_ms=parse_delay(delay), reject=reject)
-    why = why_of(error, parse_delay(delay), reject=reject)
+    why = why_of(error)._replace(delay_ms=parse_delay(delay), reject=reject)
     return why._replace(reason=reason[:REASON_LENGTH_MAX]) if reason else why
 
 

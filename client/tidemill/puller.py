@@ -3,12 +3,13 @@
     state      event                          next
     pulling    link lost                      pulling   asks again over the next link, under the same name
     pulling    refused                        pulling   after a wait, when it is retryable; else the consumer fails
-    pulling    ``leave``                      leaving   nothing is asked for; what still comes is released at once
+    pulling    ``stop`` or ``leave``          leaving   nothing is asked for; what still comes is released at once
     leaving    all answered, or deadline      gone      GOODBYE
 
 The broker keeps the leases of a consumer that is away for ``CONSUMER_GONE_MS``, so what was received before a loss
 may be
-acked after it.
+acked after it. The first pull over a new link says what is still here; what else the broker gave out to this name got
+lost on its way, and is given out again at once.
 """
 
 from __future__ import annotations
@@ -64,7 +65,13 @@ class Puller:
         self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
         self._link: Link | None = None
         self._under_way = 0
+        self._known = False
+        """The broker has answered a pull that said what is held: what it gives from then on is ours."""
+        self._resumed = False
+        """The same of the link that is up. Until then there is one pull only: a second one's messages could be on
+        their way while the broker compares what it gave with what is here."""
         self._leaving = False
+        self._away = False
         self._pause: asyncio.TimerHandle | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._lease_s = 0.0
@@ -80,14 +87,17 @@ class Puller:
 
     def _ask(self, link: Link) -> None:
         settings, inbox = self._settings, self._inbox
-        while self._under_way < PULLS and inbox.room(self._under_way * settings.pull_bytes):
+        while self._under_way < (PULLS if self._resumed else 1) and inbox.room(
+            self._under_way * settings.pull_bytes
+        ):
             self.settler.flush()
             subscription = self._identity.subscription
             messages = min(inbox.window.size, PULL_MESSAGES_MAX)
             on_answer = partial(self._pulled, messages, link)
             command = Pull(
                 subscription.group, self._identity.consumer, subscription.subjects, messages,
-                settings.pull_bytes, settings.pull_wait_ms, subscription.start, filter=subscription.wanted,
+                settings.pull_bytes, settings.pull_wait_ms, subscription.start,
+                None if self._resumed else self.settler.held(), not self._known, subscription.wanted,
             )  # fmt: skip
             self._under_way += 1
             try:
@@ -100,12 +110,17 @@ class Puller:
         """A delivery could not be read: the broker shall note that, and the loop goes on."""
         self._nack_corrupt(delivery.subject, delivery.settle(0, delivery.count - 1), error)
 
+    def stop(self, rest: list[Delivery]) -> None:
+        """Ask for nothing more, and give back what was not begun. Leases of the others are still kept."""
+        self._leaving = True
+        self._release(rest)
+
     async def leave(self, rest: list[Delivery], current: list[tuple[str, list[int]]]) -> None:
         """Give back what was not handled, hear that all is answered, and go."""
         self._leaving = True
         for subject, ranges in current:
             self.settler.release(subject, ranges)
-        self._release(rest)
+        self._release([*rest, *self.settler.outstanding])
         try:
             async with asyncio.timeout(self._settings.close_timeout_s):
                 await self.settler.drained()
@@ -122,13 +137,20 @@ class Puller:
     # -- connections -------------------------------------------------------------------------------------------
 
     def _up(self, link: Link) -> None:
+        if self._away:
+            log.info("broker_back %s", self._identity.consumer)
+            self._away = False
         self._link = link
         self._under_way = 0
+        self._resumed = False
         self.settler.up(link)
         self.pull()
 
     def _down(self, error: TidemillError) -> None:
         self._link = None
+        if not self._away and not self._leaving:
+            self._away = True  # said once; it is dialled again until somebody answers
+            log.warning("broker_away %s: %s", self._identity.consumer, " ".join(str(error).split()))
         self.settler.down()
         if not isinstance(error, ConnectionLost | Unavailable) and not isinstance(error, ConnectionError):
             self._inbox.fail(error)  # Refused at the door: it will not become better.
@@ -141,6 +163,7 @@ class Puller:
         self._under_way -= 1
         match answer:
             case Pulled():
+                self._known = self._resumed = True
                 self._backoff.reset()
                 self._granted(answer, asked)
             case Unavailable():

@@ -7,21 +7,34 @@
 
 Everything between ``send`` and the socket is the real thing. Clients that are given the same ``broker`` see the same
 messages.
+
+A worker's handlers are tested in the same way, with all that surrounds them:
+
+    async with Client() as mq, running(worker, mq) as run:
+        await mq.send("order.created", b"...")
+        await run.idle()
+        assert run.errors == []
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill import client
 from tidemill.memory import MemoryBroker
 from tidemill.memory_search import look
+from tidemill.message import Message
 from tidemill.routes import Address, Routes
 from tidemill.settings import ClientSettings
+from tidemill.worker import Worker
 
-__all__ = ["Client", "MemoryBroker"]
+__all__ = ["Client", "MemoryBroker", "Running", "running"]
+
+LOOK_S = 0.002
 
 
 class Client(client.Client):
@@ -59,3 +72,51 @@ class Client(client.Client):
 
     async def _routes(self) -> Routes:
         return (Address("g0", "memory", 1),)
+
+
+@dataclass(slots=True)
+class Running:
+    """A worker that handles the messages of a queue in memory."""
+
+    worker: Worker
+    mq: Client
+    errors: list[BaseException] = field(default_factory=list[BaseException])
+    """What handlers have raised, ``Reject`` included, in its order."""
+
+    async def idle(self) -> None:
+        """Until every message that was sent is settled. One that waits for its retry is not waited for."""
+        while not self._is_idle():  # noqa: ASYNC110 - the broker in memory tells nobody what it does
+            await asyncio.sleep(LOOK_S)
+
+    def _is_idle(self) -> bool:
+        broker = self.mq.broker
+        for handler in self.worker.handlers:
+            for subject in handler.subscription.subjects:
+                group = broker.groups.get((subject, handler.subscription.group))
+                if group is None or group.cursor < broker.subjects[subject].next_sequence or group.due:
+                    return False
+                if any(member.leases for member in group.members.values()):
+                    return False
+        return self.worker.statistics().total.in_progress == 0
+
+    def note(self, _message: Message, error: BaseException) -> None:
+        """A handler failed."""
+        self.errors.append(error)
+
+
+@asynccontextmanager
+async def running(worker: Worker, mq: Client) -> AsyncGenerator[Running]:
+    """Serve with the client of a queue in memory, until the block ends; then drain."""
+    run = Running(worker, mq)
+    worker.listeners.append(run.note)
+    try:
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(worker.serve(mq))
+            try:
+                yield run
+            finally:
+                if not serving.done():
+                    worker.stop()
+                await asyncio.wait([serving])
+    finally:
+        worker.listeners.remove(run.note)

@@ -33,7 +33,7 @@ class Turn(Generic[Event]):
         files: Files,
         lanes: Lanes,
         clock: Clock,
-        failed: Callable[[OSError], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         self.machine = machine
         self.deliver: Callable[[Send], None] = _nowhere
@@ -179,7 +179,7 @@ class Turn(Generic[Event]):
         error = done.exception()
         if isinstance(error, FileNotFoundError):
             self._loaded(read.token, b"")  # the machine has let it be removed since it asked
-        elif isinstance(error, OSError):
+        elif isinstance(error, Exception):
             self._failed(error)
         elif error is not None:
             raise error

@@ -16,6 +16,8 @@ import msgpack
 
 from tidemill_wire import limits
 from tidemill_wire.batch import aligned
+from tidemill_wire.burying import PARSERS as BURYING
+from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.fields import (
     Fields,
     malformed,
@@ -23,7 +25,6 @@ from tidemill_wire.fields import (
     parse_consumer,
     parse_group,
     parse_partition,
-    parse_subject,
 )
 from tidemill_wire.filters import EVERYTHING, TagFilter, parse_subscribed, read_filter
 from tidemill_wire.frame import Frame, encode_frame
@@ -145,6 +146,10 @@ class Pull:
     bytes_max: int
     wait_ms: int
     start: int = Start.EARLIEST
+    held: Sequence[int] | None = None
+    """With the first pull of a connection: ranges of pull sequences that the consumer still has, of all subjects."""
+    fresh: bool = False
+    """The consumer has heard nothing yet: what it does not hold, an earlier process of its name may have begun."""
     filter: TagFilter = EVERYTHING
 
     def fields(self) -> dict[str, Any]:
@@ -152,6 +157,8 @@ class Pull:
             "group": self.group, "consumer": self.consumer, "subjects": list(self.subjects),
             "messages": self.messages_max, "bytes": self.bytes_max, "wait": self.wait_ms, "start": self.start,
         }  # fmt: skip
+        if self.held is not None:
+            said |= {"held": packed(self.held), "fresh": self.fresh}
         return said | self.filter.fields()
 
 
@@ -228,32 +235,6 @@ class Release(Settle):
     kind: ClassVar = Kind.RELEASE
 
 
-@dataclass(frozen=True, slots=True)
-class Bury:
-    """What REDRIVE and PURGE have in common: sequences in the dead letters of a group; no range means all."""
-
-    subject: str
-    group: str
-    ranges: Sequence[int]
-
-    def fields(self) -> dict[str, Any]:
-        return {"subject": self.subject, "group": self.group, "ranges": packed(self.ranges)}
-
-
-@dataclass(frozen=True, slots=True)
-class Redrive(Bury):
-    """Give them to the group again, with no attempt behind them."""
-
-    kind: ClassVar = Kind.REDRIVE
-
-
-@dataclass(frozen=True, slots=True)
-class Purge(Bury):
-    """Nobody wants them any more."""
-
-    kind: ClassVar = Kind.PURGE
-
-
 Command: TypeAlias = (
     Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
     | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge
@@ -319,7 +300,9 @@ def _parse_pull(f: Fields, _body: bytearray) -> Pull:
         f.number("bytes", 1, limits.PULL_BYTES_MAX),
         f.number("wait", 0, limits.PULL_WAIT_MS_MAX),
         f.number("start", Start.LATEST, _I63),
-        filter=read_filter(f),
+        f.ranges("held", limits.HELD_RANGES_MAX) if f.has("held") else None,
+        f.flag("fresh"),
+        read_filter(f),
     )
 
 
@@ -353,11 +336,6 @@ def _parse_nack(f: Fields, _body: bytearray) -> Nack:
     )
 
 
-def _parse_bury(f: Fields) -> tuple[str, str, list[int]]:
-    subject, group = parse_subject(f.text("subject")), parse_group(f.text("group"))
-    return subject, group, f.ranges("ranges", limits.RANGES_MAX)
-
-
 _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.HELLO: _parse_hello,
     Kind.WELCOME: _parse_welcome,
@@ -372,8 +350,7 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.NACK: _parse_nack,
     Kind.EXTEND: _settler(Extend),
     Kind.RELEASE: _settler(Release),
-    Kind.REDRIVE: lambda f, _body: Redrive(*_parse_bury(f)),
-    Kind.PURGE: lambda f, _body: Purge(*_parse_bury(f)),
+    **BURYING,
 }
 
 

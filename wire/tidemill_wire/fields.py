@@ -56,9 +56,6 @@ class Fields:
             raise Refused("limit_exceeded", f"{name} {value} is not within {low} and {high}")
         return value
 
-    def has(self, name: str) -> bool:
-        return name in self._map
-
     def flag(self, name: str) -> bool:
         """True or false; what is absent is false."""
         value = self._map.get(name, False)
@@ -71,6 +68,10 @@ class Fields:
         if type(value) is not str or len(value) > limit:
             raise malformed(f"field {name!r} is not a text of at most {limit} characters")
         return value
+
+    def has(self, name: str) -> bool:
+        """Whether the other side says anything of it: it may be older than the field."""
+        return name in self._map
 
     def items(self, name: str, limit: int) -> list[Any]:
         items: list[Any] = self._map.get(name, [])

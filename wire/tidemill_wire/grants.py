@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill_wire import limits
-from tidemill_wire.batch import GATHERED, read_header
+from tidemill_wire.batch import GATHERED, check_stamp, read_header
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.fields import Fields, malformed
 
@@ -92,6 +92,7 @@ def add_pieces(grant: Grant, batches: memoryview, at: int, into: list[Piece]) ->
         end = at + header.length
         if end > len(batches):
             raise CorruptBatch(f"a batch of {header.length} bytes of which {len(batches) - at} are there")
+        check_stamp(batches, at, header)  # the sum of the bodies is checked when it is opened
         first = max(0, grant.first_sequence - header.first_sequence) if number == 0 else 0
         rows: Sequence[int]
         if header.flags & GATHERED:

@@ -1,4 +1,4 @@
-"""Small numbers that commands are made of."""
+"""The types of frames, and where a group may begin: numbers of the protocol that no command is needed for."""
 
 from __future__ import annotations
 

@@ -50,6 +50,8 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
         counters.batches_sifted,
     )
     yield "sifted_bytes_total", "counter", "Bytes read for filters", counters.bytes_sifted
+    back = "Messages whose delivery had not reached its consumer, given out again when it reconnected"
+    yield "taken_back_messages_total", "counter", back, counters.messages_taken_back
     yield "batches_total", "counter", "Batches received", counters.batches
     yield "bytes_received_total", "counter", "Bytes from clients", seen.bytes_received
     yield "bytes_sent_total", "counter", "Bytes to clients", seen.bytes_sent

@@ -39,7 +39,7 @@ from tidemill_host.refusals import HttpRefused
 from tidemill_host.routing import Route, Variables
 from tidemill_journal.errors import CorruptIndex
 from tidemill_wire import limits
-from tidemill_wire.batch import parse_message_id
+from tidemill_wire.batch import MESSAGE_ID, parse_message_id
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.fields import NAME
 from tidemill_wire.schema import parse_timestamp
@@ -80,15 +80,12 @@ class Queries:
         try:
             batch_id, index = parse_message_id(variables["id"])
         except ValueError as error:
+            if MESSAGE_ID.fullmatch(variables["id"]):  # its number is larger than any batch has messages
+                raise _no_message(variables["id"]) from None
             raise _wrong(str(error)) from None
         found = await self._ask(lambda query: _encoded(query.by_id(batch_id, index)))
         if found is None:
-            raise HttpRefused(
-                404,
-                "not_found",
-                f"there is no message {variables['id']}",
-                "it may have expired, or never been sent",
-            )
+            raise _no_message(variables["id"])
         return _response(found)
 
     async def _by_key(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
@@ -196,6 +193,12 @@ class Queries:
 
 
 # -- questions ---------------------------------------------------------------------------------------------------
+
+
+def _no_message(identity: str) -> HttpRefused:
+    return HttpRefused(
+        404, "not_found", f"there is no message {identity}", "it may have expired, or never been sent"
+    )
 
 
 def _wrong(detail: str) -> HttpRefused:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli import bench, browse, consume, find, groups, inspect, send, subjects, up
+from tidemill.cli import bench, browse, consume, find, groups, inspect, send, subjects, up, worker
 from tidemill.cli.failures import USAGE, print_failure
 
 
@@ -25,6 +25,7 @@ def build() -> typer.Typer:
     application.command("consume")(consume.consume)
     application.command("browse")(browse.browse)
     application.command("find")(find.find)
+    application.command("worker")(worker.worker)
     application.command("subjects")(subjects.subjects)
     application.command("groups")(groups.groups)
     application.add_typer(inspect.build(), name="inspect")

@@ -147,6 +147,28 @@ async def test_after_a_lost_connection_the_same_consumer_goes_on(serve):
         assert set(seen) == set(range(100))
 
 
+async def test_the_first_pull_of_a_connection_says_what_is_held_and_the_others_say_nothing(serve, until):
+    """What was acked is not held any more; what waits here is, beside the message in hand."""
+    async with serve() as place, place.client() as mq:
+        await mq.send_many("a", [b"%d" % number for number in range(20)])
+
+        def pulls():
+            return [said for said in place.broker.said if isinstance(said, Pull)]
+
+        async with mq.consume("a", group="g") as messages:
+            taken = await take(messages, 5)
+            for message in taken[:-1]:
+                await message.ack()
+            low = taken[0]._delivery.pull_sequence
+            before = len(pulls())
+            place.drop()
+            await until(lambda: len(pulls()) > before)
+            assert list(pulls()[before].held) == [low + 4, low + 19]
+            assert not pulls()[before].fresh
+            assert (list(pulls()[0].held), pulls()[0].fresh) == ([], True)
+            assert all(said.held is None for said in pulls()[1:before])
+
+
 async def test_a_pull_that_is_refused_fails_the_consumer(serve):
     async with serve() as place, place.client() as mq:
 
@@ -205,3 +227,43 @@ async def test_a_consumer_that_waits_ends_when_the_client_is_closed(serve):
         await asyncio.sleep(0)
         await mq.close()
         assert await waiting == []
+
+
+async def test_what_is_taken_is_settled_by_hand_and_in_any_order(serve, until):
+    async with serve() as place, place.client() as mq:
+        await mq.send_many("a", [b"%d" % number for number in range(3)])
+        async with mq.consume("a", group="g") as messages:
+            first, second, third = [await messages.take() for _ in range(3)]
+            await third.ack()
+            await first.nack(delay=3600)
+            assert place.group().acked == 1
+            second.release()
+            again = await messages.take()
+            assert (again.sequence, again.attempts) == (1, 0)
+            await again.ack()
+        assert place.group().acked == 2
+
+
+async def test_a_consumer_that_stops_gives_back_what_was_not_begun_and_keeps_the_rest(serve, until):
+    async with serve() as place, place.client() as mq:
+        await mq.send_many("a", [b"%d" % number for number in range(10)])
+        async with mq.consume("a", group="g") as messages:
+            taken = [await messages.take() for _ in range(2)]
+            messages.stop()
+            await until(lambda: len(place.group().due) == 8)
+            with pytest.raises(StopAsyncIteration):
+                await messages.take()
+            await taken[0].ack()
+        assert place.group().acked == 1
+        assert sorted(place.group().due) == [(number, 0) for number in range(1, 10)]
+
+
+async def test_a_closed_client_leaves_no_timer_of_its_connections(serve):
+    """One that went on would say something over a connection that is gone."""
+    async with serve() as place:
+        async with place.client() as mq:
+            await mq.send("a", b"1")
+            async with mq.consume("a", group="g") as messages:
+                await anext(messages)
+        timers = asyncio.get_running_loop()._scheduled
+        assert [timer for timer in timers if not timer.cancelled() and "_tick" in repr(timer)] == []

@@ -1,0 +1,27 @@
+"""The border to the user's code. What a handler raises is an answer, and is told to the broker; it is never lost."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+
+class Caught:
+    """``with Caught() as caught: ...``: what was raised is ``caught.error``.
+
+    A cancellation and the end of the process are nobody's failure and go on, unless ``everything`` is asked for:
+    in a thread or process of its own, nobody is above the handler to see them.
+    """
+
+    def __init__(self, *, everything: bool = False) -> None:
+        self.error: BaseException | None = None
+        self._everything = everything
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self.error = error
+        return self._everything or isinstance(error, Exception)

@@ -1,0 +1,171 @@
+"""What ``@worker.on`` was told, proven: a function, and how it wants to be called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Literal, TypeAlias, cast
+
+from tidemill.encode import parse_tags
+from tidemill.message import parse_delay
+from tidemill.subscription import From, Subscription
+
+Pool: TypeAlias = Literal["thread", "process"]
+RetryDelay: TypeAlias = float | Sequence[float] | Callable[[int], float] | None
+Function: TypeAlias = Callable[..., Any]
+
+CONCURRENCY_DEFAULT = 10
+CONCURRENCY_MAX = 10_000
+
+
+class Mode(Enum):
+    """Where a handler runs."""
+
+    LOOP = "async"
+    THREAD = "thread"
+    PROCESS = "process"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The arguments of ``@worker.on`` that are about calling the handler."""
+
+    concurrency: int = CONCURRENCY_DEFAULT
+    timeout: float | None = None
+    pool: Pool | None = None
+    tags: Iterable[str] | None = None
+    retry_after: RetryDelay = None
+    prefetch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One subscription and the function for its messages."""
+
+    function: Function
+    subscription: Subscription
+    mode: Mode
+    concurrency: int
+    prefetch: int
+    timeout_s: float | None
+    takes_context: bool
+    tags: frozenset[str] = frozenset()
+    retry_after: RetryDelay = field(default=None, repr=False)
+
+    @classmethod
+    def parse(
+        cls, function: Function, subjects: str | Iterable[str], group: str, start: From, wish: Wish
+    ) -> Handler:
+        """The handler, or an error with what is wrong with it."""
+        subscription = Subscription.parse(subjects, group, start, None)
+        mode = _mode(function, wish.pool)
+        wants = _parameters(function)
+        name = name_of(function)
+        if mode is Mode.PROCESS and wants > 1:
+            raise ValueError(
+                f"{name} runs in another process, where there is no context: take the message only"
+            )
+        if not 0 < wish.concurrency <= CONCURRENCY_MAX:
+            raise ValueError(
+                f"concurrency {wish.concurrency} of {name} is not within 1 and {CONCURRENCY_MAX}"
+            )
+        prefetch = wish.concurrency if wish.prefetch is None else wish.prefetch
+        if prefetch < 1:
+            raise ValueError(f"prefetch {prefetch} of {name} is not positive")
+        if wish.timeout is not None and wish.timeout <= 0:
+            raise ValueError(f"timeout {wish.timeout} of {name} is not positive: leave it out for no timeout")
+        _check_delays(wish.retry_after)
+        tags = frozenset(parse_tags(wish.tags)) if wish.tags else frozenset[str]()
+        return cls(
+            function, subscription, mode, wish.concurrency, prefetch, wish.timeout, wants > 1, tags, wish.retry_after
+        )  # fmt: skip
+
+    @property
+    def name(self) -> str:
+        """The function and the group, for people and metrics."""
+        return f"{name_of(self.function)}/{self.subscription.group}"
+
+    def with_concurrency(self, concurrency: int) -> Handler:
+        """The same with another bound; what is pulled ahead grows and shrinks with it."""
+        prefetch = max(1, round(self.prefetch * concurrency / self.concurrency))
+        return replace(self, concurrency=concurrency, prefetch=prefetch)
+
+    def delay(self, attempts: int) -> float | None:
+        """Seconds until a failed message comes again. ``None``: as the group's policy says.
+
+        Of a list the last one counts for all further attempts.
+        """
+        match self.retry_after:
+            case None:
+                return None
+            case int() | float():
+                return float(self.retry_after)
+            case Sequence():
+                return float(self.retry_after[min(attempts, len(self.retry_after) - 1)])
+            case _:
+                return self.retry_after(attempts)
+
+
+def name_of(function: Function) -> str:
+    """What a function is called."""
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def _mode(function: Function, pool: Pool | None) -> Mode:
+    call = getattr(function, "__call__", None)  # noqa: B004 - whether it is a coroutine function is asked, not whether
+    is_async = inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(call)
+    if pool not in {None, "thread", "process"}:
+        raise ValueError(f"pool {pool!r} is none of thread, process and None")
+    if is_async and pool is not None:
+        raise ValueError(
+            f"{name_of(function)} is async and runs in the event loop: a pool is for plain functions"
+        )
+    if is_async:
+        return Mode.LOOP
+    return Mode.PROCESS if pool == "process" else Mode.THREAD
+
+
+def _parameters(function: Function) -> int:
+    """1: the message; 2: the context as well."""
+    parameters = inspect.signature(function).parameters.values()
+    places = [one for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
+    needed = [one for one in places if one.default is one.empty]
+    if any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in parameters):
+        raise ValueError(
+            f"{name_of(function)} has a parameter that only its name can fill: give it a default"
+        )
+    if any(one.kind is one.VAR_POSITIONAL for one in parameters) and len(needed) <= 1:
+        return 1
+    if not places or len(needed) > 2:
+        raise ValueError(
+            f"{name_of(function)} takes {len(needed)} parameters: a handler takes the message, and perhaps the context"
+        )
+    return max(1, len(needed))
+
+
+def _check_delays(delays: object) -> None:
+    match delays:
+        case None:
+            return
+        case int() | float():
+            parse_delay(delays)
+        case Sequence() if not isinstance(delays, str):
+            if not delays:
+                raise ValueError("retry_after is an empty list: write None for the policy of the group")
+            for delay in cast("Sequence[float]", delays):
+                parse_delay(delay)
+        case _ if not callable(delays):
+            raise ValueError(f"retry_after {delays!r} is no number, no list of them and no function")
+        case _:
+            return
+
+
+Hook: TypeAlias = Callable[..., Awaitable[Any] | Any]
+
+
+async def called(function: Hook, *arguments: Any) -> Any:
+    """What a hook returns, whether it is async or not."""
+    found = function(*arguments)
+    return await found if inspect.isawaitable(found) else found

@@ -1,0 +1,34 @@
+"""A worker's numbers for Prometheus, over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from tidemill.worker.statistics import Statistics
+
+ADDRESS = "0.0.0.0"  # one socket: with port 0, each family of addresses would get a port of its own
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@asynccontextmanager
+async def metrics_page(port: int, statistics: Callable[[], Statistics]) -> AsyncGenerator[int]:
+    """``/metrics`` on all IPv4 addresses, and ``/healthz``; gives the port, which 0 leaves to the system."""
+    from aiohttp import web
+
+    async def page(_request: web.Request) -> web.Response:
+        return web.Response(body=statistics().prometheus().encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def health(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    application = web.Application()
+    application.add_routes([web.get("/metrics", page), web.get("/healthz", health)])
+    runner = web.AppRunner(application, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, ADDRESS, port)
+        await site.start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,287 @@
+"""One handler's messages, from the pull to the verdict.
+
+    state      event                  next
+    pulling    ``stop``               draining   what was not begun is given back at once; handlers go on
+    draining   all handlers ended     left       acks are answered, GOODBYE
+    draining   ``abort``              left       async handlers are cancelled, processes killed, threads left behind;
+                                                 their messages are given back
+
+A slot is held from before a message is taken until its handler has ended. So no more than ``concurrency`` handlers
+run, and a thread that does not come back in time keeps its slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tidemill.client import Client
+from tidemill.consumer import Consumer
+from tidemill.errors import LeaseLost, TidemillError
+from tidemill.message import Message, parse_delay
+from tidemill.tasks import Tasks
+from tidemill.why import Why, why_of
+from tidemill.worker.acks import Acks
+from tidemill.worker.caught import Caught
+from tidemill.worker.context import Context
+from tidemill.worker.handler import Handler, Mode
+from tidemill.worker.middleware import Chain
+from tidemill.worker.plain import PlainMessage
+from tidemill.worker.processes import Processes
+from tidemill.worker.statistics import Counts
+from tidemill.worker.threads import Threads
+from tidemill.worker.verdicts import (
+    HandlerCancelled,
+    HandlerTimeout,
+    Reject,
+    RetryAfter,
+    Skip,
+)
+
+ABORT_S = 2.0
+"""How long a cancelled handler may take to end."""
+
+log = logging.getLogger("tidemill.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Whom a subscriber tells."""
+
+    acked: Callable[[Context], Awaitable[None]]
+    failed: Callable[[Message, BaseException], None]
+    crashed: Callable[[BaseException], None]
+
+
+class Subscriber:
+    """See the module."""
+
+    def __init__(
+        self, handler: Handler, client: Client, chain: Chain, counts: Counts, tell: Listeners
+    ) -> None:
+        self._handler = handler
+        self._client = client
+        self._chain = chain
+        self._counts = counts
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._slots = asyncio.Semaphore(handler.concurrency)
+        self._running = Tasks(tell.crashed)
+        self._stuck: set[asyncio.Future[object]] = set()
+        self._tasks = Tasks(tell.crashed)
+        self._threads = Threads(handler.name) if handler.mode is Mode.THREAD else None
+        self._processes = Processes(handler.function) if handler.mode is Mode.PROCESS else None
+        self._acks = Acks(client.settings.ack_linger_ms / 1000, self._acked, self._lost, self._tasks)
+        self._consumer: Consumer | None = None
+        self._stopped = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def run(self) -> None:
+        """Until ``stop`` and all handlers have ended, or ``abort``. An error of the broker that stays is raised."""
+        consumer = self._client.consumer(self._handler.subscription, self._handler.prefetch)
+        try:
+            async with consumer:
+                self._consumer = consumer
+                if self._stopped.is_set():
+                    consumer.stop()
+                with suppress(StopAsyncIteration):
+                    await self._pull(consumer)
+                await self._idle.wait()
+                await self._acks.drained()
+        finally:
+            await self._running.close()
+            await self._tasks.close()
+            if self._threads is not None:
+                self._threads.close()
+            if self._processes is not None:
+                await self._processes.close()
+
+    async def _pull(self, consumer: Consumer) -> None:
+        while True:
+            await self._slots.acquire()
+            message = await consumer.take()
+            self._counts.in_progress += 1
+            self._idle.clear()
+            self._running.start(self._handle(message), f"tidemill handles {self._handler.name}")
+
+    def stop(self) -> None:
+        """Pull no more, and give back what was not begun."""
+        self._stopped.set()
+        if self._consumer is not None:
+            self._consumer.stop()
+
+    async def abort(self) -> None:
+        """End what still runs; its messages are given back."""
+        self.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ABORT_S):
+                await self._running.close()
+        for future in self._stuck:
+            future.cancel()
+        self._idle.set()
+
+    # -- one message -------------------------------------------------------------------------------------------
+
+    async def _handle(self, message: Message) -> None:
+        began = self._loop.time()
+        context = Context(self._client, self._handler, message, self._loop)
+        try:
+            with Caught() as caught:
+                await self._attempt(message, context)
+            self._counts.seconds += self._loop.time() - began
+            await self._settle(context, caught.error)
+        except asyncio.CancelledError:
+            self._counts.released += 1
+            message.release()
+            raise
+        finally:
+            if context.stuck is None:
+                self._free()
+            else:
+                self._counts.stuck += 1
+                self._stuck.add(context.stuck)
+                context.stuck.add_done_callback(self._back)
+
+    async def _attempt(self, message: Message, context: Context) -> None:
+        handler = self._handler
+        if handler.tags and not handler.tags & message.tags:
+            raise Filtered
+        if not await self._chain.wanted(message, context):
+            raise Filtered
+        async with self._chain.around(message, context):
+            match handler.mode:
+                case Mode.LOOP:
+                    await self._in_loop(message, context)
+                case Mode.THREAD:
+                    await self._in_thread(message, context)
+                case Mode.PROCESS:
+                    await self._in_process(message)
+
+    async def _in_loop(self, message: Message, context: Context) -> None:
+        handler = self._handler
+        limit = asyncio.timeout(handler.timeout_s)
+        try:
+            async with limit:
+                if handler.takes_context:
+                    await handler.function(message, context)
+                else:
+                    await handler.function(message)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Not the worker's doing: something that the handler awaited was cancelled. Released, it would come at once.
+            raise HandlerCancelled("something that the handler awaited was cancelled") from error
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise self._over() from error
+
+    async def _in_thread(self, message: Message, context: Context) -> None:
+        assert self._threads is not None
+        arguments = (PlainMessage.of(message), context)
+        future = self._threads.submit(self._handler.function, *arguments[: 1 + self._handler.takes_context])
+        context.in_thread = True
+        done, _ = await asyncio.wait([future], timeout=self._handler.timeout_s)
+        context.in_thread = not done
+        if not done:
+            context.stuck = future
+            raise self._over()
+        future.result()
+
+    async def _in_process(self, message: Message) -> None:
+        assert self._processes is not None
+        limit = asyncio.timeout(self._handler.timeout_s)
+        try:
+            async with limit:
+                await self._processes.call(PlainMessage.of(message))
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise self._over() from error
+
+    def _over(self) -> HandlerTimeout:
+        return HandlerTimeout(f"the handler did not return within {self._handler.timeout_s:g} s")
+
+    # -- what became of it -------------------------------------------------------------------------------------
+
+    async def _settle(self, context: Context, error: BaseException | None) -> None:
+        counts, message = self._counts, context.message
+        match error:
+            case None:
+                counts.handled += 1
+                self._acks.add(context)
+            case Filtered():
+                counts.filtered += 1
+                self._acks.add(context)
+            case Skip():
+                counts.skipped += 1
+                self._acks.add(context)
+            case RetryAfter():
+                counts.retried += 1
+                log.info("handler_retries %s: %s", self._about(message), " ".join(error.reason.split()))
+                await self._nack(message, Why(error.reason, delay_ms=parse_delay(error.seconds)))
+            case Reject():
+                counts.rejected += 1
+                log.warning("handler_rejects %s: %s", self._about(message), " ".join(error.reason.split()))
+                self._tell.failed(message, error)
+                await self._nack(message, why_of(error, self._handler.function)._replace(reject=True))
+            case _:
+                counts.failed += 1
+                counts.timed_out += isinstance(error, HandlerTimeout)
+                why = why_of(error, self._handler.function)
+                log.warning("handler_failed %s: %s", self._about(message), why.line)
+                log.debug("handler_failed %s", self._about(message), exc_info=error)
+                self._tell.failed(message, error)
+                delay_ms = parse_delay(self._delay(message))
+                await self._nack(message, why._replace(delay_ms=delay_ms))
+
+    async def _nack(self, message: Message, why: Why) -> None:
+        try:
+            await message.fail(why)
+        except LeaseLost as error:
+            self._lost(1)
+            log.warning("nack_too_late %s: %s", self._about(message), error)
+        except TidemillError as error:
+            log.warning("nack_unanswered %s: %s", self._about(message), error)
+
+    def _delay(self, message: Message) -> float | None:
+        with Caught() as caught:
+            return self._handler.delay(message.attempts)
+        assert caught.error is not None
+        log.error("retry_after_failed %s: %s", self._handler.name, why_of(caught.error).line)
+        return None
+
+    def _about(self, message: Message) -> str:
+        return f"{self._handler.name} {message.subject} {message.sequence} attempts={message.attempts}"
+
+    async def _acked(self, contexts: list[Context]) -> None:
+        for context in contexts:
+            with Caught() as caught:
+                await self._tell.acked(context)
+            if caught.error is not None:
+                log.error("acked_hook_failed %s: %s", self._handler.name, why_of(caught.error).line)
+
+    def _lost(self, count: int) -> None:
+        self._counts.lost += count
+
+    def _back(self, future: asyncio.Future[object]) -> None:
+        self._stuck.discard(future)
+        self._counts.stuck -= 1
+        if not future.cancelled() and (error := future.exception()) is not None:
+            log.warning("handler_failed_late %s: %s", self._handler.name, why_of(error).line)
+        self._free()
+
+    def _free(self) -> None:
+        self._counts.in_progress -= 1
+        self._slots.release()
+        if not self._counts.in_progress:
+            self._idle.set()
+
+
+class Filtered(Exception):
+    """A filter said no."""

@@ -1,0 +1,42 @@
+"""How the handling of a message may end, other than by returning: what a handler or a middleware raises.
+
+RetryAfter          nack, with that delay
+Reject              nack as hopeless: dead letters
+Skip                ack: there was nothing to handle
+HandlerTimeout      nack; raised by the worker when the handler's time is over
+anything else       nack, with what and where it was as the reason
+"""
+
+from __future__ import annotations
+
+
+class RetryAfter(Exception):
+    """Give the message out again after so many seconds."""
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        super().__init__(reason or f"again in {seconds:g} s")
+        self.seconds = seconds
+        self.reason = str(self)
+
+    def __reduce__(self) -> tuple[type[RetryAfter], tuple[float, str]]:
+        return type(self), (self.seconds, self.reason)
+
+
+class Reject(Exception):
+    """No attempt will help: to the dead letters at once."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Skip(Exception):
+    """It needs no handling: acknowledge it."""
+
+
+class HandlerTimeout(TimeoutError):
+    """The handler did not return in its time."""
+
+
+class HandlerCancelled(Exception):
+    """The handler let through the cancellation of something that it awaited."""

@@ -1,0 +1,129 @@
+"""Worker processes killed each second under load: nothing lost, nothing again after its ack, redelivery in time.
+
+``WORKER_SECONDS=60 WORKER_RATE=2000`` is the whole of it, and part of ``make soak``; without them it is a short one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from e2e.queues import Queue
+from e2e.workers import Line, Workers
+from tidemill import Client
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+SECONDS = float(os.environ.get("WORKER_SECONDS", "5"))
+RATE = int(os.environ.get("WORKER_RATE", "2000"))
+PROCESSES = 2
+PAUSE_SECONDS = "0.02"  # of a handler: long enough that kills strike handlers at work
+BEAT_SECONDS = 0.02
+REDELIVERY_SECONDS = 11.0
+PATIENCE_SECONDS = 120.0
+
+
+async def wait_produced(mq: Client, sent: list[str]) -> None:
+    """RATE messages a second for SECONDS; each body exists once."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while (passed := loop.time() - began) < SECONDS:
+        bodies = [f"m{number}" for number in range(len(sent), int(passed * RATE))]
+        if bodies:
+            await mq.send_many("orders", [body.encode() for body in bodies])
+            sent += bodies
+        await asyncio.sleep(BEAT_SECONDS)
+
+
+async def wait_kills(workers: Workers, running: list[subprocess.Popen[bytes]]) -> list[tuple[float, int]]:
+    """Each second one is killed and another takes its place; when, and which."""
+    kills: list[tuple[float, int]] = []
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while loop.time() - began < SECONDS:
+        await asyncio.sleep(1)
+        victim = running.pop(0)
+        kills.append((time.monotonic(), victim.pid))
+        victim.kill()
+        victim.wait()
+        running.append(workers.start(PAUSE=PAUSE_SECONDS))
+    return kills
+
+
+async def wait_settled(queue: Queue, count: int) -> dict[str, int]:
+    """Until the broker says that nothing is left."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        row = await asyncio.to_thread(queue.group, "workers")
+        if row["acked"] >= count and not row["lag"] + row["in_flight"] + row["failed"]:
+            return row
+        assert time.monotonic() < deadline, row
+        await asyncio.sleep(0.2)
+
+
+def redeliveries(diary: list[Line], kills: list[tuple[float, int]]) -> dict[int, list[float]]:
+    """By kill: how long after it each message that its process had begun was begun again."""
+    of_pid = {pid: at for at, pid in kills}
+    began: dict[str, Line] = {}
+    found: dict[int, list[float]] = defaultdict(list)
+    for line in diary:
+        if line.word == "began":
+            before = began.get(line.body)
+            if before is not None and before.pid in of_pid:
+                found[before.pid].append(line.at - of_pid[before.pid])
+            began[line.body] = line
+    return found
+
+
+def again_after_ack(diary: list[Line]) -> list[str]:
+    """Begun after the broker had answered their ack."""
+    acked: set[str] = set()
+    again: list[str] = []
+    for line in diary:
+        if line.word == "acked":
+            acked.add(line.body)
+        elif line.word == "began" and line.body in acked:
+            again.append(line.body)
+    return again
+
+
+async def work(queue: Queue, workers: Workers) -> tuple[list[str], list[tuple[float, int]]]:
+    sent: list[str] = []
+    running = [workers.start(PAUSE=PAUSE_SECONDS) for _ in range(PROCESSES)]
+    async with Client(queue.server) as mq, asyncio.TaskGroup() as tasks:
+        tasks.create_task(wait_produced(mq, sent))
+        killing = tasks.create_task(wait_kills(workers, running))
+    row = await wait_settled(queue, len(sent))
+    assert row["acked"] == len(sent), "each message was acknowledged once"
+    return sent, killing.result()
+
+
+def test_killed_each_second_nothing_is_lost_and_nothing_comes_again_after_its_ack(
+    queue: Queue, tmp_path: Path
+) -> None:
+    workers = Workers(tmp_path, queue)
+    try:
+        sent, kills = asyncio.run(work(queue, workers))
+    finally:
+        workers.close()
+    diary = workers.diary()
+    lost = set(sent) - {line.body for line in diary if line.word == "ended"}
+    again = again_after_ack(diary)
+    late = redeliveries(diary, kills)
+    firsts = sorted(min(seconds) for seconds in late.values()) or [0.0]
+    every = sorted(second for seconds in late.values() for second in seconds) or [0.0]
+    print(
+        f"\nsent {len(sent)}, kills {len(kills)}, lost {len(lost)}, acked then again {len(again)}, "
+        f"begun again {len(every)}; redelivery began {firsts[0]:.2f} to {firsts[-1]:.2f} s after the kill; "
+        f"half of all messages within {every[len(every) // 2]:.2f} s, all within {every[-1]:.2f} s"
+    )
+    assert not lost
+    assert not again
+    assert late, "a kill struck handlers at work"
+    assert firsts[-1] <= REDELIVERY_SECONDS
