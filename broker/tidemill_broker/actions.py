@@ -255,7 +255,6 @@ _RUN = struct.Struct("<QQII")
 _RANGES = struct.Struct("<IIq")
 _U32 = struct.Struct("<I")
 _VOID = struct.Struct("<QQQ")
-_SKIP = struct.Struct("<QQQ")
 _FAIL = struct.Struct("<IIqqII")
 _DEAD = struct.Struct("<QQQQ")
 _PAUSE = struct.Struct("<Iiq")
@@ -293,7 +292,7 @@ def encode_action(action: Action) -> tuple[int, bytes]:
         case Voided(group, first, messages):
             return ActionKind.VOID, _VOID.pack(group, first, messages)
         case Skipped(group, cursor, to):
-            return ActionKind.SKIP, _SKIP.pack(group, cursor, to)
+            return ActionKind.SKIP, _VOID.pack(group, cursor, to)
         case Buried(group, first, messages, position):
             return ActionKind.DEAD, _DEAD.pack(group, first, messages, position)
         case GroupPaused(group, at_ms, fingerprint):
@@ -355,10 +354,8 @@ def _decode(kind: int, body: bytes) -> Action:
             return Started(*(_U64 if len(body) == _U64.size else _TWO).unpack(body))
         case ActionKind.FOREVER_OFFLINE:
             return ConsumerForgotten(*_U32.unpack(body))
-        case ActionKind.VOID:
-            return Voided(*_VOID.unpack(body))
-        case ActionKind.SKIP:
-            return Skipped(*_SKIP.unpack(body))
+        case ActionKind.VOID | ActionKind.SKIP:
+            return (Voided if kind == ActionKind.VOID else Skipped)(*_VOID.unpack(body))
         case ActionKind.SUBJECT:
             return SubjectNamed(*_unpack(body))
         case ActionKind.GROUP:
