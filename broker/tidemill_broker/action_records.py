@@ -29,6 +29,7 @@ from tidemill_broker.actions import (
     Purged,
     Redriven,
     Released,
+    Skipped,
     Sought,
     Started,
     SubjectNamed,
@@ -84,6 +85,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.FOREVER_OFFLINE, _U32.pack(consumer)
         case Voided(group, first, messages):
             return ActionKind.VOID, _VOID.pack(group, first, messages)
+        case Skipped(group, cursor, to):
+            return ActionKind.SKIP, _VOID.pack(group, cursor, to)
         case Buried(group, first, messages, position):
             return ActionKind.DEAD, _DEAD.pack(group, first, messages, position)
         case GroupPaused(group, at_ms, fingerprint):
@@ -153,8 +156,8 @@ def _decode(kind: int, body: bytes) -> Action:
             return Started(*(_U64 if len(body) == _U64.size else _TWO).unpack(body))
         case ActionKind.FOREVER_OFFLINE:
             return ConsumerForgotten(*_U32.unpack(body))
-        case ActionKind.VOID:
-            return Voided(*_VOID.unpack(body))
+        case ActionKind.VOID | ActionKind.SKIP:
+            return (Voided if kind == ActionKind.VOID else Skipped)(*_VOID.unpack(body))
         case ActionKind.SEEK | ActionKind.LOCK | ActionKind.UNLOCK | ActionKind.FORGET:
             return _decode_steering(kind, body)
         case ActionKind.SUBJECT:

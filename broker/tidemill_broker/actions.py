@@ -39,6 +39,7 @@ class ActionKind(IntEnum):
     RESUME = 31
     REDRIVE = 32
     PURGE = 33
+    SKIP = 34
     FORGET = 35
 
 
@@ -180,6 +181,15 @@ class Voided:
 
 
 @dataclass(frozen=True, slots=True)
+class Skipped:
+    """A group passes over messages that its filter does not want: its cursor goes from ``cursor`` to ``to``."""
+
+    group: int
+    cursor: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
 class Buried:
     """Failed messages lie in the dead-letter subject now: in the batch at ``position`` of the message log. If a power
     cut took that batch, it took the burial, too. ``NOWHERE``: the group keeps no dead letters, they are dropped.
@@ -266,5 +276,5 @@ Action: TypeAlias = (
     Started | SubjectNamed | GroupNamed | ConsumerNamed | Synced
     | Pulled | Acked | FailedDeliveries | Extended | Released | ConsumerForgotten | Voided
     | Buried | GroupPaused | GroupResumed | Redriven | Purged
-    | Sought | Locked | Unlocked | GroupForgotten
+    | Sought | Locked | Unlocked | GroupForgotten | Skipped
 )  # fmt: skip

@@ -112,6 +112,8 @@ class ConsumeLog:
             return []
         key, waiters = self._tokens.pop(token)
         del self._loading[key]
+        if not data:
+            return waiters  # retention has removed the run: nobody looks for it again
         self._cache[key] = Rows.from_bytes(data)
         if len(self._cache) > WINDOWS_CACHED:
             self._cache.popitem(last=False)

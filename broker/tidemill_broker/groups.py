@@ -26,6 +26,7 @@ from tidemill_wire.limits import DOOMED_MS
 
 _PULL = attrgetter("pull")
 SWEEP_FROM = 16
+NOTHING_PASSED = (-1, -1)
 
 
 @dataclass(slots=True)
@@ -146,7 +147,8 @@ class Group:
 
     __slots__ = (
         "_due", "acked", "buried", "consumers", "cursor", "doomed", "errors", "failed", "handled", "health",
-        "identity", "in_flight", "lock_ms", "name", "owner", "partition", "paused", "settings", "silent_ms", "start_ms",
+        "identity", "in_flight", "lock_ms", "name", "owner", "partition", "passed", "paused", "settings", "silent_ms",
+        "start_ms",
     )  # fmt: skip
 
     def __init__(
@@ -166,6 +168,8 @@ class Group:
         self.lock_ms = 0
         self.silent_ms = 0
         """Of a broadcast group: since when nobody is there; 0 while somebody is, or nobody ever was."""
+        self.passed = NOTHING_PASSED
+        """A cursor, and how far from it nothing is wanted; not in the log, and forgotten when the cursor moves."""
         self.failed: dict[int, Failure] = {}
         self.doomed: dict[int, None] = {}
         """First sequences of failures that are to be buried."""
@@ -201,7 +205,13 @@ class Group:
         self._due = []
         self.paused = None
         self.health.end_pause()
-        self.cursor, self.start_ms = cursor, start_ms
+        self.cursor, self.start_ms, self.passed = cursor, start_ms, NOTHING_PASSED
+
+    @property
+    def reached(self) -> int:
+        """Up to where everything was given out or is not wanted: the cursor, or beyond it."""
+        cursor, reached = self.passed
+        return reached if cursor == self.cursor else self.cursor
 
     def fail(self, failure: Failure) -> None:
         """Put messages into the error log."""

@@ -179,7 +179,7 @@ class Keeping:
         for identity in partition.groups.values():
             group = self._state.groups[identity]
             missed = min(stored.run.end_sequence, partition.visible) - max(
-                group.cursor, stored.run.first_sequence
+                group.reached, stored.run.first_sequence
             )
             if missed > 0:
                 self.expired_messages += missed

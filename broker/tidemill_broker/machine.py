@@ -116,7 +116,7 @@ class Broker:
     def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
         if token < 0:
             self._desk.loaded(token, data, now_ms)
-        else:
+        elif not self.serving.sifted(token, data, now_ms):
             for waiter in self.consume_log.loaded(token, data):
                 match waiter:
                     case ParkedPull():

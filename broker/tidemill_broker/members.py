@@ -25,6 +25,7 @@ from tidemill_host.machine import Peer
 from tidemill_wire import limits
 from tidemill_wire.commands import Pull, Settle
 from tidemill_wire.errors import Refused, Unavailable
+from tidemill_wire.filters import TagFilter
 from tidemill_wire.kinds import Mode
 
 CONSUMPTION = {Mode.EXCLUSIVE: ORDERED, Mode.BROADCAST: BROADCAST}
@@ -85,6 +86,8 @@ class Members:
             self._check_room(group)
             self._act(ConsumerNamed(self._state.next_consumer, group.identity, pull.consumer), now_ms)
             consumer = group.consumers[pull.consumer]
+            if group.ordered:
+                consumer.resumed_by = peer  # it holds nothing, so nothing has to be said of it
         if peer < consumer.resumed_by:
             raise replaced(pull)
         if consumer.peer != peer:
@@ -116,10 +119,29 @@ class Members:
     def _settings_asked(self, partition: Partition, pull: Pull) -> GroupSettings:
         """Those of the declared group for a broadcast, else the defaults; and shared as the pull says."""
         base = partition.groups.get(pull.base)
-        settings = GroupSettings(lease_ms=self._settings.lease_ms)
+        settings = GroupSettings(
+            lease_ms=self._settings.lease_ms, tags=pull.filter.tags, all_tags=pull.filter.every
+        )
         if base is not None:
             settings = self._state.groups[base].settings
         return replace(settings, consumption=CONSUMPTION.get(pull.mode, settings.consumption))
+
+    def agree(self, consumer: Consumer, wanted: TagFilter, now_ms: int) -> None:
+        """A group has one filter, for what one consumer passes over no other is given. A manifest's stands; another one
+        is that of the last pull, which may change it while no other consumer of the group is connected.
+        """
+        group, settings = consumer.group, consumer.group.settings
+        same = wanted.tags == settings.tags and wanted.every == settings.all_tags
+        if same or (settings.filter_declared and not wanted):
+            return
+        others = any(other.peer for other in group.consumers.values() if other is not consumer)
+        if settings.filter_declared or others:
+            has = TagFilter(settings.tags, settings.all_tags)
+            by = "is declared to want" if settings.filter_declared else "has other consumers, which want"
+            raise Refused("filter_conflict", f"group {group.name!r} {by} {has}, not {wanted}")
+        settings = replace(settings, tags=wanted.tags, all_tags=wanted.every)
+        start = (group.cursor, group.start_ms)
+        self.declare_group(self._state.partitions[group.partition], group.name, start, settings, now_ms)
 
     def declare_group(
         self, partition: Partition, name: str, start: tuple[int, int], settings: GroupSettings, now_ms: int

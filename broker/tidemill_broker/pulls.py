@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tidemill_broker.actions import PullRun
 from tidemill_broker.consume_log import ConsumeLog
@@ -25,7 +26,11 @@ from tidemill_journal.entries import row_count, row_length
 from tidemill_wire import limits
 from tidemill_wire.commands import Grant, Pull
 
+if TYPE_CHECKING:
+    from tidemill_broker.filtered import Filtered
+
 RUNS_MAX = 1000  # runs in one answer, however small they are
+JOINED = -1  # instead of a number of batches: the run's messages are granted with those of the run before it
 
 
 @dataclass(eq=False, slots=True)
@@ -37,6 +42,8 @@ class ParkedPull:
     pull: Pull
     consumers: list[Consumer]
     deadline_ms: int
+    patterns: Sequence[str] = ()
+    by_group: dict[int, Consumer] = field(default_factory=dict[int, Consumer])
     answered: bool = False
 
 
@@ -49,34 +56,61 @@ class Given:
     batches: list[int] = field(default_factory=list[int])
     missing: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     slices: list[Slice] = field(default_factory=list[Slice])
+    gathered: list[bytearray] = field(default_factory=list[bytearray])
+    """Batches that the broker built. They travel before the slices, so none is added when there is a slice."""
+    masks: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    """Index of a run to the mask of its grant."""
     messages: int = 0
     size: int = 0
 
     def grants(self, subject: str) -> list[Grant]:
         """The runs as the consumer is told of them."""
+        if self.gathered or self.masks:
+            return self._joined_grants(subject)
         return [
             Grant(subject, run.pull, run.first, run.messages, run.attempts, batches)
             for run, batches in zip(self.runs, self.batches, strict=True)
         ]
 
+    def _joined_grants(self, subject: str) -> list[Grant]:
+        grants: list[Grant] = []
+        for index, (run, batches) in enumerate(zip(self.runs, self.batches, strict=True)):
+            if batches == JOINED:
+                continue
+            end = index + 1
+            while end < len(self.runs) and self.batches[end] == JOINED:
+                end += 1
+            count = sum(joined.messages for joined in self.runs[index:end])
+            mask = self.masks.get(index, b"")
+            grants.append(Grant(subject, run.pull, run.first, count, run.attempts, batches, mask))
+        return grants
+
 
 class Pulls:
     """Serves pulls from the consume log and the groups."""
 
-    def __init__(self, state: State, logs: Logs, consume_log: ConsumeLog) -> None:
+    def __init__(self, state: State, logs: Logs, consume_log: ConsumeLog, filtered: Filtered) -> None:
         self._state = state
         self._logs = logs
         self._consume_log = consume_log
+        self._filtered = filtered
+        self.patterned: dict[int, ParkedPull] = {}
+        """Those that wait for subjects to come, by id."""
         self.waiting: dict[
             int, dict[int, ParkedPull]
         ] = {}  # group -> id -> pull, in the order of their coming
 
     def park(self, parked: ParkedPull) -> None:
         for consumer in parked.consumers:
-            self.waiting.setdefault(consumer.group.identity, {})[id(parked)] = parked
+            identity = consumer.group.identity
+            self.waiting.setdefault(identity, {})[id(parked)] = parked
+            parked.by_group[identity] = consumer
+        if parked.patterns:
+            self.patterned[id(parked)] = parked
 
     def unpark(self, parked: ParkedPull) -> None:
         parked.answered = True
+        self.patterned.pop(id(parked), None)
         for consumer in parked.consumers:
             waiting = self.waiting.get(consumer.group.identity)
             if waiting is not None:
@@ -109,7 +143,7 @@ class Pulls:
             room = 1
         due = (group.first_failures if group.ordered else group.due_failures)(now_ms, RUNS_MAX)
         is_dead = group.settings.consumption == DEAD
-        new = 0 if is_dead else max(0, partition.visible - group.cursor)
+        new = 0 if is_dead else max(0, partition.visible - group.reached)
         room = min(room, self._share(group, new, due))
         for failure in due:
             missing = self._missing(parked, partition, failure)
@@ -117,12 +151,15 @@ class Pulls:
                 given.missing.append((failure.first, missing))
                 continue
             wanted = (failure.first, failure.messages, failure.attempts)
-            if given.messages >= room or self._add(parked, partition, given, wanted, room) < failure.messages:
+            if given.messages >= room or self._add_again(parked, given, wanted, room) < failure.messages:
                 return given
         if group.ordered and len(given.runs) < len(group.failed):
             return given  # what failed comes before anything newer, also when it is not due yet
         if given.messages < room and given.size < pull.bytes_max and not is_dead:
-            self._add_new(parked, partition, given, group, room)
+            if group.settings.tags:
+                self._filtered.add_new(parked, given, room, now_ms)
+            else:
+                self._add_new(parked, partition, given, group, room)
         return given
 
     def _share(self, group: Group, new: int, due: Sequence[Failure]) -> int:
@@ -132,6 +169,15 @@ class Pulls:
             return limits.IN_FLIGHT_MAX
         there = new + sum(failure.messages for failure in due)
         return max(1, -(-there // waiting))
+
+    def _add_again(self, parked: ParkedPull, given: Given, wanted: tuple[int, int, int], room: int) -> int:
+        """Give a failure, or the beginning of it."""
+        group = given.consumer.group
+        if group.settings.tags and wanted[1] <= room - given.messages:
+            got = self._filtered.add_again(parked, given, wanted)
+            if got is not None:
+                return got
+        return self._add(parked, self._state.partitions[group.partition], given, wanted, room)
 
     def _missing(self, parked: ParkedPull, partition: Partition, failure: Failure) -> int:
         """How many messages at the beginning of a failure do not exist: a power cut took them."""
@@ -179,7 +225,7 @@ class Pulls:
             length = row_length(size)
             if row_first > following or (given.size and given.size + length > size_max):
                 break
-            self._add_slice(given, rows.positions[index], length)
+            add_slice(self._logs, given, rows.positions[index], length)
             given.size += length
             following = row_first + row_count(size)
             batches += 1
@@ -191,12 +237,13 @@ class Pulls:
             given.messages += got
         return max(got, 0)
 
-    def _add_slice(self, given: Given, position: int, length: int) -> None:
-        """Batches that lie back to back in one segment travel as one slice."""
-        file, place = self._logs.messages.locate(position)
-        if given.slices:
-            last = given.slices[-1]
-            if last.file == file and last.position + last.size == place:
-                given.slices[-1] = Slice(file, last.position, last.size + length)
-                return
-        given.slices.append(Slice(file, place, length))
+
+def add_slice(logs: Logs, given: Given, position: int, length: int) -> None:
+    """Batches that lie back to back in one segment travel as one slice."""
+    file, place = logs.messages.locate(position)
+    if given.slices:
+        last = given.slices[-1]
+        if last.file == file and last.position + last.size == place:
+            given.slices[-1] = Slice(file, last.position, last.size + length)
+            return
+    given.slices.append(Slice(file, place, length))

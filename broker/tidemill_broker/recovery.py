@@ -253,7 +253,7 @@ class Recovery:
             partition = self._find_unnamed(name)
         size = pack_size(header.length, header.messages, header.flags & 0xFF)
         rows.setdefault(partition.identity, Rows()).append(
-            header.first_sequence, header.position, size, header.stored_at_ms
+            header.first_sequence, header.position, size, header.stored_at_ms, header.bloom
         )
         if header.position >= self._message_position:
             self.report.batches_replayed += 1

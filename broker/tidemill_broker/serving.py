@@ -8,21 +8,26 @@ parked  --its connection ends, the broker drains-->  gone
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tidemill_broker.actions import Acked, GroupResumed, Pulled, Voided
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
+from tidemill_broker.filtered import Filtered
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.intake import Intake
 from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members, replaced
 from tidemill_broker.partitions import Partition
+from tidemill_broker.patterns import Patterns, check_bound
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
 from tidemill_broker.ranges import merge_ranges
-from tidemill_host.machine import Durability, Peer, Send
+from tidemill_broker.sifting import Sifting
+from tidemill_host.machine import Buffer, Durability, Peer, Send
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Pull
-from tidemill_wire.errors import Unavailable
+from tidemill_wire.errors import Unavailable, WireError
+from tidemill_wire.filters import EVERYTHING, TagFilter, matches_pattern, split_patterns
 
 
 class Serving:
@@ -36,7 +41,9 @@ class Serving:
         self._intake = intake
         self._members = members
         self._locks = locks
-        self.pulls = Pulls(desk.state, desk.logs, consume_log)
+        self._filtered = Filtered(desk, consume_log)
+        self.pulls = Pulls(desk.state, desk.logs, consume_log, self._filtered)
+        self._patterns = Patterns(desk.state)
         self._parked: dict[Peer, dict[int, ParkedPull]] = {}
         self._rotation = 0  # subjects of one pull take turns
 
@@ -58,17 +65,22 @@ class Serving:
         parked_here = self._parked[peer]
         if len(parked_here) >= limits.CORRELATIONS_MAX:
             raise Unavailable("too_many_requests", f"{len(parked_here)} pulls of this connection wait")
+        subjects, patterns = split_patterns(pull.subjects)
         partitions = [
             self._state.by_name.get(subject.encode()) or self._intake.create(subject.encode(), now_ms)
-            for subject in pull.subjects
+            for subject in subjects
         ]
         consumers = [self._members.enrol(peer, pull, partition, now_ms) for partition in partitions]
+        for pattern in patterns:
+            consumers += self._enrol_matching(peer, pull, pattern, consumers, now_ms)
+        for consumer in consumers:
+            self._members.agree(consumer, pull.filter, now_ms)
         consumers += [
             self._enrol_twin(peer, pull, consumer.group, now_ms)
             for consumer in consumers
             if consumer.group.identity in self._state.dead
         ]
-        parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms)
+        parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms, patterns)
         if pull.held is not None:
             for stale in self.pulls.stale(parked):
                 self.pulls.unpark(stale)
@@ -89,12 +101,58 @@ class Serving:
         if not parked.answered:
             self._serve(parked, now_ms)
 
+    def _enrol_matching(
+        self, peer: Peer, pull: Pull, pattern: str, others: Sequence[Consumer], now_ms: int
+    ) -> list[Consumer]:
+        named = {consumer.group.partition for consumer in others}
+        found = [one for one in self._patterns.partitions(pattern) if one.identity not in named]
+        check_bound(pattern, len(others) + len(found))
+        self._patterns.begin(pull.group, pattern)
+        return [self._enrol_in(peer, pull, pattern, partition, now_ms) for partition in found]
+
+    def _enrol_in(self, peer: Peer, pull: Pull, pattern: str, partition: Partition, now_ms: int) -> Consumer:
+        if pull.group not in partition.groups:
+            pull = replace(pull, start=self._patterns.start(pull.group, pattern, partition, pull.start))
+        return self._members.enrol(peer, pull, partition, now_ms)
+
+    def _join(self, partition: Partition, now_ms: int) -> None:
+        """A subject is new: pulls that wait and name a pattern of it wait for it, too."""
+        for parked in list(self.pulls.patterned.values()):
+            pattern = next((one for one in parked.patterns if matches_pattern(one, partition.name)), None)
+            if pattern is None or any(one.group.partition == partition.identity for one in parked.consumers):
+                continue
+            try:
+                check_bound(pattern, len(parked.consumers) + 1)
+                consumer = self._enrol_in(parked.peer, parked.pull, pattern, partition, now_ms)
+                self._members.agree(consumer, parked.pull.filter, now_ms)
+            except WireError as error:
+                self.pulls.unpark(parked)
+                self._parked[parked.peer].pop(id(parked), None)
+                self._desk.refuse(parked.peer, parked.correlation, error)
+                continue
+            parked.consumers.append(consumer)
+            self.pulls.park(parked)
+
+    def sifted(self, token: int, data: Buffer, now_ms: int) -> bool:
+        """Whether it was a filter that asked for these bytes; then it goes on."""
+        seats = self._filtered.seats
+        if not seats.holds(token):
+            return False
+        ready = seats.loaded(token, bytes(data))
+        while ready is not None:
+            self.serve_group(ready, now_ms)
+            ready = seats.next_in_line()
+        return True
+
     def ticked(self, now_ms: int) -> None:
         """Whose time is over, and whose failures have become due."""
         for parked_of_peer in list(self._parked.values()):
             for parked in list(parked_of_peer.values()):
                 if parked.deadline_ms <= now_ms:
                     self._answer(parked, [], now_ms)
+        later, self._filtered.later = self._filtered.later, {}
+        for identity in later:
+            self.serve_group(identity, now_ms)
         for identity in list(self.pulls.waiting):
             if any(due <= now_ms for due in self._dues(self._state.groups[identity])):
                 self.serve_group(identity, now_ms)
@@ -103,7 +161,7 @@ class Serving:
         """When ``ticked`` has something to do, or ``at_most``. What is due by now and was not given out waits for
         something else: room, a lock, an end of a suspension.
         """
-        wake = at_most
+        wake = at_most if not self._filtered.later else now_ms
         for parked_of_peer in self._parked.values():
             for parked in parked_of_peer.values():
                 wake = min(wake, parked.deadline_ms)
@@ -127,14 +185,24 @@ class Serving:
     def show(self, partition: Partition, end: int, now_ms: int) -> None:
         """Messages below ``end`` may be seen."""
         partition.visible = max(partition.visible, end)
+        if self._patterns.shown < len(self._state.partitions):
+            for new in self._patterns.new():
+                self._join(new, now_ms)
         for identity in partition.groups.values():
             if identity in self.pulls.waiting:
                 self.serve_group(identity, now_ms)
 
     def serve_group(self, identity: int, now_ms: int) -> None:
-        """Something may have come for a group: serve those who wait, in the order of their coming."""
+        """Something may have come for a group: serve those who wait, in the order of their coming. In a group in order
+        whoever has the lock may have come last.
+        """
         for parked in list(self.pulls.waiting.get(identity, {}).values()):
-            if not parked.answered and not self._serve(parked, now_ms):
+            consumer = parked.by_group[identity]
+            if (
+                not parked.answered
+                and not self._serve(parked, now_ms, consumer)
+                and not consumer.group.ordered
+            ):
                 return
 
     def adopt(self, twin: Group, now_ms: int) -> None:
@@ -168,21 +236,29 @@ class Serving:
                 self._desk.refuse(peer, parked.correlation, error)
             parked_here.clear()
 
-    def _serve(self, parked: ParkedPull, now_ms: int) -> bool:
-        """Answer a pull if its groups have something for it."""
-        start = self._rotation % len(parked.consumers)
-        self._rotation += 1
-        for consumer in (*parked.consumers[start:], *parked.consumers[:start]):
-            if consumer.group.ordered and not self._locks.hold(consumer, parked.pull.wait_ms, now_ms):
+    def _serve(self, parked: ParkedPull, now_ms: int, only: Consumer | None = None) -> bool:
+        """Answer a pull if its groups have something for it; ``only`` one of them can have, when that is known."""
+        consumers: Sequence[Consumer] = (only,) if only is not None else self._in_turn(parked)
+        sifting = False
+        for consumer in consumers:
+            group = consumer.group
+            if group.ordered and not self._locks.hold(consumer, parked.pull.wait_ms, now_ms):
+                continue
+            if group.reached >= self._state.partitions[group.partition].visible and not group.failed:
                 continue
             try:
                 given = self._collect(parked, consumer, now_ms)
+            except Sifting:
+                sifting = True
+                continue
             except Loading:
                 return False
             if given.runs:
                 self._answer(parked, [given], now_ms)
                 return True
-        if parked.deadline_ms <= now_ms:
+        if self._filtered.later:
+            self._desk.wake(now_ms + 1)
+        if parked.deadline_ms <= now_ms and not sifting:
             self._answer(parked, [], now_ms)
             return True
         return False
@@ -196,6 +272,11 @@ class Serving:
                 self._desk.act(Voided(consumer.group.identity, first, messages), now_ms)
             if given.runs or not given.missing:
                 return given
+
+    def _in_turn(self, parked: ParkedPull) -> Sequence[Consumer]:
+        start = self._rotation % max(1, len(parked.consumers))
+        self._rotation += 1
+        return (*parked.consumers[start:], *parked.consumers[:start]) if start else parked.consumers
 
     def _answer(self, parked: ParkedPull, given: Sequence[Given], now_ms: int) -> None:
         self.pulls.unpark(parked)
@@ -215,7 +296,13 @@ class Serving:
             counters.bytes_out += part.size
         slices = [piece for part in given for piece in part.slices]
         trailing = sum(piece.size for piece in slices)
-        answer = commands.Pulled(grants, lease_ms, ordered=ordered)
+        wanted, gathered = EVERYTHING, memoryview(b"")
+        for part in given:
+            settings = part.consumer.group.settings
+            if settings.tags:
+                wanted = TagFilter(settings.tags, settings.all_tags)
+                gathered = memoryview(b"".join(part.gathered))
+        answer = commands.Pulled(grants, lease_ms, gathered, ordered, wanted)
         head = commands.encode_command(answer, parked.correlation, trailing)
         self._desk.sends.append(Send(parked.peer, head, slices, level))
 

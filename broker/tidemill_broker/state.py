@@ -28,6 +28,7 @@ from tidemill_broker.actions import (
     Purged,
     Redriven,
     Released,
+    Skipped,
     Sought,
     Started,
     SubjectNamed,
@@ -37,7 +38,7 @@ from tidemill_broker.actions import (
 )
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import BROADCAST, GroupSettings
-from tidemill_broker.groups import Consumer, Delivery, Group
+from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
 from tidemill_broker.indexes import Index
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_wire.fields import dead_letters_of, dead_subject
@@ -123,6 +124,8 @@ class State:
                 self._steer(action)
             case Voided(group, first, messages):
                 self.groups[group].take_failed(first, messages)
+            case Skipped(group, _, to):
+                self.groups[group].cursor = max(self.groups[group].cursor, to)
             case Started(boot, back_ms):
                 self.boot = boot
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
@@ -186,6 +189,7 @@ class State:
         known = self.groups.get(action.group)
         if known is not None:
             known.settings = settings
+            known.passed = NOTHING_PASSED
             return
         group = Group(action.group, action.partition, action.name, action.cursor, action.start_ms, settings)
         self.add_group(group)

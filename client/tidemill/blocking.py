@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from tidemill import client, consumer
+from tidemill.chain import Filter, Match
 from tidemill.delivery import Delivery
 from tidemill.encode import Body
 from tidemill.errors import ClientClosed
@@ -127,8 +128,14 @@ class Client:
         at_most_once: bool = False,
         exclusive: bool = False,
         broadcast: bool = False,
+        tags: Iterable[str] = (),
+        match: Match = "any",
+        filter: Filter | Iterable[Filter] | None = None,  # noqa: A002  # the word that users look for
     ) -> Consumer:
-        """Messages for a consumer group: ``with mq.consume(...) as messages: for message in messages``."""
+        """Messages for a consumer group: ``with mq.consume(...) as messages: for message in messages``.
+
+        ``filter`` runs in the thread of the event loop: it must not wait, nor use this client.
+        """
         background, mq = self._started()
         messages = mq.consume(
             subjects,
@@ -138,6 +145,9 @@ class Client:
             at_most_once=at_most_once,
             exclusive=exclusive,
             broadcast=broadcast,
+            tags=tags,
+            match=match,
+            filter=filter,
         )
         return Consumer(background, messages)
 
@@ -350,7 +360,7 @@ class Consumer:
 
     @property
     def statistics(self) -> dict[str, int]:
-        """``lost``: settled after the lease had ended; ``corrupt``: messages that could not be read."""
+        """As that of the client for asyncio: ``lost``, ``corrupt``, ``filtered``, ``mismatched``."""
         return self._consumer.statistics
 
     def _next_message(self) -> Message:

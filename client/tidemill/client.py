@@ -19,6 +19,7 @@ from typing import Any, Self, cast
 from urllib.parse import urlencode
 
 from tidemill import search, steering
+from tidemill.chain import Chain, Filter, Match, parse_match
 from tidemill.consumer import Consumer
 from tidemill.encode import (
     Body,
@@ -187,20 +188,26 @@ class Client:
         at_most_once: bool = False,
         exclusive: bool = False,
         broadcast: bool = False,
+        tags: Iterable[str] = (),
+        match: Match = "any",
+        filter: Filter | Iterable[Filter] | None = None,  # noqa: A002  # the word that users look for
     ) -> Consumer:
         """Messages for a consumer group: ``async with mq.consume(...) as messages: async for message in messages``.
 
-        ``start`` (earliest, latest, a datetime, ms) counts when the group is new to a subject. ``name`` is the
-        consumer's identity in its group; without one it is random, and remembered in ``settings.state_dir``.
+        A subject may be a pattern, as ``"order.*"``: all that begin so, also those that come later. ``start``
+        (earliest, latest, a datetime, ms) counts when the group is new to a subject. ``name`` is the consumer's
+        identity in its group; without one it is random, and remembered in ``settings.state_dir``.
+
+        With ``tags`` the group is given only messages with any, or ``match="all"``, of them: the broker passes over the
+        others. ``filter`` is one function of a message or several: where one says no, the message is acked unseen.
 
         ``at_most_once``: what was pulled counts as handled, and never comes again. ``exclusive``: in order, one
         consumer of the group at a time, the others wait. ``broadcast``: each consumer has all messages, in order.
         """
         self._check()
         ways = Ways(at_most_once, exclusive, broadcast)
-        subscription = Subscription.parse(subjects, group, start, name, ways)
-        consumer = Consumer(subscription, self.settings, self._router, self._consumers)
-        return consumer
+        subscription = Subscription.parse(subjects, group, start, name, ways, parse_match(tags, match))
+        return Consumer(subscription, self.settings, self._router, self._consumers, Chain(filter))
 
     def consumer(self, subscription: Subscription, prefetch: int) -> Consumer:
         """A consumer that pulls at most ``prefetch`` messages ahead at once, under a name of its own.
@@ -210,7 +217,7 @@ class Client:
         """
         self._check()
         settings = replace(self.settings, prefetch_messages=prefetch, state_dir=None)
-        return Consumer(subscription, settings, self._router, self._consumers)
+        return Consumer(subscription, settings, self._router, self._consumers, Chain(None))
 
     # -- steering ----------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from tidemill.backoff import Backoff
+from tidemill.chain import Chain
 from tidemill.delivery import REVOKED, Delivery
 from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, LeaseLost, TidemillError, again
 from tidemill.identity import Name, borrow_name
@@ -50,11 +51,13 @@ class Consumer:
         settings: ClientSettings,
         router: Router,
         siblings: dict[Consumer, None],
+        chain: Chain,
     ) -> None:
         self._subscription = subscription
         self._settings = settings
         self._router = router
         self._siblings = siblings
+        self._chain = chain
         self._tasks = Tasks(self._crashed)
         self._pullers: dict[str, Puller] = {}
         self._inbox: Inbox | None = None
@@ -102,9 +105,7 @@ class Consumer:
         if self.timer is None:
             self.arm()
         if now >= self._breathe_at:
-            # A handler that never waits must not stop the connection, the leases and everybody else.
-            self._breathe_at = now + BREATHE_S
-            await asyncio.sleep(0)
+            await self._breathe()
         return Message(delivery, index)
 
     def batches(self) -> Batches:
@@ -135,7 +136,7 @@ class Consumer:
     def stop(self) -> None:
         """Nothing more is pulled, and what was not begun is given back at once."""
         assert self._inbox is not None
-        rest = self._inbox.close()
+        rest = [*self._chain.close(), *self._inbox.close()]
         if self._taking is not None:
             (delivery, index), self._taking = self._taking, None
             if ranges := delivery.settle(index, delivery.count - 1):
@@ -177,11 +178,15 @@ class Consumer:
 
     @property
     def statistics(self) -> dict[str, int]:
-        """``lost``: settled after the lease had ended; ``corrupt``: messages that could not be read."""
+        """``lost``: settled after the lease had ended; ``corrupt``: messages that could not be read; acked without
+        being shown: ``filtered``, because a filter said no, ``mismatched``, because only the hashes of tags were right.
+        """
         pullers = self._pullers.values()
         return {
             "lost": sum(puller.settler.lost for puller in pullers),
             "corrupt": sum(puller.corrupt for puller in pullers),
+            "filtered": self._chain.filtered,
+            "mismatched": self._chain.mismatched,
         }
 
     # -- advancing ---------------------------------------------------------------------------------------------
@@ -208,7 +213,16 @@ class Consumer:
         inbox = self._inbox
         if inbox is None:
             raise ClientClosed("a consumer is used inside of `async with`")
+        chain = self._chain
         while True:
+            delivery = chain.pieces.popleft() if chain.pieces else None
+            if delivery is not None:
+                if await self._rest_of(delivery, 0) is not None:
+                    return delivery
+                continue
+            if chain.rest:
+                self._sift(chain.rest.popleft())
+                continue
             delivery = inbox.pop()
             if delivery is None:
                 if inbox.error is not None:
@@ -226,7 +240,34 @@ class Consumer:
             except CorruptBatch as error:
                 self._owner(delivery).corrupted(delivery, error)
                 continue
-            return delivery
+            if not chain.filters and not delivery.wanted:
+                return delivery
+            self._sift(delivery)
+            if not chain.pieces:
+                await self._breathe()
+
+    def _sift(self, delivery: Delivery) -> None:
+        """Let the filters look at a delivery. One that raises has failed like a handler: its message is nacked."""
+        try:
+            self._chain.sift(delivery)
+        except CorruptBatch as error:
+            while self._chain.rest:
+                rest = self._chain.rest.popleft()
+                self._owner(rest).corrupted(rest, error)
+        except Exception as error:
+            rest = self._chain.rest.popleft()
+            first = rest.part(0, 1)
+            others = [rest.part(1, rest.count)] if rest.count > 1 else []
+            rest.settler.parted(rest, others)
+            self._chain.rest.extendleft(others)
+            self._owner(rest).settler.nack_soon(rest.subject, first.settle(0, 0), why_of(error))
+            raise
+
+    async def _breathe(self) -> None:
+        """A handler that never waits must not stop the connection, the leases and everybody else."""
+        if self._loop.time() >= self._breathe_at:
+            self._breathe_at = self._loop.time() + BREATHE_S
+            await asyncio.sleep(0)
 
     def _owner(self, delivery: Delivery) -> Puller:
         return next(one for one in self._pullers.values() if one.settler is delivery.settler)
@@ -280,7 +321,7 @@ class Consumer:
         if inbox is None or self._closing:
             return
         self._closing = True
-        rest = inbox.close()
+        rest = [*self._chain.close(), *inbox.close()]
         if self.timer is not None:
             self.timer.cancel()
         current = self._settle_current(error)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidemill.delivery import add_range
-from tidemill.memory_stores import Lease, Member, StoredGroup, StoredSubject, first_since
+from tidemill.memory_stores import Lease, Member, StoredGroup, StoredSubject, first_since, next_wanted
 from tidemill.memory_transport import MemoryTransport
 from tidemill.settings import ProtocolFactory
 from tidemill_wire.batch import partition_name, read_header, stamp
@@ -39,6 +39,7 @@ from tidemill_wire.commands import (
 )
 from tidemill_wire.connection import Connection, Received, Rejected, Role
 from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch, WireError
+from tidemill_wire.filters import matches_pattern, split_patterns
 from tidemill_wire.kinds import Mode, Place
 from tidemill_wire.steering import Seek, Sought, Suspend
 
@@ -69,6 +70,8 @@ class MemoryBroker:
         self.answers = True
         """``False``: nothing is answered, though all of it is done; not even pings are."""
         self._waiting: dict[Waiting, None] = {}
+        self._known: dict[tuple[str, str], frozenset[str]] = {}
+        """The subjects there were when a group named a pattern first."""
 
     def protocol(self) -> Peer:
         """One connection's end."""
@@ -243,14 +246,20 @@ class MemoryBroker:
             waiting.peer.say(Pulled((), LEASE_MS), waiting.correlation)
 
     def _give(self, peer: Peer, correlation: int, pull: Pull) -> bool:
-        for name in pull.subjects:
+        for name, begins_here in self._named(pull):
             subject = self.subjects.setdefault(name, StoredSubject())
             group = self.groups.get((name, pull.group))
             if group is None:
-                start = (
-                    subject.next_sequence if pull.start == Start.LATEST else first_since(subject, pull.start)
+                latest = pull.start == Start.LATEST and not begins_here
+                start = subject.next_sequence if latest else first_since(subject, pull.start)
+                group = self.groups[name, pull.group] = StoredGroup(start, pull.filter, mode=pull.mode)
+            if group.wanted != pull.filter and self._others(peer, name, pull):
+                detail = (
+                    f"group {pull.group!r} has other consumers, which want {group.wanted}, not {pull.filter}"
                 )
-                group = self.groups[name, pull.group] = StoredGroup(start, mode=pull.mode)
+                peer.fail(correlation, "filter_conflict", detail)
+                return True
+            group.wanted = pull.filter
             if group.mode is not Mode.AS_DECLARED:
                 group.owner = group.owner or pull.consumer
             member = group.members.setdefault(pull.consumer, Member())
@@ -263,7 +272,7 @@ class MemoryBroker:
                     group.acked += len(member.leases)
                     member.leases.clear()
                 ordered = group.mode is not Mode.AS_DECLARED
-                peer.say(Pulled(grants, LEASE_MS, memoryview(data), ordered), correlation)
+                peer.say(Pulled(grants, LEASE_MS, memoryview(data), ordered, pull.filter), correlation)
                 return True
         return False
 
@@ -285,15 +294,38 @@ class MemoryBroker:
         while group.cursor < subject.next_sequence and room and size < pull.bytes_max:
             batch = subject.batches[subject.holding(group.cursor)]
             header = read_header(batch)
-            count = min(header.first_sequence + header.messages - group.cursor, room)
-            grants.append(Grant(name, member.pulled, group.cursor, count, 0, 1))
+            end = header.first_sequence + header.messages
+            first, count = next_wanted(batch, header.first_sequence, (group.cursor, end), group.wanted)
+            count = min(count, room)
+            group.cursor = first + count
+            if not count:
+                continue
+            grants.append(Grant(name, member.pulled, first, count, 0, 1))
             for offset in range(count):
-                member.leases[member.pulled + offset] = group.cursor + offset, 0
+                member.leases[member.pulled + offset] = first + offset, 0
             member.pulled += count
-            group.cursor += count
             data.append(batch)
             room, size = room - count, size + len(batch)
         return grants, b"".join(data)
+
+    def _named(self, pull: Pull) -> list[tuple[str, bool]]:
+        """The subjects of a pull, those of patterns too, and whether one came after the group's first such pull."""
+        subjects, patterns = split_patterns(pull.subjects)
+        found = dict.fromkeys(subjects, False)
+        for pattern in patterns:
+            known = self._known.setdefault((pull.group, pattern), frozenset(self.subjects))
+            for name in self.subjects:
+                if matches_pattern(pattern, name):
+                    found.setdefault(name, name not in known)
+        return list(found.items())
+
+    def _others(self, peer: Peer, name: str, pull: Pull) -> bool:
+        """Whether another consumer of the group is connected."""
+        return any(
+            member[:2] == (name, pull.group) and (one is not peer or member[2] != pull.consumer)
+            for one in self.peers
+            for member in one.members
+        )
 
 
 class Peer(asyncio.Protocol):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidemill_wire.batch import read_header
+from tidemill_wire.columns import Batch
+from tidemill_wire.filters import EVERYTHING, TagFilter
 from tidemill_wire.kinds import Mode
 
 Lease: TypeAlias = tuple[int, int]
@@ -41,6 +43,7 @@ class StoredGroup:
     """A consumer group on one subject."""
 
     cursor: int
+    wanted: TagFilter = EVERYTHING
     due: deque[Lease] = field(default_factory=deque[Lease])
     members: dict[str, Member] = field(default_factory=dict[str, Member])
     acked: int = 0
@@ -73,6 +76,21 @@ def first_since(subject: StoredSubject, start: int) -> int:
         first for first, batch in zip(subject.firsts, subject.batches, strict=True) if _time(batch) >= start
     )
     return next(found, subject.next_sequence)
+
+
+def next_wanted(batch: bytes, begin: int, span: tuple[int, int], wanted: TagFilter) -> tuple[int, int]:
+    """The first run of wanted messages in a span of sequences of a batch: first sequence, count, which may be 0."""
+    first, end = span
+    if not wanted:
+        return first, end - first
+    tags = Batch(batch).tags() or []
+    rows = [wanted.wants(one) for one in tags] or [False] * (end - begin)
+    while first < end and not rows[first - begin]:
+        first += 1
+    last = first
+    while last < end and rows[last - begin]:
+        last += 1
+    return first, last - first
 
 
 def _time(batch: bytes) -> int:

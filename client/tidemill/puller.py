@@ -29,8 +29,8 @@ from tidemill.settings import ClientSettings
 from tidemill.settler import BrokerSettler, OnceSettler
 from tidemill.subscription import Subscription
 from tidemill.why import Why
-from tidemill_wire.batch import check_stamp, read_header
 from tidemill_wire.commands import Goodbye, Grant, Pull, Pulled
+from tidemill_wire.grants import Piece, add_pieces
 from tidemill_wire.limits import PULL_MESSAGES_MAX
 
 PULLS = 2
@@ -99,7 +99,7 @@ class Puller:
                 subscription.group, self._identity.consumer, subscription.subjects, messages,
                 settings.pull_bytes, settings.pull_wait_ms, subscription.start,
                 None if self._resumed else self.settler.held(), not self._known,
-                subscription.once, subscription.mode, subscription.base,
+                subscription.once, subscription.mode, subscription.base, subscription.wanted,
             )  # fmt: skip
             self._under_way += 1
             try:
@@ -195,7 +195,7 @@ class Puller:
             cut = 0
             if broken is None:
                 try:
-                    at, cut = self._cut(grant, answer.batches, at, deliveries)
+                    at, cut = self._cut(grant, answer, at, deliveries)
                 except CorruptBatch as error:
                     broken = error
                     cut = sum(
@@ -228,24 +228,20 @@ class Puller:
             delivery.until = until
         return [delivery for delivery in deliveries if delivery not in early]
 
-    def _cut(self, grant: Grant, batches: memoryview, at: int, into: list[Delivery]) -> tuple[int, int]:
+    def _cut(self, grant: Grant, answer: Pulled, at: int, into: list[Delivery]) -> tuple[int, int]:
         """Deliveries of a grant; where its batches end, and how many of its messages were found."""
-        found = 0
-        for number in range(grant.batches):
-            header = read_header(batches, at)
-            if at + header.length > len(batches):
-                raise CorruptBatch(f"a batch of {header.length} bytes of which {len(batches) - at} are there")
-            check_stamp(batches, at, header)  # the sum of the bodies is checked when it is opened
-            first = max(0, grant.first_sequence - header.first_sequence) if number == 0 else 0
-            count = min(header.messages - first, grant.count - found)
-            if count > 0:
-                place = batches[at : at + header.length], first, count
-                delivery = Delivery(grant.subject, grant.attempts, grant.pull_sequence + found, place)
-                delivery.settler = self.settler
+        pieces: list[Piece] = []
+        try:
+            at = add_pieces(grant, answer.batches, at, pieces)
+        finally:
+            for piece in pieces:
+                place = piece.batch, piece.rows[0], len(piece.rows)
+                delivery = Delivery(grant.subject, grant.attempts, piece.pull_sequence, place)
+                if not isinstance(piece.rows, range):
+                    delivery.mask(piece.rows)
+                delivery.settler, delivery.wanted = self.settler, answer.filter
                 into.append(delivery)
-                found += count
-            at += header.length
-        return at, found
+        return at, sum(len(piece.rows) for piece in pieces)
 
     def _nack_corrupt(self, subject: str, ranges: list[int], error: TidemillError) -> None:
         count = sum(last - first + 1 for first, last in zip(ranges[::2], ranges[1::2], strict=True))
@@ -258,9 +254,7 @@ class Puller:
 
     def _release(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            if delivery.settler is self.settler:
-                ranges = delivery.unsettled()
-                delivery.settle(0, delivery.count - 1)
+            if delivery.settler is self.settler and (ranges := delivery.settle(0, delivery.count - 1)):
                 self.settler.release(delivery.subject, ranges)
 
     # -- leases ------------------------------------------------------------------------------------------------

@@ -127,6 +127,11 @@ class BrokerSettler:
     def settled(self, delivery: Delivery) -> None:
         self.outstanding.pop(delivery, None)
 
+    def parted(self, delivery: Delivery, into: list[Delivery]) -> None:
+        """Its parts are settled in its stead; what belongs to none of them is."""
+        self.outstanding.pop(delivery, None)
+        self.outstanding.update(dict.fromkeys(into))
+
     def renew(self) -> None:
         """Begin all leases anew."""
         ranges: dict[str, list[int]] = {}

@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 
 from tidemill.errors import Refused
 from tidemill_wire.commands import Start
-from tidemill_wire.fields import parse_consumer, parse_group, parse_subject
+from tidemill_wire.fields import parse_consumer, parse_group
+from tidemill_wire.filters import EVERYTHING, TagFilter, parse_subscribed
 from tidemill_wire.kinds import Mode
 from tidemill_wire.limits import GROUP_NAME_MAX, PULL_SUBJECTS_MAX
 
@@ -41,7 +42,7 @@ SHARED = Ways()
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Subjects, the group that consumes them, and where it begins when it is new."""
+    """Subjects or patterns of them, the group that consumes them, and where it begins when it is new."""
 
     subjects: tuple[str, ...]
     group: str
@@ -51,10 +52,17 @@ class Subscription:
     once: bool = False
     base: str = ""
     """Of a broadcast: the group that was named; ``group`` is then the consumer's own."""
+    wanted: TagFilter = EVERYTHING
 
     @classmethod
     def parse(
-        cls, subjects: str | Iterable[str], group: str, start: From, name: str | None, ways: Ways = SHARED
+        cls,
+        subjects: str | Iterable[str],
+        group: str,
+        start: From,
+        name: str | None,
+        ways: Ways = SHARED,
+        wanted: TagFilter = EVERYTHING,
     ) -> Subscription:
         """The arguments of ``consume``, or ``Refused`` with what is wrong with them."""
         names = (subjects,) if isinstance(subjects, str) else tuple(dict.fromkeys(subjects))
@@ -64,9 +72,11 @@ class Subscription:
             raise Refused(
                 "limit_exceeded", f"{len(names)} subjects were named, {PULL_SUBJECTS_MAX} are the limit"
             )
-        parsed = tuple(parse_subject(one) for one in names)
-        named = parse_consumer(name) if name else None
-        return cls(parsed, parse_group(group), parse_start(start), named, ways.mode, ways.at_most_once)
+        parsed = tuple(parse_subscribed(one) for one in names)
+        own = parse_consumer(name) if name else None
+        return cls(
+            parsed, parse_group(group), parse_start(start), own, ways.mode, ways.at_most_once, wanted=wanted
+        )
 
     def of_consumer(self, name: str) -> Subscription:
         """The same for a consumer of that name: a broadcast has a group for each."""

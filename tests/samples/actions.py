@@ -22,6 +22,7 @@ from tidemill_broker.actions import (
     Reason,
     Redriven,
     Released,
+    Skipped,
     Sought,
     Started,
     SubjectNamed,
@@ -61,4 +62,5 @@ ACTIONS: dict[str, Action] = {
     "lock": Locked(2, 5, DEADLINE_MS),
     "unlock": Unlocked(2, DEADLINE_MS),
     "forget": GroupForgotten(2),
+    "skip": Skipped(2, 17, 4_294_967_296),
 }

@@ -30,6 +30,7 @@ from tidemill_wire.commands import (
     encode_command,
 )
 from tidemill_wire.connection import Role
+from tidemill_wire.filters import parse_filter
 from tidemill_wire.kinds import Place
 from tidemill_wire.steering import Seek, Sought, Suspend
 
@@ -58,8 +59,23 @@ COMMANDS: dict[str, Command] = {
         "billing.pod-7", "pod-7", ["order.created"], 1, 1, 0, mode=Mode.BROADCAST, base="billing"
     ),
     "pulled-ordered": Pulled([], 60_000, ordered=True),
+    "pull-tags": Pull(
+        "billing", "pod-7", ["order.*"], 1000, 1_048_576, 15_000, filter=parse_filter(["vip", "eu"], True)
+    ),
     "pulled-nothing": Pulled([], 60_000),
     "pulled": Pulled([Grant("order.created", 0, 17, 1, 1, 1)], 60_000, memoryview(BATCHES["stamped"])),
+    "pulled-masked": Pulled(
+        [Grant("order.created", 5, 0, 2, 0, 1, b"\x05")],
+        60_000,
+        memoryview(BATCHES["several"]),
+        filter=parse_filter(["vip"], False),
+    ),
+    "pulled-gathered": Pulled(
+        [Grant("order.created", 5, 17, 2, 0, 1)],
+        60_000,
+        memoryview(BATCHES["gathered"]),
+        filter=parse_filter(["vip"], False),
+    ),
     "ack": Ack(*SETTLED),
     "nack": Nack(*SETTLED),
     "nack-delay": Nack(*SETTLED, delay_ms=30_000, reason="ValueError: no such customer"),

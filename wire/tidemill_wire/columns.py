@@ -69,6 +69,7 @@ class Column(IntEnum):
     ATTEMPTS = 16
     ORIGIN_OFFSETS = 17
     ORIGINS = 18
+    INDEXES = 19
 
 
 class Entry(tuple[int, int, int, int]):
@@ -133,7 +134,7 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
     _add_text(columns, Column.ORIGIN_OFFSETS, Column.ORIGINS, content.origins)
     if bloom:
         origin = _with_bloom(origin, bloom)
-    return encode_batch(origin, len(bodies), len(columns), _lay_out(columns, origin.codec))
+    return encode_batch(origin, len(bodies), len(columns), lay_out(columns, origin.codec))
 
 
 def _plain(content: Content) -> bool:
@@ -204,7 +205,7 @@ def _add_numbers(
 _COMPRESSIBLE = frozenset({Column.BODIES, Column.KEYS, Column.TAGS, Column.ORDER_KEYS, Column.PROPERTIES})
 
 
-def _lay_out(columns: Sequence[tuple[Column, Sequence[bytes]]], codec: Codec) -> list[bytes]:
+def lay_out(columns: Sequence[tuple[Column, Sequence[bytes]]], codec: Codec) -> list[bytes]:
     """The directory, then the columns, each padded to a multiple of 8."""
     directory: list[bytes] = []
     data: list[bytes] = []
@@ -226,11 +227,16 @@ def _lay_out(columns: Sequence[tuple[Column, Sequence[bytes]]], codec: Codec) ->
 
 def read_directory(buffer: bytes | bytearray | memoryview, at: int, header: Header) -> dict[int, Entry]:
     """Where each column is, checked against the batch's bounds. Unknown kinds are kept: a newer producer's."""
+    if at + header.length > len(buffer):
+        raise CorruptBatch(f"a batch of {header.length} bytes of which {len(buffer) - at} are there")
+    return read_entries(buffer, at, header)
+
+
+def read_entries(buffer: bytes | bytearray | memoryview, at: int, header: Header) -> dict[int, Entry]:
+    """The same of a batch of which only the beginning is there, up to the end of the directory."""
     start = at + HEADER_BYTES + aligned(header.name_length)
     base = start + ENTRY.size * header.column_count
     room = at + header.length - base
-    if at + header.length > len(buffer):
-        raise CorruptBatch(f"a batch of {header.length} bytes of which {len(buffer) - at} are there")
     entries: dict[int, Entry] = {}
     raw_total = end = 0
     for place in range(start, base, ENTRY.size):

@@ -25,8 +25,8 @@ from tidemill_wire.fields import (
     parse_consumer,
     parse_group,
     parse_partition,
-    parse_subject,
 )
+from tidemill_wire.filters import EVERYTHING, TagFilter, parse_subscribed, read_filter
 from tidemill_wire.frame import Frame, encode_frame
 from tidemill_wire.grants import Grant, read_grants
 from tidemill_wire.kinds import Kind, Mode, Start
@@ -157,6 +157,7 @@ class Pull:
     mode: Mode = Mode.AS_DECLARED
     base: str = ""
     """Of a broadcast: the group that was declared. ``group`` is then the consumer's own."""
+    filter: TagFilter = EVERYTHING
 
     def fields(self) -> dict[str, Any]:
         said: dict[str, Any] = {
@@ -166,7 +167,7 @@ class Pull:
         if self.held is not None:
             said |= {"held": packed(self.held), "fresh": self.fresh}
         asked = {"once": self.once, "mode": int(self.mode), "base": self.base}
-        return said | {name: value for name, value in asked.items() if value}
+        return said | {name: value for name, value in asked.items() if value} | self.filter.fields()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +180,12 @@ class Pulled:
     batches: memoryview = memoryview(b"")
     ordered: bool = False
     """The group is consumed in order: when one message fails, those behind it are taken back."""
+    filter: TagFilter = EVERYTHING
+    """That of the group. The broker compares hashes, so the consumer compares texts."""
 
     def fields(self) -> dict[str, Any]:
         rows = [grant.row() for grant in self.grants]
-        said = {"grants": rows, "lease": self.lease_ms}
+        said = {"grants": rows, "lease": self.lease_ms} | self.filter.fields()
         return said | {"ordered": True} if self.ordered else said
 
 
@@ -303,7 +306,7 @@ def _parse_pull(f: Fields, _body: bytearray) -> Pull:
     return Pull(
         parse_group(f.text("group")),
         parse_consumer(f.text("consumer")),
-        [parse_subject(name) for name in subjects],
+        [parse_subscribed(name) for name in subjects],
         f.number("messages", 1, limits.PULL_MESSAGES_MAX),
         f.number("bytes", 1, limits.PULL_BYTES_MAX),
         f.number("wait", 0, limits.PULL_WAIT_MS_MAX),
@@ -313,13 +316,16 @@ def _parse_pull(f: Fields, _body: bytearray) -> Pull:
         f.flag("once"),
         Mode(f.number("mode", 0, max(Mode))) if f.has("mode") else Mode.AS_DECLARED,
         parse_group(f.text("base")) if f.has("base") else "",
+        read_filter(f),
     )
 
 
 def _parse_pulled(f: Fields, body: bytearray) -> Pulled:
     size = CONTROL_SIZE.size + CONTROL_SIZE.unpack_from(body)[0]
     lease_ms = f.number("lease", 0, limits.LEASE_MS_MAX)
-    return Pulled(read_grants(f), lease_ms, memoryview(body)[aligned(size) :], f.flag("ordered"))
+    return Pulled(
+        read_grants(f), lease_ms, memoryview(body)[aligned(size) :], f.flag("ordered"), read_filter(f)
+    )
 
 
 _Settle = TypeVar("_Settle", Ack, Extend, Release)

@@ -64,6 +64,12 @@ ERROR_KINDS = (
     ErrorKind(
         28, "wrong_consumption", False, "consume in the way the group was made for, or use another group"
     ),
+    ErrorKind(
+        29,
+        "filter_conflict",
+        False,
+        "use the filter the group has, stop its other consumers, or use another group",
+    ),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}

@@ -42,7 +42,7 @@ def paths() -> dict[str, Part]:
     subject = {"name": "order.created", "messages": 3, "first_sequence": 0, "next_sequence": 3, "durability": "high",
                "groups": 1}  # fmt: skip
     group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "acked": 0,
-             "consumers": 1}  # fmt: skip
+             "consumption": "shared", "suspended": False, "consumers": 1}  # fmt: skip
     broker = {"group": "b1", "name": "b1-0", "host": None, "port": 7400, "state": "RW"}
     return {
         "/healthz": reading("healthz", "Whether the process answers", status, {"status": "ok"}),
@@ -99,6 +99,8 @@ def schemas() -> dict[str, Part]:
                 "in_flight": whole(0),
                 "failed": whole(0),
                 "acked": whole(0),
+                "consumption": {"enum": ["shared", "ordered", "broadcast", "dead"]},
+                "suspended": {"type": "boolean", "description": "the group is given nothing"},
                 "consumers": whole(0),
             }
         ),

@@ -139,7 +139,7 @@ class Service:
             {
                 "group": group.name,
                 "subject": state.partitions[group.partition].name,
-                "lag": max(0, state.partitions[group.partition].visible - group.cursor),
+                "lag": max(0, state.partitions[group.partition].visible - group.reached),
                 "in_flight": group.in_flight,
                 "failed": group.failed_count(),
                 "acked": group.acked,

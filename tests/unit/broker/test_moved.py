@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from samples.brokers import SUBJECT, TINY, Rig, pulls, spans
+from samples.brokers import SUBJECT, TINY, Rig, batch_of, pulls, spans
 from tidemill_broker.group_settings import ORDERED, GroupSettings
 from tidemill_broker.groups import Group
-from tidemill_wire.commands import Ack, Command, Done, Nack, Pull, Pulled, Redrive
+from tidemill_wire.columns import Content
+from tidemill_wire.commands import Ack, Command, Done, Nack, Pull, Pulled, Redrive, SendBatches
 from tidemill_wire.fields import dead_subject
+from tidemill_wire.filters import parse_filter
 from tidemill_wire.kinds import Mode, Place
 from tidemill_wire.limits import OUTAGE_FAILURES_MIN
 from tidemill_wire.steering import Seek, Sought, Suspend
@@ -277,3 +279,53 @@ def test_what_lies_behind_something_lost_in_order_is_taken_back_though_it_is_hel
     assert isinstance(again, Pulled)
     assert spans(again)[0] == (1, 1, 0)
     assert group_of(rig).in_flight == 1 + 9
+
+
+def test_who_has_the_lock_is_served_though_another_consumer_waits_for_longer(rig: Rig) -> None:
+    rig.connect()
+    assert isinstance(rig.ask(in_order()), Pulled)
+    assert rig.ask(replace(in_order(wait_ms=60_000), consumer="d"), peer=2) is None
+    other = rig.correlation
+    assert rig.ask(in_order(wait_ms=60_000)) is None
+    mine = rig.correlation
+    rig.send(b"new")
+
+    given = rig.answers[mine]
+    assert isinstance(given, Pulled)
+    assert spans(given) == [(10, 1, 0)]
+    assert other not in rig.answers
+
+
+def test_group_in_order_that_joins_a_pattern_keeps_what_it_was_given(rig: Rig) -> None:
+    """It was not there when the consumer said what it holds; nothing can have been lost."""
+    wish = Pull("h", "c", ["order.*"], 1, 1 << 20, 1000, start=-2, mode=Mode.EXCLUSIVE)
+    assert rig.ask(replace(wish, held=[], fresh=True, wait_ms=60_000)) is None
+    waiting = rig.correlation
+    rig.send(b"first", b"second", subject="order.paid")
+    given = rig.answers[waiting]
+    assert isinstance(given, Pulled)
+    assert spans(given) == [(0, 1, 0)]
+
+    following = rig.ask(wish)
+    assert isinstance(following, Pulled)
+    assert spans(following) == [(1, 1, 0)]
+
+
+def test_filtered_group_goes_back_to_what_it_had_passed_over(rig: Rig) -> None:
+    def pull() -> list[tuple[int, int, int]]:
+        answer = rig.ask(Pull("g", "c", [SUBJECT], 100, 1 << 20, 0, filter=parse_filter(["vip"], False)))
+        if answer is None:
+            answer = rig.answers.pop(rig.correlation)
+        assert isinstance(answer, Pulled)
+        return spans(answer)
+
+    rig = Rig(SETTINGS)
+    for number in range(6):
+        content = Content([b"tide"], tags=[["vip"] if number in (1, 4) else ["other"]])
+        rig.ask(SendBatches(batch_of(sequence=number, content=content)))
+    assert pull() == [(1, 1, 0), (4, 1, 0)]
+    seek(rig, 0)
+    assert pull() == [(1, 1, 0), (4, 1, 0)]
+    seek(rig, 2)
+    assert pull() == [(4, 1, 0)]
+    assert pull() == []
