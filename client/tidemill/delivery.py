@@ -20,6 +20,7 @@ from tidemill.why import Why
 from tidemill_wire.batch import GATHERED
 from tidemill_wire.columns import Batch, Column
 from tidemill_wire.filters import EVERYTHING
+from tidemill_wire.sums import check_sums, message_sums
 
 CHUNK = 64
 """Bodies of equal size that are cut by one ``struct``: enough to forget the loop, few enough to compile quickly."""
@@ -89,6 +90,7 @@ class Delivery:
             self._indexes = self.batch.numbers(Column.INDEXES, "i", self.batch.header.messages)
             if self._indexes is None or min(self._indexes) < 0:
                 raise CorruptBatch("a gathered batch that does not say where its messages were")
+            check_gathered(self.batch)
         if self._rows is None:
             self.bodies = cut_bodies(self.batch, self._first, self.count)
         else:
@@ -213,6 +215,12 @@ def add_range(ranges: list[int], first: int, last: int) -> None:
         ranges[-1] = last
     else:
         ranges += (first, last)
+
+
+def check_gathered(batch: Batch) -> None:
+    """A broker made the batch, the producer the sums of its messages: they are what it says, or ``CorruptBatch``."""
+    found = message_sums(batch.bodies(), batch.keys(), batch.tags() or [], batch.properties())
+    check_sums(found, batch.column(Column.SUMS))
 
 
 def cut_bodies(batch: Batch, first: int, count: int) -> list[bytes]:
