@@ -155,7 +155,7 @@ class Group:
         self.consumers: dict[str, Consumer] = {}
         self.in_flight = 0
         self.acked = 0
-        self.passed = NOTHING_PASSED
+        self.passed: tuple[int, int] = NOTHING_PASSED
         """A cursor, and how far from it nothing is wanted; not in the log, and forgotten when the cursor moves."""
         self.failed: dict[int, Failure] = {}
         self.doomed: dict[int, None] = {}

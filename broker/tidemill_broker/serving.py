@@ -149,9 +149,12 @@ class Serving:
         for identity in later:
             self.serve_group(identity, now_ms)
         for identity in list(self.pulls.waiting):
-            due_ms = self._due_ms(self._state.groups[identity])
+            group = self._state.groups[identity]
+            due_ms = self._due_ms(group)
             if due_ms is not None and due_ms <= now_ms:
                 self.serve_group(identity, now_ms)
+                if group.paused is not None:
+                    group.health.probe_later(now_ms)
 
     def next_wake(self, at_most: int) -> int:
         """When ``ticked`` has something to do, or ``at_most``."""
@@ -193,6 +196,8 @@ class Serving:
         for living, identity in self._state.dead.items():
             if identity == twin.identity:
                 for parked in list(self.pulls.waiting.get(living, {}).values()):
+                    if any(consumer.group is twin for consumer in parked.consumers):
+                        continue
                     self.pulls.unpark(parked)
                     parked.answered = False
                     parked.consumers.append(

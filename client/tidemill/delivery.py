@@ -17,7 +17,7 @@ import msgpack
 
 from tidemill.errors import CorruptBatch
 from tidemill.why import Why
-from tidemill_wire.batch import GATHERED
+from tidemill_wire.batch import GATHERED, Flags
 from tidemill_wire.columns import Batch, Column
 from tidemill_wire.filters import EVERYTHING
 from tidemill_wire.sums import check_sums, message_sums
@@ -112,7 +112,11 @@ class Delivery:
     # -- columns -----------------------------------------------------------------------------------------------
 
     def id_of(self, index: int) -> str:
-        """The message's id."""
+        """The message's id; that of the original when this is a copy, as dead letters are."""
+        if self.batch.flags & Flags.REDELIVERED:
+            origins = self._column("origins", self.batch.origins)
+            if origins:
+                return str(origins[self._row(index)])
         return self.batch.message_id(self._place(index))
 
     def sequence_of(self, index: int) -> int:

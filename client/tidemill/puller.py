@@ -238,7 +238,7 @@ class Puller:
 
     def _release(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            if delivery.settler is self.settler:
+            if delivery.settler is self.settler and delivery.done < delivery.count:
                 ranges = delivery.unsettled()
                 delivery.settle(0, delivery.count - 1)
                 self.settler.release(delivery.subject, ranges)
