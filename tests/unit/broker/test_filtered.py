@@ -11,6 +11,7 @@ from samples.sifted import content_of, pull, send, shown
 from tidemill.delivery import check_gathered
 from tidemill_broker import filtered, sifting
 from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.history import conclude, sentence_of, standing_of
 from tidemill_broker.snapshots import pack_state
 from tidemill_host.machine import Send
 from tidemill_journal.entries import row_count
@@ -363,3 +364,13 @@ def test_gathered_batch_that_is_sent_back_is_refused() -> None:
     answer = rig.ask(SendBatches(gathered))
 
     assert [number for _, number, _ in answer.refused] == [KIND_BY_NAME["corrupt_batch"].number]
+
+
+def test_why_says_which_filter_did_not_want_a_message() -> None:
+    rig = rig_with([["vip"], ["eu"]])
+    assert sequences(rig) == [0]
+
+    group = group_of(rig)
+    standings = [standing_of(group, number, tags) for number, tags in enumerate([("vip",), ("eu",)])]
+    assert [conclude(standing, [], 0.0).state for standing in standings] == ["leased", "filtered"]
+    assert "any of the tags vip" in sentence_of(standings[1], str)
