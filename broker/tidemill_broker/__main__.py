@@ -16,6 +16,7 @@ from tidemill_broker.doors.metrics import render_metrics
 from tidemill_broker.settings import BrokerSettings, read_settings
 from tidemill_host.clock import RealClock
 from tidemill_host.disk import RealDisk
+from tidemill_host.files import Files
 from tidemill_host.process import (
     FolderInUse,
     FolderLock,
@@ -87,8 +88,10 @@ async def _serve(
     files_max: int,
 ) -> int:
     # aiohttp's server takes a third of the start; nothing before needs it.
+    from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.queries import Queries
+    from tidemill_broker.doors.why import Why
     from tidemill_host.web import Web
 
     stopping = stop_event()
@@ -107,7 +110,9 @@ async def _serve(
     values = values_of(service, lambda: routes_of(service, port))
     gateway = Gateway(service)
     gateway.start()
-    routes = [*Queries(broker, disk, lanes.read).routes(), *gateway.routes()]
+    queries = Queries(broker, disk, lanes.read)
+    doors = (queries, Why(broker, Files(disk), queries, clock), Dead(broker), gateway)
+    routes = [route for door in doors for route in door.routes()]
     web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, files_max // 16)
     http_port = await web.listen(arguments.host, arguments.http_port, http_max)

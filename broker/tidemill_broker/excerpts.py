@@ -1,7 +1,7 @@
 """What has been read of one batch in the log: its head, single columns, single bodies.
 
-``need`` says which bytes have to be read before ``view`` can show them. Bytes of a batch that is read in parts are not
-checked against the producer's sum: that needs all of them.
+``need`` says which bytes have to be read before ``view`` can show them. A batch that is read in parts cannot be checked
+against the producer's sum, which is of all of it; the column SUMS has others, of tags and of single messages.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterable
 
-from tidemill_wire.batch import Header, check_said, read_header
+from tidemill_wire.batch import Header, check_said, check_stamp, read_header
 from tidemill_wire.columns import Column, Entry, read_entries
 from tidemill_wire.errors import CorruptBatch
 
@@ -82,6 +82,7 @@ class Excerpt:
             return
         head = self._pieces[0]
         header = read_header(head)
+        check_stamp(head, 0, header)
         if header.length != self.length or header.position != self.position:
             raise CorruptBatch("the batch is not the one that its row leads to")
         self._entries = read_entries(head, 0, header)

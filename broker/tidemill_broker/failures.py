@@ -27,7 +27,7 @@ OUTAGE_SHARE = 0.8
 HALF_LIFE_MS = 10_000
 """After it, a delivery counts half: what counts is what happens now."""
 
-_CHANGING = re.compile(r"0x[0-9a-f]+|\d+|[0-9a-f]{8}-[0-9a-f-]{27}", re.IGNORECASE)
+_CHANGING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+", re.IGNORECASE)
 
 
 class Failure(NamedTuple):

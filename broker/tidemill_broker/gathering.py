@@ -19,6 +19,7 @@ from tidemill_wire.batch import HEADER_BYTES, Flags, Header, Origin, encode_batc
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Column, lay_out
 from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.sums import tag_sum
 
 Offsets = npt.NDArray[np.int32]
 Runs = Sequence[tuple[int, int]]
@@ -37,12 +38,14 @@ _NUMBERS = {
     Column.ATTEMPTS: "<i4",
 }
 _TAGS = frozenset({Column.TAG_COUNTS, Column.TAG_HASHES, Column.TAG_OFFSETS, Column.TAGS})
-_KNOWN = {*_TEXTS, *_TEXTS.values(), *_NUMBERS, *_TAGS}
+_KNOWN = {*_TEXTS, *_TEXTS.values(), *_NUMBERS, *_TAGS, Column.SUMS}
 
 
 def can_gather(excerpt: Excerpt) -> bool:
-    """Whether all columns are known, and none is compressed."""
-    return all(kind in _KNOWN and not entry[0] for kind, entry in excerpt.entries.items())
+    """Whether all columns are known, none is compressed, and each message can be checked by itself."""
+    return Column.SUMS in excerpt.entries and all(
+        kind in _KNOWN and not entry[0] for kind, entry in excerpt.entries.items()
+    )
 
 
 def tags_of(excerpt: Excerpt) -> tuple[Offsets, npt.NDArray[np.uint64]] | None:
@@ -53,12 +56,25 @@ def tags_of(excerpt: Excerpt) -> tuple[Offsets, npt.NDArray[np.uint64]] | None:
     hashes = np.frombuffer(excerpt.column(Column.TAG_HASHES), "<u8")
     if counts[-1] != len(hashes):
         raise CorruptBatch("a batch counts tags that it does not hold")
+    if Column.SUMS in excerpt.entries:
+        said = int.from_bytes(excerpt.view(excerpt.span(Column.SUMS)[0], 4), "little")
+        columns = (excerpt.column(kind) for kind in (Column.TAG_COUNTS, Column.TAG_HASHES))
+        if said != tag_sum(excerpt.header.batch_id, *columns):
+            raise CorruptBatch("the sum of a batch's tags does not match them")
     return counts, hashes
+
+
+def spans_of_tags(excerpt: Excerpt) -> list[Span]:
+    """What has to be read before ``tags_of``."""
+    start, size = excerpt.span(Column.SUMS)
+    return [excerpt.span(Column.TAG_COUNTS), excerpt.span(Column.TAG_HASHES), (start, min(size, 4))]
 
 
 def plan(excerpt: Excerpt, rows: Rows) -> list[Span]:
     """What has to be read before ``gather``; nothing when all of it is there."""
-    small = [kind for kind in (*_TEXTS, *_NUMBERS, *_TAGS - {Column.TAGS}) if kind in excerpt.entries]
+    small = [
+        kind for kind in (*_TEXTS, *_NUMBERS, *_TAGS - {Column.TAGS}, Column.SUMS) if kind in excerpt.entries
+    ]
     parts = excerpt.need([excerpt.span(kind) for kind in small])
     if parts:
         return parts
@@ -120,9 +136,17 @@ def _gather_tags(excerpt: Excerpt, runs: Runs) -> list[tuple[Column, Sequence[An
     each = np.diff(counts)
     ends = np.cumsum(np.concatenate([np.zeros(1, np.int32), *(each[a:b] for a, b in runs)]), dtype=np.int32)
     tag_runs = _tag_runs(counts, runs)
-    taken = [hashes[a:b].tobytes() for a, b in tag_runs]
+    taken = b"".join(hashes[a:b].tobytes() for a, b in tag_runs)
+    sums = np.frombuffer(excerpt.column(Column.SUMS), "<u4", 1 + excerpt.header.messages)
+    kept = np.concatenate([sums[1 + a : 1 + b] for a, b in runs])
+    first = tag_sum(excerpt.header.batch_id, ends.tobytes(), taken)
     texts = _gather_texts(excerpt, (Column.TAG_OFFSETS, Column.TAGS), len(hashes), tag_runs)
-    return [(Column.TAG_COUNTS, [ends.tobytes()]), (Column.TAG_HASHES, taken), *texts]
+    return [
+        (Column.TAG_COUNTS, [ends.tobytes()]),
+        (Column.TAG_HASHES, [taken]),
+        (Column.SUMS, [first.to_bytes(4, "little"), kept.tobytes()]),
+        *texts,
+    ]
 
 
 def _tag_runs(counts: Offsets, runs: Runs) -> list[tuple[int, int]]:

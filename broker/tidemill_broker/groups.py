@@ -168,7 +168,7 @@ class Group:
         self.lock_ms = 0
         self.silent_ms = 0
         """Of a broadcast group: since when nobody is there; 0 while somebody is, or nobody ever was."""
-        self.passed = NOTHING_PASSED
+        self.passed: tuple[int, int] = NOTHING_PASSED
         """A cursor, and how far from it nothing is wanted; not in the log, and forgotten when the cursor moves."""
         self.failed: dict[int, Failure] = {}
         self.doomed: dict[int, None] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tidemill_broker.actions import Synced
 from tidemill_broker.consume_log import ConsumeLog
+from tidemill_broker.group_settings import DEAD
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, StoredRun
 from tidemill_broker.settings import BrokerSettings
@@ -44,6 +45,7 @@ class Keeping:
         self._noted = False  # something besides SYNCED records was written since the last one
         self.sync_now = False
         self._synced_record_at_ms = now_ms
+        self._copied = (0, 0)  # the ends of both logs behind the last message that was moved
         self._retention_at_ms = now_ms + settings.retention_interval_ms
         self.wake_at_ms = self._retention_at_ms
 
@@ -54,6 +56,10 @@ class Keeping:
         if self._unsynced_since_ms is None:
             self._unsynced_since_ms = now_ms
             self.wake_at_ms = min(self.wake_at_ms, now_ms + self._settings.sync_interval_ms)
+
+    def copied(self) -> None:
+        """Messages were moved within the log: what they are copies of stays until the disk has the copies."""
+        self._copied = (self._logs.messages.end, self._logs.actions.end)
 
     def wants_sync(self) -> bool:
         """Whether the next ``Ready`` asks for a sync that no answer waits for; asked once."""
@@ -150,7 +156,11 @@ class Keeping:
 
     def _retain(self, now_ms: int) -> None:
         """Drop message segments whose every message is past its subject's retention and not needed."""
-        segments = self._logs.messages
+        logs = self._logs
+        if logs.synced_message_position < self._copied[0] or logs.synced_action_position < self._copied[1]:
+            self.sync_now = True
+            return
+        segments = logs.messages
         for base in segments.sealed():
             if base in segments.bases[-1:] or not self._expired(base, now_ms):
                 break
@@ -178,6 +188,8 @@ class Keeping:
         """Messages nobody pulled in time are gone: say so, group by group."""
         for identity in partition.groups.values():
             group = self._state.groups[identity]
+            if group.settings.consumption == DEAD:
+                continue  # nobody pulls dead letters, they only are redriven
             missed = min(stored.run.end_sequence, partition.visible) - max(
                 group.reached, stored.run.first_sequence
             )

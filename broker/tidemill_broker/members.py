@@ -131,8 +131,7 @@ class Members:
         is that of the last pull, which may change it while no other consumer of the group is connected.
         """
         group, settings = consumer.group, consumer.group.settings
-        same = wanted.tags == settings.tags and wanted.every == settings.all_tags
-        if same or (settings.filter_declared and not wanted):
+        if wanted == TagFilter(settings.tags, settings.all_tags) or (settings.filter_declared and not wanted):
             return
         others = any(other.peer for other in group.consumers.values() if other is not consumer)
         if settings.filter_declared or others:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from tidemill_broker.action_records import decode_action
 from tidemill_broker.actions import (
+    Action,
     ActionKind,
     Buried,
     GroupForgotten,
@@ -75,7 +76,7 @@ class Recovery:
         self._acted_at_ms = 0  # the clock when the last action was written
         self._unnamed: list[Partition] = []
         self._burials = Burials(self._state)
-        self._again: list[Buried] = []
+        self._again: list[Action] = []
         self._checkpoints: list[int] = []
         self.report = Report()
 
@@ -85,7 +86,7 @@ class Recovery:
         self._burials = Burials(self._state)
         actions = self._replay_actions()
         messages = self._replay_messages()
-        self._again = self._burials.settle()
+        self._again = self._burials.settle(messages.start)
         self._sync_unsynced(messages, self._message_synced)
         self._sync_unsynced(actions, self._action_synced)
         self._settle_sequences()
@@ -336,8 +337,8 @@ class Recovery:
         logs = Logs(messages, actions, EPOCH, self._settings.segment_batches)
         for partition in self._unnamed:
             logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), now_ms)
-        for buried in self._again:
-            logs.act(buried, now_ms)
+        for action in self._again:
+            logs.act(action, now_ms)
         started = Started(self._state.boot + 1, max(0, self._acted_at_ms - now_ms))
         logs.act(started, now_ms)
         self._state.apply(started)

@@ -73,8 +73,11 @@ class Serving:
         consumers = [self._members.enrol(peer, pull, partition, now_ms) for partition in partitions]
         for pattern in patterns:
             consumers += self._enrol_matching(peer, pull, pattern, consumers, now_ms)
+        tags, every = pull.filter.tags, pull.filter.every
         for consumer in consumers:
-            self._members.agree(consumer, pull.filter, now_ms)
+            settings = consumer.group.settings
+            if settings.tags != tags or settings.all_tags != every:
+                self._members.agree(consumer, pull.filter, now_ms)
         consumers += [
             self._enrol_twin(peer, pull, consumer.group, now_ms)
             for consumer in consumers
@@ -210,6 +213,8 @@ class Serving:
         for living, identity in self._state.dead.items():
             if identity == twin.identity:
                 for parked in list(self.pulls.waiting.get(living, {}).values()):
+                    if any(consumer.group is twin for consumer in parked.consumers):
+                        continue
                     self.pulls.unpark(parked)
                     parked.answered = False
                     parked.consumers.append(

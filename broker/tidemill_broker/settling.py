@@ -129,11 +129,12 @@ class Settling:
 
     def _acked(self, consumer: Consumer, ack: Ack, now_ms: int) -> None:
         group = consumer.group
+        probed = _probed(consumer, ack.ranges)
         concerned = self._desk.act(Acked(consumer.identity, ack.ranges), now_ms)
         self._desk.counters.messages_acked += concerned
         if group.errors:  # of a group that never failed, nobody needs to know how well it is
             group.health.note_acked(concerned, now_ms)
-        if group.paused is not None and _within(group.health.probe, ack.ranges) and concerned:
+        if probed:
             group.health.end_pause()
             self._desk.act(GroupResumed(group.identity), now_ms)
             self._serving.serve_group(group.identity, now_ms)
@@ -176,6 +177,7 @@ class Settling:
         """Write that deliveries failed: those that are due together in one record. How many messages that were."""
         group, concerned = consumer.group, 0
         counted = 0 if group.paused is not None else 1
+        probed = _probed(consumer, ranges)
         for due_ms, spans in self._dues(consumer, ranges, reason, delay_ms, now_ms).items():
             merged = merge_ranges(spans)
             for start in range(0, len(merged), 2 * limits.RANGES_MAX):  # a million of them fit no record
@@ -184,18 +186,18 @@ class Settling:
                 concerned += self._desk.act(action, now_ms)
             if due_ms != DOOMED_MS:
                 self._desk.wake(due_ms)
-        self._probe_over(group, ranges, now_ms)
+        self._probe_over(group, probed, now_ms)
         self._keep_order(group, now_ms)  # before the first of what failed may have left
         self._dead_letters.bury(now_ms)
         return concerned
 
     def _release(self, consumer: Consumer, ranges: Sequence[int], now_ms: int) -> int:
         """Take deliveries back as if they had never been given; how many messages that were."""
-        back = 0
+        back, probed = 0, _probed(consumer, ranges)
         for start in range(0, len(ranges), 2 * limits.RANGES_MAX):  # a million of them fit no record
             part = ranges[start : start + 2 * limits.RANGES_MAX]
             back += self._desk.act(Released(consumer.identity, part), now_ms)
-        self._probe_over(consumer.group, ranges, now_ms)
+        self._probe_over(consumer.group, probed, now_ms)
         return back
 
     def _keep_order(self, group: Group, now_ms: int) -> None:
@@ -226,9 +228,9 @@ class Settling:
                 dues.setdefault(due_ms, []).append((start, count))
         return dues
 
-    def _probe_over(self, group: Group, ranges: Sequence[int], now_ms: int) -> None:
-        """When the probe of a paused group is among deliveries that were not acked, the next one comes later."""
-        if group.paused is not None and _within(group.health.probe, ranges):
+    def _probe_over(self, group: Group, probed: bool, now_ms: int) -> None:
+        """The probe of a paused group was not acked: the next one comes later."""
+        if probed:
             group.health.probe_failed(now_ms)
             self._desk.wake(group.health.probe_at_ms)
 
@@ -237,5 +239,12 @@ def _held(consumer: Consumer) -> list[int]:
     return merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
 
 
-def _within(number: int | None, ranges: Sequence[int]) -> bool:
-    return number is not None and any(first <= number <= last for first, last in pairs(ranges))
+def _probed(consumer: Consumer, ranges: Sequence[int]) -> bool:
+    """Whether the probe of a paused group is among the deliveries that a consumer holds."""
+    group = consumer.group
+    probe = group.health.probe if group.paused is not None else None
+    return (
+        probe is not None
+        and any(first <= probe <= last for first, last in pairs(ranges))
+        and bool(consumer.overlapping(probe, probe))
+    )

@@ -18,7 +18,7 @@ import numpy as np
 
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.excerpts import Excerpt, Span
-from tidemill_broker.gathering import can_gather, gather, plan, tags_of
+from tidemill_broker.gathering import can_gather, gather, plan, spans_of_tags, tags_of
 from tidemill_broker.groups import Group
 from tidemill_broker.logs import Logs
 from tidemill_broker.sieve import Rows as Indexes
@@ -27,7 +27,6 @@ from tidemill_broker.statistics import Counters
 from tidemill_host.machine import Read, Slice
 from tidemill_journal.entries import Rows, row_length
 from tidemill_wire import limits
-from tidemill_wire.columns import Column
 from tidemill_wire.errors import CorruptBatch
 
 SEATS = 16
@@ -162,7 +161,7 @@ class Seats:
             parts = excerpt.head()
             if not parts:
                 excerpt.open()
-                parts = excerpt.need(excerpt.span(kind) for kind in (Column.TAG_COUNTS, Column.TAG_HASHES))
+                parts = excerpt.need(spans_of_tags(excerpt))
             if not parts:
                 tags = tags_of(excerpt)
                 rows = seat.sieve.rows(*tags) if tags is not None else np.zeros(0, np.int64)

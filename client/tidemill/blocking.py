@@ -17,15 +17,16 @@ identities. What the parent had sent and not answered is the parent's; a consume
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from tidemill import client, consumer
+from tidemill import client, consumer, dead
+from tidemill.background import Background, Until, found
 from tidemill.chain import Filter, Match
+from tidemill.dead import Chosen, DeadLetter
 from tidemill.delivery import Delivery
 from tidemill.encode import Body
 from tidemill.errors import ClientClosed
@@ -33,7 +34,7 @@ from tidemill.message import Message as AsyncMessage
 from tidemill.message import MessageBatch as AsyncBatch
 from tidemill.message import Seen, SeenBatch
 from tidemill.receipts import Receipt, Receipts
-from tidemill.search import Bound, Search, StoredMessage
+from tidemill.search import Bound, StoredMessage
 from tidemill.settings import ClientSettings
 from tidemill.steering import Moved, To
 from tidemill.subscription import From
@@ -41,34 +42,6 @@ from tidemill.subscription import From
 __all__ = ["Client", "Consumer", "Message", "MessageBatch"]
 
 T = TypeVar("T")
-
-
-class Background:
-    """An event loop in a thread."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="tidemill", daemon=True)
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises; it is cancelled when the caller is interrupted."""
-        if os.getpid() != self.pid:
-            coroutine.close()
-            raise ClientClosed("this consumer was entered before a fork: enter one in the child process")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        """End the thread."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
 
 
 class Client:
@@ -201,6 +174,16 @@ class Client:
         background, mq = self._started()
         return found(background, mq.browse(subject, start=start, end=end, newest=newest, limit=limit))
 
+    def why(self, identity: str) -> dict[str, Any] | None:
+        """What became of a message, group by group."""
+        background, mq = self._started()
+        return background.run(mq.why(identity))
+
+    def dead_letters(self, subject: str, group: str) -> DeadLetters:
+        """What a group could not handle."""
+        background, mq = self._started()
+        return DeadLetters(mq.dead_letters(subject, group), background)
+
     def close(self) -> None:
         """Wait for what was sent to end, and leave."""
         with self._lock:
@@ -235,11 +218,6 @@ class Client:
                     raise
                 self._running = background, mq
             return self._running
-
-
-def found(background: Background, messages: Search) -> Iterator[StoredMessage]:
-    """What a search finds, asked for in the loop's thread."""
-    return Until(lambda: background.run(messages.__anext__()))
 
 
 class Message(Seen):
@@ -312,20 +290,33 @@ class MessageBatch(SeenBatch):
         self._background.run(AsyncBatch(self._delivery).extend())
 
 
-class Until(Generic[T]):
-    """Iterates until the consumer ends."""
+class DeadLetters:
+    """What a group could not handle: iterate over it, ``redrive`` it, ``purge`` it."""
 
-    def __init__(self, step: Callable[[], T]) -> None:
-        self._step = step
+    __slots__ = ("_background", "_letters")
 
-    def __iter__(self) -> Until[T]:
-        return self
+    def __init__(self, letters: dead.DeadLetters, background: Background) -> None:
+        self._letters = letters
+        self._background = background
 
-    def __next__(self) -> T:
-        try:
-            return self._step()
-        except StopAsyncIteration:
-            raise StopIteration from None
+    def __iter__(self) -> Iterator[DeadLetter]:
+        return self.chosen(Chosen())
+
+    def status(self) -> dict[str, Any]:
+        """How many wait, and what the group's messages failed of."""
+        return self._background.run(self._letters.status())
+
+    def chosen(self, chosen: Chosen, limit: int | None = None) -> Iterator[DeadLetter]:
+        """Those that wait, the oldest first."""
+        return found(self._background, self._letters.chosen(chosen, limit))
+
+    def redrive(self, sequences: Iterable[int] | None = None) -> int:
+        """Give them to the group again; ``None``: all. How many that were."""
+        return self._background.run(self._letters.redrive(sequences))
+
+    def purge(self, sequences: Iterable[int] | None = None) -> int:
+        """Nobody wants them any more; ``None``: all. How many that were."""
+        return self._background.run(self._letters.purge(sequences))
 
 
 class Consumer:

@@ -18,9 +18,10 @@ import msgpack
 
 from tidemill.errors import CorruptBatch
 from tidemill.why import Why
-from tidemill_wire.batch import GATHERED
+from tidemill_wire.batch import GATHERED, Flags
 from tidemill_wire.columns import Batch, Column
 from tidemill_wire.filters import EVERYTHING
+from tidemill_wire.sums import check_sums, message_sums
 
 REVOKED = -1.0
 CHUNK = 64
@@ -91,6 +92,7 @@ class Delivery:
             self._indexes = self.batch.numbers(Column.INDEXES, "i", self.batch.header.messages)
             if self._indexes is None or min(self._indexes) < 0:
                 raise CorruptBatch("a gathered batch that does not say where its messages were")
+            check_gathered(self.batch)
         if self._rows is None:
             self.bodies = cut_bodies(self.batch, self._first, self.count)
         else:
@@ -113,7 +115,11 @@ class Delivery:
     # -- columns -----------------------------------------------------------------------------------------------
 
     def id_of(self, index: int) -> str:
-        """The message's id."""
+        """The message's id; that of the original when this is a copy, as dead letters are."""
+        if self.batch.flags & Flags.REDELIVERED:
+            origins = self._column("origins", self.batch.origins)
+            if origins:
+                return str(origins[self._row(index)])
         return self.batch.message_id(self._place(index))
 
     def sequence_of(self, index: int) -> int:
@@ -216,6 +222,12 @@ def add_range(ranges: list[int], first: int, last: int) -> None:
         ranges[-1] = last
     else:
         ranges += (first, last)
+
+
+def check_gathered(batch: Batch) -> None:
+    """A broker made the batch, the producer the sums of its messages: they are what it says, or ``CorruptBatch``."""
+    found = message_sums(batch.bodies(), batch.keys(), batch.tags() or [], batch.properties())
+    check_sums(found, batch.column(Column.SUMS))
 
 
 def cut_bodies(batch: Batch, first: int, count: int) -> list[bytes]:

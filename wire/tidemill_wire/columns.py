@@ -34,6 +34,7 @@ from tidemill_wire.batch import (
 from tidemill_wire.codec import Codec, compress, decompress
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.limits import BATCH_BYTES_MAX, TAGS_MAX
+from tidemill_wire.sums import message_sums, pack_sums, tag_sum
 
 ENTRY = struct.Struct("<HHIII")
 COMPRESSED = 1
@@ -70,6 +71,7 @@ class Column(IntEnum):
     ORIGIN_OFFSETS = 17
     ORIGINS = 18
     INDEXES = 19
+    SUMS = 20
 
 
 class Entry(tuple[int, int, int, int]):
@@ -121,7 +123,7 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
         (Column.BODIES, bodies),
     ]
     _add_keys(columns, content.keys)
-    bloom = _add_tags(columns, content.tags)
+    bloom = _add_tags(columns, content, origin.batch_id)
     _add_text(columns, Column.ORDER_KEY_OFFSETS, Column.ORDER_KEYS, content.order_keys)
     if content.properties is not None:
         columns += [
@@ -169,15 +171,18 @@ def _add_keys(columns: list[tuple[Column, Sequence[bytes]]], keys: Sequence[str 
     ]
 
 
-def _add_tags(columns: list[tuple[Column, Sequence[bytes]]], tags: Sequence[Sequence[str]] | None) -> int:
+def _add_tags(columns: list[tuple[Column, Sequence[bytes]]], content: Content, batch_id: bytes) -> int:
+    tags = content.tags
     if tags is None:
         return 0
     texts = [tag.encode() for row in tags for tag in row]
     hashes = array("Q", map(hash_text, texts))
     counts = array("i", accumulate(map(len, tags), initial=0))
+    sums = message_sums(content.bodies, content.keys, tags, content.properties)
     columns += [
         (Column.TAG_COUNTS, [counts.tobytes()]),
         (Column.TAG_HASHES, [hashes.tobytes()]),
+        (Column.SUMS, [pack_sums(tag_sum(batch_id, counts.tobytes(), hashes.tobytes()), sums)]),
         (Column.TAG_OFFSETS, [offsets_of(texts)]),
         (Column.TAGS, texts),
     ]

@@ -76,7 +76,7 @@ def is_pattern(name: str) -> bool:
 
 def parse_subscribed(name: str) -> str:
     """A subject, or a pattern: the beginning of a subject's name and ``*``."""
-    if not is_pattern(name):
+    if name[-1:] != WILDCARD:
         return parse_subject(name)
     prefix = name[:-1]
     if prefix and not NAME.fullmatch(prefix):
@@ -91,4 +91,5 @@ def matches_pattern(pattern: str, subject: str) -> bool:
 
 def split_patterns(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Subjects and patterns among what a pull names."""
-    return [n for n in names if not is_pattern(n)], [n for n in names if is_pattern(n)]
+    patterns = [name for name in names if name[-1] == WILDCARD]
+    return ([name for name in names if name[-1] != WILDCARD] if patterns else list(names)), patterns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidemill_broker.doors import gateway_page, queries_page
+from tidemill_broker.doors import dead, gateway_page, queries_page, why
 from tidemill_broker.doors.openapi import Part, assemble, error_answer, reading, record, ref, whole
 from tidemill_broker.doors.service import Service
 
@@ -20,8 +20,8 @@ def routes_of(service: Service, port: int) -> dict[str, Any]:
 def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[str, Callable[[], Any]]:
     """Paths and what they answer."""
     page = assemble(
-        (paths(), queries_page.paths(), gateway_page.paths()),
-        (queries_page.schemas(), schemas(), gateway_page.schemas()),
+        (paths(), queries_page.paths(), gateway_page.paths(), dead.paths(), why.paths()),
+        (queries_page.schemas(), schemas(), gateway_page.schemas(), dead.schemas(), why.schemas()),
         "1",
     )
     return {
@@ -41,8 +41,9 @@ def paths() -> dict[str, Part]:
     metrics = {"200": {"description": "Prometheus text", "content": {"text/plain": {"schema": text}}}}
     subject = {"name": "order.created", "messages": 3, "first_sequence": 0, "next_sequence": 3, "durability": "high",
                "groups": 1}  # fmt: skip
-    group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "acked": 0,
-             "consumption": "shared", "suspended": False, "consumers": 1}  # fmt: skip
+    group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "dead": 0,
+             "paused": None, "acked": 0, "consumption": "shared", "suspended": False,
+             "consumers": 1}  # fmt: skip
     broker = {"group": "b1", "name": "b1-0", "host": None, "port": 7400, "state": "RW"}
     return {
         "/healthz": reading("healthz", "Whether the process answers", status, {"status": "ok"}),
@@ -97,9 +98,14 @@ def schemas() -> dict[str, Part]:
                 "subject": text,
                 "lag": whole(0, description="messages that the group was not given yet"),
                 "in_flight": whole(0),
-                "failed": whole(0),
+                "failed": whole(0, description="messages that wait for another attempt"),
+                "dead": whole(0, description="dead letters that were neither redriven nor purged"),
+                "paused": {
+                    "type": ["string", "null"],
+                    "description": "the mark of what every delivery fails of, while the group is only probed",
+                },
                 "acked": whole(0),
-                "consumption": {"enum": ["shared", "ordered", "broadcast", "dead"]},
+                "consumption": {"enum": ["shared", "ordered", "broadcast"]},
                 "suspended": {"type": "boolean", "description": "the group is given nothing"},
                 "consumers": whole(0),
             }

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.doors.dead import waiting
+from tidemill_broker.group_settings import DEAD, GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.positions import begin_as_asked
@@ -23,6 +24,7 @@ from tidemill_wire import limits
 from tidemill_wire.connection import Event
 from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.errors import Unavailable
+from tidemill_wire.fields import DEAD_PREFIX
 from tidemill_wire.kinds import Start
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
@@ -130,6 +132,7 @@ class Service:
                 "groups": len(partition.groups),
             }
             for partition in self.broker.state.partitions.values()
+            if not partition.name.startswith(DEAD_PREFIX)
         ]
 
     def groups(self) -> list[dict[str, Any]]:
@@ -142,12 +145,15 @@ class Service:
                 "lag": max(0, state.partitions[group.partition].visible - group.reached),
                 "in_flight": group.in_flight,
                 "failed": group.failed_count(),
+                "dead": waiting(state, group),
+                "paused": group.paused[1] if group.paused is not None else None,
                 "acked": group.acked,
                 "consumption": group.settings.consumption,
                 "suspended": group.settings.suspended,
                 "consumers": sum(1 for consumer in group.consumers.values() if consumer.peer),
             }
             for group in state.groups.values()
+            if group.settings.consumption != DEAD
         ]
 
 

@@ -27,7 +27,19 @@ from tidemill.cli.tables import print_rows
 if TYPE_CHECKING:
     from tidemill import Moved
 
-COLUMNS = ("name", "group", "subject", "lag", "in_flight", "failed", "consumption", "suspended", "consumers")
+COLUMNS = (
+    "name",
+    "group",
+    "subject",
+    "lag",
+    "in_flight",
+    "failed",
+    "dead",
+    "paused",
+    "consumption",
+    "suspended",
+    "consumers",
+)
 
 GroupArgument = Annotated[
     str, typer.Argument(metavar="GROUP", callback=parse_group_option, help="The consumer group.")

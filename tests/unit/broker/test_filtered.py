@@ -8,14 +8,17 @@ import pytest
 
 from samples.brokers import SUBJECT, TINY, Rig, pulls
 from samples.sifted import content_of, pull, send, shown
+from tidemill.delivery import check_gathered
 from tidemill_broker import filtered, sifting
 from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.history import conclude, sentence_of, standing_of
 from tidemill_broker.snapshots import pack_state
 from tidemill_host.machine import Send
 from tidemill_journal.entries import row_count
 from tidemill_wire.codec import Codec
+from tidemill_wire.columns import Batch, hash_text
 from tidemill_wire.commands import Ack, Nack, Pull
-from tidemill_wire.errors import KIND_BY_NAME
+from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch
 from tidemill_wire.filters import EVERYTHING, parse_filter
 
 ROOMY = replace(TINY, segment_bytes=64 << 20, lease_ms=60_000)
@@ -258,6 +261,54 @@ def test_bytes_that_are_not_those_of_a_batch_go_to_the_consumer_who_says_so() ->
     assert len(answer.batches) > 40 * 500
 
 
+def rot(rig: Rig, old: bytes) -> None:
+    """One bit of the log turns."""
+    [name] = [name for name in rig.disk.names.cached if name.startswith("message/")]
+    data = rig.disk.names.cached[name].cached
+    data[data.index(old)] ^= 1
+
+
+def test_rot_in_a_message_that_is_gathered_is_found_by_its_consumer() -> None:
+    rig = rig_with([["vip"] if number == 3 else [] for number in range(40)], size=500)
+    rot(rig, b"3 " + bytes(500))
+
+    answer = pull(rig, VIP)
+
+    [grant] = answer.grants
+    batch = Batch(answer.batches)
+    assert (grant.count, batch.header.messages) == (1, 1)
+    batch.check()  # the broker's own sum is right
+    with pytest.raises(CorruptBatch):
+        check_gathered(batch)
+
+
+def test_rot_in_tags_hides_no_message() -> None:
+    rig = rig_with([["vip"] if number == 3 else [] for number in range(40)], size=500)
+    rot(rig, hash_text(b"vip").to_bytes(8, "little"))
+
+    assert [(grant.first_sequence, grant.count) for grant in pull(rig, VIP).grants] == [(0, 40)]
+
+
+def test_pull_that_waits_sets_no_alarm_but_its_deadline() -> None:
+    """No busy loop: what was looked at is not looked at again."""
+    rig = rig_with([["eu"]] * 50)
+    assert rig.ask(Pull("g", "c", [SUBJECT], 10, 1000, 5000, filter=VIP)) is None
+    rig.wait(700)  # syncs are over
+    before = replace(rig.broker.counters)
+    woken = 0
+    ticked = rig.broker.ticked
+
+    def counted(now_ms: int) -> None:
+        nonlocal woken
+        woken += 1
+        ticked(now_ms)
+
+    rig.broker.ticked = counted
+    rig.wait(4000)
+    assert woken <= 10, "four seconds have four thousand milliseconds"
+    assert rig.broker.counters == before
+
+
 def test_rows_of_sealed_segments_are_passed_over_by_their_words_too() -> None:
     rig = Rig(replace(TINY, segment_bytes=2000, lease_ms=60_000))
     for number in range(60):
@@ -313,3 +364,13 @@ def test_gathered_batch_that_is_sent_back_is_refused() -> None:
     answer = rig.ask(SendBatches(gathered))
 
     assert [number for _, number, _ in answer.refused] == [KIND_BY_NAME["corrupt_batch"].number]
+
+
+def test_why_says_which_filter_did_not_want_a_message() -> None:
+    rig = rig_with([["vip"], ["eu"]])
+    assert sequences(rig) == [0]
+
+    group = group_of(rig)
+    standings = [standing_of(group, number, tags) for number, tags in enumerate([("vip",), ("eu",)])]
+    assert [conclude(standing, [], 0.0).state for standing in standings] == ["leased", "filtered"]
+    assert "any of the tags vip" in sentence_of(standings[1], str)

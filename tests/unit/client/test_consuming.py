@@ -267,3 +267,15 @@ async def test_a_closed_client_leaves_no_timer_of_its_connections(serve):
                 await anext(messages)
         timers = asyncio.get_running_loop()._scheduled
         assert [timer for timer in timers if not timer.cancelled() and "_tick" in repr(timer)] == []
+
+
+async def test_leaving_a_full_inbox_hands_back_each_message_once(serve, caplog):
+    async with serve() as place, place.client() as mq:
+        for number in range(40):
+            await mq.send("a", b"%d" % number)
+        async with mq.consume("a", group="g") as messages:
+            await take(messages, 2)
+        async with mq.consume("a", group="g") as messages:
+            rest = await take(messages, 38)
+    assert sorted(int(message.body) for message in rest) == list(range(2, 40))
+    assert [record.message for record in caplog.records if "refused" in record.message] == []
