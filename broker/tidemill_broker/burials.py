@@ -38,6 +38,8 @@ class Burials:
     def __init__(self, state: State) -> None:
         self._state = state
         self._acted: list[tuple[Buried, Failure]] = []
+        self._over: set[int] = set()
+        """Where copies lie of what a group had as failed before it went on elsewhere."""
         self._copies: dict[tuple[int, int], Copied] = {}
 
     def note(self, action: Buried) -> bool:
@@ -48,6 +50,11 @@ class Burials:
         self._acted.append((action, failure._replace(messages=action.messages)))
         return True
 
+    def moved(self, identity: int) -> None:
+        """A group goes on elsewhere, or is forgotten: what was buried before stays as it is, whatever fails again."""
+        self._over.update(buried.position for buried, _ in self._acted if buried.group == identity)
+        self._acted = [one for one in self._acted if one[0].group != identity]
+
     def found(self, name: bytes, position: int, data: bytes) -> None:
         """A copy in a dead-letter subject."""
         batch = Batch(data)
@@ -55,7 +62,7 @@ class Burials:
         assert properties  # the broker itself has written it
         known = cast("dict[str, Any]", msgpack.unpackb(properties[0], strict_map_key=False))[PROPERTY]
         source = self._state.group_of(known["subject"], known["group"])
-        if source is not None:
+        if source is not None and position not in self._over:
             buried = Buried(source.identity, known["sequence"], batch.header.messages, position)
             self._copies[source.identity, buried.first] = Copied(buried, name, batch.header.first_sequence)
 

@@ -65,6 +65,7 @@ def _check_tags(view: memoryview, entries: Mapping[int, Entry], messages: int) -
     if most > limits.TAGS_MAX:
         raise Refused("limit_exceeded", f"a message with {most} tags, {limits.TAGS_MAX} are allowed")
     _check_numbers(entries, Column.TAG_HASHES, 8 * total)
+    _check_numbers(entries, Column.SUMS, 4 * messages + 4)
     if Column.TAG_OFFSETS not in entries:
         raise CorruptBatch("a batch counts tags that it does not hold")
     _check_texts(view, entries, (Column.TAG_OFFSETS, Column.TAGS), total, (limits.TAG_BYTES_MAX, "tag"))

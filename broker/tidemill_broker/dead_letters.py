@@ -58,6 +58,8 @@ class DeadLetters:
         self._ids = BatchIds(desk.state.boot)
         self._sequence = 0
         self._reading: set[tuple[int, int]] = set()
+        self.freed: set[int] = set()
+        """Groups in order that may go on: what they waited for is buried."""
 
     def bury(self, now_ms: int) -> None:
         """Begin with as much as may be under way at once."""
@@ -117,6 +119,7 @@ class DeadLetters:
         elif not group.settings.dead_letters:
             self._desk.counters.dead_dropped += failure.messages
             self._desk.act(Buried(group.identity, first, failure.messages, NOWHERE), now_ms)
+            self._free(group)
         else:
             self._reading.add(key)
             file, place = self._desk.logs.messages.locate(rows.positions[index])
@@ -131,11 +134,17 @@ class DeadLetters:
     def _void(self, group: Group, first: int, messages: int, now_ms: int) -> None:
         self._desk.counters.messages_voided += messages
         self._desk.act(Voided(group.identity, first, messages), now_ms)
+        self._free(group)
+
+    def _free(self, group: Group) -> None:
+        if group.ordered:
+            self.freed.add(group.identity)
 
     def _read(self, group: Group, first: int, count: int, data: Buffer, now_ms: int) -> None:
         self._reading.discard((group.identity, first))
         failure = group.failed.get(first)
         if failure is not None and first in group.doomed:  # else somebody moved the group meanwhile
+            count = min(count, failure.messages)  # it may have come back, and have failed otherwise
             try:
                 self._copy(group, failure, count, data, now_ms)
             except WireError:
@@ -165,6 +174,7 @@ class DeadLetters:
         self._desk.act(Buried(group.identity, failure.first, count, position), now_ms)
         self._desk.keeping.copied()
         self._desk.counters.messages_buried += count
+        self._free(group)
 
     def _grave(self, group: Group, source: Partition, now_ms: int) -> Partition:
         """The dead-letter subject of a group, and the group's twin in it, as the group is declared now."""
@@ -193,7 +203,7 @@ def naming_of_twin(state: State, group: Group, grave: Partition) -> GroupNamed |
     identity = grave.groups.get(group.name)
     if identity is not None and state.groups[identity].settings == settings:
         return None
-    identity = identity or len(state.groups) + 1
+    identity = identity or state.next_group
     return GroupNamed(identity, grave.identity, group.name, 0, 0, settings.to_map())
 
 

@@ -139,11 +139,6 @@ class Health:
         self.probe_at_ms = now_ms + self.probe_pause_ms
         self.probe_pause_ms = min(2 * self.probe_pause_ms, PROBE_MS_MAX)
 
-    def probe_later(self, now_ms: int) -> None:
-        """When none is under way, there was nothing to probe with: look again after a while, not all the time."""
-        if self.probe is None:
-            self.probe_at_ms = max(self.probe_at_ms, now_ms + PROBE_MS_MIN)
-
     def begin_pause(self, now_ms: int) -> None:
         """The first probe comes soon."""
         self.probe, self.probe_pause_ms = None, PROBE_MS_MIN

@@ -8,9 +8,10 @@ from typing import Any
 
 from tidemill_wire import limits
 from tidemill_wire.declarations import ConsumerGroup
+from tidemill_wire.filters import parse_filter
 from tidemill_wire.specs import BACKOFF_SECONDS_DEFAULT, Delivery, GroupBounds, GroupDeadLetter
 
-SHARED, ORDERED, DEAD = "shared", "ordered", "dead"
+SHARED, ORDERED, BROADCAST, DEAD = "shared", "ordered", "broadcast", "dead"
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -30,6 +31,8 @@ class GroupSettings:
     tags: tuple[str, ...] = ()
     all_tags: bool = False
     """Whether a message must have all of the tags, not any."""
+    filter_declared: bool = False
+    """The manifest names the filter, so pulls may not name another."""
     suspended: bool = False
     in_flight_max: int = limits.IN_FLIGHT_MAX
     consumers_max: int = GroupBounds().max_consumers
@@ -52,6 +55,7 @@ class GroupSettings:
     def declared(cls, group: ConsumerGroup) -> GroupSettings:
         """What a manifest says."""
         spec = group.spec
+        wanted = parse_filter(spec.filter.tags, spec.filter.match == "All")
         return cls(
             lease_ms=group.lease_ms,
             attempts_max=group.attempts_max,
@@ -60,8 +64,9 @@ class GroupSettings:
             dead_letters=group.dead_letters_kept,
             dead_letter_seconds=spec.dead_letter.retention_seconds,
             consumption=group.consumption,
-            tags=spec.filter.tags,
-            all_tags=spec.filter.match == "All",
+            tags=wanted.tags,
+            all_tags=wanted.every,
+            filter_declared=bool(wanted),
             suspended=group.suspended,
             in_flight_max=spec.limits.max_in_flight,
             consumers_max=spec.limits.max_consumers,

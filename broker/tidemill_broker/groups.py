@@ -20,12 +20,13 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from tidemill_broker.failures import Errors, Failure, Health
-from tidemill_broker.group_settings import GroupSettings
-from tidemill_broker.ranges import add_ranges
+from tidemill_broker.group_settings import BROADCAST, ORDERED, GroupSettings
+from tidemill_broker.ranges import add_ranges, merge_ranges
 from tidemill_wire.limits import DOOMED_MS
 
 _PULL = attrgetter("pull")
 SWEEP_FROM = 16
+NOTHING_PASSED = (-1, -1)
 
 
 @dataclass(slots=True)
@@ -123,6 +124,13 @@ class Consumer:
             gaps += (following, last)
         return gaps
 
+    def void(self) -> None:
+        """Nothing is held any more, and the leases of before count for nothing."""
+        for delivery in self.deliveries:
+            delivery.count = 0
+        self.deliveries = []
+        self._settled = 0
+
     def held(self) -> Iterator[Delivery]:
         """Deliveries that are not settled."""
         return (delivery for delivery in self.deliveries if delivery.count)
@@ -139,7 +147,8 @@ class Group:
 
     __slots__ = (
         "_due", "acked", "buried", "consumers", "cursor", "doomed", "errors", "failed", "handled", "health",
-        "identity", "in_flight", "name", "partition", "paused", "settings", "start_ms",
+        "identity", "in_flight", "lock_ms", "name", "owner", "partition", "passed", "paused", "settings", "silent_ms",
+        "start_ms",
     )  # fmt: skip
 
     def __init__(
@@ -154,6 +163,13 @@ class Group:
         self.consumers: dict[str, Consumer] = {}
         self.in_flight = 0
         self.acked = 0
+        self.owner = 0
+        """Of a group in order: the consumer that is given its messages, and until when at least (``lock_ms``)."""
+        self.lock_ms = 0
+        self.silent_ms = 0
+        """Of a broadcast group: since when nobody is there; 0 while somebody is, or nobody ever was."""
+        self.passed: tuple[int, int] = NOTHING_PASSED
+        """A cursor, and how far from it nothing is wanted; not in the log, and forgotten when the cursor moves."""
         self.failed: dict[int, Failure] = {}
         self.doomed: dict[int, None] = {}
         """First sequences of failures that are to be buried."""
@@ -166,6 +182,36 @@ class Group:
         self.handled: list[int] = []
         """Of a dead-letter subject: ranges of what was redriven or purged."""
         self._due: list[tuple[int, int]] = []  # heap of (due, first); entries without their failure are stale
+
+    @property
+    def ordered(self) -> bool:
+        """Messages are handled in their order, by one consumer at a time."""
+        return self.settings.consumption in (ORDERED, BROADCAST)
+
+    @property
+    def room(self) -> int:
+        """How many messages more may be in flight; none while the group is suspended."""
+        return 0 if self.settings.suspended else self.settings.in_flight_max - self.in_flight
+
+    def go_on_at(self, cursor: int, start_ms: int) -> None:
+        """As if the group began there: what consumers hold and what failed is void, doomed or not. Of a pause nothing
+        is left, for what its messages fail of may lie behind. What it met before (``errors``) may be looked up still.
+        """
+        for consumer in self.consumers.values():
+            consumer.void()
+        self.in_flight = 0
+        self.failed = {}
+        self.doomed = {}
+        self._due = []
+        self.paused = None
+        self.health.end_pause()
+        self.cursor, self.start_ms, self.passed = cursor, start_ms, NOTHING_PASSED
+
+    @property
+    def reached(self) -> int:
+        """Up to where everything was given out or is not wanted: the cursor, or beyond it."""
+        cursor, reached = self.passed
+        return reached if cursor == self.cursor else self.cursor
 
     def fail(self, failure: Failure) -> None:
         """Put messages into the error log."""
@@ -199,6 +245,8 @@ class Group:
             self.fail(failure._replace(due_ms=due_ms, since_ms=max(0, failure.since_ms - back_ms)))
         if self.paused is not None:
             self.paused = (self.paused[0] - back_ms, self.paused[1])
+        if self.owner:
+            self.lock_ms = max(0, self.lock_ms - back_ms)
         self.health = Health()
 
     def next_failure(self) -> Failure | None:
@@ -227,6 +275,29 @@ class Group:
         for entry in popped:
             heapq.heappush(self._due, entry)
         return due
+
+    def first_failures(self, now_ms: int, limit: int) -> list[Failure]:
+        """Failures in the order of their messages, as far as nothing that is not due stands before them."""
+        first: list[Failure] = []
+        for sequence in sorted(self.failed)[:limit]:
+            failure = self.failed[sequence]
+            if failure.due_ms > now_ms:
+                break
+            first.append(failure)
+        return first
+
+    def first_due(self) -> Failure | None:
+        """The failure that must be given out first in a group in order."""
+        return self.failed[min(self.failed)] if self.failed else None
+
+    def held_behind(self, sequence: int) -> list[tuple[Consumer, list[int]]]:
+        """Who holds messages behind one, and the ranges of their deliveries."""
+        found: list[tuple[Consumer, list[int]]] = []
+        for consumer in self.consumers.values():
+            behind = [(one.pull, one.count) for one in consumer.held() if one.first > sequence]
+            if behind:
+                found.append((consumer, merge_ranges(behind)))
+        return found
 
     def failed_count(self) -> int:
         """Messages in the error log."""

@@ -5,15 +5,16 @@ The action log is read from the time on at which the message was stored; nothing
     beyond the cursor   waiting    behind so many others, at the rate of late
     delivered           leased     to whom, until when
     failed              retry      due when, after which error; or about to become a dead letter
-    gone                acked, dead, or passed over, as its last event says
+    gone                acked, dead, or passed over, as its last event says; or filtered, as its tags say
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tidemill_broker.action_records import decode_action
 from tidemill_broker.actions import (
     Acked,
     Action,
@@ -28,11 +29,12 @@ from tidemill_broker.actions import (
     Pulled,
     Reason,
     Released,
-    decode_action,
+    Sought,
 )
 from tidemill_broker.groups import Group
 from tidemill_broker.state import State
 from tidemill_journal.records import Record
+from tidemill_wire.filters import TagFilter
 from tidemill_wire.limits import DOOMED_MS
 
 RATE_MS = 60_000
@@ -65,6 +67,8 @@ class Standing:
     until_ms: int = 0
     ahead: int = 0
     """Messages that the group is given before it."""
+    unwanted: str = ""
+    """What the group's filter wants instead of it."""
     detail: FailureDetail | None = None
     paused: bool = False
     events: list[Event] = field(default_factory=list[Event])
@@ -72,11 +76,14 @@ class Standing:
     """Messages a second that the group was given of late."""
 
 
-def standing_of(group: Group, sequence: int) -> Standing:
+def standing_of(group: Group, sequence: int, tags: Collection[str] = ()) -> Standing:
     """From the state alone. ``gone`` is for the history to tell."""
     found = Standing(group.name, "gone", paused=group.paused is not None)
+    wanted = TagFilter(group.settings.tags, group.settings.all_tags)
+    found.unwanted = "" if wanted.wants(tags) else str(wanted)
     if sequence >= group.cursor:
-        found.state, found.ahead = "waiting", sequence - group.cursor + group.failed_count()
+        found.state = "filtered" if found.unwanted else "waiting"
+        found.ahead = max(0, sequence - group.reached) + group.failed_count()
         return found
     for consumer in group.consumers.values():
         for delivery in consumer.held():
@@ -131,6 +138,9 @@ class History:
                 self._add(group, Event(record.at_ms, "paused", detail=FailureDetail("", "", "", fingerprint)))
             case GroupResumed(group) if group in self._groups:
                 self._add(group, Event(record.at_ms, "resumed"))
+            case Sought(group) if group in self._groups:
+                self._pulls = {pull: one for pull, one in self._pulls.items() if one[0] != group}
+                self._add(group, Event(record.at_ms, "moved"))
             case _:
                 pass
 
@@ -187,9 +197,11 @@ def conclude(standing: Standing, events: list[Event], rate: float) -> Standing:
     standing.events, standing.rate = events, rate
     if standing.state != "gone":
         return standing
-    own = [event for event in events if event.what not in ("paused", "resumed")]
+    own = [event for event in events if event.what not in ("paused", "resumed", "moved")]
     last = own[-1] if own else None
     standing.state = last.what if last is not None and last.what in ("acked", "dead") else "passed over"
+    if last is None and standing.unwanted:
+        standing.state = "filtered"
     if last is not None:
         standing.consumer, standing.until_ms = last.consumer, last.at_ms
     failed = [event for event in own if event.detail is not None]
@@ -210,6 +222,7 @@ def sentence_of(standing: Standing, moment: Callable[[int], str]) -> str:
         "dying": f"failed {standing.attempts} times{why}, becomes a dead letter now",
         "acked": f"acknowledged by {who} at {when}",
         "dead": f"a dead letter since {when}, after {standing.attempts} attempts{why}",
+        "filtered": f"not wanted by this group: its filter is {standing.unwanted}",
         "passed over": "not given to this group: it began, or was moved, behind it; or its history is no longer kept",
     }
     paused = "; the group is paused, everything fails of the same error" if standing.paused else ""

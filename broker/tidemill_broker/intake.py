@@ -18,7 +18,7 @@ from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
 from tidemill_journal.entries import pack_size
 from tidemill_wire import limits
-from tidemill_wire.batch import HEADER_BYTES, Header, check_said, read_header, stamp
+from tidemill_wire.batch import GATHERED, HEADER_BYTES, Header, check_said, read_header, stamp
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, plain_single, read_directory
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
@@ -116,7 +116,8 @@ class Intake:
             self._sealer.seal(sealed)
         first = partition.next_sequence
         stamp(view, at, length, first, place.position, now_ms, logs.epoch)
-        partition.stored(first, place.position, pack_size(length, messages, header.flags & 0xFF), now_ms)
+        size = pack_size(length, messages, header.flags & 0xFF)
+        partition.stored(first, place.position, size, now_ms, header.bloom)
         partition.remember(header.producer_id, header.producer_sequence, first)
         self._state.index.open.note(header.batch_id, place.position)
         if header.column_count > 2:
@@ -151,6 +152,8 @@ class Intake:
         """The batch's partition, if the batch may enter."""
         try:
             check_said(view, at, header)
+            if header.flags & GATHERED:
+                raise CorruptBatch("a batch that a broker gathered for a consumer, and no producer made")
             name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])
             partition = self._state.by_name.get(name)
             if partition is None or name.startswith(OWN):

@@ -191,7 +191,7 @@ class Keeping:
             if group.settings.consumption == DEAD:
                 continue  # nobody pulls dead letters, they only are redriven
             missed = min(stored.run.end_sequence, partition.visible) - max(
-                group.cursor, stored.run.first_sequence
+                group.reached, stored.run.first_sequence
             )
             if missed > 0:
                 self.expired_messages += missed

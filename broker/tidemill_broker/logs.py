@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from tidemill_broker.actions import Action, encode_action
+from tidemill_broker.action_records import encode_action
+from tidemill_broker.actions import Action
 from tidemill_host.machine import Append, Buffer, Mark, Ready, Remove, Replace, Write
 from tidemill_journal.records import encode_record, record_size
 from tidemill_journal.segments import Place, Segments

@@ -20,18 +20,22 @@ from tidemill_broker.dead_letters import DeadLetters
 from tidemill_broker.desk import Desk
 from tidemill_broker.intake import Intake
 from tidemill_broker.keeping import Keeping
+from tidemill_broker.locks import Locks
 from tidemill_broker.logs import Logs
 from tidemill_broker.members import Members
 from tidemill_broker.partitions import SubjectSettings
+from tidemill_broker.pulls import ParkedPull
 from tidemill_broker.serving import Serving
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.settling import Settling
 from tidemill_broker.state import State
+from tidemill_broker.steering import Steering, WaitingSeek
 from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Ack, Command, Extend, Nack, Pull, Purge, Redrive, Release, SendBatches
 from tidemill_wire.connection import Event, Rejected
 from tidemill_wire.errors import KIND_BY_NUMBER, Refused, Unavailable, WireError
+from tidemill_wire.steering import Seek, Suspend
 
 NOTHING = Ready()
 """What most calls of ``ready`` answer: there is one, and nobody adds to it."""
@@ -57,9 +61,11 @@ class Broker:
         self._desk = Desk(state, logs, self.keeping, now_ms)
         self.counters = self._desk.counters
         self.members = Members(state, self._desk.act, settings, now_ms)
-        self.serving = Serving(self._desk, self.intake, self.members, self.consume_log)
         self.dead_letters = DeadLetters(self._desk, self.intake, self.consume_log)
-        self._settling = Settling(self._desk, self.members, self.serving, self.dead_letters)
+        self._locks = Locks(self._desk, settings.consumer_gone_ms, settings.broadcast_silence_ms, now_ms)
+        self.serving = Serving(self._desk, self.intake, self.members, self.consume_log, self._locks)
+        self._settling = Settling(self._desk, self.members, self.serving, self._locks, self.dead_letters)
+        self._steering = Steering(self._desk, self.consume_log, self.serving)
         self._draining = False
 
     # The contract.
@@ -83,13 +89,17 @@ class Broker:
             self._decide(peer, command.correlation, command.command, now_ms)
         except WireError as error:
             self._desk.refuse(peer, command.correlation, error)
+        self._serve_freed(now_ms)
 
     def ticked(self, now_ms: int) -> None:
         self._settling.ticked(now_ms)
+        self._locks.ticked(now_ms)
         self.serving.ticked(now_ms)
         self.dead_letters.bury(now_ms)
+        self._serve_freed(now_ms)
         self.keeping.ticked(now_ms)
-        wake = self._settling.next_wake(self.serving.next_wake(self.keeping.wake_at_ms))
+        wake = self._settling.next_wake(self.serving.next_wake(self.keeping.wake_at_ms, now_ms))
+        wake = self._locks.next_wake(wake)
         self._desk.wake_at_ms = max(wake, now_ms + 1)
 
     def persisted(self, mark: Mark, now_ms: int) -> None:
@@ -99,13 +109,24 @@ class Broker:
             while unseen and unseen[0][0] <= reached:
                 for identity, end in unseen.popleft()[1].items():
                     self.serving.show(self.state.partitions[identity], end, now_ms)
+        for identity in self._locks.persisted():
+            self.serving.serve_group(identity, now_ms)
         self.keeping.persisted(now_ms)
 
     def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
         if token < 0:
             self._desk.loaded(token, data, now_ms)
-        else:
-            self.serving.loaded(token, data, self.consume_log, now_ms)
+        elif not self.serving.sifted(token, data, now_ms):
+            for waiter in self.consume_log.loaded(token, data):
+                match waiter:
+                    case ParkedPull():
+                        self.serving.loaded(waiter, now_ms)
+                    case WaitingSeek():
+                        self._steering.again(waiter, now_ms)
+                    case _:
+                        assert callable(waiter)
+                        waiter(now_ms)
+        self._serve_freed(now_ms)
 
     def ready(self) -> Ready:
         desk = self._desk
@@ -135,7 +156,7 @@ class Broker:
             case Pull():
                 self._refuse_work()
                 parked = self.serving.enter(peer, correlation, command, now_ms)
-                back = self._settling.take_back(parked, now_ms) if command.held is not None else []
+                back = self._settling.take_back(parked, now_ms)
                 self.serving.begin(parked, now_ms)
                 for group in back:
                     self.serving.serve_group(group, now_ms)
@@ -147,6 +168,10 @@ class Broker:
             case Purge(subject, group, ranges):
                 count = self.dead_letters.purge(subject, group, list(ranges), now_ms)
                 self._desk.say(peer, correlation, commands.Done(count=count), Durability.SYNCED)
+            case Seek():
+                self._steering.seek(WaitingSeek(peer, correlation, command), now_ms)
+            case Suspend():
+                self._steering.suspend(peer, correlation, command, now_ms)
             case commands.Ping():
                 self._desk.say(peer, correlation, commands.Done())
             case commands.Goodbye():
@@ -176,6 +201,11 @@ class Broker:
         twin, count = self.dead_letters.redrive(command.subject, command.group, ranges, now_ms)
         self.serving.adopt(twin, now_ms)
         return count
+
+    def _serve_freed(self, now_ms: int) -> None:
+        """What groups in order waited for is buried: they go on."""
+        while self.dead_letters.freed:
+            self.serving.serve_group(self.dead_letters.freed.pop(), now_ms)
 
     # Plumbing.
 

@@ -12,17 +12,24 @@ then on pulls of older connections are refused, for what they were given nobody 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tidemill_broker.actions import Action, ConsumerNamed, GroupNamed
-from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.group_settings import BROADCAST, DEAD, ORDERED, GroupSettings
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.partitions import Partition
+from tidemill_broker.positions import begin_as_asked
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Peer
 from tidemill_wire import limits
-from tidemill_wire.commands import Pull, Settle, Start
-from tidemill_wire.errors import Refused
+from tidemill_wire.commands import Pull, Settle
+from tidemill_wire.errors import Refused, Unavailable
+from tidemill_wire.filters import TagFilter
+from tidemill_wire.kinds import Mode
+
+CONSUMPTION = {Mode.EXCLUSIVE: ORDERED, Mode.BROADCAST: BROADCAST}
+"""What a pull may ask for, as groups are declared."""
 
 
 class Members:
@@ -74,12 +81,13 @@ class Members:
         identity = partition.groups.get(pull.group)
         group = self._state.groups[identity] if identity is not None else self._found(partition, pull, now_ms)
         consumer = group.consumers.get(pull.consumer)
+        _check_mode(group, pull)
         if consumer is None:
-            if len(group.consumers) >= limits.CONSUMERS_MAX:
-                detail = f"{limits.CONSUMERS_MAX} consumers are in group {pull.group!r}"
-                raise Refused("too_many_consumers", detail)
+            self._check_room(group)
             self._act(ConsumerNamed(self._state.next_consumer, group.identity, pull.consumer), now_ms)
             consumer = group.consumers[pull.consumer]
+            if group.ordered:
+                consumer.resumed_by = peer  # it holds nothing, so nothing has to be said of it
         if peer < consumer.resumed_by:
             raise replaced(pull)
         if consumer.peer != peer:
@@ -103,9 +111,36 @@ class Members:
         return consumer
 
     def _found(self, partition: Partition, pull: Pull, now_ms: int) -> Group:
-        start = start_of(partition, pull.start)
-        settings = GroupSettings(lease_ms=self._settings.lease_ms)
-        return self.declare_group(partition, pull.group, start, settings, now_ms)
+        settings = self._settings_asked(partition, pull)
+        return self.declare_group(
+            partition, pull.group, begin_as_asked(partition, pull.start), settings, now_ms
+        )
+
+    def _settings_asked(self, partition: Partition, pull: Pull) -> GroupSettings:
+        """Those of the declared group for a broadcast, else the defaults; and shared as the pull says."""
+        base = partition.groups.get(pull.base)
+        settings = GroupSettings(
+            lease_ms=self._settings.lease_ms, tags=pull.filter.tags, all_tags=pull.filter.every
+        )
+        if base is not None:
+            settings = self._state.groups[base].settings
+        return replace(settings, consumption=CONSUMPTION.get(pull.mode, settings.consumption))
+
+    def agree(self, consumer: Consumer, wanted: TagFilter, now_ms: int) -> None:
+        """A group has one filter, for what one consumer passes over no other is given. A manifest's stands; another one
+        is that of the last pull, which may change it while no other consumer of the group is connected.
+        """
+        group, settings = consumer.group, consumer.group.settings
+        if wanted == TagFilter(settings.tags, settings.all_tags) or (settings.filter_declared and not wanted):
+            return
+        others = any(other.peer for other in group.consumers.values() if other is not consumer)
+        if settings.filter_declared or others:
+            has = TagFilter(settings.tags, settings.all_tags)
+            by = "is declared to want" if settings.filter_declared else "has other consumers, which want"
+            raise Refused("filter_conflict", f"group {group.name!r} {by} {has}, not {wanted}")
+        settings = replace(settings, tags=wanted.tags, all_tags=wanted.every)
+        start = (group.cursor, group.start_ms)
+        self.declare_group(self._state.partitions[group.partition], group.name, start, settings, now_ms)
 
     def declare_group(
         self, partition: Partition, name: str, start: tuple[int, int], settings: GroupSettings, now_ms: int
@@ -115,19 +150,36 @@ class Members:
         if known is None and len(self._state.groups) >= limits.GROUPS_MAX:
             raise Refused("too_many_groups", f"{limits.GROUPS_MAX} consumer groups are on this broker")
         if known is None or self._state.groups[known].settings != settings:
-            identity = known if known is not None else len(self._state.groups) + 1
+            identity = known if known is not None else self._state.next_group
             self._act(GroupNamed(identity, partition.identity, name, *start, settings.to_map()), now_ms)
         return self._state.groups[partition.groups[name]]
 
-
-def start_of(partition: Partition, start: int | str) -> tuple[int, int]:
-    """Where a new group begins, cursor and time, by the word of a pull or of a manifest for it."""
-    if start in (Start.LATEST, "latest"):
-        return partition.next_sequence, 0
-    return partition.first_kept, start if isinstance(start, int) and start >= 0 else 0
+    def _check_room(self, group: Group) -> None:
+        """A group has as many consumers as its bounds say; those that are away and hold nothing take no place, up to
+        what the broker can keep. A twin has the consumers of its group.
+        """
+        if group.settings.consumption == DEAD:
+            return
+        there = len(group.consumers)
+        if limits.CONSUMERS_MAX > there >= group.settings.consumers_max:
+            there = sum(1 for other in group.consumers.values() if other.peer or any(other.held()))
+        if there >= min(group.settings.consumers_max, limits.CONSUMERS_MAX):
+            raise Unavailable("too_many_consumers", f"group {group.name!r} has {there} consumers")
 
 
 def replaced(pull: Pull) -> Refused:
     """What a pull of a connection is told when its consumer goes on over a newer one."""
     detail = f"consumer {pull.consumer!r} of group {pull.group!r} pulls over a newer connection"
     return Refused("consumer_replaced", detail)
+
+
+def _check_mode(group: Group, pull: Pull) -> None:
+    """Consumers of one group share its messages in one way. Those of its twin are there in any."""
+    is_one = group.settings.consumption
+    if is_one == DEAD:
+        return
+    wanted = CONSUMPTION.get(pull.mode)
+    if is_one == (wanted or is_one) and (pull.mode or is_one != BROADCAST):
+        return
+    asked = wanted or "together with others"
+    raise Refused("wrong_consumption", f"group {group.name!r} is {is_one}, and this asks for {asked}")

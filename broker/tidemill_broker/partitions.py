@@ -83,10 +83,10 @@ class Partition:
         """Bytes that are kept, roughly: batches of the open segment are counted when it is sealed."""
         return sum(stored.run.size for stored in self.runs)
 
-    def stored(self, first: int, position: int, size: int, now_ms: int) -> None:
+    def stored(self, first: int, position: int, size: int, now_ms: int, bloom: int = 0) -> None:
         """A batch was appended to the message log: a row, and the next sequence moves on."""
         assert first >= self.next_sequence, (self.name, first, self.next_sequence)
-        self.recent.append(first, position, size, now_ms)
+        self.recent.append(first, position, size, now_ms, bloom)
         self.next_sequence = first + row_count(size)
 
     def repeated(self, producer: int, sequence: int) -> int | None:

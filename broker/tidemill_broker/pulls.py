@@ -8,7 +8,9 @@ its time is over.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tidemill_broker.actions import PullRun
 from tidemill_broker.consume_log import ConsumeLog
@@ -17,13 +19,18 @@ from tidemill_broker.group_settings import DEAD
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition
+from tidemill_broker.positions import first_since
 from tidemill_broker.state import State
 from tidemill_host.machine import Peer, Slice
-from tidemill_journal.entries import Rows, row_count, row_length
+from tidemill_journal.entries import row_count, row_length
 from tidemill_wire import limits
 from tidemill_wire.commands import Grant, Pull
 
+if TYPE_CHECKING:
+    from tidemill_broker.filtered import Filtered
+
 RUNS_MAX = 1000  # runs in one answer, however small they are
+JOINED = -1  # instead of a number of batches: the run's messages are granted with those of the run before it
 
 
 @dataclass(eq=False, slots=True)
@@ -35,6 +42,8 @@ class ParkedPull:
     pull: Pull
     consumers: list[Consumer]
     deadline_ms: int
+    patterns: Sequence[str] = ()
+    by_group: dict[int, Consumer] = field(default_factory=dict[int, Consumer])
     answered: bool = False
 
 
@@ -47,34 +56,61 @@ class Given:
     batches: list[int] = field(default_factory=list[int])
     missing: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     slices: list[Slice] = field(default_factory=list[Slice])
+    gathered: list[bytearray] = field(default_factory=list[bytearray])
+    """Batches that the broker built. They travel before the slices, so none is added when there is a slice."""
+    masks: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    """Index of a run to the mask of its grant."""
     messages: int = 0
     size: int = 0
 
     def grants(self, subject: str) -> list[Grant]:
         """The runs as the consumer is told of them."""
+        if self.gathered or self.masks:
+            return self._joined_grants(subject)
         return [
             Grant(subject, run.pull, run.first, run.messages, run.attempts, batches)
             for run, batches in zip(self.runs, self.batches, strict=True)
         ]
 
+    def _joined_grants(self, subject: str) -> list[Grant]:
+        grants: list[Grant] = []
+        for index, (run, batches) in enumerate(zip(self.runs, self.batches, strict=True)):
+            if batches == JOINED:
+                continue
+            end = index + 1
+            while end < len(self.runs) and self.batches[end] == JOINED:
+                end += 1
+            count = sum(joined.messages for joined in self.runs[index:end])
+            mask = self.masks.get(index, b"")
+            grants.append(Grant(subject, run.pull, run.first, count, run.attempts, batches, mask))
+        return grants
+
 
 class Pulls:
     """Serves pulls from the consume log and the groups."""
 
-    def __init__(self, state: State, logs: Logs, consume_log: ConsumeLog) -> None:
+    def __init__(self, state: State, logs: Logs, consume_log: ConsumeLog, filtered: Filtered) -> None:
         self._state = state
         self._logs = logs
         self._consume_log = consume_log
+        self._filtered = filtered
+        self.patterned: dict[int, ParkedPull] = {}
+        """Those that wait for subjects to come, by id."""
         self.waiting: dict[
             int, dict[int, ParkedPull]
         ] = {}  # group -> id -> pull, in the order of their coming
 
     def park(self, parked: ParkedPull) -> None:
         for consumer in parked.consumers:
-            self.waiting.setdefault(consumer.group.identity, {})[id(parked)] = parked
+            identity = consumer.group.identity
+            self.waiting.setdefault(identity, {})[id(parked)] = parked
+            parked.by_group[identity] = consumer
+        if parked.patterns:
+            self.patterned[id(parked)] = parked
 
     def unpark(self, parked: ParkedPull) -> None:
         parked.answered = True
+        self.patterned.pop(id(parked), None)
         for consumer in parked.consumers:
             waiting = self.waiting.get(consumer.group.identity)
             if waiting is not None:
@@ -98,22 +134,50 @@ class Pulls:
         partition = self._state.partitions[group.partition]
         given = Given(consumer)
         pull = parked.pull
-        room = min(pull.messages_max, limits.IN_FLIGHT_MAX - group.in_flight)
+        room = min(pull.messages_max, group.room)
+        if room <= 0:
+            return given
         if group.paused is not None:
             if group.health.probe is not None or now_ms < group.health.probe_at_ms:
                 return given
-            room = min(room, 1)
-        for failure in group.due_failures(now_ms, RUNS_MAX):
+            room = 1
+        due = (group.first_failures if group.ordered else group.due_failures)(now_ms, RUNS_MAX)
+        is_dead = group.settings.consumption == DEAD
+        new = 0 if is_dead else max(0, partition.visible - group.reached)
+        room = min(room, self._share(group, new, due))
+        for failure in due:
             missing = self._missing(parked, partition, failure)
             if missing:
                 given.missing.append((failure.first, missing))
                 continue
             wanted = (failure.first, failure.messages, failure.attempts)
-            if given.messages >= room or self._add(parked, partition, given, wanted, room) < failure.messages:
+            if given.messages >= room or self._add_again(parked, given, wanted, room) < failure.messages:
                 return given
-        if given.messages < room and given.size < pull.bytes_max and group.settings.consumption != DEAD:
-            self._add_new(parked, partition, given, group, room)
+        if group.ordered and len(given.runs) < len(group.failed):
+            return given  # what failed comes before anything newer, also when it is not due yet
+        if given.messages < room and given.size < pull.bytes_max and not is_dead:
+            if group.settings.tags:
+                self._filtered.add_new(parked, given, room, now_ms)
+            else:
+                self._add_new(parked, partition, given, group, room)
         return given
+
+    def _share(self, group: Group, new: int, due: Sequence[Failure]) -> int:
+        """How much one of several waiting pulls may take: when little has come, all of them get some of it."""
+        waiting = 1 if group.ordered else len(self.waiting.get(group.identity, ()))
+        if waiting <= 1:
+            return limits.IN_FLIGHT_MAX
+        there = new + sum(failure.messages for failure in due)
+        return max(1, -(-there // waiting))
+
+    def _add_again(self, parked: ParkedPull, given: Given, wanted: tuple[int, int, int], room: int) -> int:
+        """Give a failure, or the beginning of it."""
+        group = given.consumer.group
+        if group.settings.tags and wanted[1] <= room - given.messages:
+            got = self._filtered.add_again(parked, given, wanted)
+            if got is not None:
+                return got
+        return self._add(parked, self._state.partitions[group.partition], given, wanted, room)
 
     def _missing(self, parked: ParkedPull, partition: Partition, failure: Failure) -> int:
         """How many messages at the beginning of a failure do not exist: a power cut took them."""
@@ -128,7 +192,7 @@ class Pulls:
     ) -> None:
         cursor = max(group.cursor, partition.first_kept)
         if group.start_ms:
-            cursor = self._consume_log.since(partition, cursor, group.start_ms)
+            cursor = first_since(self._consume_log, partition, (cursor, group.start_ms), parked)
         while cursor < partition.visible and given.messages < room and len(given.runs) < RUNS_MAX:
             if given.messages and given.size >= parked.pull.bytes_max:
                 return
@@ -136,8 +200,6 @@ class Pulls:
             if rows is None:
                 return
             index = rows.find(cursor)
-            if group.start_ms:
-                index = self._skip_before(rows, index, group.start_ms)
             if index >= len(rows):
                 cursor = rows.end_sequence
                 continue
@@ -146,11 +208,6 @@ class Pulls:
             if not got:
                 return
             cursor = first + got
-
-    def _skip_before(self, rows: Rows, index: int, start_ms: int) -> int:
-        while index < len(rows) and rows.stamps[index] < start_ms:
-            index += 1
-        return index
 
     def _add(
         self, parked: ParkedPull, partition: Partition, given: Given, wanted: tuple[int, int, int], room: int
@@ -168,7 +225,7 @@ class Pulls:
             length = row_length(size)
             if row_first > following or (given.size and given.size + length > size_max):
                 break
-            self._add_slice(given, rows.positions[index], length)
+            add_slice(self._logs, given, rows.positions[index], length)
             given.size += length
             following = row_first + row_count(size)
             batches += 1
@@ -180,12 +237,13 @@ class Pulls:
             given.messages += got
         return max(got, 0)
 
-    def _add_slice(self, given: Given, position: int, length: int) -> None:
-        """Batches that lie back to back in one segment travel as one slice."""
-        file, place = self._logs.messages.locate(position)
-        if given.slices:
-            last = given.slices[-1]
-            if last.file == file and last.position + last.size == place:
-                given.slices[-1] = Slice(file, last.position, last.size + length)
-                return
-        given.slices.append(Slice(file, place, length))
+
+def add_slice(logs: Logs, given: Given, position: int, length: int) -> None:
+    """Batches that lie back to back in one segment travel as one slice."""
+    file, place = logs.messages.locate(position)
+    if given.slices:
+        last = given.slices[-1]
+        if last.file == file and last.position + last.size == place:
+            given.slices[-1] = Slice(file, last.position, last.size + length)
+            return
+    given.slices.append(Slice(file, place, length))

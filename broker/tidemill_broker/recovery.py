@@ -14,7 +14,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill_broker.actions import Action, ActionKind, Buried, Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.action_records import decode_action
+from tidemill_broker.actions import (
+    Action,
+    ActionKind,
+    Buried,
+    GroupForgotten,
+    Sought,
+    Started,
+    SubjectNamed,
+    Synced,
+)
 from tidemill_broker.burials import PREFIX, Burials
 from tidemill_broker.indexes import SegmentIndex
 from tidemill_broker.logs import Logs
@@ -159,6 +169,8 @@ class Recovery:
                     action = decode_action(record)
                     if not isinstance(action, Buried) or self._burials.note(action):
                         self._state.apply(action)
+                    if isinstance(action, Sought | GroupForgotten):
+                        self._burials.moved(action.group)
                     self._acted_at_ms = record.at_ms
                     self.report.actions_replayed += 1
                     if isinstance(action, Synced):
@@ -242,7 +254,7 @@ class Recovery:
             partition = self._find_unnamed(name)
         size = pack_size(header.length, header.messages, header.flags & 0xFF)
         rows.setdefault(partition.identity, Rows()).append(
-            header.first_sequence, header.position, size, header.stored_at_ms
+            header.first_sequence, header.position, size, header.stored_at_ms, header.bloom
         )
         if header.position >= self._message_position:
             self.report.batches_replayed += 1

@@ -8,30 +8,42 @@ parked  --its connection ends, the broker drains-->  gone
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from tidemill_broker.actions import Pulled, Voided
+from tidemill_broker.actions import Acked, GroupResumed, Pulled, Voided
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
+from tidemill_broker.filtered import Filtered
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.intake import Intake
+from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members, replaced
 from tidemill_broker.partitions import Partition
+from tidemill_broker.patterns import Patterns, check_bound
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
-from tidemill_host.machine import Buffer, Peer, Send
+from tidemill_broker.ranges import merge_ranges
+from tidemill_broker.sifting import Sifting
+from tidemill_host.machine import Buffer, Durability, Peer, Send
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Pull
-from tidemill_wire.errors import Unavailable
+from tidemill_wire.errors import Unavailable, WireError
+from tidemill_wire.filters import EVERYTHING, TagFilter, matches_pattern, split_patterns
 
 
 class Serving:
     """Pulls, parked and answered."""
 
-    def __init__(self, desk: Desk, intake: Intake, members: Members, consume_log: ConsumeLog) -> None:
+    def __init__(
+        self, desk: Desk, intake: Intake, members: Members, consume_log: ConsumeLog, locks: Locks
+    ) -> None:
         self._desk = desk
         self._state = desk.state
         self._intake = intake
         self._members = members
-        self.pulls = Pulls(desk.state, desk.logs, consume_log)
+        self._locks = locks
+        self._filtered = Filtered(desk, consume_log)
+        self.pulls = Pulls(desk.state, desk.logs, consume_log, self._filtered)
+        self._patterns = Patterns(desk.state)
         self._parked: dict[Peer, dict[int, ParkedPull]] = {}
         self._rotation = 0  # subjects of one pull take turns
 
@@ -53,17 +65,25 @@ class Serving:
         parked_here = self._parked[peer]
         if len(parked_here) >= limits.CORRELATIONS_MAX:
             raise Unavailable("too_many_requests", f"{len(parked_here)} pulls of this connection wait")
+        subjects, patterns = split_patterns(pull.subjects)
         partitions = [
             self._state.by_name.get(subject.encode()) or self._intake.create(subject.encode(), now_ms)
-            for subject in pull.subjects
+            for subject in subjects
         ]
         consumers = [self._members.enrol(peer, pull, partition, now_ms) for partition in partitions]
+        for pattern in patterns:
+            consumers += self._enrol_matching(peer, pull, pattern, consumers, now_ms)
+        tags, every = pull.filter.tags, pull.filter.every
+        for consumer in consumers:
+            settings = consumer.group.settings
+            if settings.tags != tags or settings.all_tags != every:
+                self._members.agree(consumer, pull.filter, now_ms)
         consumers += [
             self._enrol_twin(peer, pull, consumer.group, now_ms)
             for consumer in consumers
             if consumer.group.identity in self._state.dead
         ]
-        parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms)
+        parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms, patterns)
         if pull.held is not None:
             for stale in self.pulls.stale(parked):
                 self.pulls.unpark(stale)
@@ -79,14 +99,53 @@ class Serving:
         if not parked.answered:
             self._desk.wake(parked.deadline_ms)
 
-    def loaded(self, token: int, data: Buffer, consume_log: ConsumeLog, now_ms: int) -> None:
-        """What had to be read is there."""
-        for waiter in consume_log.loaded(token, data):
-            if not isinstance(waiter, ParkedPull):
-                assert callable(waiter)
-                waiter(now_ms)
-            elif not waiter.answered:
-                self._serve(waiter, now_ms)
+    def loaded(self, parked: ParkedPull, now_ms: int) -> None:
+        """What a pull needed read is there."""
+        if not parked.answered:
+            self._serve(parked, now_ms)
+
+    def _enrol_matching(
+        self, peer: Peer, pull: Pull, pattern: str, others: Sequence[Consumer], now_ms: int
+    ) -> list[Consumer]:
+        named = {consumer.group.partition for consumer in others}
+        found = [one for one in self._patterns.partitions(pattern) if one.identity not in named]
+        check_bound(pattern, len(others) + len(found))
+        self._patterns.begin(pull.group, pattern)
+        return [self._enrol_in(peer, pull, pattern, partition, now_ms) for partition in found]
+
+    def _enrol_in(self, peer: Peer, pull: Pull, pattern: str, partition: Partition, now_ms: int) -> Consumer:
+        if pull.group not in partition.groups:
+            pull = replace(pull, start=self._patterns.start(pull.group, pattern, partition, pull.start))
+        return self._members.enrol(peer, pull, partition, now_ms)
+
+    def _join(self, partition: Partition, now_ms: int) -> None:
+        """A subject is new: pulls that wait and name a pattern of it wait for it, too."""
+        for parked in list(self.pulls.patterned.values()):
+            pattern = next((one for one in parked.patterns if matches_pattern(one, partition.name)), None)
+            if pattern is None or any(one.group.partition == partition.identity for one in parked.consumers):
+                continue
+            try:
+                check_bound(pattern, len(parked.consumers) + 1)
+                consumer = self._enrol_in(parked.peer, parked.pull, pattern, partition, now_ms)
+                self._members.agree(consumer, parked.pull.filter, now_ms)
+            except WireError as error:
+                self.pulls.unpark(parked)
+                self._parked[parked.peer].pop(id(parked), None)
+                self._desk.refuse(parked.peer, parked.correlation, error)
+                continue
+            parked.consumers.append(consumer)
+            self.pulls.park(parked)
+
+    def sifted(self, token: int, data: Buffer, now_ms: int) -> bool:
+        """Whether it was a filter that asked for these bytes; then it goes on."""
+        seats = self._filtered.seats
+        if not seats.holds(token):
+            return False
+        ready = seats.loaded(token, bytes(data))
+        while ready is not None:
+            self.serve_group(ready, now_ms)
+            ready = seats.next_in_line()
+        return True
 
     def ticked(self, now_ms: int) -> None:
         """Whose time is over, and whose failures have become due."""
@@ -94,44 +153,59 @@ class Serving:
             for parked in list(parked_of_peer.values()):
                 if parked.deadline_ms <= now_ms:
                     self._answer(parked, [], now_ms)
+        later, self._filtered.later = self._filtered.later, {}
+        for identity in later:
+            self.serve_group(identity, now_ms)
         for identity in list(self.pulls.waiting):
-            group = self._state.groups[identity]
-            due_ms = self._due_ms(group)
-            if due_ms is not None and due_ms <= now_ms:
+            if any(due <= now_ms for due in self._dues(self._state.groups[identity])):
                 self.serve_group(identity, now_ms)
-                if group.paused is not None:
-                    group.health.probe_later(now_ms)
 
-    def next_wake(self, at_most: int) -> int:
-        """When ``ticked`` has something to do, or ``at_most``."""
-        wake = at_most
+    def next_wake(self, at_most: int, now_ms: int) -> int:
+        """When ``ticked`` has something to do, or ``at_most``. What is due by now and was not given out waits for
+        something else: room, a lock, an end of a suspension.
+        """
+        wake = at_most if not self._filtered.later else now_ms
         for parked_of_peer in self._parked.values():
             for parked in parked_of_peer.values():
                 wake = min(wake, parked.deadline_ms)
         for identity in self.pulls.waiting:
-            due_ms = self._due_ms(self._state.groups[identity])
-            if due_ms is not None:
-                wake = min(wake, due_ms)
+            wake = min([wake, *(due for due in self._dues(self._state.groups[identity]) if due > now_ms)])
         return wake
 
-    def _due_ms(self, group: Group) -> int | None:
-        """When something is due for a group that waits, if time alone brings it."""
-        if group.paused is not None:
-            return group.health.probe_at_ms if group.health.probe is None else None
-        failure = group.next_failure()
-        return failure.due_ms if failure is not None else None
+    def _dues(self, group: Group) -> list[int]:
+        """When time alone may bring something to those who wait for a group."""
+        failure = group.first_due() if group.ordered else group.next_failure()
+        dues = [failure.due_ms] if failure is not None else []
+        if group.paused is not None:  # a probe may be of what failed, or new
+            probe_at_ms = group.health.probe_at_ms
+            dues = (
+                [probe_at_ms, *(max(probe_at_ms, due) for due in dues)] if group.health.probe is None else []
+            )
+        if group.owner:
+            dues.append(self._locks.free_ms(group))
+        return dues
 
     def show(self, partition: Partition, end: int, now_ms: int) -> None:
         """Messages below ``end`` may be seen."""
         partition.visible = max(partition.visible, end)
+        if self._patterns.shown < len(self._state.partitions):
+            for new in self._patterns.new():
+                self._join(new, now_ms)
         for identity in partition.groups.values():
             if identity in self.pulls.waiting:
                 self.serve_group(identity, now_ms)
 
     def serve_group(self, identity: int, now_ms: int) -> None:
-        """Something may have come for a group: serve those who wait, in the order of their coming."""
+        """Something may have come for a group: serve those who wait, in the order of their coming. In a group in order
+        whoever has the lock may have come last.
+        """
         for parked in list(self.pulls.waiting.get(identity, {}).values()):
-            if not parked.answered and not self._serve(parked, now_ms):
+            consumer = parked.by_group[identity]
+            if (
+                not parked.answered
+                and not self._serve(parked, now_ms, consumer)
+                and not consumer.group.ordered
+            ):
                 return
 
     def adopt(self, twin: Group, now_ms: int) -> None:
@@ -167,43 +241,85 @@ class Serving:
                 self._desk.refuse(peer, parked.correlation, error)
             parked_here.clear()
 
-    def _serve(self, parked: ParkedPull, now_ms: int) -> bool:
-        """Answer a pull if its groups have something for it."""
-        start = self._rotation % len(parked.consumers)
-        self._rotation += 1
-        for consumer in (*parked.consumers[start:], *parked.consumers[:start]):
+    def _serve(self, parked: ParkedPull, now_ms: int, only: Consumer | None = None) -> bool:
+        """Answer a pull if its groups have something for it; ``only`` one of them can have, when that is known."""
+        consumers: Sequence[Consumer] = (only,) if only is not None else self._in_turn(parked)
+        sifting = False
+        for consumer in consumers:
+            group = consumer.group
+            if group.ordered and not self._locks.hold(consumer, parked.pull.wait_ms, now_ms):
+                continue
+            if group.reached >= self._state.partitions[group.partition].visible and not group.failed:
+                continue
             try:
-                given = self.pulls.collect(parked, consumer, now_ms)
+                given = self._collect(parked, consumer, now_ms)
+            except Sifting:
+                sifting = True
+                continue
             except Loading:
                 return False
-            for first, messages in given.missing:
-                self._desk.counters.messages_voided += messages
-                self._desk.act(Voided(consumer.group.identity, first, messages), now_ms)
             if given.runs:
                 self._answer(parked, [given], now_ms)
                 return True
-        if parked.deadline_ms <= now_ms:
+        if self._filtered.later:
+            self._desk.wake(now_ms + 1)
+        if parked.deadline_ms <= now_ms and not sifting:
             self._answer(parked, [], now_ms)
             return True
         return False
+
+    def _collect(self, parked: ParkedPull, consumer: Consumer, now_ms: int) -> Given:
+        """What there is; failures of messages that do not exist are voided on the way."""
+        while True:
+            given = self.pulls.collect(parked, consumer, now_ms)
+            for first, messages in given.missing:
+                self._desk.counters.messages_voided += messages
+                self._desk.act(Voided(consumer.group.identity, first, messages), now_ms)
+            if given.runs or not given.missing:
+                return given
+
+    def _in_turn(self, parked: ParkedPull) -> Sequence[Consumer]:
+        start = self._rotation % max(1, len(parked.consumers))
+        self._rotation += 1
+        return (*parked.consumers[start:], *parked.consumers[:start]) if start else parked.consumers
 
     def _answer(self, parked: ParkedPull, given: Sequence[Given], now_ms: int) -> None:
         self.pulls.unpark(parked)
         self._parked[parked.peer].pop(id(parked), None)
         counters = self._desk.counters
         grants: list[commands.Grant] = []
-        lease_ms = 0
+        lease_ms, level, ordered = 0, Durability.WRITTEN, False
         for part in given:
             group = part.consumer.group
-            lease_ms = group.settings.lease_ms
+            ordered = group.ordered
+            lease_ms = self._locks.lease_ms(group)
             self._grant(part, now_ms)
+            if parked.pull.once:
+                level = self._ack(part, now_ms)
             grants += part.grants(self._state.partitions[group.partition].name)
             counters.messages_out += part.messages
             counters.bytes_out += part.size
         slices = [piece for part in given for piece in part.slices]
         trailing = sum(piece.size for piece in slices)
-        head = commands.encode_command(commands.Pulled(grants, lease_ms), parked.correlation, trailing)
-        self._desk.sends.append(Send(parked.peer, head, slices))
+        wanted, gathered = EVERYTHING, memoryview(b"")
+        for part in given:
+            settings = part.consumer.group.settings
+            if settings.tags:
+                wanted = TagFilter(settings.tags, settings.all_tags)
+                gathered = memoryview(b"".join(part.gathered))
+        answer = commands.Pulled(grants, lease_ms, gathered, ordered, wanted)
+        head = commands.encode_command(answer, parked.correlation, trailing)
+        self._desk.sends.append(Send(parked.peer, head, slices, level))
+
+    def _ack(self, given: Given, now_ms: int) -> Durability:
+        """At most once: it is handled as soon as it is given out, and leaves when that is as durable as an ack."""
+        ranges = merge_ranges([(run.pull, run.messages) for run in given.runs])
+        self._desk.counters.messages_acked += self._desk.act(Acked(given.consumer.identity, ranges), now_ms)
+        group = given.consumer.group
+        if group.paused is not None:  # nobody will say how the probe went
+            group.health.end_pause()
+            self._desk.act(GroupResumed(group.identity), now_ms)
+        return Durability.SYNCED if self._state.partitions[group.partition].synced else Durability.WRITTEN
 
     def _grant(self, given: Given, now_ms: int) -> None:
         """Number the deliveries and write the PULL."""
@@ -211,8 +327,8 @@ class Serving:
         for index, run in enumerate(given.runs):
             given.runs[index] = run._replace(pull=pull)
             pull += run.messages
-        deadline_ms = now_ms + given.consumer.group.settings.lease_ms
         group = given.consumer.group
+        deadline_ms = now_ms + self._locks.lease_ms(group)
         if group.paused is not None:
             group.health.probe = given.runs[0].pull
         self._desk.act(Pulled(given.consumer.identity, deadline_ms, given.runs), now_ms)

@@ -64,6 +64,9 @@ class BrokerSettings:
     consumer_gone_ms: int = limits.CONSUMER_GONE_MS
     """A consumer without a connection for this long loses its deliveries."""
 
+    broadcast_silence_ms: int = limits.BROADCAST_SILENCE_MS
+    """The group of a broadcast consumer that stays away for this long is forgotten."""
+
     free_space_min_percent: int = limits.FREE_SPACE_MIN_PERCENT
     """Less free disk than this refuses sends; reads go on."""
 

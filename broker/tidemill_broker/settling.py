@@ -19,6 +19,7 @@ from tidemill_broker.dead_letters import DeadLetters
 from tidemill_broker.desk import Desk
 from tidemill_broker.failures import due_after, fingerprint_of
 from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members
 from tidemill_broker.pulls import ParkedPull
 from tidemill_broker.ranges import merge_ranges, pairs, ranges_without
@@ -32,11 +33,14 @@ from tidemill_wire.limits import DOOMED_MS
 class Settling:
     """Ends deliveries."""
 
-    def __init__(self, desk: Desk, members: Members, serving: Serving, dead_letters: DeadLetters) -> None:
+    def __init__(
+        self, desk: Desk, members: Members, serving: Serving, locks: Locks, dead_letters: DeadLetters
+    ) -> None:
         self._desk = desk
         self._state = desk.state
         self._members = members
         self._serving = serving
+        self._locks = locks
         self._dead_letters = dead_letters
 
     def settle(self, peer: Peer, correlation: int, command: commands.Settle, now_ms: int) -> None:
@@ -47,18 +51,20 @@ class Settling:
         level = Durability.WRITTEN
         match command:
             case Ack():
+                was_full = group.room <= 0
                 self._acked(consumer, command, now_ms)
+                if was_full or group.ordered:
+                    self._serving.serve_group(group.identity, now_ms)
                 if self._state.partitions[group.partition].synced:
                     level = Durability.SYNCED
             case Nack():
                 self._nacked(consumer, command, now_ms)
             case Extend():
-                deadline_ms = now_ms + group.settings.lease_ms
+                deadline_ms = now_ms + self._locks.lease_ms(group)
                 self._desk.act(Extended(consumer.identity, deadline_ms, ranges), now_ms)
             case Release():
-                probed = _probed(consumer, ranges)
-                self._desk.act(Released(consumer.identity, ranges), now_ms)
-                self._probe_over(group, probed, now_ms)
+                self._release(consumer, ranges, now_ms)
+                self._keep_order(group, now_ms)
                 self._serving.serve_group(group.identity, now_ms)
             case _:
                 raise AssertionError(command)
@@ -68,6 +74,7 @@ class Settling:
         """A consumer that says so is gone at once, and its pulls are over: it is not given what it hands back."""
         self._serving.end_pulls(peer, now_ms)
         for consumer in self._members.of(peer):
+            self._locks.free(consumer, now_ms)
             self._fail_all(consumer, now_ms)
 
     def take_back(self, parked: ParkedPull, now_ms: int) -> list[int]:
@@ -77,27 +84,26 @@ class Settling:
         A consumer that was there all the time never began them: they are released, as if never given out. A fresh one
         cannot know what an earlier process of its name did with them; it may have died of one of them, so that counts
         as an attempt, as it does when nobody comes back.
+
+        In order nothing may be missing before what is given next. So a consumer of such a group that does not say what
+        it holds counts as holding nothing, and what lies behind something that is due again is taken back, too.
         """
-        groups: list[int] = []
+        pull, groups = parked.pull, list[int]()
         for consumer in parked.consumers:
+            group = consumer.group
+            if pull.held is None and (not group.ordered or consumer.resumed_by == parked.peer):
+                continue
             consumer.resumed_by = parked.peer
-            held = merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
-            ranges = ranges_without(held, parked.pull.held or [])
+            ranges = ranges_without(_held(consumer), pull.held or [])
             if not ranges:
                 continue
-            groups.append(consumer.group.identity)
-            if parked.pull.fresh:
-                self._desk.counters.messages_taken_back += self._fail(
-                    consumer, ranges, Reason.CONSUMER_GONE, now_ms
-                )
-                continue
-            probed = _probed(consumer, ranges)
-            for start in range(0, len(ranges), 2 * limits.RANGES_MAX):
-                part = ranges[start : start + 2 * limits.RANGES_MAX]
-                self._desk.counters.messages_taken_back += self._desk.act(
-                    Released(consumer.identity, part), now_ms
-                )
-            self._probe_over(consumer.group, probed, now_ms)
+            groups.append(group.identity)
+            if pull.fresh:
+                back = self._fail(consumer, ranges, Reason.CONSUMER_GONE, now_ms)
+            else:
+                back = self._release(consumer, ranges, now_ms)
+                self._keep_order(group, now_ms)
+            self._desk.counters.messages_taken_back += back
         return groups
 
     def ticked(self, now_ms: int) -> None:
@@ -110,6 +116,7 @@ class Settling:
             )
             self._serving.serve_group(consumer.group.identity, now_ms)
         for consumer in self._members.take_gone(now_ms):
+            self._locks.free(consumer, now_ms)
             self._fail_all(consumer, now_ms)
             self._desk.act(ConsumerForgotten(consumer.identity), now_ms)
 
@@ -153,9 +160,9 @@ class Settling:
         self._serving.serve_group(group.identity, now_ms)
 
     def _fail_all(self, consumer: Consumer, now_ms: int) -> None:
-        ranges = merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
+        ranges = _held(consumer)
         self._fail(consumer, ranges, Reason.CONSUMER_GONE, now_ms)
-        if ranges:
+        if ranges or consumer.group.ordered:
             self._serving.serve_group(consumer.group.identity, now_ms)
 
     def _fail(
@@ -180,8 +187,26 @@ class Settling:
             if due_ms != DOOMED_MS:
                 self._desk.wake(due_ms)
         self._probe_over(group, probed, now_ms)
+        self._keep_order(group, now_ms)  # before the first of what failed may have left
         self._dead_letters.bury(now_ms)
         return concerned
+
+    def _release(self, consumer: Consumer, ranges: Sequence[int], now_ms: int) -> int:
+        """Take deliveries back as if they had never been given; how many messages that were."""
+        back, probed = 0, _probed(consumer, ranges)
+        for start in range(0, len(ranges), 2 * limits.RANGES_MAX):  # a million of them fit no record
+            part = ranges[start : start + 2 * limits.RANGES_MAX]
+            back += self._desk.act(Released(consumer.identity, part), now_ms)
+        self._probe_over(consumer.group, probed, now_ms)
+        return back
+
+    def _keep_order(self, group: Group, now_ms: int) -> None:
+        """In a group in order a failed message comes again before anything newer: what lies behind it and is given out
+        is taken back.
+        """
+        if group.ordered and group.failed:
+            for consumer, ranges in group.held_behind(min(group.failed)):
+                self._release(consumer, ranges, now_ms)
 
     def _dues(
         self, consumer: Consumer, ranges: Sequence[int], reason: Reason, delay_ms: int, now_ms: int
@@ -208,6 +233,10 @@ class Settling:
         if probed:
             group.health.probe_failed(now_ms)
             self._desk.wake(group.health.probe_at_ms)
+
+
+def _held(consumer: Consumer) -> list[int]:
+    return merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
 
 
 def _probed(consumer: Consumer, ranges: Sequence[int]) -> bool:

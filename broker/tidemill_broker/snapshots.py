@@ -15,7 +15,7 @@ from tidemill_broker.state import State
 from tidemill_journal.errors import CorruptRecord
 from tidemill_wire.batch import SINGLES_FROM
 
-SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSION = 4
 _pack = cast("Callable[[dict[str, Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
@@ -31,6 +31,12 @@ def pack_state(state: State, message_position: int, action_position: int, now_ms
         "partitions": [
             [p.identity, p.name, p.settings.to_map(), p.next_sequence, _pack_producers(p)]
             for p in state.partitions.values()
+        ],
+        "group": state.next_group,
+        "locks": [
+            (group.identity, group.owner, group.lock_ms, group.silent_ms)
+            for group in state.groups.values()
+            if group.owner or group.silent_ms
         ],
         "groups": [_pack_group(group) for group in state.groups.values()],
     }
@@ -74,6 +80,11 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             _unpack_partition(state, row)
         for row in values["groups"]:
             _unpack_group(state, row)
+        state.next_group = values["group"]
+        for identity, owner, lock_ms, silent_ms in values["locks"]:
+            group = state.groups[identity]
+            group.owner, group.lock_ms = owner, lock_ms
+            state.rest(group, silent_ms)
         return state, values["message"], values["action"]
     except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
         raise CorruptRecord(f"a checkpoint whose state cannot be read ({error!r})") from error

@@ -19,24 +19,29 @@ from tidemill_broker.actions import (
     ConsumerNamed,
     Extended,
     FailedDeliveries,
+    GroupForgotten,
     GroupNamed,
     GroupPaused,
     GroupResumed,
+    Locked,
     Pulled,
     Purged,
     Redriven,
     Released,
+    Skipped,
+    Sought,
     Started,
     SubjectNamed,
     Synced,
+    Unlocked,
     Voided,
 )
 from tidemill_broker.failures import Failure
-from tidemill_broker.group_settings import GroupSettings
-from tidemill_broker.groups import Consumer, Delivery, Group
+from tidemill_broker.group_settings import BROADCAST, GroupSettings
+from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
 from tidemill_broker.indexes import Index
 from tidemill_broker.partitions import Partition, SubjectSettings
-from tidemill_wire.fields import dead_letters_of
+from tidemill_wire.fields import dead_letters_of, dead_subject
 from tidemill_wire.limits import DOOMED_MS
 
 BOOT_SHIFT = 40
@@ -53,6 +58,9 @@ class State:
         self.groups: dict[int, Group] = {}
         self.consumers: dict[int, Consumer] = {}
         self.next_consumer = 1
+        self.next_group = 1
+        self.silent: dict[int, int] = {}
+        """Broadcast groups whose consumer is away, and since when."""
         self.doomed: set[int] = set()
         """Groups with failures to be buried; it may name some that have none left."""
         self.dead: dict[int, int] = {}
@@ -106,13 +114,18 @@ class State:
                 consumer = Consumer(identity, self.groups[group], name)
                 self.consumers[identity] = consumer
                 self.groups[group].consumers[name] = consumer
+                self.rest(self.groups[group], 0)
                 self.next_consumer = max(self.next_consumer, identity + 1)
             case ConsumerForgotten(identity):
                 gone = self.consumers.pop(identity)
                 assert not any(gone.held())
                 del gone.group.consumers[gone.name]
+            case Sought() | Locked() | Unlocked() | GroupForgotten():
+                self._steer(action)
             case Voided(group, first, messages):
                 self.groups[group].take_failed(first, messages)
+            case Skipped(group, _, to):
+                self.groups[group].cursor = max(self.groups[group].cursor, to)
             case Started(boot, back_ms):
                 self.boot = boot
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
@@ -123,6 +136,43 @@ class State:
             case _:
                 assert_never(action)
         return 0
+
+    def _steer(self, action: Sought | Locked | Unlocked | GroupForgotten) -> None:
+        group = self.groups[action.group]
+        match action:
+            case Sought(_, cursor, start_ms):
+                self._note_given(group)
+                group.go_on_at(cursor, start_ms)
+            case Locked(_, consumer, until_ms):
+                group.owner, group.lock_ms = consumer, until_ms
+                self.rest(group, 0)
+            case Unlocked(_, at_ms):
+                group.owner = group.lock_ms = 0
+                self.rest(group, at_ms)
+            case GroupForgotten():
+                assert not group.consumers
+                self._note_given(group)
+                self.rest(group, 0)
+                group.go_on_at(group.cursor, 0)  # nothing is doomed any more: a burial under way does nothing
+                self.doomed.discard(group.identity)
+                self.dead.pop(group.identity, None)
+                del self.groups[group.identity]
+                del self.partitions[group.partition].groups[group.name]
+
+    def rest(self, group: Group, silent_ms: int) -> None:
+        """Nobody is there for a group from then on; 0: somebody is, or nobody cares any more."""
+        group.silent_ms = silent_ms if group.settings.consumption == BROADCAST else 0
+        if group.silent_ms:
+            self.silent[group.identity] = group.silent_ms
+        else:
+            self.silent.pop(group.identity, None)
+
+    def _note_given(self, group: Group) -> None:
+        """Sequences below the cursor are used, though a power cut may take their messages: without the cursor nobody
+        would know.
+        """
+        partition = self.partitions[group.partition]
+        partition.next_sequence = max(partition.next_sequence, group.cursor)
 
     def _name_subject(self, action: SubjectNamed) -> None:
         settings = SubjectSettings.from_map(action.settings)
@@ -139,6 +189,7 @@ class State:
         known = self.groups.get(action.group)
         if known is not None:
             known.settings = settings
+            known.passed = NOTHING_PASSED
             return
         group = Group(action.group, action.partition, action.name, action.cursor, action.start_ms, settings)
         self.add_group(group)
@@ -147,11 +198,15 @@ class State:
         """A group that is new, or comes from a checkpoint."""
         partition = self.partitions[group.partition]
         self.groups[group.identity] = group
+        self.next_group = max(self.next_group, group.identity + 1)
         partition.groups[group.name] = group.identity
         subject = dead_letters_of(partition.name, group.name)
         living = self.group_of(subject, group.name) if subject is not None else None
         if living is not None:
             self.dead[living.identity] = group.identity
+        twin = self.group_of(dead_subject(partition.name, group.name), group.name)
+        if twin is not None:  # of a group that was forgotten and is there again
+            self.dead[group.identity] = twin.identity
         if group.doomed:
             self.doomed.add(group.identity)
 
@@ -241,6 +296,8 @@ class State:
         """What lies ahead lies as far ahead as before, on a clock that was set back."""
         for group in self.groups.values():
             group.go_back(back_ms)
+            if group.silent_ms:
+                self.rest(group, max(1, group.silent_ms - back_ms))
         self.leases = []
         for consumer in self.consumers.values():
             for delivery in consumer.held():
@@ -266,4 +323,5 @@ class State:
             partition.check()
         for group in self.groups.values():
             group.check()
+            assert not group.owner or self.consumers[group.owner].group is group
             assert group.cursor <= self.partitions[group.partition].next_sequence

@@ -18,6 +18,10 @@ class Counters:
     messages_nacked: int = 0
     leases_ended: int = 0
     messages_voided: int = 0
+    messages_skipped: int = 0
+    batches_skipped: int = 0
+    batches_sifted: int = 0
+    bytes_sifted: int = 0
     messages_buried: int = 0
     dead_dropped: int = 0
     groups_paused: int = 0

@@ -30,6 +30,7 @@ from tidemill.receipts import Receipt, Receipts
 from tidemill.routes import Address
 from tidemill.search import Search, StoredMessage
 from tidemill.settings import ClientSettings
+from tidemill.steering import Moved
 from tidemill.worker import Context, Idempotent, PlainMessage, Reject, RetryAfter, Skip, Worker
 
 try:
@@ -53,6 +54,7 @@ __all__ = [
     "LeaseLost",
     "Message",
     "MessageBatch",
+    "Moved",
     "OutcomeUnknown",
     "PlainMessage",
     "Receipt",

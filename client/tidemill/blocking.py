@@ -17,14 +17,15 @@ identities. What the parent had sent and not answered is the parent's; a consume
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from tidemill import client, consumer, dead
+from tidemill.background import Background, Until, found
+from tidemill.chain import Filter, Match
 from tidemill.dead import Chosen, DeadLetter
 from tidemill.delivery import Delivery
 from tidemill.encode import Body
@@ -35,39 +36,12 @@ from tidemill.message import Seen, SeenBatch
 from tidemill.receipts import Receipt, Receipts
 from tidemill.search import Bound, StoredMessage
 from tidemill.settings import ClientSettings
+from tidemill.steering import Moved, To
 from tidemill.subscription import From
 
 __all__ = ["Client", "Consumer", "Message", "MessageBatch"]
 
 T = TypeVar("T")
-
-
-class Background:
-    """An event loop in a thread."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="tidemill", daemon=True)
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises; it is cancelled when the caller is interrupted."""
-        if os.getpid() != self.pid:
-            coroutine.close()
-            raise ClientClosed("this consumer was entered before a fork: enter one in the child process")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        """End the thread."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
 
 
 class Client:
@@ -118,11 +92,52 @@ class Client:
         return background.run(mq.send_each(messages))
 
     def consume(
-        self, subjects: str | Iterable[str], *, group: str, start: From = "earliest", name: str | None = None
+        self,
+        subjects: str | Iterable[str],
+        *,
+        group: str,
+        start: From = "earliest",
+        name: str | None = None,
+        at_most_once: bool = False,
+        exclusive: bool = False,
+        broadcast: bool = False,
+        tags: Iterable[str] = (),
+        match: Match = "any",
+        filter: Filter | Iterable[Filter] | None = None,  # noqa: A002  # the word that users look for
     ) -> Consumer:
-        """Messages for a consumer group: ``with mq.consume(...) as messages: for message in messages``."""
+        """Messages for a consumer group: ``with mq.consume(...) as messages: for message in messages``.
+
+        ``filter`` runs in the thread of the event loop: it must not wait, nor use this client.
+        """
         background, mq = self._started()
-        return Consumer(background, mq.consume(subjects, group=group, start=start, name=name))
+        messages = mq.consume(
+            subjects,
+            group=group,
+            start=start,
+            name=name,
+            at_most_once=at_most_once,
+            exclusive=exclusive,
+            broadcast=broadcast,
+            tags=tags,
+            match=match,
+            filter=filter,
+        )
+        return Consumer(background, messages)
+
+    def seek(self, subject: str, group: str, to: To, *, rehearsal: bool = False) -> Moved:
+        """Let a group go on elsewhere: ``earliest``, ``latest``, a datetime or a sequence."""
+        background, mq = self._started()
+        return background.run(mq.seek(subject, group, to, rehearsal=rehearsal))
+
+    def suspend(self, subject: str, group: str) -> None:
+        """Give a group nothing more, until ``resume``."""
+        background, mq = self._started()
+        background.run(mq.suspend(subject, group))
+
+    def resume(self, subject: str, group: str) -> None:
+        """Let a suspended group go on."""
+        background, mq = self._started()
+        background.run(mq.resume(subject, group))
 
     def subjects(self) -> list[dict[str, Any]]:
         """The subjects there are."""
@@ -203,15 +218,6 @@ class Client:
                     raise
                 self._running = background, mq
             return self._running
-
-
-def found(background: Background, messages: AsyncIterator[T]) -> Iterator[T]:
-    """What a search finds, asked for in the loop's thread."""
-
-    async def following() -> T:
-        return await anext(messages)
-
-    return Until(lambda: background.run(following()))
 
 
 class Message(Seen):
@@ -313,22 +319,6 @@ class DeadLetters:
         return self._background.run(self._letters.purge(sequences))
 
 
-class Until(Generic[T]):
-    """Iterates until the consumer ends."""
-
-    def __init__(self, step: Callable[[], T]) -> None:
-        self._step = step
-
-    def __iter__(self) -> Until[T]:
-        return self
-
-    def __next__(self) -> T:
-        try:
-            return self._step()
-        except StopAsyncIteration:
-            raise StopIteration from None
-
-
 class Consumer:
     """Messages, one after the other; or batches of them."""
 
@@ -361,12 +351,16 @@ class Consumer:
 
     @property
     def statistics(self) -> dict[str, int]:
-        """``lost``: settled after the lease had ended; ``corrupt``: messages that could not be read."""
+        """As that of the client for asyncio: ``lost``, ``corrupt``, ``filtered``, ``mismatched``."""
         return self._consumer.statistics
 
     def _next_message(self) -> Message:
         delivery = self._delivery
-        if delivery is not None and self._index + 1 < delivery.count:
+        if (
+            delivery is not None
+            and self._index + 1 < delivery.count
+            and delivery.until > self._background.loop.time()
+        ):
             # Within a delivery nobody waits for the loop: it looks at the index, at most every few milliseconds.
             self._index += 1
             self._consumer.index = self._index
@@ -374,7 +368,7 @@ class Consumer:
                 self._background.loop.call_soon_threadsafe(self._consumer.arm)
         else:
             self._delivery = delivery = self._background.run(self._consumer.next_delivery())
-            self._index = 0
+            self._index = self._consumer.index
         return Message(delivery, self._index, self._background)
 
     def _next_batch(self) -> MessageBatch:

@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import urlencode
 
-from tidemill import search
+from tidemill import search, steering
+from tidemill.chain import Chain, Filter, Match, parse_match
 from tidemill.consumer import Consumer
 from tidemill.dead import DeadLetters
 from tidemill.encode import (
@@ -40,8 +41,11 @@ from tidemill.search import Bound, Search, StoredMessage
 from tidemill.session import Session, Watchers
 from tidemill.settings import ClientSettings
 from tidemill.spooler import Spooler
-from tidemill.subscription import From, Subscription
+from tidemill.steering import Moved, To
+from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
+from tidemill_wire.fields import parse_group, parse_subject
+from tidemill_wire.steering import Suspend
 
 CHUNK_MESSAGES = 8192
 """Messages taken from an iterable at once: enough that a batch is full, few enough that memory stays bounded."""
@@ -182,16 +186,29 @@ class Client:
         group: str,
         start: From = "earliest",
         name: str | None = None,
+        at_most_once: bool = False,
+        exclusive: bool = False,
+        broadcast: bool = False,
+        tags: Iterable[str] = (),
+        match: Match = "any",
+        filter: Filter | Iterable[Filter] | None = None,  # noqa: A002  # the word that users look for
     ) -> Consumer:
         """Messages for a consumer group: ``async with mq.consume(...) as messages: async for message in messages``.
 
-        ``start`` (earliest, latest, a datetime, ms) counts when the group is new to a subject. ``name`` is the
-        consumer's identity in its group; without one it is random, and remembered in ``settings.state_dir``.
+        A subject may be a pattern, as ``"order.*"``: all that begin so, also those that come later. ``start``
+        (earliest, latest, a datetime, ms) counts when the group is new to a subject. ``name`` is the consumer's
+        identity in its group; without one it is random, and remembered in ``settings.state_dir``.
+
+        With ``tags`` the group is given only messages with any, or ``match="all"``, of them: the broker passes over the
+        others. ``filter`` is one function of a message or several: where one says no, the message is acked unseen.
+
+        ``at_most_once``: what was pulled counts as handled, and never comes again. ``exclusive``: in order, one
+        consumer of the group at a time, the others wait. ``broadcast``: each consumer has all messages, in order.
         """
         self._check()
-        subscription = Subscription.parse(subjects, group, start, name)
-        consumer = Consumer(subscription, self.settings, self._router, self._consumers)
-        return consumer
+        ways = Ways(at_most_once, exclusive, broadcast)
+        subscription = Subscription.parse(subjects, group, start, name, ways, parse_match(tags, match))
+        return Consumer(subscription, self.settings, self._router, self._consumers, Chain(filter))
 
     def consumer(self, subscription: Subscription, prefetch: int) -> Consumer:
         """A consumer that pulls at most ``prefetch`` messages ahead at once, under a name of its own.
@@ -201,7 +218,30 @@ class Client:
         """
         self._check()
         settings = replace(self.settings, prefetch_messages=prefetch, state_dir=None)
-        return Consumer(subscription, settings, self._router, self._consumers)
+        return Consumer(subscription, settings, self._router, self._consumers, Chain(None))
+
+    # -- steering ----------------------------------------------------------------------------------------------
+
+    async def seek(self, subject: str, group: str, to: To, *, rehearsal: bool = False) -> Moved:
+        """Let a group go on elsewhere: ``earliest``, ``latest``, a datetime or a sequence. What its consumers hold is
+        void, and so is what failed. With ``rehearsal`` nothing is done, and what would be is answered.
+        """
+        self._check()
+        return await steering.seek(
+            self._router, self.settings, steering.parse_seek(subject, group, to, rehearsal)
+        )
+
+    async def suspend(self, subject: str, group: str) -> None:
+        """Give a group nothing more, until ``resume``. What its consumers hold they may settle."""
+        await self._suspend(Suspend(parse_group(group), parse_subject(subject), True))
+
+    async def resume(self, subject: str, group: str) -> None:
+        """Let a suspended group go on."""
+        await self._suspend(Suspend(parse_group(group), parse_subject(subject), False))
+
+    async def _suspend(self, command: Suspend) -> None:
+        self._check()
+        await steering.suspend(self._router, self.settings, command)
 
     # -- asking ------------------------------------------------------------------------------------------------
 

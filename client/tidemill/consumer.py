@@ -23,8 +23,9 @@ from types import TracebackType
 from typing import Self
 
 from tidemill.backoff import Backoff
-from tidemill.delivery import Delivery
-from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, TidemillError, again
+from tidemill.chain import Chain
+from tidemill.delivery import REVOKED, Delivery
+from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, LeaseLost, TidemillError, again
 from tidemill.identity import Name, borrow_name
 from tidemill.inbox import Inbox
 from tidemill.message import Message, MessageBatch
@@ -50,11 +51,13 @@ class Consumer:
         settings: ClientSettings,
         router: Router,
         siblings: dict[Consumer, None],
+        chain: Chain,
     ) -> None:
         self._subscription = subscription
         self._settings = settings
         self._router = router
         self._siblings = siblings
+        self._chain = chain
         self._tasks = Tasks(self._crashed)
         self._pullers: dict[str, Puller] = {}
         self._inbox: Inbox | None = None
@@ -78,6 +81,7 @@ class Consumer:
         self._loop = asyncio.get_running_loop()
         self._inbox = Inbox(settings.prefetch_messages, settings.prefetch_bytes)
         self._name = await borrow_name(self._subscription, settings)
+        self._subscription = self._subscription.of_consumer(self._name.text)
         self._siblings[self] = None
         self._tasks.start(self._find_brokers(), "tidemill brokers of a consumer")
         return self
@@ -93,15 +97,15 @@ class Consumer:
     async def __anext__(self) -> Message:
         delivery = self._delivery
         index = self.index + 1
-        if delivery is None or index >= delivery.count:
-            return Message(await self.next_delivery(), 0)
+        now = self._loop.time()
+        if delivery is None or index >= delivery.count or now >= delivery.until:
+            delivery = await self.next_delivery()
+            return Message(delivery, self.index)
         self.index = index
         if self.timer is None:
             self.arm()
-        if self._loop.time() >= self._breathe_at:
-            # A handler that never waits must not stop the connection, the leases and everybody else.
-            self._breathe_at = self._loop.time() + BREATHE_S
-            await asyncio.sleep(0)
+        if now >= self._breathe_at:
+            await self._breathe()
         return Message(delivery, index)
 
     def batches(self) -> Batches:
@@ -109,29 +113,57 @@ class Consumer:
         return Batches(self)
 
     async def next_delivery(self, *, whole: bool = False) -> Delivery:
-        """Ack what is in hand, and take the next delivery in hand: its first message, or all of it."""
+        """Ack what is in hand, and take the next in hand: the first message of it that may be begun, or all."""
+        begun = self._delivery, self.index + 1
         self._advance()
-        delivery = await self._next()
+        delivery, first = await self._rest_of(*begun) or (await self._next(), 0)
         self._delivery, self._whole = delivery, whole
-        self.index = delivery.count - 1 if whole else 0
+        self.index = delivery.count - 1 if whole else first
         return delivery
 
     async def take(self) -> Message:
         """One more message, to be settled by hand. ``StopAsyncIteration`` after ``stop``."""
-        delivery, index = self._taking or (await self._next(), 0)
+        taking, found = self._taking, None
+        if taking is not None:
+            found = await self._rest_of(*taking)
+            if self._taking is not taking:  # stopped meanwhile: it was given back
+                raise StopAsyncIteration
+            self._taking = None
+        delivery, index = found or (await self._next(), 0)
         self._taking = (delivery, index + 1) if index + 1 < delivery.count else None
         return Message(delivery, index)
 
     def stop(self) -> None:
         """Nothing more is pulled, and what was not begun is given back at once."""
         assert self._inbox is not None
-        rest = self._inbox.close()
+        rest = [*self._chain.close(), *self._inbox.close()]
         if self._taking is not None:
             (delivery, index), self._taking = self._taking, None
             if ranges := delivery.settle(index, delivery.count - 1):
                 self._owner(delivery).settler.release(delivery.subject, ranges)
         for puller in self._pullers.values():
             puller.stop(rest)
+
+    async def _rest_of(self, delivery: Delivery | None, index: int) -> tuple[Delivery, int] | None:
+        """The delivery that was in hand, if there is more in it, and it may be begun."""
+        if delivery is None or index >= delivery.count:
+            return None
+        if await self._may_begin(delivery):
+            return delivery, index
+        if ranges := delivery.settle(index, delivery.count - 1):
+            self._owner(delivery).settler.release(delivery.subject, ranges)
+        return None
+
+    async def _may_begin(self, delivery: Delivery) -> bool:
+        """Whether the lease still runs. When that is not certain the broker is asked."""
+        if self._loop.time() < delivery.until:
+            return True
+        if delivery.until != REVOKED:
+            try:
+                await delivery.settler.extend(delivery.subject, delivery.unsettled())
+            except LeaseLost:
+                return False
+        return self._loop.time() < delivery.until
 
     def arm(self) -> None:
         """Something was handled: tell it soon."""
@@ -146,11 +178,15 @@ class Consumer:
 
     @property
     def statistics(self) -> dict[str, int]:
-        """``lost``: settled after the lease had ended; ``corrupt``: messages that could not be read."""
+        """``lost``: settled after the lease had ended; ``corrupt``: messages that could not be read; acked without
+        being shown: ``filtered``, because a filter said no, ``mismatched``, because only the hashes of tags were right.
+        """
         pullers = self._pullers.values()
         return {
             "lost": sum(puller.settler.lost for puller in pullers),
             "corrupt": sum(puller.corrupt for puller in pullers),
+            "filtered": self._chain.filtered,
+            "mismatched": self._chain.mismatched,
         }
 
     # -- advancing ---------------------------------------------------------------------------------------------
@@ -177,7 +213,16 @@ class Consumer:
         inbox = self._inbox
         if inbox is None:
             raise ClientClosed("a consumer is used inside of `async with`")
+        chain = self._chain
         while True:
+            delivery = chain.pieces.popleft() if chain.pieces else None
+            if delivery is not None:
+                if await self._rest_of(delivery, 0) is not None:
+                    return delivery
+                continue
+            if chain.rest:
+                self._sift(chain.rest.popleft())
+                continue
             delivery = inbox.pop()
             if delivery is None:
                 if inbox.error is not None:
@@ -188,15 +233,41 @@ class Consumer:
                 continue
             for puller in self._pullers.values():
                 puller.pull()
-            if delivery.lost:
-                delivery.settle(0, delivery.count - 1)
+            if await self._rest_of(delivery, 0) is None:
                 continue
             try:
                 delivery.open()
             except CorruptBatch as error:
                 self._owner(delivery).corrupted(delivery, error)
                 continue
-            return delivery
+            if not chain.filters and not delivery.wanted:
+                return delivery
+            self._sift(delivery)
+            if not chain.pieces:
+                await self._breathe()
+
+    def _sift(self, delivery: Delivery) -> None:
+        """Let the filters look at a delivery. One that raises has failed like a handler: its message is nacked."""
+        try:
+            self._chain.sift(delivery)
+        except CorruptBatch as error:
+            while self._chain.rest:
+                rest = self._chain.rest.popleft()
+                self._owner(rest).corrupted(rest, error)
+        except Exception as error:
+            rest = self._chain.rest.popleft()
+            first = rest.part(0, 1)
+            others = [rest.part(1, rest.count)] if rest.count > 1 else []
+            rest.settler.parted(rest, others)
+            self._chain.rest.extendleft(others)
+            self._owner(rest).settler.nack_soon(rest.subject, first.settle(0, 0), why_of(error))
+            raise
+
+    async def _breathe(self) -> None:
+        """A handler that never waits must not stop the connection, the leases and everybody else."""
+        if self._loop.time() >= self._breathe_at:
+            self._breathe_at = self._loop.time() + BREATHE_S
+            await asyncio.sleep(0)
 
     def _owner(self, delivery: Delivery) -> Puller:
         return next(one for one in self._pullers.values() if one.settler is delivery.settler)
@@ -250,7 +321,7 @@ class Consumer:
         if inbox is None or self._closing:
             return
         self._closing = True
-        rest = inbox.close()
+        rest = [*self._chain.close(), *inbox.close()]
         if self.timer is not None:
             self.timer.cancel()
         current = self._settle_current(error)

@@ -2,12 +2,15 @@
 
 Messages are handled from the front: those before ``done`` are settled; ``early`` holds indexes at or behind ``done``
 that
-were settled by hand before their turn. Index 0 is the first granted message, which may lie anywhere in its batch.
+were settled by hand before their turn. Index 0 is the first granted message, which may lie anywhere in its batch;
+others may lie between it and the next one, when the group has a filter. The pull sequences have no gap.
 """
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Protocol, cast
 
@@ -15,9 +18,12 @@ import msgpack
 
 from tidemill.errors import CorruptBatch
 from tidemill.why import Why
-from tidemill_wire.batch import Flags
+from tidemill_wire.batch import GATHERED, Flags
 from tidemill_wire.columns import Batch, Column
+from tidemill_wire.filters import EVERYTHING
+from tidemill_wire.sums import check_sums, message_sums
 
+REVOKED = -1.0
 CHUNK = 64
 """Bodies of equal size that are cut by one ``struct``: enough to forget the loop, few enough to compile quickly."""
 
@@ -39,13 +45,15 @@ class Settler(Protocol):
 
     def settled(self, delivery: Delivery) -> None: ...
 
+    def parted(self, delivery: Delivery, into: list[Delivery]) -> None: ...
+
 
 class Delivery:
     """See the module."""
 
     __slots__ = (
-        "_columns", "_data", "_first", "arrived", "attempts", "batch", "bodies", "count", "done", "early", "lost",
-        "pull_sequence", "settler", "size", "subject",
+        "_columns", "_data", "_first", "_indexes", "_rows", "arrived", "attempts", "batch", "bodies", "count", "done",
+        "early", "pull_sequence", "settler", "size", "subject", "until", "wanted",
     )  # fmt: skip
 
     batch: Batch
@@ -62,57 +70,87 @@ class Delivery:
         self.done = 0
         self.early: set[int] = set()
         self.arrived = 0.0
-        self.lost = False
-        """The lease ended before the first message was begun."""
+        self.until = math.inf
+        """When messages may be begun no more without asking, as the event loop tells time; ``REVOKED`` for never."""
         self.settler: Settler
+        self.wanted = EVERYTHING
+        """The filter of the group."""
         self._columns: dict[str, Any] = {}
+        self._rows: Sequence[int] | None = None
+        self._indexes: list[int] | None = None
+
+    def mask(self, rows: Sequence[int]) -> None:
+        """Only these messages of the batch were granted."""
+        assert len(rows) == self.count
+        self._rows = rows
 
     def open(self) -> None:
         """Check the bytes and cut out the bodies, or ``CorruptBatch``."""
         self.batch = Batch(self._data)
         self.batch.check()
-        self.bodies = cut_bodies(self.batch, self._first, self.count)
+        if self.batch.header.flags & GATHERED:
+            self._indexes = self.batch.numbers(Column.INDEXES, "i", self.batch.header.messages)
+            if self._indexes is None or min(self._indexes) < 0:
+                raise CorruptBatch("a gathered batch that does not say where its messages were")
+            check_gathered(self.batch)
+        if self._rows is None:
+            self.bodies = cut_bodies(self.batch, self._first, self.count)
+        else:
+            bodies = cut_bodies(self.batch, 0, self.batch.header.messages)
+            self.bodies = [bodies[row] for row in self._rows]
+
+    def part(self, first: int, end: int) -> Delivery:
+        """Messages ``first`` to ``end`` (not included) of an opened delivery of which nothing is settled yet."""
+        assert self.done == 0
+        assert not self.early
+        place = self._data, self._first + first, end - first
+        part = Delivery(self.subject, self.attempts, self.pull_sequence + first, place)
+        part.settler, part.wanted, part.arrived = self.settler, self.wanted, self.arrived
+        part.until = self.until
+        part.batch, part.bodies = self.batch, self.bodies[first:end]
+        part._columns, part._indexes = self._columns, self._indexes
+        part._rows = None if self._rows is None else self._rows[first:end]
+        return part
 
     # -- columns -----------------------------------------------------------------------------------------------
 
     def id_of(self, index: int) -> str:
         """The message's id; that of the original when this is a copy, as dead letters are."""
         if self.batch.flags & Flags.REDELIVERED:
-            if "origins" not in self._columns:
-                self._columns["origins"] = self._part(self.batch.origins())
-            if self._columns["origins"]:
-                return str(self._columns["origins"][index])
-        return self.batch.message_id(self._first + index)
+            origins = self._column("origins", self.batch.origins)
+            if origins:
+                return str(origins[self._row(index)])
+        return self.batch.message_id(self._place(index))
 
     def sequence_of(self, index: int) -> int:
         """The message's number in its subject."""
-        return self.batch.header.first_sequence + self._first + index
+        return self.batch.header.first_sequence + self._place(index)
 
     def keys(self) -> list[str | None]:
         """The keys; ``None`` where a message has none."""
-        found: list[str | None] | None = self._columns.get("keys")
-        if found is None:
-            keys = self._part(self.batch.keys())
-            found = [key or None for key in keys] if keys else list[str | None]([None]) * self.count
-            self._columns["keys"] = found
-        return found
+        keys = self._column("keys", self.batch.keys)
+        if not keys:
+            return [None] * self.count
+        return [keys[self._row(index)] or None for index in range(self.count)]
+
+    def key_of(self, index: int) -> str | None:
+        """The key of a message."""
+        keys = self._column("keys", self.batch.keys)
+        return (keys[self._row(index)] or None) if keys else None
 
     def tags_of(self, index: int) -> frozenset[str]:
         """The tags of a message."""
-        if "tags" not in self._columns:
-            self._columns["tags"] = self._part(self.batch.tags())
-        tags = self._columns["tags"]
-        return frozenset(tags[index]) if tags else frozenset()
+        tags = self._column("tags", self.batch.tags)
+        return frozenset(tags[self._row(index)]) if tags else frozenset()
 
     def properties_of(self, index: int) -> dict[str, Any]:
         """The properties of a message."""
-        if "properties" not in self._columns:
-            self._columns["properties"] = self._part(self.batch.properties())
-        packed = self._columns["properties"]
-        if not packed or not packed[index]:
+        packed = self._column("properties", self.batch.properties)
+        mine = packed[self._row(index)] if packed else b""
+        if not mine:
             return {}
         try:
-            found: object = cast("object", msgpack.unpackb(packed[index]))
+            found: object = cast("object", msgpack.unpackb(mine))
         except (ValueError, msgpack.UnpackException) as error:
             raise CorruptBatch(
                 f"the properties of message {self.id_of(index)} are not msgpack: {error}"
@@ -123,14 +161,25 @@ class Delivery:
 
     def created_ms(self, index: int) -> int:
         """When the producer made a message."""
-        if "created" not in self._columns:
-            deltas = self.batch.numbers(Column.CREATED_DELTAS, "i", self.batch.header.messages)
-            self._columns["created"] = self._part(deltas)
-        deltas = self._columns["created"]
-        return self.batch.header.created_at_ms + (deltas[index] if deltas else 0)
+        messages = self.batch.header.messages
+        deltas = self._column("created", lambda: self.batch.numbers(Column.CREATED_DELTAS, "i", messages))
+        return self.batch.header.created_at_ms + (deltas[self._row(index)] if deltas else 0)
 
-    def _part(self, column: list[Any] | None) -> list[Any] | None:
-        return None if column is None else column[self._first : self._first + self.count]
+    def _column(self, name: str, read: Callable[[], list[Any] | None]) -> list[Any] | None:
+        """A column of the whole batch, read once, also for the parts of a delivery."""
+        if name not in self._columns:
+            self._columns[name] = read()
+        column: list[Any] | None = self._columns[name]
+        return column
+
+    def _row(self, index: int) -> int:
+        """The place of a message in the batch that came."""
+        return self._first + index if self._rows is None else self._rows[index]
+
+    def _place(self, index: int) -> int:
+        """The place of a message in the batch that its producer made."""
+        row = self._row(index)
+        return row if self._indexes is None else self._indexes[row]
 
     # -- settling ----------------------------------------------------------------------------------------------
 
@@ -173,6 +222,12 @@ def add_range(ranges: list[int], first: int, last: int) -> None:
         ranges[-1] = last
     else:
         ranges += (first, last)
+
+
+def check_gathered(batch: Batch) -> None:
+    """A broker made the batch, the producer the sums of its messages: they are what it says, or ``CorruptBatch``."""
+    found = message_sums(batch.bodies(), batch.keys(), batch.tags() or [], batch.properties())
+    check_sums(found, batch.column(Column.SUMS))
 
 
 def cut_bodies(batch: Batch, first: int, count: int) -> list[bytes]:

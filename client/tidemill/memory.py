@@ -3,18 +3,18 @@
 It keeps batches as lists, groups as cursors, and forgets all of it with the process. Leases do not end by themselves.
 What is nacked comes again after its delay, 0 unless one was given; a consumer that says GOODBYE or loses its
 connection gives
-back what it held.
+back what it held. A group is in order when its first pull asks for that; then one consumer has it until it is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
+from tidemill.delivery import add_range
+from tidemill.memory_stores import Lease, Member, StoredGroup, StoredSubject, first_since, next_wanted
+from tidemill.memory_transport import MemoryTransport
 from tidemill.settings import ProtocolFactory
 from tidemill_wire.batch import partition_name, read_header, stamp
 from tidemill_wire.commands import (
@@ -39,46 +39,13 @@ from tidemill_wire.commands import (
 )
 from tidemill_wire.connection import Connection, Received, Rejected, Role
 from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch, WireError
+from tidemill_wire.filters import matches_pattern, split_patterns
+from tidemill_wire.kinds import Mode, Place
+from tidemill_wire.steering import Seek, Sought, Suspend
 
 LEASE_MS = 60_000
 EPOCH = 1
 NAME = "memory"
-
-Lease: TypeAlias = tuple[int, int]
-"""A sequence and how often it failed."""
-
-
-@dataclass(slots=True)
-class StoredSubject:
-    """Batches, back to back by their sequences."""
-
-    batches: list[bytes] = field(default_factory=list[bytes])
-    firsts: list[int] = field(default_factory=list[int])
-    next_sequence: int = 0
-    producers: dict[int, list[tuple[int, int]]] = field(default_factory=dict[int, list[tuple[int, int]]])
-
-    def holding(self, sequence: int) -> int:
-        """The index of the batch that a sequence is in."""
-        return bisect_right(self.firsts, sequence) - 1
-
-
-@dataclass(slots=True)
-class Member:
-    """A consumer within a group: its pull sequences and what it holds."""
-
-    pulled: int = 0
-    leases: dict[int, Lease] = field(default_factory=dict[int, Lease])
-
-
-@dataclass(slots=True)
-class StoredGroup:
-    """A consumer group on one subject."""
-
-    cursor: int
-    due: deque[Lease] = field(default_factory=deque[Lease])
-    members: dict[str, Member] = field(default_factory=dict[str, Member])
-    acked: int = 0
-    rejected: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +70,8 @@ class MemoryBroker:
         self.answers = True
         """``False``: nothing is answered, though all of it is done; not even pings are."""
         self._waiting: dict[Waiting, None] = {}
+        self._known: dict[tuple[str, str], frozenset[str]] = {}
+        """The subjects there were when a group named a pattern first."""
 
     def protocol(self) -> Peer:
         """One connection's end."""
@@ -135,6 +104,8 @@ class MemoryBroker:
                 self.serve()
             case Goodbye():
                 self.gone(peer)
+            case Seek() | Suspend():
+                self.steer(peer, correlation, command)
             case _:
                 peer.fail(correlation, "malformed_command", f"a broker does not take {command.kind.name}")
 
@@ -176,7 +147,7 @@ class MemoryBroker:
             for number in range(first, last + 1):
                 leased = member.leases.get(number) if member is not None else None
                 if leased is None or group is None or member is None:
-                    lost += (number, number)
+                    add_range(lost, number, number)
                     continue
                 match command:
                     case Ack():
@@ -190,7 +161,38 @@ class MemoryBroker:
                     case _:
                         continue
                 del member.leases[number]
+        if group is not None:
+            group.keep_order()
         return lost
+
+    def steer(self, peer: Peer, correlation: int, command: Seek | Suspend) -> None:
+        """A group goes on elsewhere, stands still, or goes on."""
+        group = self.groups.get((command.subject, command.group))
+        if group is None:
+            peer.fail(correlation, "not_found", f"there is no group {command.group!r} of {command.subject!r}")
+        elif isinstance(command, Suspend):
+            group.suspended = command.suspended
+            peer.say(Done(), correlation)
+        else:
+            peer.say(self._seek(self.subjects[command.subject], group, command), correlation)
+        self.serve()
+
+    def _seek(self, subject: StoredSubject, group: StoredGroup, seek: Seek) -> Sought:
+        place = {
+            Place.EARLIEST: 0,
+            Place.LATEST: subject.next_sequence,
+            Place.SEQUENCE: min(seek.value, subject.next_sequence),
+            Place.TIME: first_since(subject, seek.value),
+        }[seek.place]
+        before = group.cursor
+        again, skipped = max(0, before - place), max(0, place - before)
+        answer = Sought(before, place, again, skipped, group.in_flight, len(group.due))
+        if not seek.rehearsal:
+            group.cursor = place
+            group.due.clear()
+            for member in group.members.values():
+                member.leases.clear()
+        return answer
 
     def pull(self, peer: Peer, correlation: int, command: Pull) -> None:
         """Answer at once, or wait."""
@@ -219,6 +221,8 @@ class MemoryBroker:
             if not others and name in found.members:
                 found.due.extend(found.members[name].leases.values())
                 found.members[name].leases.clear()
+                found.keep_order()
+                found.owner = "" if found.owner == name else found.owner
         peer.members.clear()
         self.peers.pop(peer, None)
         self.serve()
@@ -226,7 +230,7 @@ class MemoryBroker:
     # -- giving out --------------------------------------------------------------------------------------------
 
     def _due(self, group: StoredGroup, lease: Lease, delay_ms: int) -> None:
-        if delay_ms == 0:
+        if delay_ms == 0 or group.mode is not Mode.AS_DECLARED:  # in order all the others would have to wait
             group.due.append(lease)
             return
 
@@ -242,19 +246,33 @@ class MemoryBroker:
             waiting.peer.say(Pulled((), LEASE_MS), waiting.correlation)
 
     def _give(self, peer: Peer, correlation: int, pull: Pull) -> bool:
-        for name in pull.subjects:
+        for name, begins_here in self._named(pull):
             subject = self.subjects.setdefault(name, StoredSubject())
             group = self.groups.get((name, pull.group))
             if group is None:
-                start = (
-                    subject.next_sequence if pull.start == Start.LATEST else _first_since(subject, pull.start)
+                latest = pull.start == Start.LATEST and not begins_here
+                start = subject.next_sequence if latest else first_since(subject, pull.start)
+                group = self.groups[name, pull.group] = StoredGroup(start, pull.filter, mode=pull.mode)
+            if group.wanted != pull.filter and self._others(peer, name, pull):
+                detail = (
+                    f"group {pull.group!r} has other consumers, which want {group.wanted}, not {pull.filter}"
                 )
-                group = self.groups[name, pull.group] = StoredGroup(start)
+                peer.fail(correlation, "filter_conflict", detail)
+                return True
+            group.wanted = pull.filter
+            if group.mode is not Mode.AS_DECLARED:
+                group.owner = group.owner or pull.consumer
             member = group.members.setdefault(pull.consumer, Member())
             peer.members[name, pull.group, pull.consumer] = None
+            if group.suspended or group.owner not in ("", pull.consumer):
+                continue
             grants, data = self._grant(name, (subject, group, member), pull)
             if grants:
-                peer.say(Pulled(grants, LEASE_MS, memoryview(data)), correlation)
+                if pull.once:
+                    group.acked += len(member.leases)
+                    member.leases.clear()
+                ordered = group.mode is not Mode.AS_DECLARED
+                peer.say(Pulled(grants, LEASE_MS, memoryview(data), ordered, pull.filter), correlation)
                 return True
         return False
 
@@ -276,28 +294,38 @@ class MemoryBroker:
         while group.cursor < subject.next_sequence and room and size < pull.bytes_max:
             batch = subject.batches[subject.holding(group.cursor)]
             header = read_header(batch)
-            count = min(header.first_sequence + header.messages - group.cursor, room)
-            grants.append(Grant(name, member.pulled, group.cursor, count, 0, 1))
+            end = header.first_sequence + header.messages
+            first, count = next_wanted(batch, header.first_sequence, (group.cursor, end), group.wanted)
+            count = min(count, room)
+            group.cursor = first + count
+            if not count:
+                continue
+            grants.append(Grant(name, member.pulled, first, count, 0, 1))
             for offset in range(count):
-                member.leases[member.pulled + offset] = group.cursor + offset, 0
+                member.leases[member.pulled + offset] = first + offset, 0
             member.pulled += count
-            group.cursor += count
             data.append(batch)
             room, size = room - count, size + len(batch)
         return grants, b"".join(data)
 
+    def _named(self, pull: Pull) -> list[tuple[str, bool]]:
+        """The subjects of a pull, those of patterns too, and whether one came after the group's first such pull."""
+        subjects, patterns = split_patterns(pull.subjects)
+        found = dict.fromkeys(subjects, False)
+        for pattern in patterns:
+            known = self._known.setdefault((pull.group, pattern), frozenset(self.subjects))
+            for name in self.subjects:
+                if matches_pattern(pattern, name):
+                    found.setdefault(name, name not in known)
+        return list(found.items())
 
-def _first_since(subject: StoredSubject, start: int) -> int:
-    if start <= 0:
-        return 0
-    found = (
-        first for first, batch in zip(subject.firsts, subject.batches, strict=True) if _time(batch) >= start
-    )
-    return next(found, subject.next_sequence)
-
-
-def _time(batch: bytes) -> int:
-    return read_header(batch).stored_at_ms
+    def _others(self, peer: Peer, name: str, pull: Pull) -> bool:
+        """Whether another consumer of the group is connected."""
+        return any(
+            member[:2] == (name, pull.group) and (one is not peer or member[2] != pull.consumer)
+            for one in self.peers
+            for member in one.members
+        )
 
 
 class Peer(asyncio.Protocol):
@@ -345,49 +373,3 @@ class Peer(asyncio.Protocol):
     def fail(self, correlation: int, name: str, detail: str) -> None:
         """An answer that says no."""
         self.say(Failed(KIND_BY_NAME[name].number, detail), correlation)
-
-
-class MemoryTransport(asyncio.Transport):
-    """One end of a pipe within a loop."""
-
-    other: MemoryTransport
-
-    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
-        super().__init__()
-        self.protocol = protocol
-        self._loop = asyncio.get_running_loop()
-        self._closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._closed:
-            self._loop.call_soon(self.other.arrive, bytes(data))
-
-    def arrive(self, data: bytes) -> None:
-        """Bytes from the other end."""
-        if self._closed:
-            return
-        if isinstance(self.protocol, asyncio.BufferedProtocol):
-            rest = memoryview(data)
-            while rest and not self._closed:
-                room = memoryview(self.protocol.get_buffer(-1))
-                count = min(len(room), len(rest))
-                room[:count] = rest[:count]
-                room.release()
-                self.protocol.buffer_updated(count)
-                rest = rest[count:]
-        elif isinstance(self.protocol, asyncio.Protocol):
-            self.protocol.data_received(data)
-
-    def close(self) -> None:
-        self._loop.call_soon(self._end)
-        self._loop.call_soon(self.other._end)
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self._closed
-
-    def _end(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self.protocol.connection_lost(None)

@@ -40,7 +40,7 @@ class Seen:
     @property
     def key(self) -> str | None:
         """What the producer gave it to be found by."""
-        return self._delivery.keys()[self._index]
+        return self._delivery.key_of(self._index)
 
     @property
     def tags(self) -> frozenset[str]:
@@ -144,8 +144,13 @@ class SeenBatch:
 
     @property
     def first_sequence(self) -> int:
-        """The number of the first one; the others follow."""
+        """The number of the first one. The others follow; with a filter there may be gaps (``sequences``)."""
         return self._delivery.sequence_of(0)
+
+    @property
+    def sequences(self) -> list[int]:
+        """Their numbers."""
+        return [self._delivery.sequence_of(index) for index in range(self._delivery.count)]
 
     @property
     def attempts(self) -> int:

@@ -26,11 +26,11 @@ from tidemill.inbox import Inbox
 from tidemill.link import Answer, Link
 from tidemill.session import Locate, Session, Watchers
 from tidemill.settings import ClientSettings
-from tidemill.settler import BrokerSettler
+from tidemill.settler import BrokerSettler, OnceSettler
 from tidemill.subscription import Subscription
 from tidemill.why import Why
-from tidemill_wire.batch import check_stamp, read_header
 from tidemill_wire.commands import Goodbye, Grant, Pull, Pulled
+from tidemill_wire.grants import Piece, add_pieces
 from tidemill_wire.limits import PULL_MESSAGES_MAX
 
 PULLS = 2
@@ -54,7 +54,8 @@ class Puller:
     """See the module."""
 
     def __init__(self, identity: Identity, settings: ClientSettings, inbox: Inbox, locate: Locate) -> None:
-        self.settler = BrokerSettler(identity.subscription.group, identity.consumer, settings)
+        settler = OnceSettler if identity.subscription.once else BrokerSettler
+        self.settler = settler(identity.subscription.group, identity.consumer, settings)
         self.session = Session(locate, settings, Watchers(self._up, self._down))
         self.corrupt = 0
         """Messages that could not be read."""
@@ -93,11 +94,12 @@ class Puller:
             self.settler.flush()
             subscription = self._identity.subscription
             messages = min(inbox.window.size, PULL_MESSAGES_MAX)
-            on_answer = partial(self._pulled, messages, link)
+            on_answer = partial(self._pulled, (messages, self._loop.time()), link)
             command = Pull(
                 subscription.group, self._identity.consumer, subscription.subjects, messages,
                 settings.pull_bytes, settings.pull_wait_ms, subscription.start,
                 None if self._resumed else self.settler.held(), not self._known,
+                subscription.once, subscription.mode, subscription.base, subscription.wanted,
             )  # fmt: skip
             self._under_way += 1
             try:
@@ -143,6 +145,7 @@ class Puller:
         self._link = link
         self._under_way = 0
         self._resumed = False
+        self.settler.begin_anew()
         self.settler.up(link)
         self.pull()
 
@@ -157,7 +160,7 @@ class Puller:
 
     # -- answers -----------------------------------------------------------------------------------------------
 
-    def _pulled(self, asked: int, link: Link, answer: Answer) -> None:
+    def _pulled(self, asked: tuple[int, float], link: Link, answer: Answer) -> None:
         if link is not self._link or isinstance(answer, ConnectionLost):
             return
         self._under_way -= 1
@@ -181,7 +184,7 @@ class Puller:
         self._pause = None
         self.pull()
 
-    def _granted(self, answer: Pulled, asked: int) -> None:
+    def _granted(self, answer: Pulled, asked: tuple[int, float]) -> None:
         if not answer.grants:
             return
         deliveries: list[Delivery] = []
@@ -192,7 +195,7 @@ class Puller:
             cut = 0
             if broken is None:
                 try:
-                    at, cut = self._cut(grant, answer.batches, at, deliveries)
+                    at, cut = self._cut(grant, answer, at, deliveries)
                 except CorruptBatch as error:
                     broken = error
                     cut = sum(
@@ -206,30 +209,39 @@ class Puller:
         if self._leaving:
             self._release(deliveries)
             return
+        if answer.ordered:
+            deliveries = self._in_order(deliveries, asked[1] + answer.lease_ms / 1000)
         self.settler.outstanding.update(dict.fromkeys(deliveries))
         self._keep(answer.lease_ms / 1000)
-        if self._inbox.waiting and total >= asked:
+        if self._inbox.waiting and total >= asked[0]:
             self._inbox.window.starved()
         self._inbox.put(deliveries)
 
-    def _cut(self, grant: Grant, batches: memoryview, at: int, into: list[Delivery]) -> tuple[int, int]:
+    def _in_order(self, deliveries: list[Delivery], until: float) -> list[Delivery]:
+        """In order nothing is begun unless the lease runs for certain: it began when the pull was sent, or later. What
+        the broker gave out before it heard of a nack comes again behind what failed.
+        """
+        self.settler.ordered = True
+        early = [delivery for delivery in deliveries if self.settler.nacking(delivery.subject)]
+        self._release(early)
+        for delivery in deliveries:
+            delivery.until = until
+        return [delivery for delivery in deliveries if delivery not in early]
+
+    def _cut(self, grant: Grant, answer: Pulled, at: int, into: list[Delivery]) -> tuple[int, int]:
         """Deliveries of a grant; where its batches end, and how many of its messages were found."""
-        found = 0
-        for number in range(grant.batches):
-            header = read_header(batches, at)
-            if at + header.length > len(batches):
-                raise CorruptBatch(f"a batch of {header.length} bytes of which {len(batches) - at} are there")
-            check_stamp(batches, at, header)  # the sum of the bodies is checked when it is opened
-            first = max(0, grant.first_sequence - header.first_sequence) if number == 0 else 0
-            count = min(header.messages - first, grant.count - found)
-            if count > 0:
-                place = batches[at : at + header.length], first, count
-                delivery = Delivery(grant.subject, grant.attempts, grant.pull_sequence + found, place)
-                delivery.settler = self.settler
+        pieces: list[Piece] = []
+        try:
+            at = add_pieces(grant, answer.batches, at, pieces)
+        finally:
+            for piece in pieces:
+                place = piece.batch, piece.rows[0], len(piece.rows)
+                delivery = Delivery(grant.subject, grant.attempts, piece.pull_sequence, place)
+                if not isinstance(piece.rows, range):
+                    delivery.mask(piece.rows)
+                delivery.settler, delivery.wanted = self.settler, answer.filter
                 into.append(delivery)
-                found += count
-            at += header.length
-        return at, found
+        return at, sum(len(piece.rows) for piece in pieces)
 
     def _nack_corrupt(self, subject: str, ranges: list[int], error: TidemillError) -> None:
         count = sum(last - first + 1 for first, last in zip(ranges[::2], ranges[1::2], strict=True))
@@ -242,15 +254,13 @@ class Puller:
 
     def _release(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            if delivery.settler is self.settler and delivery.done < delivery.count:
-                ranges = delivery.unsettled()
-                delivery.settle(0, delivery.count - 1)
+            if delivery.settler is self.settler and (ranges := delivery.settle(0, delivery.count - 1)):
                 self.settler.release(delivery.subject, ranges)
 
     # -- leases ------------------------------------------------------------------------------------------------
 
     def _keep(self, lease_s: float) -> None:
-        self._lease_s = lease_s
+        self._lease_s = self.settler.lease_s = lease_s
         if self._renewal is None and lease_s > 0:
             self._renewal = self._loop.call_later(lease_s / RENEWALS_A_LEASE, self._renew)
 

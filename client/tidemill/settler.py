@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidemill.backoff import Backoff
-from tidemill.delivery import Delivery, add_range
+from tidemill.delivery import REVOKED, Delivery, add_range
 from tidemill.errors import (
     BrokerUnreachable,
     ConnectionLost,
@@ -42,6 +43,8 @@ class Saying:
     """A command and who awaits its answer."""
 
     command: Ack | Nack | Extend | Release
+    at: float = 0.0
+    """When it was said: a lease that is extended runs from then on at least."""
     waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
 
 
@@ -53,6 +56,9 @@ class BrokerSettler:
         """Messages that were acked or extended too late."""
         self.outstanding: dict[Delivery, None] = {}
         """Deliveries with a lease to keep, in the order they came."""
+        self.ordered = False
+        """The group is consumed in order."""
+        self.lease_s = 0.0
         self._group = group
         self._consumer = consumer
         self._loop = asyncio.get_running_loop()
@@ -87,6 +93,19 @@ class BrokerSettler:
         self.flush()
         await self._await(self._nack(subject, ranges, why))
 
+    def nacking(self, subject: str) -> bool:
+        """Whether the broker has not answered yet that something failed."""
+        return any(
+            isinstance(saying.command, Nack) and saying.command.subject == subject
+            for saying in (*self._under_way, *self._queue)
+        )
+
+    def _revoke_behind(self, subject: str, pull_sequence: int) -> None:
+        """In order, the broker takes back what it gave out behind a message that failed."""
+        for delivery in self.outstanding:
+            if delivery.subject == subject and delivery.pull_sequence + delivery.count > pull_sequence:
+                delivery.until = REVOKED
+
     async def extend(self, subject: str, ranges: list[int]) -> None:
         await self._await(Extend(self._group, self._consumer, subject, ranges))
 
@@ -95,6 +114,8 @@ class BrokerSettler:
         self._say(Saying(self._nack(subject, ranges, why)))
 
     def _nack(self, subject: str, ranges: list[int], why: Why) -> Nack:
+        if self.ordered:
+            self._revoke_behind(subject, ranges[0])
         told = (why.delay_ms, why.reason, why.error, why.place, why.reject)
         return Nack(self._group, self._consumer, subject, ranges, *told)
 
@@ -105,6 +126,11 @@ class BrokerSettler:
 
     def settled(self, delivery: Delivery) -> None:
         self.outstanding.pop(delivery, None)
+
+    def parted(self, delivery: Delivery, into: list[Delivery]) -> None:
+        """Its parts are settled in its stead; what belongs to none of them is."""
+        self.outstanding.pop(delivery, None)
+        self.outstanding.update(dict.fromkeys(into))
 
     def renew(self) -> None:
         """Begin all leases anew."""
@@ -120,9 +146,11 @@ class BrokerSettler:
                 self._say(Saying(Extend(self._group, self._consumer, subject, part)))
 
     def held(self, ranges_max: int = HELD_RANGES_MAX) -> list[int]:
-        """What the broker must not take back: deliveries with a lease, and those whose fate it has not answered."""
+        """What the broker must not take back: deliveries with a lease, and those whose fate it has not answered. Of a
+        group in order only the latter: what was not acked comes again (``begin_anew``).
+        """
         said = [saying.command.ranges for saying in (*self._under_way, *self._queue)]
-        unsettled = (delivery.unsettled() for delivery in self.outstanding)
+        unsettled = (delivery.unsettled() for delivery in self.outstanding if delivery.until != REVOKED)
         spans = [
             span
             for ranges in (*unsettled, *self._pending.values(), *said)
@@ -152,7 +180,7 @@ class BrokerSettler:
 
     async def _await(self, command: Ack | Nack | Extend | Release) -> None:
         future: asyncio.Future[None] = self._loop.create_future()
-        self._say(Saying(command, [future]))
+        self._say(Saying(command, waiters=[future]))
         await future
 
     def _say(self, saying: Saying) -> None:
@@ -161,6 +189,7 @@ class BrokerSettler:
             self._queue.append(saying)
             return
         self._under_way[saying] = None
+        saying.at = self._loop.time()
         try:
             link.ask(saying.command, lambda answer: self._answered(saying, answer))
         except (ConnectionLost, Unavailable) as error:
@@ -200,21 +229,30 @@ class BrokerSettler:
                     future.set_result(None)
 
     def _done(self, saying: Saying, answer: Done) -> None:
-        if not answer.lost:
+        command = saying.command
+        if isinstance(command, Extend):
+            self._extended(command, answer.lost, saying.at + self.lease_s)
+        if not answer.lost or isinstance(command, Release):
             _tell(saying, None)
             return
         pairs = list(zip(answer.lost[::2], answer.lost[1::2], strict=False))
         self.lost += sum(last - first + 1 for first, last in pairs)
-        if isinstance(saying.command, Extend):
-            self._forget(saying.command, pairs)
+        if isinstance(command, Ack) and not any(isinstance(one.command, Extend) for one in self._under_way):
+            self.renew()  # a lease was lost, or the group was moved: is what lies here still ours?
         _tell(saying, LeaseLost(f"the lease of a message of {saying.command.subject} had ended"))
 
-    def _forget(self, command: Settle, lost: list[tuple[int, int]]) -> None:
-        """Deliveries that were not begun and belong to somebody else by now need not be handled here as well."""
+    def _extended(self, command: Settle, lost: Sequence[int], until: float) -> None:
+        """Deliveries that belong to somebody else by now are not begun here as well; the others may be, if the group is
+        in order, until then.
+        """
         for delivery in self.outstanding:
-            begin, end = delivery.pull_sequence, delivery.pull_sequence + delivery.count - 1
-            if delivery.subject == command.subject and any(a <= begin and end <= b for a, b in lost):
-                delivery.lost = True
+            first, last = delivery.pull_sequence, delivery.pull_sequence + delivery.count - 1
+            if delivery.subject != command.subject or not _within([first, last], command.ranges, whole=False):
+                continue
+            if _within(delivery.unsettled(), lost, whole=True):
+                delivery.until = REVOKED
+            elif self.ordered and delivery.until != REVOKED:
+                delivery.until = max(delivery.until, until)
 
     # -- connections and the end -------------------------------------------------------------------------------
 
@@ -222,6 +260,12 @@ class BrokerSettler:
         """Say what waits."""
         self._link = link
         self._resume()
+
+    def begin_anew(self) -> None:
+        """In order, a new connection begins with the first message that was not acked: nothing of before is begun."""
+        if self.ordered:
+            for delivery in self.outstanding:
+                delivery.until = REVOKED
 
     def down(self) -> None:
         """What is under way comes back by itself, as ``ConnectionLost``."""
@@ -254,6 +298,40 @@ class BrokerSettler:
         self._under_way.clear()
         self._queue.clear()
         self._pending.clear()
+
+
+class OnceSettler(BrokerSettler):
+    """For at most once: everything was settled when it was given out, and nothing can be said of it any more."""
+
+    def ack(self, subject: str, ranges: list[int]) -> None:
+        """It was before."""
+
+    async def ack_now(self, subject: str, ranges: list[int]) -> None:
+        """It was before."""
+
+    async def nack(self, subject: str, ranges: list[int], why: Why) -> None:
+        """It does not come again."""
+
+    async def extend(self, subject: str, ranges: list[int]) -> None:
+        """It needs no lease."""
+
+    def nack_soon(self, subject: str, ranges: list[int], why: Why) -> None:
+        """It does not come again."""
+
+    def release(self, subject: str, ranges: list[int]) -> None:
+        """It does not come again."""
+
+    def renew(self) -> None:
+        """It needs no lease."""
+
+
+def _within(inner: Sequence[int], outer: Sequence[int], *, whole: bool) -> bool:
+    """Whether the ranges of ``inner`` lie in those of ``outer``, or touch them if not as a ``whole``."""
+    spans = list(zip(outer[::2], outer[1::2], strict=True))
+    return all(
+        any((a <= first and last <= b) if whole else (a <= last and first <= b) for a, b in spans)
+        for first, last in zip(inner[::2], inner[1::2], strict=True)
+    )
 
 
 def _tell(saying: Saying, error: TidemillError | None) -> None:

@@ -177,7 +177,9 @@ class Turn(Generic[Event]):
         if done.cancelled():
             return
         error = done.exception()
-        if isinstance(error, Exception):
+        if isinstance(error, FileNotFoundError):
+            self._loaded(read.token, b"")  # the machine has let it be removed since it asked
+        elif isinstance(error, Exception):
             self._failed(error)
         elif error is not None:
             raise error

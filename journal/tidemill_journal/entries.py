@@ -1,6 +1,7 @@
 """Fixed-width entries: the consume log's rows, in memory while their segment is open, in a run file when it is sealed.
 
-A row is 32 bytes: first sequence u64, position u64, length u32 | count << 32 | flags << 56 (u64), stored at i64.
+A row is 40 bytes: first sequence u64, position u64, length u32 | count << 32 | flags << 56 (u64), stored at i64, and
+the batch's tag bloom word u64, by which a filter passes over batches that it need not read.
 A run file holds the rows of one sealed segment, partition after partition:
 
     magic "TMRN", version u32, partitions u32, rows u32
@@ -26,34 +27,36 @@ from crc32c import crc32c
 
 from tidemill_journal.errors import CorruptRecord
 
-ROW_BYTES = 32
+ROW_BYTES = 40
 WINDOW_ROWS = 1024
 RUN_MAGIC = b"TMRN"
-RUN_VERSION = 1
+RUN_VERSION = 2
 _HEAD = struct.Struct("<4sIII")
 _ENTRY = struct.Struct("<IIIIQQQq")
 _TAIL = struct.Struct("<II")
 
 
 class Rows:
-    """Consecutive rows of one partition, as four columns: appending one is four C calls, bisecting is one."""
+    """Consecutive rows of one partition, as five columns: appending one is five C calls, bisecting is one."""
 
-    __slots__ = ("firsts", "positions", "sizes", "stamps")
+    __slots__ = ("blooms", "firsts", "positions", "sizes", "stamps")
 
     def __init__(self) -> None:
         self.firsts = array("Q")
         self.positions = array("Q")
         self.sizes = array("Q")
         self.stamps = array("q")
+        self.blooms = array("Q")
 
     def __len__(self) -> int:
         return len(self.firsts)
 
-    def append(self, first: int, position: int, size: int, stored_at_ms: int) -> None:
+    def append(self, first: int, position: int, size: int, stored_at_ms: int, bloom: int = 0) -> None:
         self.firsts.append(first)
         self.positions.append(position)
         self.sizes.append(size)
         self.stamps.append(stored_at_ms)
+        self.blooms.append(bloom)
 
     def find(self, sequence: int) -> int:
         """The index of the row that holds a sequence, or of the first row after it."""
@@ -68,18 +71,20 @@ class Rows:
 
     def to_bytes(self) -> bytes:
         """The rows as they lie in a run."""
-        columns = (self.firsts, self.positions, self.sizes, np.frombuffer(self.stamps, "<i8").view("<u8"))
+        stamps = np.frombuffer(self.stamps, "<i8").view("<u8")
+        columns = (self.firsts, self.positions, self.sizes, stamps, self.blooms)
         return np.stack([np.frombuffer(column, "<u8") for column in columns], axis=1).tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Rows:
         """Rows read out of a run."""
-        table = np.frombuffer(data, "<u8").reshape(-1, 4)
+        table = np.frombuffer(data, "<u8").reshape(-1, 5)
         rows = cls()
         rows.firsts = array("Q", np.ascontiguousarray(table[:, 0]).tobytes())
         rows.positions = array("Q", np.ascontiguousarray(table[:, 1]).tobytes())
         rows.sizes = array("Q", np.ascontiguousarray(table[:, 2]).tobytes())
         rows.stamps = array("q", np.ascontiguousarray(table[:, 3]).tobytes())
+        rows.blooms = array("Q", np.ascontiguousarray(table[:, 4]).tobytes())
         return rows
 
 

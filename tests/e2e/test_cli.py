@@ -153,6 +153,32 @@ def test_subjects_and_groups_are_listed(shared_queue: Queue) -> None:
     assert {row["group"]: row["acked"] for row in groups}["listing"] == 1
 
 
+def test_a_group_is_moved_suspended_and_resumed(shared_queue: Queue) -> None:
+    for number in range(5):
+        good(shared_queue, "send", "cli.moved", str(number))
+    good(shared_queue, "consume", "cli.moved", "-g", "mover", "-n", "5")
+    place = ("groups", "seek", "cli.moved", "mover", "--to")
+
+    assert good(shared_queue, *place, "earliest", "--dry-run") == [
+        "Group mover of cli.moved would go on at sequence 0: 5 delivered again."
+    ]
+    assert "--yes" in failing(*place, "3", server=shared_queue.server, code=2)
+    assert good(shared_queue, *place, "3", "--yes")[-1] == (
+        "Group mover of cli.moved goes on at sequence 3: 2 delivered again."
+    )
+    assert good(shared_queue, "consume", "cli.moved", "-g", "mover", "-n", "2") == ["3", "4"]
+    [moved] = rows(good(shared_queue, *place, "2020-01-01", "--yes", "-o", "json"))
+    assert moved == {"sequence": 0, "again": 5, "skipped": 0, "in_flight": 0, "failed": 0}
+
+    good(shared_queue, "groups", "suspend", "cli.moved", "mover")
+    assert shared_queue.group("mover")["suspended"]
+    good(shared_queue, "groups", "resume", "cli.moved", "mover")
+    assert good(shared_queue, "consume", "cli.moved", "-g", "mover", "-n", "1") == ["0"]
+    assert "no group" in failing(
+        "groups", "seek", "cli.moved", "nobody", "--to", "latest", "-y", server=shared_queue.server
+    )
+
+
 @pytest.mark.parametrize("what", ["produce", "consume", "latency"])
 def test_the_bench_measures_and_says_what(shared_queue: Queue, what: str) -> None:
     count = "200" if what == "latency" else "20000"

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from samples.actions import ACTIONS, BOOT, DETAIL, PULL, SETTINGS
+from tidemill_broker.action_records import decode_action, encode_action
 from tidemill_broker.actions import (
     Action,
     ActionKind,
@@ -32,8 +33,6 @@ from tidemill_broker.actions import (
     Reason,
     Started,
     SubjectNamed,
-    decode_action,
-    encode_action,
 )
 from tidemill_broker.snapshots import pack_state, unpack_state
 from tidemill_broker.state import State
@@ -73,7 +72,7 @@ def plain(value: Any) -> Any:
 
 def run_bytes() -> bytes:
     first, second = Rows(), Rows()
-    first.append(5, 0, pack_size(168, 5, 1), AT_MS)
+    first.append(5, 0, pack_size(168, 5, 1), AT_MS, 0x8000_0000_0000_0401)
     first.append(10, 336, pack_size(176, 1), AT_MS + 2)
     for index in range(1025):
         second.append(3 * index, 512 + 168 * index, pack_size(168, 3), AT_MS + index)
@@ -96,7 +95,10 @@ def run_meaning(data: bytes) -> Any:
 
 def window_rows(data: bytes, place: tuple[int, int]) -> list[list[int]]:
     rows = Rows.from_bytes(data[place[0] : place[0] + place[1]])
-    return [list(row) for row in zip(rows.firsts, rows.positions, rows.sizes, rows.stamps, strict=True)]
+    return [
+        list(row)
+        for row in zip(rows.firsts, rows.positions, rows.sizes, rows.stamps, rows.blooms, strict=True)
+    ]
 
 
 def index_bytes() -> bytes:

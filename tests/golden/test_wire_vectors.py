@@ -35,11 +35,11 @@ def text_of(data: bytes) -> str:
 def plain(value: Any) -> Any:
     """A field of a command as JSON has it."""
     match value:
-        case bytearray() | memoryview():
+        case bytes() | bytearray() | memoryview():
             return bytes(value).hex()
         case list() | tuple():
             return [plain(item) for item in value]
-        case int() | str():
+        case int() | str() | None:
             return value
         case _:
             return said(value)

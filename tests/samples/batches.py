@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import msgpack
 
-from tidemill_wire.batch import Flags, Origin, stamp
+from tidemill_wire.batch import Flags, Origin, encode_batch, stamp
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import Batch, Column, Content, build_batch
+from tidemill_wire.columns import Batch, Column, Content, build_batch, lay_out, offsets_of
 
 ID = bytes(range(16))
 CREATED_MS = 1_780_000_000_000
@@ -39,11 +40,22 @@ def full() -> Content:
     )
 
 
+def gathered() -> bytearray:
+    """Messages 0 and 2 of three, as a broker gathers them."""
+    columns: list[tuple[Column, list[bytes]]] = [
+        (Column.BODY_OFFSETS, [offsets_of([b"one", b"three"])]),
+        (Column.BODIES, [b"one", b"three"]),
+        (Column.INDEXES, [array("i", [0, 2]).tobytes()]),
+    ]
+    return encode_batch(origin(flags=Flags.GATHERED), 2, len(columns), lay_out(columns, Codec.NONE))
+
+
 BATCHES: dict[str, bytearray] = {
     "single": build_batch(origin(), Content([b"hello"])),
     "several": build_batch(origin(), Content([b"one", b"", b"three"])),
     "full": build_batch(origin(flags=Flags.ORDERED | Flags.DELAYED, priority=3), full()),
     "stamped": stamped(build_batch(origin(), Content([b"hello"]))),
+    "gathered": stamped(gathered()),
 }
 PACKED: dict[str, bytearray] = {
     "lz4": build_batch(origin(Codec.LZ4), Content([TEXT, b"short", TEXT], keys=["a", "b", "c"])),
@@ -56,7 +68,7 @@ def values(batch: Batch) -> dict[str, Any]:
     header = batch.header
     count = header.messages
     batch.check()
-    return {
+    said = {
         "header": {**header._asdict(), "batch_id": header.batch_id.hex()},
         "partition": batch.partition,
         "bodies": [body.hex() for body in batch.bodies()],
@@ -69,6 +81,8 @@ def values(batch: Batch) -> dict[str, Any]:
         "attempts": batch.numbers(Column.ATTEMPTS, "i", count),
         "origins": batch.origins(),
     }
+    indexes = batch.numbers(Column.INDEXES, "i", count)
+    return said if indexes is None else {**said, "indexes": indexes}
 
 
 def read_properties(batch: Batch) -> list[str] | None:

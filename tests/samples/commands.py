@@ -15,6 +15,7 @@ from tidemill_wire.commands import (
     Grant,
     Hello,
     Kind,
+    Mode,
     Nack,
     Ping,
     Pull,
@@ -29,6 +30,9 @@ from tidemill_wire.commands import (
     encode_command,
 )
 from tidemill_wire.connection import Role
+from tidemill_wire.filters import parse_filter
+from tidemill_wire.kinds import Place
+from tidemill_wire.steering import Seek, Sought, Suspend
 
 SETTLED = ("billing", "pod-7", "order.created", [0, 0, 5, 9])
 
@@ -50,8 +54,28 @@ COMMANDS: dict[str, Command] = {
         "billing", "pod-7", ["order.created"], 1000, 1_048_576, 15_000, held=[1 << 40, (1 << 40) + 4]
     ),
     "pull-fresh": Pull("billing", "pod-7", ["order.created"], 1, 1, 0, held=[], fresh=True),
+    "pull-once": Pull("billing", "pod-7", ["order.created"], 1, 1, 0, once=True, mode=Mode.EXCLUSIVE),
+    "pull-broadcast": Pull(
+        "billing.pod-7", "pod-7", ["order.created"], 1, 1, 0, mode=Mode.BROADCAST, base="billing"
+    ),
+    "pulled-ordered": Pulled([], 60_000, ordered=True),
+    "pull-tags": Pull(
+        "billing", "pod-7", ["order.*"], 1000, 1_048_576, 15_000, filter=parse_filter(["vip", "eu"], True)
+    ),
     "pulled-nothing": Pulled([], 60_000),
     "pulled": Pulled([Grant("order.created", 0, 17, 1, 1, 1)], 60_000, memoryview(BATCHES["stamped"])),
+    "pulled-masked": Pulled(
+        [Grant("order.created", 5, 0, 2, 0, 1, b"\x05")],
+        60_000,
+        memoryview(BATCHES["several"]),
+        filter=parse_filter(["vip"], False),
+    ),
+    "pulled-gathered": Pulled(
+        [Grant("order.created", 5, 17, 2, 0, 1)],
+        60_000,
+        memoryview(BATCHES["gathered"]),
+        filter=parse_filter(["vip"], False),
+    ),
     "ack": Ack(*SETTLED),
     "nack": Nack(*SETTLED),
     "nack-delay": Nack(*SETTLED, delay_ms=30_000, reason="ValueError: no such customer"),
@@ -63,14 +87,18 @@ COMMANDS: dict[str, Command] = {
     "redrive": Redrive("order.created", "billing", [0, 4, 9, 9]),
     "redrive-all": Redrive("order.created", "billing", []),
     "purge": Purge("order.created", "billing", [5, 8]),
+    "seek": Seek("billing", "order.created", Place.TIME, 1_780_000_000_000, True),
+    "sought": Sought(17, 4, 13, 0, 3, 1),
+    "suspend": Suspend("billing", "order.created", True),
 }
 
 HEARD_BY_SERVER = frozenset(
     {Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE, Kind.REDRIVE, Kind.PURGE}
+    | {Kind.SEEK, Kind.SUSPEND}
     | {Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
 )
 HEARD_BY_CLIENT = frozenset(
-    {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
+    {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT, Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
 )
 HEARD = {Role.SERVER: HEARD_BY_SERVER, Role.CLIENT: HEARD_BY_CLIENT}
 """What each end may be told once it is open, but for the greeting that opens it. Written by hand."""

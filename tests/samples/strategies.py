@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from dataclasses import replace
 from typing import TypeVar
 
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from tidemill_wire.commands import (
     Goodbye,
     Grant,
     Hello,
+    Mode,
     Nack,
     Ping,
     Pull,
@@ -31,6 +33,8 @@ from tidemill_wire.commands import (
     Sent,
     Welcome,
 )
+from tidemill_wire.kinds import Place
+from tidemill_wire.steering import Seek, Sought, Suspend
 
 T = TypeVar("T")
 
@@ -116,12 +120,18 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
         number(limits.PULL_BYTES_MAX, 1),
         number(limits.PULL_WAIT_MS_MAX),
         number(2**63 - 1, -2),
-    ),
+        st.none() | RANGES,
+        st.booleans(),
+        st.booleans(),
+        st.sampled_from(Mode),
+        st.just("") | NAMES,
+    ).map(lambda pull: replace(pull, fresh=pull.fresh and pull.held is not None)),
     st.builds(
         Pulled,
         st.lists(GRANTS, max_size=4),
         number(limits.LEASE_MS_MAX),
         st.binary(max_size=200).map(memoryview),
+        st.booleans(),
     ),
     st.builds(Ack, *SETTLED),
     st.builds(Nack, *SETTLED, number(limits.NACK_DELAY_MS_MAX, -1), TEXTS, TEXTS, TEXTS, st.booleans()),
@@ -129,6 +139,9 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Release, *SETTLED),
     st.builds(Redrive, NAMES, NAMES, RANGES),
     st.builds(Purge, NAMES, NAMES, RANGES),
+    st.builds(Seek, NAMES, NAMES, st.sampled_from(Place), POSITIVE, st.booleans()),
+    st.builds(Sought, *[POSITIVE] * 6),
+    st.builds(Suspend, NAMES, NAMES, st.booleans()),
 )
 
 

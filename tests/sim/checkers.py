@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
+from tidemill_wire.filters import TagFilter
+
 
 class Outcome(Enum):
     PENDING = "pending"
@@ -50,6 +52,7 @@ class Send:
     outcome: Outcome = Outcome.PENDING
     ended_s: float = 0.0
     place: str = ""
+    tags: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,12 @@ class Terms:
     """For each subject the first sequence that retention has left; that it was time is checked where it drops."""
     ack_promise: Promise | None = Promise.NORMAL
     """What an answered ack survives; ``None``: as much as its message."""
+    wanted: Mapping[str, TagFilter] = field(default_factory=dict)
+    """The filters of groups that have one."""
+
+    def wants(self, group: str, send: Send) -> bool:
+        """Whether a group is to be given a message of a subject that it consumes."""
+        return group not in self.wanted or self.wanted[group].wants(send.tags)
 
     def expired(self, send: Send) -> bool:
         """Retention has dropped it."""
@@ -158,7 +167,7 @@ def missing(history: History, terms: Terms) -> Iterable[tuple[Send, str]]:
         if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send) or terms.expired(send):
             continue
         for group in terms.groups.get(send.subject, ()):
-            if (group, send.message) not in acked:
+            if (group, send.message) not in acked and terms.wants(group, send):
                 yield send, group
 
 
@@ -216,6 +225,8 @@ def nothing_invented(history: History, terms: Terms) -> list[str]:
             problems.append(f"invented: {where} was refused at {send.ended_s:.6f} s")
         elif send.subject != delivery.subject or delivery.group not in terms.groups.get(send.subject, ()):
             problems.append(f"misrouted: {where} came for {delivery.subject}, was sent to {send.subject}")
+        elif not terms.wants(delivery.group, send):
+            problems.append(f"unwanted: {where} has the tags {sorted(send.tags)}")
         elif delivery.at_s < send.invoked_s:
             problems.append(f"invented: {where} came before it was sent")
     return problems

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sim.checkers import Ack, Delivery, Outcome, Send, ended
 from sim.world import Env
 from tidemill import Client
+from tidemill.chain import Match
 from tidemill.consumer import Consumer
 from tidemill.errors import BrokerUnreachable, OutcomeUnknown, Refused, TidemillError, Unavailable
 from tidemill.message import Message
@@ -23,6 +24,8 @@ PORT = 7400
 SENDERS = 2
 GAP_S = 0.12
 CROWD_MAX = 12
+LATE_S = 1.0
+TAGS = ("eu", "new", "vip")
 DAWDLE_LEASE_S = 3.0
 SIZES = (0, 0, 20, 20, 300, 2_000)
 
@@ -75,14 +78,23 @@ class Producing:
         while not env.quiet.is_set():
             match rng.randrange(6):
                 case 0:
-                    subject = rng.choice(tuple(self._cluster.promises))
+                    subject = rng.choice(self._subjects(env))
                     await self._crowd(env, client, [subject] * rng.randrange(1, CROWD_MAX))
                 case 1:
-                    subjects = rng.choices(tuple(self._cluster.promises), k=rng.randrange(1, 5))
+                    subjects = rng.choices(self._subjects(env), k=rng.randrange(1, 5))
                     await self._crowd(env, client, subjects)
+                case 2:  # they may share a batch, of which a filter wants some
+                    await asyncio.gather(
+                        *(self._one(env, client) for _ in range(rng.randrange(2, CROWD_MAX)))
+                    )
                 case _:
                     await self._one(env, client)
             await asyncio.sleep(rng.expovariate(1.0 / GAP_S))
+
+    def _subjects(self, env: Env) -> tuple[str, ...]:
+        """Those that are in use by now."""
+        subjects = tuple(self._cluster.promises)
+        return subjects if env.loop.now > LATE_S else subjects[:-1]
 
     def _new(self, env: Env, subject: str, key: str = "") -> Send:
         self._number += 1
@@ -92,9 +104,10 @@ class Producing:
         return self._cluster.history.sending(Send(name, env.name, subject, body, promise, key, env.loop.now))
 
     async def _one(self, env: Env, client: Client) -> None:
-        send = self._new(env, env.rng.choice(tuple(self._cluster.promises)), env.rng.choice(("", "", "key")))
+        send = self._new(env, env.rng.choice(self._subjects(env)), env.rng.choice(("", "", "key")))
+        send.tags = frozenset(tag for tag in TAGS if env.rng.random() < 0.3)
         try:
-            receipt = await client.send(send.subject, send.body, key=send.key or None)
+            receipt = await client.send(send.subject, send.body, key=send.key or None, tags=send.tags)
         except OutcomeUnknown:
             ended(send, Outcome.UNKNOWN, env.loop.now)
         except (Refused, Unavailable, BrokerUnreachable) as error:
@@ -139,8 +152,10 @@ class Consuming:
             name = env.rng.choice((None, env.name))
             stays_until_s = env.loop.now + env.rng.choice((0.5, 3.0, 1e9))
             try:
+                wish = self._cluster.groups[self._group]
+                match: Match = "all" if wish.wanted.every else "any"
                 async with client.consume(
-                    self._cluster.groups[self._group], group=self._group, name=name
+                    wish.subjects, group=self._group, name=name, tags=wish.wanted.tags, match=match
                 ) as messages:
                     if env.rng.random() < 0.3:
                         await self._by_the_batch(env, messages, stays_until_s)

@@ -18,7 +18,7 @@ from typing import Any
 from samples.searches import Search
 from sim.autopsy import examine, image_of
 from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
-from sim.clients import Consuming, Producing
+from sim.clients import TAGS, Consuming, Producing
 from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.retention import Retention
@@ -32,6 +32,7 @@ from tidemill_host.machine import Ready
 from tidemill_host.persist import Lanes
 from tidemill_journal.errors import JournalError
 from tidemill_wire.declarations import API_VERSION, Declaration, parse_manifest
+from tidemill_wire.filters import EVERYTHING, TagFilter, is_pattern, matches_pattern, parse_filter
 
 PORT = 7400
 SERVER = "s1"
@@ -41,6 +42,8 @@ SYNC_SLACK_S = 0.1
 """Between the moment a sync is due and the disk's answer, with nothing in its way."""
 SUBJECTS = {"of.low": Promise.LOW, "of.normal": Promise.NORMAL, "of.high": Promise.HIGH}
 UNDECLARED = "of.default"
+LATE = "of.late"
+"""Sent to only after a while, and named by nobody: patterns find it."""
 TERMS_S = (0.7, 2.0, None, None, None, None)
 """After so long a life of the broker is ended by SIGTERM; most are not."""
 STALLS = (Kind.PAUSE, Kind.SLOW_CPU, Kind.SLOW_DISK)
@@ -98,12 +101,31 @@ def declare_subjects() -> list[Declaration]:
     ]
 
 
-def draw_groups(seed: str, subjects: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Each group with its subjects: one takes all, the others some."""
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a group consumes: subjects or a pattern, and the tags it wants."""
+
+    subjects: tuple[str, ...]
+    wanted: TagFilter = EVERYTHING
+
+    def has(self, subject: str) -> bool:
+        return any(
+            matches_pattern(name, subject) if is_pattern(name) else name == subject for name in self.subjects
+        )
+
+
+def draw_groups(seed: str, subjects: Sequence[str]) -> dict[str, Wish]:
+    """Each group with its subjects: one takes all, the others some; maybe one those of a pattern, or of some tags."""
     rng = random.Random(f"{seed}/groups")
-    groups = {"all": tuple(subjects)}
+    groups = {"all": Wish(tuple(subjects))}
     for number in range(rng.randrange(3)):
-        groups[f"some{number}"] = tuple(rng.sample(list(subjects), rng.randrange(1, len(subjects))))
+        groups[f"some{number}"] = Wish(tuple(rng.sample(list(subjects), rng.randrange(1, len(subjects)))))
+    rng = random.Random(f"{seed}/filters")
+    if rng.random() < 0.4:
+        groups["pattern"] = Wish((rng.choice(("of.*", "of.l*", "*")),))
+    if rng.random() < 0.5:
+        wanted = parse_filter(rng.sample(TAGS, rng.randrange(1, 3)), rng.random() < 0.5)
+        groups["tagged"] = Wish(rng.choice((tuple(subjects), ("of.*",))), wanted)
     return groups
 
 
@@ -121,6 +143,7 @@ class Cluster:
         self.history = History()
         self.promises = SUBJECTS | {UNDECLARED: Promise(self.settings.durability)}
         self.groups = draw_groups(seed, tuple(self.promises))
+        self.promises[LATE] = Promise(self.settings.durability)
         self.granted: dict[int, float] = {}
         """When the broker decided each delivery, by its pull sequence."""
         self.problems: list[str] = []
@@ -171,11 +194,12 @@ class Cluster:
 
     def _terms(self) -> Terms:
         groups = {
-            subject: tuple(group for group, subjects in self.groups.items() if subject in subjects)
+            subject: tuple(group for group, wish in self.groups.items() if wish.has(subject))
             for subject in self.promises
         }
         within_s = self.settings.sync_interval_ms / 1000 + SYNC_SLACK_S
-        return Terms(groups, self._cuts(), within_s, self.retention.floors, ack_promise=None)
+        wanted = {group: wish.wanted for group, wish in self.groups.items()}
+        return Terms(groups, self._cuts(), within_s, self.retention.floors, None, wanted)
 
     def _cuts(self) -> list[PowerCut]:
         world = self._world

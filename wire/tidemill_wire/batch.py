@@ -69,6 +69,10 @@ class Flags(IntFlag):
     DELAYED = 4
     REDELIVERED = 8
     REPLAYED = 16
+    GATHERED = 32
+
+
+GATHERED = int(Flags.GATHERED)  # a plain number: it is looked at for each batch
 
 
 class Header(NamedTuple):

@@ -34,6 +34,7 @@ from tidemill_wire.batch import (
 from tidemill_wire.codec import Codec, compress, decompress
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.limits import BATCH_BYTES_MAX, TAGS_MAX
+from tidemill_wire.sums import message_sums, pack_sums, tag_sum
 
 ENTRY = struct.Struct("<HHIII")
 COMPRESSED = 1
@@ -69,6 +70,8 @@ class Column(IntEnum):
     ATTEMPTS = 16
     ORIGIN_OFFSETS = 17
     ORIGINS = 18
+    INDEXES = 19
+    SUMS = 20
 
 
 class Entry(tuple[int, int, int, int]):
@@ -120,7 +123,7 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
         (Column.BODIES, bodies),
     ]
     _add_keys(columns, content.keys)
-    bloom = _add_tags(columns, content.tags)
+    bloom = _add_tags(columns, content, origin.batch_id)
     _add_text(columns, Column.ORDER_KEY_OFFSETS, Column.ORDER_KEYS, content.order_keys)
     if content.properties is not None:
         columns += [
@@ -133,7 +136,7 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
     _add_text(columns, Column.ORIGIN_OFFSETS, Column.ORIGINS, content.origins)
     if bloom:
         origin = _with_bloom(origin, bloom)
-    return encode_batch(origin, len(bodies), len(columns), _lay_out(columns, origin.codec))
+    return encode_batch(origin, len(bodies), len(columns), lay_out(columns, origin.codec))
 
 
 def _plain(content: Content) -> bool:
@@ -168,15 +171,18 @@ def _add_keys(columns: list[tuple[Column, Sequence[bytes]]], keys: Sequence[str 
     ]
 
 
-def _add_tags(columns: list[tuple[Column, Sequence[bytes]]], tags: Sequence[Sequence[str]] | None) -> int:
+def _add_tags(columns: list[tuple[Column, Sequence[bytes]]], content: Content, batch_id: bytes) -> int:
+    tags = content.tags
     if tags is None:
         return 0
     texts = [tag.encode() for row in tags for tag in row]
     hashes = array("Q", map(hash_text, texts))
     counts = array("i", accumulate(map(len, tags), initial=0))
+    sums = message_sums(content.bodies, content.keys, tags, content.properties)
     columns += [
         (Column.TAG_COUNTS, [counts.tobytes()]),
         (Column.TAG_HASHES, [hashes.tobytes()]),
+        (Column.SUMS, [pack_sums(tag_sum(batch_id, counts.tobytes(), hashes.tobytes()), sums)]),
         (Column.TAG_OFFSETS, [offsets_of(texts)]),
         (Column.TAGS, texts),
     ]
@@ -204,7 +210,7 @@ def _add_numbers(
 _COMPRESSIBLE = frozenset({Column.BODIES, Column.KEYS, Column.TAGS, Column.ORDER_KEYS, Column.PROPERTIES})
 
 
-def _lay_out(columns: Sequence[tuple[Column, Sequence[bytes]]], codec: Codec) -> list[bytes]:
+def lay_out(columns: Sequence[tuple[Column, Sequence[bytes]]], codec: Codec) -> list[bytes]:
     """The directory, then the columns, each padded to a multiple of 8."""
     directory: list[bytes] = []
     data: list[bytes] = []
@@ -226,11 +232,16 @@ def _lay_out(columns: Sequence[tuple[Column, Sequence[bytes]]], codec: Codec) ->
 
 def read_directory(buffer: bytes | bytearray | memoryview, at: int, header: Header) -> dict[int, Entry]:
     """Where each column is, checked against the batch's bounds. Unknown kinds are kept: a newer producer's."""
+    if at + header.length > len(buffer):
+        raise CorruptBatch(f"a batch of {header.length} bytes of which {len(buffer) - at} are there")
+    return read_entries(buffer, at, header)
+
+
+def read_entries(buffer: bytes | bytearray | memoryview, at: int, header: Header) -> dict[int, Entry]:
+    """The same of a batch of which only the beginning is there, up to the end of the directory."""
     start = at + HEADER_BYTES + aligned(header.name_length)
     base = start + ENTRY.size * header.column_count
     room = at + header.length - base
-    if at + header.length > len(buffer):
-        raise CorruptBatch(f"a batch of {header.length} bytes of which {len(buffer) - at} are there")
     entries: dict[int, Entry] = {}
     raw_total = end = 0
     for place in range(start, base, ENTRY.size):

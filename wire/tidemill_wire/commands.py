@@ -25,15 +25,18 @@ from tidemill_wire.fields import (
     parse_consumer,
     parse_group,
     parse_partition,
-    parse_subject,
 )
+from tidemill_wire.filters import EVERYTHING, TagFilter, parse_subscribed, read_filter
 from tidemill_wire.frame import Frame, encode_frame
-from tidemill_wire.kinds import Kind, Start
+from tidemill_wire.grants import Grant, read_grants
+from tidemill_wire.kinds import Kind, Mode, Start
+from tidemill_wire.steering import PARSERS as STEERING
+from tidemill_wire.steering import Seek, Sought, Suspend
 
 __all__ = [
     "CONTROL_SIZE", "PROTOCOL_VERSION", "Ack", "Command", "Done", "Extend", "Failed", "Goodbye", "Grant", "Hello",
-    "Kind", "Nack", "Ping", "Pull", "Pulled", "Purge", "Redrive", "Release", "SendBatches", "Sent", "Settle", "Start",
-    "Welcome", "encode_command", "parse_command",
+    "Kind", "Mode", "Nack", "Ping", "Pull", "Pulled", "Purge", "Redrive", "Release", "SendBatches", "Sent", "Settle",
+    "Start", "Welcome", "encode_command", "parse_command",
 ]  # fmt: skip
 
 PROTOCOL_VERSION = 1
@@ -149,26 +152,22 @@ class Pull:
     """With the first pull of a connection: ranges of pull sequences that the consumer still has, of all subjects."""
     fresh: bool = False
     """The consumer has heard nothing yet: what it does not hold, an earlier process of its name may have begun."""
+    once: bool = False
+    """At most once: what is given counts as handled at once."""
+    mode: Mode = Mode.AS_DECLARED
+    base: str = ""
+    """Of a broadcast: the group that was declared. ``group`` is then the consumer's own."""
+    filter: TagFilter = EVERYTHING
 
     def fields(self) -> dict[str, Any]:
         said: dict[str, Any] = {
             "group": self.group, "consumer": self.consumer, "subjects": list(self.subjects),
             "messages": self.messages_max, "bytes": self.bytes_max, "wait": self.wait_ms, "start": self.start,
         }  # fmt: skip
-        return said if self.held is None else said | {"held": packed(self.held), "fresh": self.fresh}
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """Messages that a consumer may handle now: ``count`` of them from ``first_sequence`` on, under a lease."""
-
-    subject: str
-    pull_sequence: int
-    first_sequence: int
-    count: int
-    attempts: int
-    batches: int
-    """How many of the batches that follow hold them; messages of those batches outside the range are not granted."""
+        if self.held is not None:
+            said |= {"held": packed(self.held), "fresh": self.fresh}
+        asked = {"once": self.once, "mode": int(self.mode), "base": self.base}
+        return said | {name: value for name, value in asked.items() if value} | self.filter.fields()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +178,15 @@ class Pulled:
     grants: Sequence[Grant]
     lease_ms: int
     batches: memoryview = memoryview(b"")
+    ordered: bool = False
+    """The group is consumed in order: when one message fails, those behind it are taken back."""
+    filter: TagFilter = EVERYTHING
+    """That of the group. The broker compares hashes, so the consumer compares texts."""
 
     def fields(self) -> dict[str, Any]:
-        rows = [
-            (g.subject, g.pull_sequence, g.first_sequence, g.count, g.attempts, g.batches)
-            for g in self.grants
-        ]
-        return {"grants": rows, "lease": self.lease_ms}
+        rows = [grant.row() for grant in self.grants]
+        said = {"grants": rows, "lease": self.lease_ms} | self.filter.fields()
+        return said | {"ordered": True} if self.ordered else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,7 @@ class Release(Settle):
 
 Command: TypeAlias = (
     Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
-    | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge
+    | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge | Seek | Sought | Suspend
 )  # fmt: skip
 
 
@@ -305,31 +306,26 @@ def _parse_pull(f: Fields, _body: bytearray) -> Pull:
     return Pull(
         parse_group(f.text("group")),
         parse_consumer(f.text("consumer")),
-        [parse_subject(name) for name in subjects],
+        [parse_subscribed(name) for name in subjects],
         f.number("messages", 1, limits.PULL_MESSAGES_MAX),
         f.number("bytes", 1, limits.PULL_BYTES_MAX),
         f.number("wait", 0, limits.PULL_WAIT_MS_MAX),
         f.number("start", Start.LATEST, _I63),
         f.ranges("held", limits.HELD_RANGES_MAX) if f.has("held") else None,
         f.flag("fresh"),
+        f.flag("once"),
+        Mode(f.number("mode", 0, max(Mode))) if f.has("mode") else Mode.AS_DECLARED,
+        parse_group(f.text("base")) if f.has("base") else "",
+        read_filter(f),
     )
 
 
 def _parse_pulled(f: Fields, body: bytearray) -> Pulled:
-    grants: list[Grant] = []
-    for row in f.items("grants", limits.GRANTS_MAX):
-        match row:
-            case [str(subject), int(pull), int(first), int(count), int(attempts), int(batches)]:
-                grants.append(Grant(subject, pull, first, count, attempts, batches))
-            case _:
-                raise malformed("field 'grants' holds something else than grants")
-        if (
-            min(pull, first, count, attempts, batches) < 0
-            or max(pull, first, count, attempts, batches) > _I63
-        ):
-            raise malformed("a grant with a number below zero, or beyond 63 bits")
     size = CONTROL_SIZE.size + CONTROL_SIZE.unpack_from(body)[0]
-    return Pulled(grants, f.number("lease", 0, limits.LEASE_MS_MAX), memoryview(body)[aligned(size) :])
+    lease_ms = f.number("lease", 0, limits.LEASE_MS_MAX)
+    return Pulled(
+        read_grants(f), lease_ms, memoryview(body)[aligned(size) :], f.flag("ordered"), read_filter(f)
+    )
 
 
 _Settle = TypeVar("_Settle", Ack, Extend, Release)
@@ -371,6 +367,7 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.EXTEND: _settler(Extend),
     Kind.RELEASE: _settler(Release),
     **BURYING,
+    **STEERING,
 }
 
 

@@ -67,7 +67,7 @@ Event: TypeAlias = Received | Rejected
 
 # What an end says and never hears; the rest goes both ways.
 _OWN = {
-    Role.SERVER: frozenset({Kind.WELCOME, Kind.SENT, Kind.PULLED}),
+    Role.SERVER: frozenset({Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT}),
     Role.CLIENT: frozenset(
         {
             Kind.HELLO,
@@ -77,6 +77,8 @@ _OWN = {
             Kind.NACK,
             Kind.EXTEND,
             Kind.RELEASE,
+            Kind.SEEK,
+            Kind.SUSPEND,
             Kind.REDRIVE,
             Kind.PURGE,
         },

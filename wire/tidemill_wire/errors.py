@@ -60,7 +60,16 @@ ERROR_KINDS = (
     ErrorKind(24, "not_found", False, "look the name up with `tidemill subjects` or `tidemill groups`"),
     ErrorKind(25, "consumer_replaced", False, "give each consumer of a group a name of its own"),
     ErrorKind(26, "too_many_groups", False, "use fewer group names, or add brokers"),
-    ErrorKind(27, "too_many_consumers", False, "run fewer consumers of this group, each with more to do"),
+    ErrorKind(27, "too_many_consumers", True, "stop a consumer of the group, or raise limits.maxConsumers"),
+    ErrorKind(
+        28, "wrong_consumption", False, "consume in the way the group was made for, or use another group"
+    ),
+    ErrorKind(
+        29,
+        "filter_conflict",
+        False,
+        "use the filter the group has, stop its other consumers, or use another group",
+    ),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}

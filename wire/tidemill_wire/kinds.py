@@ -22,8 +22,11 @@ class Kind(IntEnum):
     NACK = 21
     EXTEND = 22
     RELEASE = 23
+    SEEK = 24
+    SOUGHT = 25
     REDRIVE = 26
     PURGE = 27
+    SUSPEND = 29
 
 
 class Start(IntEnum):
@@ -31,3 +34,20 @@ class Start(IntEnum):
 
     EARLIEST = -1
     LATEST = -2
+
+
+class Place(IntEnum):
+    """Where a group goes on after a SEEK."""
+
+    EARLIEST = 1
+    LATEST = 2
+    SEQUENCE = 3
+    TIME = 4
+
+
+class Mode(IntEnum):
+    """How the consumers of a group share its messages, as a PULL asks for it."""
+
+    AS_DECLARED = 0
+    EXCLUSIVE = 1
+    BROADCAST = 2

@@ -78,6 +78,9 @@ PULL_SUBJECTS_MAX = 1000  # subjects named in one pull
 LEASE_MS_DEFAULT = 60_000
 LEASE_MS_MAX = 12 * 3600 * 1000
 CONSUMER_GONE_MS = 10_000
+BROADCAST_SILENCE_MS = (
+    72 * 3600 * 1000
+)  # a long weekend; as long as messages are kept by default, so none is missed
 RANGES_MAX = 10_000  # ranges in one ACK, NACK, EXTEND or RELEASE
 HELD_RANGES_MAX = 5_000  # ranges a PULL says its consumer holds: they fit a request beside the most subjects
 SEND_BATCHES_MAX = 5_000  # batches in one SEND: were all of them refused, the reasons fit a control body

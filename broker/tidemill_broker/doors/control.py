@@ -49,7 +49,7 @@ def paths() -> dict[str, Part]:
     subject = {"name": "order.created", "messages": 3, "first_sequence": 0, "next_sequence": 3, "durability": "high",
                "groups": 1}  # fmt: skip
     group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "dead": 0,
-             "paused": None, "acked": 0,
+             "paused": None, "acked": 0, "consumption": "shared", "suspended": False,
              "consumers": 1}  # fmt: skip
     broker = {"group": "b1", "name": "b1-0", "host": None, "port": 7400, "state": "RW"}
     return {
@@ -112,6 +112,8 @@ def schemas() -> dict[str, Part]:
                     "description": "the mark of what every delivery fails of, while the group is only probed",
                 },
                 "acked": whole(0),
+                "consumption": {"enum": ["shared", "ordered", "broadcast"]},
+                "suspended": {"type": "boolean", "description": "the group is given nothing"},
                 "consumers": whole(0),
             }
         ),

@@ -23,9 +23,11 @@ from crc32c import crc32c
 
 from tidemill_host.refusals import HttpRefused
 from tidemill_wire import limits
+from tidemill_wire.batch import GATHERED
 from tidemill_wire.columns import Batch, Column, Content
 from tidemill_wire.commands import Grant, Pulled
 from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.grants import set_bits
 
 ADVICE = "see /openapi.json for what a request may hold"
 RECEIPT = struct.Struct(">IQ")
@@ -243,13 +245,16 @@ def render(pulled: Pulled, receipts: Receipts, consumer: str) -> Given:
             data = pulled.batches[at : at + length]
             at += length
             first, last = _granted(data, grant)
-            pull = grant.pull_sequence + first - grant.first_sequence
+            pull, count = grant.pull_sequence + first - grant.first_sequence, last - first + 1
+            sifted = grant.mask or int.from_bytes(data[46:48], "little") & GATHERED
+            if sifted:
+                pull, count = grant.pull_sequence, grant.count
             try:
                 batch = Batch(data)
                 batch.check()
-                rows = _rows(batch, first, last, grant)
+                rows = _sifted_rows(batch, grant) if sifted else _rows(batch, first, last, grant)
             except CorruptBatch:
-                given.undecodable += range(pull, pull + last - first + 1)
+                given.undecodable += range(pull, pull + count)
                 continue
             for offset, row in enumerate(rows):
                 row["receipt"] = receipts.write(consumer, pull + offset)
@@ -262,6 +267,21 @@ def _granted(data: memoryview, grant: Grant) -> tuple[int, int]:
     first = int.from_bytes(data[8:16], "little")
     count = int.from_bytes(data[48:52], "little")
     return max(first, grant.first_sequence), min(first + count, grant.first_sequence + grant.count) - 1
+
+
+def _sifted_rows(batch: Batch, grant: Grant) -> list[dict[str, Any]]:
+    """Those of a batch that was gathered for a group with a filter, or comes with a mask."""
+    begin, count = batch.header.first_sequence, batch.header.messages
+    indexes = batch.numbers(Column.INDEXES, "i", count)
+    if indexes is None:
+        sequences = [grant.first_sequence + bit for bit in set_bits(grant.mask)]
+        if sequences[-1] >= begin + count:
+            raise CorruptBatch("a mask that goes beyond its batch")
+        return [row for sequence in sequences for row in _rows(batch, sequence, sequence, grant)]
+    rows = _rows(batch, begin, begin + count - 1, grant)
+    for row, index in zip(rows, indexes, strict=True):
+        row["id"], row["sequence"] = batch.message_id(index), begin + index
+    return rows
 
 
 def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, Any]]:

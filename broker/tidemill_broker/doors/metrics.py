@@ -46,6 +46,17 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
         "Failed messages that a power cut had taken",
         counters.messages_voided,
     )
+    skipped = "Messages that groups passed over because their filters do not want them"
+    yield "skipped_messages_total", "counter", skipped, counters.messages_skipped
+    unread = "Batches that filters passed over by their headers' tag word, unread"
+    yield "skipped_batches_total", "counter", unread, counters.batches_skipped
+    yield (
+        "sifted_batches_total",
+        "counter",
+        "Batches whose tags were read for a filter",
+        counters.batches_sifted,
+    )
+    yield "sifted_bytes_total", "counter", "Bytes read for filters", counters.bytes_sifted
     back = "Messages whose delivery had not reached its consumer, given out again when it reconnected"
     yield "taken_back_messages_total", "counter", back, counters.messages_taken_back
     yield "batches_total", "counter", "Batches received", counters.batches

@@ -9,8 +9,8 @@ from typing import Any
 from tidemill_broker.graves import waiting
 from tidemill_broker.group_settings import DEAD, GroupSettings
 from tidemill_broker.machine import Broker
-from tidemill_broker.members import start_of
 from tidemill_broker.partitions import SubjectSettings
+from tidemill_broker.positions import begin_as_asked
 from tidemill_broker.recovery import EPOCH, Recovery, Report
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import Clock
@@ -25,6 +25,7 @@ from tidemill_wire.connection import Event
 from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.errors import Unavailable
 from tidemill_wire.fields import DEAD_PREFIX
+from tidemill_wire.kinds import Start
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
 SPACE_CHECK_SECONDS = 1.0
@@ -98,8 +99,10 @@ class Service:
     def _declare_group(self, group: ConsumerGroup, now_ms: int) -> None:
         raw_name = group.subject.encode()
         partition = self.broker.state.by_name.get(raw_name) or self.broker.intake.create(raw_name, now_ms)
-        start = start_of(partition, group.start)
-        self.broker.members.declare_group(partition, group.name, start, GroupSettings.declared(group), now_ms)
+        words = {"earliest": int(Start.EARLIEST), "latest": int(Start.LATEST)}
+        start = group.start if isinstance(group.start, int) else words[group.start]
+        place = begin_as_asked(partition, start)
+        self.broker.members.declare_group(partition, group.name, place, GroupSettings.declared(group), now_ms)
 
     def _fail(self, error: Exception) -> None:
         """The log can no longer be trusted: answer nobody, let a restart find out what is there."""
@@ -139,12 +142,14 @@ class Service:
             {
                 "group": group.name,
                 "subject": state.partitions[group.partition].name,
-                "lag": max(0, state.partitions[group.partition].visible - group.cursor),
+                "lag": max(0, state.partitions[group.partition].visible - group.reached),
                 "in_flight": group.in_flight,
                 "failed": group.failed_count(),
                 "dead": waiting(state, group),
                 "paused": group.paused[1] if group.paused is not None else None,
                 "acked": group.acked,
+                "consumption": group.settings.consumption,
+                "suspended": group.settings.suspended,
                 "consumers": sum(1 for consumer in group.consumers.values() if consumer.peer),
             }
             for group in state.groups.values()

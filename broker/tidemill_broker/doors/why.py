@@ -53,7 +53,8 @@ class Why:
         state, now_ms = self._broker.state, self._clock.now_ms()
         partition = state.by_name[found.subject.encode()]
         standings = {
-            number: standing_of(state.groups[number], found.sequence) for number in partition.groups.values()
+            number: standing_of(state.groups[number], found.sequence, found.tags)
+            for number in partition.groups.values()
         }
         history = History(state, partition.identity, found.sequence)
         actions = self._broker.logs.actions
@@ -159,7 +160,9 @@ def schemas() -> dict[str, Part]:
     group = record(
         {
             "group": text,
-            "state": {"enum": ["waiting", "leased", "retry", "dying", "acked", "dead", "passed over"]},
+            "state": {
+                "enum": ["waiting", "leased", "retry", "dying", "acked", "dead", "filtered", "passed over"]
+            },
             "sentence": {**text, "description": "the same for a person"},
             "attempts": whole(0),
             "consumer": absent,

@@ -28,7 +28,7 @@ def build() -> typer.Typer:
     application.command("worker")(worker.worker)
     application.command("why")(why.why)
     application.command("subjects")(subjects.subjects)
-    application.command("groups")(groups.groups)
+    application.add_typer(groups.build(), name="groups")
     application.add_typer(dead.build(), name="dead")
     application.add_typer(inspect.build(), name="inspect")
     application.add_typer(bench.build(), name="bench")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +22,7 @@ from tidemill.cli.session import (
     OutputOption,
     ServerOption,
     connected,
-    parse_subject_argument,
+    parse_subscribed_argument,
     perform,
 )
 
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TURN_MESSAGES = 256  # written before the event loop has its turn
+
+
+class Matching(StrEnum):
+    """How many of the tags a message must have."""
+
+    ANY = "any"
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +49,12 @@ class Wish:
     start: str | int
     count: int | None
     timeout_seconds: float | None
+    tags: tuple[str, ...] = ()
+    match: Matching = Matching.ANY
 
 
 def parse_subjects(written: list[str]) -> list[str]:
-    return [parse_subject_argument(name) for name in written]
+    return [parse_subscribed_argument(name) for name in written]
 
 
 def parse_group_option(written: str) -> str:
@@ -80,7 +90,12 @@ def start_of(written: str) -> str | int:
 
 def consume(
     subjects: Annotated[
-        list[str], typer.Argument(metavar="SUBJECT...", callback=parse_subjects, help="One subject or more.")
+        list[str],
+        typer.Argument(
+            metavar="SUBJECT...",
+            callback=parse_subjects,
+            help="One subject or more; order.* is all that begin so.",
+        ),
     ],
     group: Annotated[
         str,
@@ -92,6 +107,13 @@ def consume(
             "--from", metavar="earliest|latest|TIME", callback=parse_start, help="Where a new group begins."
         ),
     ] = "earliest",
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG", help="Only messages with this tag. May be given several times."),
+    ] = None,
+    match: Annotated[
+        Matching, typer.Option("--match", help="Whether a message must have any or all of the tags.")
+    ] = Matching.ANY,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="Stop after so many messages.")
     ] = None,
@@ -109,7 +131,7 @@ def consume(
     One a line, until Ctrl-C. A message is acknowledged after its line is written and flushed.
     As JSON, a body that is not UTF-8 is {"base64": "..."} instead of a text.
     """
-    wish = Wish(tuple(subjects), group, start_of(start), count, timeout)
+    wish = Wish(tuple(subjects), group, start_of(start), count, timeout, tuple(tag or ()), match)
     perform(_consume(server, wish, output), server)
 
 
@@ -118,7 +140,9 @@ async def _consume(server: str, wish: Wish, output: Output) -> None:
     taken = 0
     async with (
         connected(server) as client,
-        client.consume(wish.subjects, group=wish.group, start=wish.start) as messages,
+        client.consume(
+            wish.subjects, group=wish.group, start=wish.start, tags=wish.tags, match=wish.match.value
+        ) as messages,
         ending.of(messages),
     ):
         async for message in messages:

@@ -1,16 +1,68 @@
-"""`tidemill groups`: who consumes, and how far they are."""
+"""`tidemill groups`: who consumes and how far they are; and letting them go on elsewhere, stand still, or go on."""
 
 from __future__ import annotations
 
-from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, connected, perform
+import json
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemill.cli.consume import parse_group_option
+from tidemill.cli.failures import wrong_usage
+from tidemill.cli.session import (
+    SERVER_DEFAULT,
+    Output,
+    OutputOption,
+    ServerOption,
+    SubjectArgument,
+    connected,
+    interactive,
+    perform,
+)
 from tidemill.cli.tables import print_rows
 
-COLUMNS = ("name", "group", "subject", "lag", "in_flight", "failed", "dead", "paused", "consumers")
+if TYPE_CHECKING:
+    from tidemill import Moved
+
+COLUMNS = (
+    "name",
+    "group",
+    "subject",
+    "lag",
+    "in_flight",
+    "failed",
+    "dead",
+    "paused",
+    "consumption",
+    "suspended",
+    "consumers",
+)
+
+GroupArgument = Annotated[
+    str, typer.Argument(metavar="GROUP", callback=parse_group_option, help="The consumer group.")
+]
 
 
-def groups(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TEXT) -> None:
-    """List the consumer groups."""
-    perform(_groups(server, output), server)
+def build() -> typer.Typer:
+    application = typer.Typer(
+        help="List the consumer groups, or steer one.", rich_markup_mode=None, invoke_without_command=True
+    )
+    application.callback(invoke_without_command=True)(groups)
+    application.command("seek")(seek)
+    application.command("suspend")(suspend)
+    application.command("resume")(resume)
+    return application
+
+
+def groups(
+    context: typer.Context, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TEXT
+) -> None:
+    """List the consumer groups, or steer one."""
+    if context.invoked_subcommand is None:
+        perform(_groups(server, output), server)
 
 
 async def _groups(server: str, output: Output) -> None:
@@ -19,3 +71,97 @@ async def _groups(server: str, output: Output) -> None:
     print_rows(
         rows, COLUMNS, output, "There are no groups yet: `tidemill consume SUBJECT --group NAME` makes one."
     )
+
+
+def parse_place(written: str) -> str:
+    """earliest, latest, a sequence or a time; kept as text, because that is what an option is."""
+    place_of(written)
+    return written
+
+
+def place_of(written: str) -> str | int | datetime:
+    """Where a group goes on."""
+    from tidemill_wire.schema import parse_timestamp
+
+    if written in ("earliest", "latest"):
+        return written
+    if written.isascii() and written.isdigit() and len(written) <= 18:
+        return int(written)
+    at_ms = parse_timestamp(written if len(written) > len("2026-09-01") else f"{written}T00:00:00Z")
+    if at_ms is None or at_ms < 0:
+        raise typer.BadParameter(
+            f"{written[:60]!r} is no place: write earliest, latest, a sequence such as 4711, "
+            "or a time such as 2026-09-01T00:00:00Z or 2026-09-01"
+        )
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
+
+
+def seek(
+    subject: SubjectArgument,
+    group: GroupArgument,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="earliest|latest|TIME|SEQUENCE", callback=parse_place, help="Where it goes on."
+        ),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen and do nothing.")] = False,
+    server: ServerOption = SERVER_DEFAULT,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Let a group go on at another place of a subject. What its consumers hold, and what failed, counts no more."""
+    perform(_seek((subject, group), place_of(to), (yes, dry_run), server, output), server)
+
+
+async def _seek(
+    names: tuple[str, str], to: str | int | datetime, consent: tuple[bool, bool], server: str, output: Output
+) -> None:
+    yes, dry_run = consent
+    async with connected(server) as client:
+        expected = await client.seek(*names, to, rehearsal=True)
+        if output is Output.TEXT:
+            print(_sentence(names, expected, "would go on"))
+        if dry_run:
+            if output is Output.JSON:
+                print(json.dumps(asdict(expected)))
+            return
+        if not yes and not _agreed():
+            print("Nothing was done.")
+            return
+        moved = await client.seek(*names, to)
+    print(json.dumps(asdict(moved)) if output is Output.JSON else _sentence(names, moved, "goes on"))
+
+
+def _agreed() -> bool:
+    if not interactive(sys.stdin):
+        raise wrong_usage("nobody is there to be asked: add --yes, or --dry-run to see what would happen")
+    return typer.confirm("Go on?")
+
+
+def _sentence(names: tuple[str, str], moved: Moved, does: str) -> str:
+    subject, group = names
+    counts = (
+        (moved.again, "delivered again"),
+        (moved.skipped, "skipped"),
+        (moved.in_flight, "in flight, void"),
+        (moved.failed, "waiting for another attempt, dropped"),
+    )
+    said = ", ".join(f"{count:,} {what}" for count, what in counts if count) or "no message is concerned"
+    return f"Group {group} of {subject} {does} at sequence {moved.sequence:,}: {said}."
+
+
+def suspend(subject: SubjectArgument, group: GroupArgument, server: ServerOption = SERVER_DEFAULT) -> None:
+    """Deliver nothing more to a group. It keeps its place; what its consumers hold they may acknowledge."""
+    perform(_suspend(subject, group, server, suspended=True), server)
+
+
+def resume(subject: SubjectArgument, group: GroupArgument, server: ServerOption = SERVER_DEFAULT) -> None:
+    """Let a suspended group go on where it stood."""
+    perform(_suspend(subject, group, server, suspended=False), server)
+
+
+async def _suspend(subject: str, group: str, server: str, *, suspended: bool) -> None:
+    async with connected(server) as client:
+        await (client.suspend if suspended else client.resume)(subject, group)
+    print(f"Group {group} of {subject} {'is suspended' if suspended else 'goes on'}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -41,15 +41,27 @@ def parse_server(written: str) -> str:
 
 def parse_subject_argument(written: str) -> str:
     """A subject's name, checked before anything is connected."""
-    from tidemill_wire.errors import Refused
     from tidemill_wire.fields import parse_subject
 
     if "%" in written:
         raise typer.BadParameter(
             f"{written[:100]!r} has a %, such names are tidemill's own: use A-Z a-z 0-9 . _ -"
         )
+    return _checked(parse_subject, written)
+
+
+def parse_subscribed_argument(written: str) -> str:
+    """A subject's name or a pattern."""
+    from tidemill_wire.filters import is_pattern, parse_subscribed
+
+    return _checked(parse_subscribed, written) if is_pattern(written) else parse_subject_argument(written)
+
+
+def _checked(parse: Callable[[str], str], written: str) -> str:
+    from tidemill_wire.errors import Refused
+
     try:
-        return parse_subject(written)
+        return parse(written)
     except Refused as error:
         raise typer.BadParameter(f"{error.detail}: {error.kind.advice}") from None
 

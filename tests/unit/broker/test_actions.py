@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from samples.actions import ACTIONS
-from tidemill_broker.actions import Action, ActionKind, GroupPaused, decode_action, encode_action
+from tidemill_broker.action_records import decode_action, encode_action
+from tidemill_broker.actions import Action, ActionKind, GroupPaused
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import Record
 
 UNWRITTEN = {
-    *(ActionKind.SEEK, ActionKind.LOCK, ActionKind.UNLOCK),
     *(ActionKind.COMMIT, ActionKind.ROLLBACK, ActionKind.PARK),
 }
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from samples.brokers import SUBJECT, TINY, Rig, files_of, pulls, spans
-from tidemill_broker.actions import Synced, decode_action
+from tidemill_broker.action_records import decode_action
+from tidemill_broker.actions import Synced
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.scanning import RecordScanner
 from tidemill_broker.settings import BrokerSettings

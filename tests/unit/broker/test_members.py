@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from samples.brokers import SUBJECT, TINY, Rig, pulls, spans
-from tidemill_broker.actions import encode_action
+from tidemill_broker.action_records import encode_action
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_wire.commands import Ack, Done, Failed, Goodbye, Hello, Ping, Pull, Pulled
 from tidemill_wire.connection import Rejected

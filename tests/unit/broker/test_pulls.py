@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from samples.brokers import NOW_MS, SUBJECT, TINY, Rig, batch_of, pulls, put_file, read_file, spans
+from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.settings import BrokerSettings
 from tidemill_journal.entries import run_file
 from tidemill_wire import limits
@@ -31,7 +32,13 @@ def bodies(pulled: Pulled) -> list[bytes]:
     return found
 
 
-def settle(kind: type[Ack | Release], ranges: list[int], consumer: str = "c"):
+def declare(rig: Rig, settings: GroupSettings) -> None:
+    partition = rig.broker.state.by_name[SUBJECT.encode()]
+    rig.broker.members.declare_group(partition, "g", (0, 0), settings, rig.now_ms)
+    rig.pump()
+
+
+def settle(kind: type[Ack | Nack | Release], ranges: list[int], consumer: str = "c"):
     return kind("g", consumer, SUBJECT, ranges)
 
 
@@ -290,16 +297,81 @@ def test_message_is_shown_when_it_is_as_durable_as_its_subject_asks_for() -> Non
     assert spans(rig.pull()) == [(0, 1, 0)]
 
 
-def test_group_holds_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "IN_FLIGHT_MAX", 4)
+def test_group_holds_no_more_than_its_limit() -> None:
     rig = Rig()
     rig.fill(6)
+    declare(rig, GroupSettings(in_flight_max=4))
     given = rig.pull()
 
     assert spans(given) == [(0, 4, 0)]
     assert rig.pull().grants == []
     rig.ask(nack(pulls(given)[:2]))
     assert sum(grant.count for grant in rig.pull().grants) == 4
+
+
+def test_pull_of_a_full_group_waits_until_something_is_acked() -> None:
+    rig = Rig()
+    rig.fill(6)
+    declare(rig, GroupSettings(in_flight_max=4))
+    held = pulls(rig.pull())
+    assert rig.ask(Pull("g", "d", [SUBJECT], 10, 1 << 20, 5000)) is None
+    waiting = rig.correlation
+    rig.wait(100)
+
+    rig.ask(settle(Ack, [held[0], held[0]]))
+
+    answer = rig.answers[waiting]
+    assert isinstance(answer, Pulled)
+    assert spans(answer) == [(4, 1, 0)]
+
+
+def test_little_that_came_is_shared_by_all_who_wait() -> None:
+    rig = Rig()
+    rig.fill(1)
+    rig.pull()
+    waiting: list[int] = []
+    for number in range(10):
+        assert rig.ask(Pull("g", f"c{number}", [SUBJECT], 1000, 1 << 20, 5000)) is None
+        waiting.append(rig.correlation)
+
+    rig.send(*(b"tide" for _ in range(25)))
+
+    answers = [rig.answers[correlation] for correlation in waiting]
+    assert all(isinstance(answer, Pulled) for answer in answers)
+    counts = [sum(grant.count for grant in answer.grants) for answer in answers]  # type: ignore[union-attr]
+    assert sum(counts) == 25
+    assert max(counts) <= 3
+    assert min(counts) >= 2
+
+
+def test_what_is_given_at_most_once_is_acked_in_the_same_turn_and_never_comes_again() -> None:
+    rig = Rig()
+    rig.fill(3)
+    given = rig.ask(Pull("g", "c", [SUBJECT], 2, 1 << 20, 0, once=True))
+    group = rig.broker.state.groups[1]
+    assert isinstance(given, Pulled)
+    assert (spans(given), group.in_flight, group.acked) == ([(0, 2, 0)], 0, 2)
+    assert rig.broker.counters.messages_acked == 2
+
+    assert rig.ask(settle(Nack, pulls(given))) == Done(pulls(given))
+    rig.disconnect(rig.peers[0])
+    rig.restart()
+    rig.wait(60_000)
+
+    assert spans(rig.pull()) == [(2, 1, 0)]
+
+
+def test_answer_to_an_at_most_once_pull_waits_for_the_disk_when_its_subject_does() -> None:
+    rig = Rig(BrokerSettings(durability="high"))
+    rig.send(b"x")
+    rig.sync()
+    rig.holds_syncs = True
+
+    assert rig.ask(Pull("g", "c", [SUBJECT], 2, 1 << 20, 0, once=True)) is None
+    rig.sync()
+    rig.pump()
+
+    assert isinstance(rig.answers[rig.correlation], Pulled)
 
 
 def test_connection_with_too_many_waiting_pulls_is_refused_more(monkeypatch: pytest.MonkeyPatch) -> None:

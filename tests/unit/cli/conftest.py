@@ -17,6 +17,7 @@ from typing import Any, Self
 import pytest
 
 import tidemill
+from tidemill import Moved
 from tidemill.cli import run, session
 
 
@@ -46,6 +47,7 @@ class FakeQueue:
     consumed: dict[str, Any] = field(default_factory=dict)
     acknowledged: list[tuple[int, bytes]] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
+    sought: list[tuple[str, str, object, bool]] = field(default_factory=list)
     signal_when_empty: int = 0
     written: Callable[[], bytes] = lambda: b""
 
@@ -140,6 +142,10 @@ class FakeClient:
         return self.queue.rows
 
     groups = subjects
+
+    async def seek(self, subject: str, group: str, to: object, *, rehearsal: bool = False) -> Moved:
+        self.queue.sought.append((subject, group, to, rehearsal))
+        return Moved(4, 1_000, 0, 3, 2)
 
 
 class Terminal(io.TextIOWrapper):

@@ -53,7 +53,13 @@ def test_as_json_a_body_that_is_no_text_is_base64(command, queue) -> None:
 def test_several_subjects_a_group_and_a_start_are_asked_for(command, queue) -> None:
     queue.add("b", b"x")
     command("consume", "a", "b", "--group", "billing", "--from", "2026-09-01", "--count", "1")
-    assert queue.consumed == {"subjects": ["a", "b"], "group": "billing", "start": 1_788_220_800_000}
+    assert queue.consumed == {
+        "subjects": ["a", "b"],
+        "group": "billing",
+        "start": 1_788_220_800_000,
+        "tags": (),
+        "match": "any",
+    }
 
 
 @pytest.mark.parametrize("word", ["earliest", "latest"])

@@ -1,0 +1,218 @@
+"""Actions as records of the action log: kind and body. Format: docs/format.md, "The action log"."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, assert_never, cast
+
+import msgpack
+
+from tidemill_broker.actions import (
+    Acked,
+    Action,
+    ActionKind,
+    Buried,
+    ConsumerForgotten,
+    ConsumerNamed,
+    Extended,
+    FailedDeliveries,
+    FailureDetail,
+    GroupForgotten,
+    GroupNamed,
+    GroupPaused,
+    GroupResumed,
+    Locked,
+    Pulled,
+    PullRun,
+    Purged,
+    Redriven,
+    Released,
+    Skipped,
+    Sought,
+    Started,
+    SubjectNamed,
+    Synced,
+    Unlocked,
+    Voided,
+)
+from tidemill_journal.errors import CorruptRecord
+from tidemill_journal.records import Record
+
+_U64 = struct.Struct("<Q")
+_TWO = struct.Struct("<QQ")
+_PULL = struct.Struct("<IIq")
+_RUN = struct.Struct("<QQII")
+_RANGES = struct.Struct("<IIq")
+_U32 = struct.Struct("<I")
+_VOID = struct.Struct("<QQQ")
+_FAIL = struct.Struct("<IIqqII")
+_DEAD = struct.Struct("<QQQQ")
+_PAUSE = struct.Struct("<Iiq")
+_SEEK = struct.Struct("<IIQq")
+_LOCK = struct.Struct("<IIq")
+_pack = cast("Callable[[list[Any]], bytes]", msgpack.Packer(autoreset=True).pack)
+
+
+def _unpack(body: bytes) -> list[Any]:
+    return list(cast("list[Any]", msgpack.unpackb(body)))
+
+
+def _pack_ranges(consumer: int, extra: int, moment: int, ranges: Sequence[int]) -> bytes:
+    return _RANGES.pack(consumer, extra, moment) + array("Q", ranges).tobytes()
+
+
+def encode_action(action: Action) -> tuple[int, bytes]:
+    """Kind and body of the record."""
+    match action:
+        case Pulled(consumer, deadline_ms, runs):
+            body = _PULL.pack(consumer, len(runs), deadline_ms) + b"".join(_RUN.pack(*run) for run in runs)
+            return ActionKind.PULL, body
+        case Acked(consumer, ranges):
+            return ActionKind.ACK, _pack_ranges(consumer, 0, 0, ranges)
+        case FailedDeliveries():
+            return ActionKind.FAIL, _pack_failed(action)
+        case Extended(consumer, deadline_ms, ranges):
+            return ActionKind.EXTEND, _pack_ranges(consumer, 0, deadline_ms, ranges)
+        case Released(consumer, ranges):
+            return ActionKind.RELEASE, _pack_ranges(consumer, 0, 0, ranges)
+        case Synced(message_position, action_position):
+            return ActionKind.SYNCED, _TWO.pack(message_position, action_position)
+        case Started(boot, back_ms):
+            return ActionKind.START, _TWO.pack(boot, back_ms) if back_ms else _U64.pack(boot)
+        case ConsumerForgotten(consumer):
+            return ActionKind.FOREVER_OFFLINE, _U32.pack(consumer)
+        case Voided(group, first, messages):
+            return ActionKind.VOID, _VOID.pack(group, first, messages)
+        case Skipped(group, cursor, to):
+            return ActionKind.SKIP, _VOID.pack(group, cursor, to)
+        case Buried(group, first, messages, position):
+            return ActionKind.DEAD, _DEAD.pack(group, first, messages, position)
+        case GroupPaused(group, at_ms, fingerprint):
+            return ActionKind.PAUSE, _PAUSE.pack(group, 0, at_ms) + fingerprint.encode()
+        case GroupResumed(group):
+            return ActionKind.RESUME, _U32.pack(group)
+        case Redriven(group, at_ms, ranges):
+            return ActionKind.REDRIVE, _pack_ranges(group, 0, at_ms, ranges)
+        case Purged(group, ranges):
+            return ActionKind.PURGE, _pack_ranges(group, 0, 0, ranges)
+        case Sought(group, cursor, start_ms):
+            return ActionKind.SEEK, _SEEK.pack(group, 0, cursor, start_ms)
+        case Locked(group, consumer, until_ms):
+            return ActionKind.LOCK, _LOCK.pack(group, consumer, until_ms)
+        case Unlocked(group, at_ms):
+            return ActionKind.UNLOCK, _LOCK.pack(group, 0, at_ms)
+        case GroupForgotten(group):
+            return ActionKind.FORGET, _U32.pack(group)
+        case SubjectNamed(partition, name, settings):
+            return ActionKind.SUBJECT, _pack([partition, name, settings])
+        case GroupNamed(group, partition, name, cursor, start_ms, settings):
+            return ActionKind.GROUP, _pack([group, partition, name, cursor, start_ms, settings])
+        case ConsumerNamed(consumer, group, name):
+            return ActionKind.CONSUMER, _pack([consumer, group, name])
+        case _:
+            assert_never(action)
+
+
+def _pack_failed(action: FailedDeliveries) -> bytes:
+    detail = _pack(list(action.detail)) if action.detail is not None else b""
+    head = _FAIL.pack(
+        action.consumer, action.reason, action.due_ms, action.at_ms, len(detail), action.counted
+    )
+    return b"".join((head, detail, bytes(-len(detail) & 7), array("Q", action.ranges).tobytes()))
+
+
+def decode_action(record: Record) -> Action:
+    """The action of a record whose sum was good, or ``CorruptRecord``."""
+    try:
+        return _decode(record.kind, record.body)
+    except (struct.error, ValueError, TypeError) as error:
+        raise CorruptRecord(f"an action of kind {record.kind} cannot be read ({error})") from error
+
+
+def _decode(kind: int, body: bytes) -> Action:
+    match kind:
+        case ActionKind.PULL:
+            consumer, count, deadline_ms = _PULL.unpack_from(body)
+            runs = [PullRun(*run) for run in _RUN.iter_unpack(body[_PULL.size :])]
+            if len(runs) != count:
+                raise ValueError(f"{len(runs)} runs of {count}")
+            return Pulled(consumer, deadline_ms, runs)
+        case ActionKind.ACK | ActionKind.EXTEND | ActionKind.RELEASE | ActionKind.REDRIVE | ActionKind.PURGE:
+            return _decode_ranges(kind, body)
+        case ActionKind.FAIL:
+            return _decode_failed(body)
+        case ActionKind.DEAD:
+            return Buried(*_DEAD.unpack(body))
+        case ActionKind.PAUSE:
+            group, _, at_ms = _PAUSE.unpack_from(body)
+            return GroupPaused(group, at_ms, body[_PAUSE.size :].decode())
+        case ActionKind.RESUME:
+            return GroupResumed(*_U32.unpack(body))
+        case ActionKind.SYNCED:
+            return Synced(*_TWO.unpack(body))
+        case ActionKind.START:
+            return Started(*(_U64 if len(body) == _U64.size else _TWO).unpack(body))
+        case ActionKind.FOREVER_OFFLINE:
+            return ConsumerForgotten(*_U32.unpack(body))
+        case ActionKind.VOID | ActionKind.SKIP:
+            return (Voided if kind == ActionKind.VOID else Skipped)(*_VOID.unpack(body))
+        case ActionKind.SEEK | ActionKind.LOCK | ActionKind.UNLOCK | ActionKind.FORGET:
+            return _decode_steering(kind, body)
+        case ActionKind.SUBJECT:
+            return SubjectNamed(*_unpack(body))
+        case ActionKind.GROUP:
+            return GroupNamed(*_unpack(body))
+        case ActionKind.CONSUMER:
+            return ConsumerNamed(*_unpack(body))
+        case _:
+            raise ValueError("a kind that this version does not know")
+
+
+def _decode_steering(kind: int, body: bytes) -> Action:
+    match kind:
+        case ActionKind.SEEK:
+            group, _, cursor, start_ms = _SEEK.unpack(body)
+            return Sought(group, cursor, start_ms)
+        case ActionKind.LOCK:
+            return Locked(*_LOCK.unpack(body))
+        case ActionKind.UNLOCK:
+            group, _, at_ms = _LOCK.unpack(body)
+            return Unlocked(group, at_ms)
+        case _:
+            return GroupForgotten(*_U32.unpack(body))
+
+
+def _decode_ranges(kind: int, body: bytes) -> Action:
+    consumer, _, moment = _RANGES.unpack_from(body)
+    ranges = _unpack_ranges(body[_RANGES.size :])
+    match kind:
+        case ActionKind.ACK:
+            return Acked(consumer, ranges)
+        case ActionKind.REDRIVE:
+            return Redriven(consumer, moment, ranges)
+        case ActionKind.PURGE:
+            return Purged(consumer, ranges)
+        case ActionKind.EXTEND:
+            return Extended(consumer, moment, ranges)
+        case _:
+            return Released(consumer, ranges)
+
+
+def _decode_failed(body: bytes) -> Action:
+    consumer, reason, due_ms, at_ms, size, counted = _FAIL.unpack_from(body)
+    end = _FAIL.size + size
+    start = end + (-size & 7)
+    if len(body) < start:
+        raise ValueError("a detail that is cut")
+    detail = FailureDetail(*_unpack(body[_FAIL.size : end])) if size else None
+    ranges = _unpack_ranges(body[start:])
+    return FailedDeliveries(consumer, due_ms, reason, ranges, at_ms, counted, detail)
+
+
+def _unpack_ranges(data: bytes) -> array[int]:
+    ranges = array("Q", data)
+    if len(ranges) % 2:
+        raise ValueError("a range without its end")
+    return ranges

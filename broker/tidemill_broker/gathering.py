@@ -1,0 +1,167 @@
+"""Builds a batch of some messages of another one, for consumers who want few of many.
+
+It has the other's id, producer and sequences, the flag GATHERED, sums of its own, and a column INDEXES that says where
+each message was: so ids and sequences stay what they were. Of texts only what is wanted is read. What the producer
+compressed is not gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill_broker.excerpts import Excerpt, Span
+from tidemill_broker.sieve import Rows, runs_of
+from tidemill_wire.batch import HEADER_BYTES, Flags, Header, Origin, encode_batch, stamp
+from tidemill_wire.codec import Codec
+from tidemill_wire.columns import Column, lay_out
+from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.sums import tag_sum
+
+Offsets = npt.NDArray[np.int32]
+Runs = Sequence[tuple[int, int]]
+
+_TEXTS = {
+    Column.BODY_OFFSETS: Column.BODIES,
+    Column.KEY_OFFSETS: Column.KEYS,
+    Column.ORDER_KEY_OFFSETS: Column.ORDER_KEYS,
+    Column.PROPERTY_OFFSETS: Column.PROPERTIES,
+    Column.ORIGIN_OFFSETS: Column.ORIGINS,
+}
+_NUMBERS = {
+    Column.KEY_HASHES: "<u8",
+    Column.CREATED_DELTAS: "<i4",
+    Column.DELIVER_DELTAS: "<i8",
+    Column.ATTEMPTS: "<i4",
+}
+_TAGS = frozenset({Column.TAG_COUNTS, Column.TAG_HASHES, Column.TAG_OFFSETS, Column.TAGS})
+_KNOWN = {*_TEXTS, *_TEXTS.values(), *_NUMBERS, *_TAGS, Column.SUMS}
+
+
+def can_gather(excerpt: Excerpt) -> bool:
+    """Whether all columns are known, none is compressed, and each message can be checked by itself."""
+    return Column.SUMS in excerpt.entries and all(
+        kind in _KNOWN and not entry[0] for kind, entry in excerpt.entries.items()
+    )
+
+
+def tags_of(excerpt: Excerpt) -> tuple[Offsets, npt.NDArray[np.uint64]] | None:
+    """Tag counts and hashes, which were needed before; ``None`` when there are no tags."""
+    if Column.TAG_COUNTS not in excerpt.entries or not excerpt.span(Column.TAG_HASHES)[1]:
+        return None
+    counts = _growing(excerpt, Column.TAG_COUNTS, excerpt.header.messages)
+    hashes = np.frombuffer(excerpt.column(Column.TAG_HASHES), "<u8")
+    if counts[-1] != len(hashes):
+        raise CorruptBatch("a batch counts tags that it does not hold")
+    if Column.SUMS in excerpt.entries:
+        said = int.from_bytes(excerpt.view(excerpt.span(Column.SUMS)[0], 4), "little")
+        columns = (excerpt.column(kind) for kind in (Column.TAG_COUNTS, Column.TAG_HASHES))
+        if said != tag_sum(excerpt.header.batch_id, *columns):
+            raise CorruptBatch("the sum of a batch's tags does not match them")
+    return counts, hashes
+
+
+def spans_of_tags(excerpt: Excerpt) -> list[Span]:
+    """What has to be read before ``tags_of``."""
+    start, size = excerpt.span(Column.SUMS)
+    return [excerpt.span(Column.TAG_COUNTS), excerpt.span(Column.TAG_HASHES), (start, min(size, 4))]
+
+
+def plan(excerpt: Excerpt, rows: Rows) -> list[Span]:
+    """What has to be read before ``gather``; nothing when all of it is there."""
+    small = [
+        kind for kind in (*_TEXTS, *_NUMBERS, *_TAGS - {Column.TAGS}, Column.SUMS) if kind in excerpt.entries
+    ]
+    parts = excerpt.need([excerpt.span(kind) for kind in small])
+    if parts:
+        return parts
+    runs = runs_of(rows)
+    spans: list[Span] = []
+    for kind, texts in _TEXTS.items():
+        if kind in excerpt.entries:
+            spans += _text_spans(excerpt, texts, _growing(excerpt, kind, excerpt.header.messages), runs)
+    tags = tags_of(excerpt)
+    if tags is not None:
+        places = _growing(excerpt, Column.TAG_OFFSETS, len(tags[1]))
+        spans += _text_spans(excerpt, Column.TAGS, places, _tag_runs(tags[0], runs))
+    return excerpt.need(spans)
+
+
+def gather(excerpt: Excerpt, rows: Rows) -> bytearray:
+    """The batch of these messages, stamped. All that ``plan`` names has been read."""
+    header, runs = excerpt.header, runs_of(rows)
+    columns: list[tuple[Column, Sequence[Any]]] = []
+    for number in excerpt.entries:
+        kind = Column(number)
+        if kind in _TEXTS:
+            columns += _gather_texts(excerpt, (kind, _TEXTS[kind]), header.messages, runs)
+        elif kind in _NUMBERS:
+            numbers = np.frombuffer(excerpt.column(kind), _NUMBERS[kind], header.messages)
+            columns.append((kind, [numbers[rows].tobytes()]))
+        elif kind is Column.TAG_COUNTS:
+            columns += _gather_tags(excerpt, runs)
+    columns.append((Column.INDEXES, [rows.astype("<i4").tobytes()]))
+    name = bytes(excerpt.view(HEADER_BYTES, header.name_length))
+    batch = encode_batch(_origin(header, name), len(rows), len(columns), lay_out(columns, Codec.NONE))
+    place = header.first_sequence, header.position, header.stored_at_ms, header.epoch
+    stamp(batch, 0, len(batch), *place)
+    return batch
+
+
+def _origin(header: Header, name: bytes) -> Origin:
+    return Origin(
+        name, header.producer_id, header.producer_sequence, header.batch_id, header.created_at_ms, Codec.NONE,
+        Flags(header.flags) | Flags.GATHERED, header.priority, header.bloom,
+    )  # fmt: skip
+
+
+def _gather_texts(
+    excerpt: Excerpt, kinds: tuple[Column, Column], count: int, runs: Runs
+) -> list[tuple[Column, Sequence[Any]]]:
+    places = _growing(excerpt, kinds[0], count)
+    sizes = np.diff(places)
+    ends = np.cumsum(np.concatenate([np.zeros(1, np.int32), *(sizes[a:b] for a, b in runs)]), dtype=np.int32)
+    texts = [excerpt.view(*span) for span in _text_spans(excerpt, kinds[1], places, runs)]
+    return [(kinds[0], [ends.tobytes()]), (kinds[1], texts)]
+
+
+def _gather_tags(excerpt: Excerpt, runs: Runs) -> list[tuple[Column, Sequence[Any]]]:
+    tags = tags_of(excerpt)
+    if tags is None:
+        return []
+    counts, hashes = tags
+    each = np.diff(counts)
+    ends = np.cumsum(np.concatenate([np.zeros(1, np.int32), *(each[a:b] for a, b in runs)]), dtype=np.int32)
+    tag_runs = _tag_runs(counts, runs)
+    taken = b"".join(hashes[a:b].tobytes() for a, b in tag_runs)
+    sums = np.frombuffer(excerpt.column(Column.SUMS), "<u4", 1 + excerpt.header.messages)
+    kept = np.concatenate([sums[1 + a : 1 + b] for a, b in runs])
+    first = tag_sum(excerpt.header.batch_id, ends.tobytes(), taken)
+    texts = _gather_texts(excerpt, (Column.TAG_OFFSETS, Column.TAGS), len(hashes), tag_runs)
+    return [
+        (Column.TAG_COUNTS, [ends.tobytes()]),
+        (Column.TAG_HASHES, [taken]),
+        (Column.SUMS, [first.to_bytes(4, "little"), kept.tobytes()]),
+        *texts,
+    ]
+
+
+def _tag_runs(counts: Offsets, runs: Runs) -> list[tuple[int, int]]:
+    return [(int(counts[a]), int(counts[b])) for a, b in runs]
+
+
+def _text_spans(excerpt: Excerpt, kind: Column, places: Offsets, runs: Runs) -> list[Span]:
+    start, size = excerpt.span(kind)
+    if places[-1] != size:
+        raise CorruptBatch(f"the offsets of column {kind.name} do not span it")
+    return [(start + int(places[a]), int(places[b] - places[a])) for a, b in runs]
+
+
+def _growing(excerpt: Excerpt, kind: Column, count: int) -> Offsets:
+    places = np.frombuffer(excerpt.column(kind), "<i4")
+    if len(places) != count + 1 or places[0] != 0 or not (places[1:] >= places[:-1]).all():
+        raise CorruptBatch(f"the numbers of column {kind.name} do not grow from 0")
+    return places

@@ -1,0 +1,111 @@
+"""What is done to a whole group: it goes on elsewhere (SEEK), it stands still and goes on again (SUSPEND).
+
+A seek voids what the group's consumers hold and what failed in it: a message is either behind the new place or it is
+not, and in no third place. Consumers learn of it by the ``lost`` of what they say next of their deliveries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tidemill_broker.actions import GroupNamed, Sought
+from tidemill_broker.consume_log import ConsumeLog, Loading
+from tidemill_broker.desk import Desk
+from tidemill_broker.groups import Group
+from tidemill_broker.partitions import Partition
+from tidemill_broker.positions import begin, first_since
+from tidemill_broker.serving import Serving
+from tidemill_host.machine import Durability, Peer
+from tidemill_wire import commands
+from tidemill_wire.errors import Refused, WireError
+from tidemill_wire.steering import Seek, Suspend
+from tidemill_wire.steering import Sought as SoughtAnswer
+
+
+@dataclass(eq=False, slots=True)
+class WaitingSeek:
+    """A seek to a time, for which rows are being read."""
+
+    peer: Peer
+    correlation: int
+    seek: Seek
+
+
+class Steering:
+    """Moves, suspends and resumes groups."""
+
+    def __init__(self, desk: Desk, consume_log: ConsumeLog, serving: Serving) -> None:
+        self._desk = desk
+        self._state = desk.state
+        self._consume_log = consume_log
+        self._serving = serving
+
+    def seek(self, waiting: WaitingSeek, now_ms: int) -> None:
+        """Move a group, or say what that would do. A time may need rows to be read first; then again."""
+        group = self._group(waiting.seek)
+        partition = self._state.partitions[group.partition]
+        try:
+            cursor, start_ms = self._place(waiting, partition)
+        except Loading:
+            return
+        answer = _effect(partition, group, cursor)
+        if not waiting.seek.rehearsal:
+            self._desk.act(Sought(group.identity, cursor, start_ms), now_ms)
+        level = Durability.SYNCED if partition.synced else Durability.WRITTEN
+        self._desk.say(waiting.peer, waiting.correlation, answer, level)
+        if not waiting.seek.rehearsal:
+            self._serving.serve_group(group.identity, now_ms)
+
+    def again(self, waiting: WaitingSeek, now_ms: int) -> None:
+        """Rows came that a seek waits for."""
+        if not self._serving.knows(waiting.peer):
+            return  # nobody would learn of it
+        try:
+            self.seek(waiting, now_ms)
+        except WireError as error:  # the group was forgotten meanwhile
+            self._desk.refuse(waiting.peer, waiting.correlation, error)
+
+    def suspend(self, peer: Peer, correlation: int, command: Suspend, now_ms: int) -> None:
+        """Let a group stand still, or go on; and its twin, or it would be given what is redriven."""
+        group = self._group(command)
+        twin = self._state.dead.get(group.identity)
+        concerned = [group] if twin is None else [group, self._state.groups[twin]]
+        for one in concerned:
+            settings = replace(one.settings, suspended=command.suspended)
+            if settings != one.settings:
+                self._desk.act(
+                    GroupNamed(
+                        one.identity, one.partition, one.name, one.cursor, one.start_ms, settings.to_map()
+                    ),
+                    now_ms,
+                )
+        level = Durability.SYNCED if self._state.partitions[group.partition].synced else Durability.WRITTEN
+        self._desk.say(peer, correlation, commands.Done(), level)
+        for one in concerned:
+            self._serving.serve_group(one.identity, now_ms)
+
+    def _group(self, command: Seek | Suspend) -> Group:
+        group = self._state.group_of(command.subject, command.group)
+        if group is None:
+            detail = f"subject {command.subject!r} has no group {command.group!r}"
+            raise Refused("not_found", detail)
+        return group
+
+    def _place(self, waiting: WaitingSeek, partition: Partition) -> tuple[int, int]:
+        cursor, start_ms = begin(partition, waiting.seek.place, waiting.seek.value)
+        if start_ms:
+            cursor = first_since(self._consume_log, partition, (cursor, start_ms), waiting)
+            start_ms = start_ms if cursor == partition.next_sequence else 0
+        return cursor, start_ms
+
+
+def _effect(partition: Partition, group: Group, cursor: int) -> SoughtAnswer:
+    before = max(group.cursor, partition.first_kept)
+    return SoughtAnswer(
+        before,
+        cursor,
+        again=max(0, before - cursor),
+        skipped=max(0, min(cursor, partition.visible) - before),
+        in_flight=group.in_flight,
+        failed=group.failed_count(),
+    )

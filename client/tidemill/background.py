@@ -1,0 +1,66 @@
+"""An event loop in a thread of its own, for callers who have none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Generic, TypeVar
+
+from tidemill.errors import ClientClosed
+
+T = TypeVar("T")
+
+
+class Background:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="tidemill", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine returns or raises; it is cancelled when the caller is interrupted."""
+        if os.getpid() != self.pid:
+            coroutine.close()
+            raise ClientClosed("this consumer was entered before a fork: enter one in the child process")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+def found(background: Background, messages: AsyncIterator[T]) -> Iterator[T]:
+    """What a search finds, asked for in the loop's thread."""
+
+    async def following() -> T:
+        return await anext(messages)
+
+    return Until(lambda: background.run(following()))
+
+
+class Until(Generic[T]):
+    """Iterates until the consumer ends."""
+
+    def __init__(self, step: Callable[[], T]) -> None:
+        self._step = step
+
+    def __iter__(self) -> Until[T]:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            return self._step()
+        except StopAsyncIteration:
+            raise StopIteration from None

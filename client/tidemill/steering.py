@@ -1,0 +1,105 @@
+"""Commands about whole groups: asked of each broker over a connection of their own, for they are rare."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from tidemill.errors import BrokerUnreachable, Refused, TidemillError
+from tidemill.link import Answer, dial
+from tidemill.routes import Address, Router
+from tidemill.settings import ClientSettings
+from tidemill.subscription import milliseconds
+from tidemill_wire.commands import Goodbye
+from tidemill_wire.fields import parse_group, parse_subject
+from tidemill_wire.kinds import Place
+from tidemill_wire.steering import Seek, Sought, Suspend
+
+To: TypeAlias = Literal["earliest", "latest"] | str | datetime | int
+ANSWER_S = 30.0
+"""A seek to a time may have to read, and waits for the disk as an ack does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a seek did, or would do. Of several brokers it is the sum."""
+
+    sequence: int
+    """What the group is given next."""
+    again: int
+    """Messages that it had been given before and is given again."""
+    skipped: int
+    """Messages that it had not been given and is not given any more."""
+    in_flight: int
+    """Messages that consumers held; what they say of them from now on counts for nothing."""
+    failed: int
+    """Messages that waited for another attempt, and do so no more."""
+
+
+def parse_seek(subject: str, group: str, to: To, rehearsal: bool) -> Seek:
+    """The arguments of ``seek``, proven."""
+    names = parse_group(group), parse_subject(subject)
+    match to:
+        case "earliest":
+            return Seek(*names, Place.EARLIEST, 0, rehearsal)
+        case "latest":
+            return Seek(*names, Place.LATEST, 0, rehearsal)
+        case datetime():
+            return Seek(*names, Place.TIME, milliseconds(to, "to"), rehearsal)
+        case int() if to >= 0 and not isinstance(to, bool):
+            return Seek(*names, Place.SEQUENCE, to, rehearsal)
+        case _:
+            raise ValueError(f"to {to!r} is none of earliest, latest, a datetime and a sequence")
+
+
+async def seek(router: Router, settings: ClientSettings, command: Seek) -> Moved:
+    """Move a group, on every broker."""
+    answers = [answer for answer in await _ask_all(router, settings, command) if isinstance(answer, Sought)]
+    if not answers:
+        raise BrokerUnreachable("the broker answered what was not asked")
+    return Moved(
+        max(answer.sequence for answer in answers),
+        sum(answer.again for answer in answers),
+        sum(answer.skipped for answer in answers),
+        sum(answer.in_flight for answer in answers),
+        sum(answer.failed for answer in answers),
+    )
+
+
+async def suspend(router: Router, settings: ClientSettings, command: Suspend) -> None:
+    """Let a group stand still or go on, on every broker."""
+    await _ask_all(router, settings, command)
+
+
+async def _ask_all(router: Router, settings: ClientSettings, command: Seek | Suspend) -> list[Answer]:
+    """The answers; a broker that does not know the group is passed over unless none does."""
+    answers: list[Answer] = []
+    unknown: TidemillError | None = None
+    for address in await router.readable():
+        answer = await _ask(address, settings, command)
+        match answer:
+            case Refused() if answer.kind.name == "not_found":
+                unknown = answer
+            case TidemillError():
+                raise answer
+            case _:
+                answers.append(answer)
+    if unknown is not None and not answers:
+        raise unknown
+    return answers
+
+
+async def _ask(address: Address, settings: ClientSettings, command: Seek | Suspend) -> Answer:
+    link = await dial(address, settings)
+    try:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        link.ask(command, lambda answer: None if future.done() else future.set_result(answer))
+        async with asyncio.timeout(ANSWER_S):
+            return await future
+    except TimeoutError:
+        raise BrokerUnreachable(f"{address} did not answer within {ANSWER_S:.0f} s") from None
+    finally:
+        link.tell(Goodbye("that was all"))
+        link.close()
