@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -67,16 +68,26 @@ async def wait_settled(queue: Queue, count: int) -> dict[str, int]:
         await asyncio.sleep(0.2)
 
 
-def redeliveries(diary: list[Line], kills: list[tuple[float, int]]) -> dict[int, list[float]]:
-    """By kill: how long after it each message that its process had begun was begun again."""
+class Again(NamedTuple):
+    """A message that a killed process had begun, begun again."""
+
+    seconds: float
+    """Since that kill."""
+    deliveries: int
+    """Since then. More than one: it was given out in time, to a process that was killed before it began it."""
+
+
+def redeliveries(diary: list[Line], kills: list[tuple[float, int]]) -> dict[int, list[Again]]:
+    """By process that was killed."""
     of_pid = {pid: at for at, pid in kills}
     began: dict[str, Line] = {}
-    found: dict[int, list[float]] = defaultdict(list)
+    found: dict[int, list[Again]] = defaultdict(list)
     for line in diary:
         if line.word == "began":
             before = began.get(line.body)
             if before is not None and before.pid in of_pid:
-                found[before.pid].append(line.at - of_pid[before.pid])
+                again = Again(line.at - of_pid[before.pid], line.attempts - before.attempts)
+                found[before.pid].append(again)
             began[line.body] = line
     return found
 
@@ -116,14 +127,20 @@ def test_killed_each_second_nothing_is_lost_and_nothing_comes_again_after_its_ac
     lost = set(sent) - {line.body for line in diary if line.word == "ended"}
     again = again_after_ack(diary)
     late = redeliveries(diary, kills)
-    firsts = sorted(min(seconds) for seconds in late.values()) or [0.0]
-    every = sorted(second for seconds in late.values() for second in seconds) or [0.0]
+    every = sorted(one for ones in late.values() for one in ones)
+    firsts = sorted(min(ones) for ones in late.values())
+    assert every, "a kill struck handlers at work"
+    direct = [one.seconds for one in firsts if one.deliveries == 1]
     print(
         f"\nsent {len(sent)}, kills {len(kills)}, lost {len(lost)}, acked then again {len(again)}, "
-        f"begun again {len(every)}; redelivery began {firsts[0]:.2f} to {firsts[-1]:.2f} s after the kill; "
-        f"half of all messages within {every[len(every) // 2]:.2f} s, all within {every[-1]:.2f} s"
+        f"begun again {len(every)}, of which {sum(one.deliveries > 1 for one in every)} were struck by kills twice; "
+        f"redelivery began {direct[0]:.2f} to {direct[-1]:.2f} s after the kill in {len(direct)} of {len(firsts)} "
+        f"kills; half of the messages within {every[len(every) // 2].seconds:.2f} s, all within {every[-1].seconds:.2f}"
     )
+    for one in firsts:
+        if one.deliveries > 1:
+            print(f"struck again: {one}")
     assert not lost
     assert not again
-    assert late, "a kill struck handlers at work"
-    assert firsts[-1] <= REDELIVERY_SECONDS
+    # Each kill that strikes a message before its handler begins costs it those seconds once more.
+    assert max(one.seconds / one.deliveries for one in firsts) <= REDELIVERY_SECONDS

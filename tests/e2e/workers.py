@@ -22,7 +22,8 @@ diary = os.open(os.environ["DIARY"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 def note(word, message):
-    os.write(diary, f"{word} {os.getpid()} {time.monotonic():.6f} {message.body.decode()}\\n".encode())
+    line = f"{word} {os.getpid()} {time.monotonic():.6f} {message.attempts} {message.body.decode()}\\n"
+    os.write(diary, line.encode())
 
 
 @worker.on("orders", group="workers", concurrency=int(os.environ.get("CONCURRENCY", "50")))
@@ -39,11 +40,12 @@ def acked(message, context):
 
 
 class Line(NamedTuple):
-    """What happened to a message, in which process, when."""
+    """What happened to a message, in which process, when, and how often the message was given out before."""
 
     word: str
     pid: int
     at: float
+    attempts: int
     body: str
 
 
@@ -76,9 +78,9 @@ class Workers:
         """All lines, or those with one word."""
         lines: list[Line] = []
         for text in self._path.read_text().splitlines():
-            found, pid, at, body = text.split(" ")
+            found, pid, at, attempts, body = text.split(" ")
             if not word or found == word:
-                lines.append(Line(found, int(pid), float(at), body))
+                lines.append(Line(found, int(pid), float(at), int(attempts), body))
         return lines
 
     def close(self) -> None:
