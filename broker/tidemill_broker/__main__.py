@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from tidemill_host.disk import RealDisk
 from tidemill_host.process import (
     FolderInUse,
     FolderLock,
+    calm_collector,
     keep_memory,
     make_lanes,
     raise_file_limit,
@@ -85,7 +85,10 @@ async def _serve(
     settings: BrokerSettings,
     files_max: int,
 ) -> int:
-    from tidemill_host.web import Web  # aiohttp's server takes a third of the start; nothing before needs it
+    # aiohttp's server takes a third of the start; nothing before needs it.
+    from tidemill_broker.doors.gateway import Gateway
+    from tidemill_broker.doors.queries import Queries
+    from tidemill_host.web import Web
 
     stopping = stop_event()
     clock = RealClock()
@@ -95,15 +98,19 @@ async def _serve(
         sys.stderr.write(
             f"tidemill: cut {size} bytes of a torn {folder} log; a copy is in {arguments.data}/aside\n"
         )
-    service = Service(broker, disk, make_lanes(), clock)
+    lanes = make_lanes()
+    service = Service(broker, disk, lanes, clock)
     service.declare(declarations)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, files_max * 3 // 4)
     port = await service.listen(arguments.host, arguments.port)
     values = values_of(service, lambda: routes_of(service, port))
-    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused)
+    gateway = Gateway(service)
+    gateway.start()
+    routes = [*Queries(broker, disk, lanes.read).routes(), *gateway.routes()]
+    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, files_max // 16)
     http_port = await web.listen(arguments.host, arguments.http_port, http_max)
-    gc.freeze()  # what the imports made stays; the collector need not walk it again
+    calm_collector()
     say(f"ready tidemill://{arguments.host}:{port} http://{arguments.host}:{http_port}")
     if sys.stdout.isatty():
         _greet(arguments.host, http_port)
@@ -116,6 +123,7 @@ async def _serve(
         )
         return 1
     await service.drain()
+    gateway.close()
     await web.close()
     return 0
 

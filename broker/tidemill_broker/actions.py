@@ -41,6 +41,11 @@ class ActionKind(IntEnum):
     ROLLBACK = 26
     PARK = 27
     VOID = 28
+    DEAD = 29
+    PAUSE = 30
+    RESUME = 31
+    REDRIVE = 32
+    PURGE = 33
 
 
 class Reason(IntEnum):
@@ -122,14 +127,26 @@ class Acked:
     ranges: Sequence[int]
 
 
+class FailureDetail(NamedTuple):
+    """What a consumer said of a failure: a text, the exception's type and place, and the mark of their kind."""
+
+    reason: str
+    error: str
+    place: str
+    fingerprint: str
+
+
 @dataclass(frozen=True, slots=True)
 class FailedDeliveries:
-    """Deliveries failed and are due again."""
+    """Deliveries failed and are due again. ``counted``: as an attempt (1), or not (0)."""
 
     consumer: int
     due_ms: int
     reason: int
     ranges: Sequence[int]
+    at_ms: int = 0
+    counted: int = 1
+    detail: FailureDetail | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +182,57 @@ class Voided:
     messages: int
 
 
+@dataclass(frozen=True, slots=True)
+class Buried:
+    """Failed messages lie in the dead-letter subject now: in the batch at ``position`` of the message log. If a power
+    cut took that batch, it took the burial, too. ``NOWHERE``: the group keeps no dead letters, they are dropped.
+    """
+
+    group: int
+    first: int
+    messages: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPaused:
+    """A group's deliveries fail alike: it is probed only."""
+
+    group: int
+    at_ms: int
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResumed:
+    """A probe was handled."""
+
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """Dead letters (sequences in their subject) are given to the group again."""
+
+    group: int
+    at_ms: int
+    ranges: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """Dead letters that nobody wants any more."""
+
+    group: int
+    ranges: Sequence[int]
+
+
+NOWHERE = (1 << 64) - 1
+
 Action: TypeAlias = (
     Started | SubjectNamed | GroupNamed | ConsumerNamed | Synced
     | Pulled | Acked | FailedDeliveries | Extended | Released | ConsumerForgotten | Voided
+    | Buried | GroupPaused | GroupResumed | Redriven | Purged
 )  # fmt: skip
 
 _U64 = struct.Struct("<Q")
@@ -177,6 +242,9 @@ _RUN = struct.Struct("<QQII")
 _RANGES = struct.Struct("<IIq")
 _U32 = struct.Struct("<I")
 _VOID = struct.Struct("<QQQ")
+_FAIL = struct.Struct("<IIqqII")
+_DEAD = struct.Struct("<QQQQ")
+_PAUSE = struct.Struct("<Iiq")
 _pack = cast("Callable[[list[Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
@@ -196,8 +264,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.PULL, body
         case Acked(consumer, ranges):
             return ActionKind.ACK, _pack_ranges(consumer, 0, 0, ranges)
-        case FailedDeliveries(consumer, due_ms, reason, ranges):
-            return ActionKind.FAIL, _pack_ranges(consumer, reason, due_ms, ranges)
+        case FailedDeliveries():
+            return ActionKind.FAIL, _pack_failed(action)
         case Extended(consumer, deadline_ms, ranges):
             return ActionKind.EXTEND, _pack_ranges(consumer, 0, deadline_ms, ranges)
         case Released(consumer, ranges):
@@ -210,6 +278,16 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.FOREVER_OFFLINE, _U32.pack(consumer)
         case Voided(group, first, messages):
             return ActionKind.VOID, _VOID.pack(group, first, messages)
+        case Buried(group, first, messages, position):
+            return ActionKind.DEAD, _DEAD.pack(group, first, messages, position)
+        case GroupPaused(group, at_ms, fingerprint):
+            return ActionKind.PAUSE, _PAUSE.pack(group, 0, at_ms) + fingerprint.encode()
+        case GroupResumed(group):
+            return ActionKind.RESUME, _U32.pack(group)
+        case Redriven(group, at_ms, ranges):
+            return ActionKind.REDRIVE, _pack_ranges(group, 0, at_ms, ranges)
+        case Purged(group, ranges):
+            return ActionKind.PURGE, _pack_ranges(group, 0, 0, ranges)
         case SubjectNamed(partition, name, settings):
             return ActionKind.SUBJECT, _pack([partition, name, settings])
         case GroupNamed(group, partition, name, cursor, start_ms, settings):
@@ -218,6 +296,14 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.CONSUMER, _pack([consumer, group, name])
         case _:
             assert_never(action)
+
+
+def _pack_failed(action: FailedDeliveries) -> bytes:
+    detail = _pack(list(action.detail)) if action.detail is not None else b""
+    head = _FAIL.pack(
+        action.consumer, action.reason, action.due_ms, action.at_ms, len(detail), action.counted
+    )
+    return b"".join((head, detail, bytes(-len(detail) & 7), array("Q", action.ranges).tobytes()))
 
 
 def decode_action(record: Record) -> Action:
@@ -236,8 +322,17 @@ def _decode(kind: int, body: bytes) -> Action:
             if len(runs) != count:
                 raise ValueError(f"{len(runs)} runs of {count}")
             return Pulled(consumer, deadline_ms, runs)
-        case ActionKind.ACK | ActionKind.FAIL | ActionKind.EXTEND | ActionKind.RELEASE:
+        case ActionKind.ACK | ActionKind.EXTEND | ActionKind.RELEASE | ActionKind.REDRIVE | ActionKind.PURGE:
             return _decode_ranges(kind, body)
+        case ActionKind.FAIL:
+            return _decode_failed(body)
+        case ActionKind.DEAD:
+            return Buried(*_DEAD.unpack(body))
+        case ActionKind.PAUSE:
+            group, _, at_ms = _PAUSE.unpack_from(body)
+            return GroupPaused(group, at_ms, body[_PAUSE.size :].decode())
+        case ActionKind.RESUME:
+            return GroupResumed(*_U32.unpack(body))
         case ActionKind.SYNCED:
             return Synced(*_TWO.unpack(body))
         case ActionKind.START:
@@ -257,16 +352,31 @@ def _decode(kind: int, body: bytes) -> Action:
 
 
 def _decode_ranges(kind: int, body: bytes) -> Action:
-    consumer, extra, moment = _RANGES.unpack_from(body)
-    ranges = array("Q", body[_RANGES.size :])
-    if len(ranges) % 2:
-        raise ValueError("a range without its end")
+    consumer, _, moment = _RANGES.unpack_from(body)
+    ranges = _unpack_ranges(body[_RANGES.size :])
     match kind:
         case ActionKind.ACK:
             return Acked(consumer, ranges)
-        case ActionKind.FAIL:
-            return FailedDeliveries(consumer, moment, extra, ranges)
+        case ActionKind.REDRIVE:
+            return Redriven(consumer, moment, ranges)
+        case ActionKind.PURGE:
+            return Purged(consumer, ranges)
         case ActionKind.EXTEND:
             return Extended(consumer, moment, ranges)
         case _:
             return Released(consumer, ranges)
+
+
+def _decode_failed(body: bytes) -> Action:
+    consumer, reason, due_ms, at_ms, size, counted = _FAIL.unpack_from(body)
+    end = _FAIL.size + size
+    detail = FailureDetail(*_unpack(body[_FAIL.size : end])) if size else None
+    ranges = _unpack_ranges(body[end + (-size & 7) :])
+    return FailedDeliveries(consumer, due_ms, reason, ranges, at_ms, counted, detail)
+
+
+def _unpack_ranges(data: bytes) -> array[int]:
+    ranges = array("Q", data)
+    if len(ranges) % 2:
+        raise ValueError("a range without its end")
+    return ranges

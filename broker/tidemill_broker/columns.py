@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill_wire import limits
-from tidemill_wire.columns import Column, Entry
+from tidemill_wire.batch import HEADER_BYTES, Header, aligned
+from tidemill_wire.columns import ENTRY, Column, Entry
 from tidemill_wire.errors import CorruptBatch, Refused
 
 _TEXTS = (
@@ -37,6 +38,21 @@ def check_columns(view: memoryview, entries: Mapping[int, Entry], messages: int)
     for offsets, texts, limit, noun in _TEXTS:
         _check_texts(view, entries, (offsets, texts), messages, (limit, noun))
     _check_tags(view, entries, messages)
+    if Column.KEYS in entries and Column.KEY_HASHES not in entries:
+        raise CorruptBatch("a batch with keys, without their hashes: nobody would find them")
+
+
+def place_of_key_hashes(head: bytes | memoryview, at: int, header: Header) -> tuple[int, int] | None:
+    """Where in its batch the column is, and its size. Only header, name and directory need to be there."""
+    start = at + HEADER_BYTES + aligned(header.name_length)
+    base = start + ENTRY.size * header.column_count
+    for place in range(start, base, ENTRY.size):
+        kind, _, offset, size, _ = ENTRY.unpack_from(head, place)
+        if kind == Column.KEY_HASHES:
+            if size != 8 * header.messages or base - at + offset + size > header.length:
+                raise CorruptBatch("the key hashes of a batch do not lie within it")
+            return base - at + offset, size
+    return None
 
 
 def _check_tags(view: memoryview, entries: Mapping[int, Entry], messages: int) -> None:

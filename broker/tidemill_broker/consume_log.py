@@ -11,8 +11,9 @@ from collections.abc import Callable, Hashable
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, StoredRun
 from tidemill_broker.state import State
-from tidemill_host.machine import Read, Replace, Slice
+from tidemill_host.machine import Buffer, Read, Replace, Slice
 from tidemill_journal.entries import Rows, encode_run, layout_runs, run_file
+from tidemill_journal.index import index_file
 
 WINDOWS_CACHED = 1024
 
@@ -32,6 +33,7 @@ class ConsumeLog:
         self._tokens: dict[int, tuple[tuple[int, int, int], list[Hashable]]] = {}
         self._next_token = 1
         self._held: list[tuple[int, list[StoredRun]]] = []  # runs whose rows are still in memory
+        self._encoding: dict[int, int] = {}  # indexes that are made: token -> base
         self.reads: list[Read] = []
 
     def seal(self, base: int) -> None:
@@ -47,11 +49,18 @@ class ConsumeLog:
             partition.runs.append(stored[-1])
             partition.recent = Rows()
         self._logs.replace(Replace(run_file(base), lambda: encode_run(parts)))
-        self._drop_rows()
-        self._held.append((self._logs.number + 1, stored))
+        number = self._logs.number + 1
+        encode = self._state.index.seal(base, self._logs.messages.end_of(base))
+        if encode is not None:
+            self._encoding[self._next_token] = base
+            self.reads.append(Read(self._next_token, encode))
+            self._next_token += 1
+        self.let_go()
+        self._held.append((number, stored))
 
-    def _drop_rows(self) -> None:
-        """Forget rows in memory that are in their file by now."""
+    def let_go(self) -> None:
+        """Forget what is in memory still and in its file by now: rows, and the pieces of an index."""
+        self._state.index.let_go(self._logs.mark.written)
         while self._held and self._held[0][0] <= self._logs.mark.written:
             for run in self._held.pop(0)[1]:
                 run.rows = None
@@ -85,8 +94,22 @@ class ConsumeLog:
             self.reads.append(Read(token, piece))
         self._tokens[token][1].append(waiter)
 
-    def loaded(self, token: int, data: bytes) -> list[Hashable]:
-        """A window came; who waited for it."""
+    @property
+    def encoding(self) -> bool:
+        """An index is being made."""
+        return bool(self._encoding)
+
+    def _write_index(self, base: int, data: Buffer) -> None:
+        """It was made in a lane of its own: seconds for millions of keys. Retention may have been faster."""
+        if self._state.index.encoded(base, self._logs.number + 1):
+            self._logs.replace(Replace(index_file(base), data))
+
+    def loaded(self, token: int, data: Buffer) -> list[Hashable]:
+        """A window came; who waited for it. Or an index is made, for which nobody waits."""
+        base = self._encoding.pop(token, None)
+        if base is not None:
+            self._write_index(base, data)
+            return []
         key, waiters = self._tokens.pop(token)
         del self._loading[key]
         self._cache[key] = Rows.from_bytes(data)
@@ -100,3 +123,5 @@ class ConsumeLog:
             if partition.runs and partition.runs[0].run.base == base:
                 removed(partition, partition.runs.pop(0))
         self._logs.remove(run_file(base))
+        self._logs.remove(index_file(base))
+        self._state.index.drop(base)

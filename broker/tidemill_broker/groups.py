@@ -16,9 +16,13 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import NamedTuple
+
+from tidemill_broker.failures import Errors, Failure, Health
+from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.ranges import add_ranges
+from tidemill_wire.limits import DOOMED_MS
 
 _PULL = attrgetter("pull")
 SWEEP_FROM = 16
@@ -33,15 +37,9 @@ class Delivery:
     count: int
     attempts: int
     deadline_ms: int
-
-
-class Failure(NamedTuple):
-    """Messages that failed and are due again, by reference."""
-
-    first: int
-    messages: int
-    attempts: int
-    due_ms: int
+    since_ms: int = 0
+    """When these failed first, 0 if never; ``fingerprint`` is what they failed of last."""
+    fingerprint: str = ""
 
 
 class Consumer:
@@ -132,44 +130,64 @@ class Consumer:
 def _part(delivery: Delivery, start: int, stop: int) -> Delivery:
     """The deliveries ``start`` to ``stop`` (pull sequences, the last one not included) of a run."""
     first = delivery.first + start - delivery.pull
-    return Delivery(start, first, stop - start, delivery.attempts, delivery.deadline_ms)
+    return replace(delivery, pull=start, first=first, count=stop - start)
 
 
 class Group:
     """One consumer group in one partition."""
 
     __slots__ = (
-        "_due", "acked", "consumers", "cursor", "failed", "identity", "in_flight", "lease_ms", "name", "partition",
-        "start_ms",
+        "_due", "acked", "buried", "consumers", "cursor", "doomed", "errors", "failed", "handled", "health",
+        "identity", "in_flight", "name", "partition", "paused", "settings", "start_ms",
     )  # fmt: skip
 
     def __init__(
-        self, identity: int, partition: int, name: str, cursor: int, start_ms: int, lease_ms: int
+        self, identity: int, partition: int, name: str, cursor: int, start_ms: int, settings: GroupSettings
     ) -> None:
         self.identity = identity
         self.partition = partition
         self.name = name
         self.cursor = cursor
         self.start_ms = start_ms
-        self.lease_ms = lease_ms
+        self.settings = settings
         self.consumers: dict[str, Consumer] = {}
         self.in_flight = 0
         self.acked = 0
         self.failed: dict[int, Failure] = {}
+        self.doomed: dict[int, None] = {}
+        """First sequences of failures that are to be buried."""
+        self.errors = Errors()
+        self.health = Health()
+        self.paused: tuple[int, str] | None = None
+        """Since when, and the fingerprint of what everything fails of."""
+        self.buried = 0
+        """Messages that became dead letters."""
+        self.handled: list[int] = []
+        """Of a dead-letter subject: ranges of what was redriven or purged."""
         self._due: list[tuple[int, int]] = []  # heap of (due, first); entries without their failure are stale
 
     def fail(self, failure: Failure) -> None:
         """Put messages into the error log."""
         assert failure.first not in self.failed
         self.failed[failure.first] = failure
+        if failure.due_ms == DOOMED_MS:
+            self.doomed[failure.first] = None
+            return
         heapq.heappush(self._due, (failure.due_ms, failure.first))
 
-    def take_failed(self, first: int, count: int) -> None:
-        """The first ``count`` messages of a failure are delivered again."""
+    def take_failed(self, first: int, count: int) -> Failure:
+        """The first ``count`` messages of a failure are delivered again, or buried; what it was."""
         failure = self.failed.pop(first)
+        self.doomed.pop(first, None)
         assert count <= failure.messages
         if count < failure.messages:
             self.fail(failure._replace(first=first + count, messages=failure.messages - count))
+        return failure
+
+    def handle(self, ranges: Sequence[int]) -> list[tuple[int, int]]:
+        """Dead letters were redriven or purged; the (first, count) of those that had not been before."""
+        self.handled, fresh = add_ranges(self.handled, ranges)
+        return fresh
 
     def next_failure(self) -> Failure | None:
         """The failure that is due first."""
@@ -226,14 +244,3 @@ class Group:
             assert first >= end, f"message {first} of group {self.name} is in two places"
             end = first + count
         assert end <= self.cursor, (self.name, end, self.cursor)
-
-
-def merge_ranges(numbers: Sequence[tuple[int, int]]) -> list[int]:
-    """(first, count) pairs as a flat list of first, last."""
-    ranges: list[int] = []
-    for first, count in sorted(numbers):
-        if ranges and ranges[-1] + 1 == first:
-            ranges[-1] = first + count - 1
-        else:
-            ranges += (first, first + count - 1)
-    return ranges

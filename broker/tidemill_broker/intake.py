@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from tidemill_broker.actions import SubjectNamed
-from tidemill_broker.columns import check_columns
+from tidemill_broker.columns import check_columns, place_of_key_hashes
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
@@ -20,7 +20,7 @@ from tidemill_journal.entries import pack_size
 from tidemill_wire import limits
 from tidemill_wire.batch import HEADER_BYTES, Header, check_said, read_header, stamp
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, read_directory
+from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, plain_single, read_directory
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import parse_subject
 
@@ -115,7 +115,27 @@ class Intake:
         stamp(view, at, length, first, place.position, now_ms, logs.epoch)
         partition.stored(first, place.position, pack_size(length, messages, header.flags & 0xFF), now_ms)
         partition.remember(header.producer_id, header.producer_sequence, first)
+        self._state.index.open.note(header.batch_id, place.position)
+        if header.column_count > 2:
+            self._note_keys(view, at, header, place.position)
         return place.file
+
+    def place(self, batch: bytearray, partition: Partition, now_ms: int) -> None:
+        """Store a batch of the broker's own making."""
+        if self.refusal is not None:
+            raise self.refusal
+        file = self._store(memoryview(batch), 0, read_header(batch), partition, now_ms)
+        self._logs.append(file, batch, len(batch))
+
+    def _note_keys(self, view: memoryview, at: int, header: Header, position: int) -> None:
+        """For the index of the open segment; one that has gathered its share of keys is sealed before its time."""
+        found = place_of_key_hashes(view, at, header)
+        if found is not None:
+            start, size = at + found[0], found[1]
+            index = self._state.index.open
+            index.note_keys(view[start : start + size], position)
+            if index.keys >= limits.INDEX_KEYS_MAX:
+                self._logs.messages.close()
 
     def _hand_on(self, file: str, piece: memoryview) -> None:
         if piece:
@@ -162,6 +182,10 @@ class Intake:
 
 def check_bodies(view: memoryview, at: int, header: Header, message_bytes_max: int) -> None:
     """The columns lie within the batch, the body offsets grow and span the bodies, no message is too large."""
+    single = plain_single(view, at, header)
+    if single >= 0:
+        _check_sizes(single, header, message_bytes_max)
+        return
     entries = read_directory(view, at, header)
     offsets = entries.get(Column.BODY_OFFSETS)
     bodies = entries.get(Column.BODIES)
@@ -183,6 +207,10 @@ def check_bodies(view: memoryview, at: int, header: Header, message_bytes_max: i
         largest = int(np.diff(places).max()) if grows and total > message_bytes_max else 0
     if not grows or last != total or largest < 0:
         raise CorruptBatch("the body offsets of a batch do not grow, or do not span its bodies")
+    _check_sizes(largest, header, message_bytes_max)
+
+
+def _check_sizes(largest: int, header: Header, message_bytes_max: int) -> None:
     if largest > message_bytes_max:
         raise Refused("message_too_large", f"a message of {largest} bytes, {message_bytes_max} are allowed")
     if header.length > limits.BATCH_BYTES_MAX:

@@ -63,8 +63,8 @@ class Keeping:
 
     @property
     def settled(self) -> bool:
-        """No checkpoint is on its way to the disk."""
-        return self._packed is None and not self._logs.has_writes
+        """No checkpoint and no index is on its way to the disk."""
+        return self._packed is None and not self._consume_log.encoding and not self._logs.has_writes
 
     def ticked(self, now_ms: int) -> None:
         settings = self._settings
@@ -81,6 +81,7 @@ class Keeping:
         if now_ms >= self._retention_at_ms:
             self._retention_at_ms = now_ms + RETENTION_INTERVAL_MS
             self._retain(now_ms)
+        self._consume_log.let_go()
         self.wake_at_ms = self._retention_at_ms
         if not self._logs.all_synced or self._noted:
             self.wake_at_ms = min(self.wake_at_ms, now_ms + settings.sync_interval_ms)

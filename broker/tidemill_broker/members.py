@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidemill_broker.actions import Action, ConsumerNamed, GroupNamed
+from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.partitions import Partition
 from tidemill_broker.settings import BrokerSettings
@@ -72,10 +73,14 @@ class Members:
             self._act(ConsumerNamed(self._state.next_consumer, group.identity, pull.consumer), now_ms)
             consumer = group.consumers[pull.consumer]
         if consumer.peer != peer:
-            consumer.peer = peer
-            self._behind[peer][consumer.identity] = consumer
-            self._gone.pop(consumer.identity, None)
+            self.adopt(peer, consumer)
         return consumer
+
+    def adopt(self, peer: Peer, consumer: Consumer) -> None:
+        """From now on the consumer is behind this connection."""
+        consumer.peer = peer
+        self._behind[peer][consumer.identity] = consumer
+        self._gone.pop(consumer.identity, None)
 
     def holder(self, command: Settle) -> Consumer:
         """The consumer that a command about deliveries speaks for."""
@@ -93,14 +98,16 @@ class Members:
             cursor = partition.next_sequence
         elif pull.start >= 0:
             start_ms = pull.start
-        return self.declare_group(partition, pull.group, (cursor, start_ms), self._settings.lease_ms, now_ms)
+        return self.declare_group(
+            partition, pull.group, (cursor, start_ms), GroupSettings(lease_ms=self._settings.lease_ms), now_ms
+        )
 
     def declare_group(
-        self, partition: Partition, name: str, start: tuple[int, int], lease_ms: int, now_ms: int
+        self, partition: Partition, name: str, start: tuple[int, int], settings: GroupSettings, now_ms: int
     ) -> Group:
         """A group with these settings, new or known; ``start`` (cursor, start_ms) counts for a new one."""
         known = partition.groups.get(name)
-        if known is None or self._state.groups[known].lease_ms != lease_ms:
+        if known is None or self._state.groups[known].settings != settings:
             identity = known if known is not None else len(self._state.groups) + 1
-            self._act(GroupNamed(identity, partition.identity, name, *start, {"lease": lease_ms}), now_ms)
+            self._act(GroupNamed(identity, partition.identity, name, *start, settings.to_map()), now_ms)
         return self._state.groups[partition.groups[name]]

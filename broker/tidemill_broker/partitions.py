@@ -19,6 +19,7 @@ from typing import Any
 
 from tidemill_journal.entries import Rows, Run, row_count
 from tidemill_wire import limits
+from tidemill_wire.batch import SINGLES_FROM
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,8 @@ class Partition:
     """One subject on this broker."""
 
     __slots__ = (
-        "groups", "identity", "name", "next_sequence", "producers", "raw_name", "recent", "runs", "settings", "synced",
-        "visible",
+        "groups", "identity", "name", "next_sequence", "producers", "raw_name", "recent", "runs", "settings", "singles",
+        "synced", "visible",
     )  # fmt: skip
 
     def __init__(self, identity: int, name: str, settings: SubjectSettings) -> None:
@@ -60,6 +61,9 @@ class Partition:
         self.recent = Rows()
         self.runs: list[StoredRun] = []
         self.producers: dict[int, list[int]] = {}
+        self.singles: dict[
+            tuple[int, int], int
+        ] = {}  # producer and batch -> first sequence, the oldest first
         self.groups: dict[str, int] = {}
 
     def configure(self, settings: SubjectSettings) -> None:
@@ -90,6 +94,8 @@ class Partition:
 
         -1 is for a batch older than those remembered: it was stored, nobody knows where any more.
         """
+        if producer >= SINGLES_FROM:
+            return self.singles.get((producer, sequence))
         seen = self.producers.get(producer)
         if seen is None or sequence > seen[-2]:
             return None
@@ -99,7 +105,15 @@ class Partition:
         return -1
 
     def remember(self, producer: int, sequence: int, first: int) -> None:
-        """The producer's batch ``sequence`` begins at ``first``."""
+        """The producer's batch ``sequence`` begins at ``first``.
+
+        Producers of a single batch are many and come once: they push out each other, and never one that counts.
+        """
+        if producer >= SINGLES_FROM:
+            self.singles[producer, sequence] = first
+            if len(self.singles) > limits.SINGLES_REMEMBERED_MAX:
+                del self.singles[next(iter(self.singles))]
+            return
         seen = self.producers.get(producer)
         if seen is None:
             if len(self.producers) >= limits.PRODUCERS_REMEMBERED_MAX:

@@ -8,12 +8,13 @@ its time is over.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidemill_broker.actions import PullRun
 from tidemill_broker.consume_log import ConsumeLog
-from tidemill_broker.groups import Consumer, Failure, Group
+from tidemill_broker.failures import Failure
+from tidemill_broker.group_settings import DEAD
+from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition
 from tidemill_broker.state import State
@@ -32,7 +33,7 @@ class ParkedPull:
     peer: Peer
     correlation: int
     pull: Pull
-    consumers: Sequence[Consumer]
+    consumers: list[Consumer]
     deadline_ms: int
     answered: bool = False
 
@@ -88,6 +89,10 @@ class Pulls:
         given = Given(consumer)
         pull = parked.pull
         room = min(pull.messages_max, limits.IN_FLIGHT_MAX - group.in_flight)
+        if group.paused is not None:
+            if group.health.probe is not None or now_ms < group.health.probe_at_ms:
+                return given
+            room = min(room, 1)
         for failure in group.due_failures(now_ms, RUNS_MAX):
             missing = self._missing(parked, partition, failure)
             if missing:
@@ -96,7 +101,7 @@ class Pulls:
             wanted = (failure.first, failure.messages, failure.attempts)
             if given.messages >= room or self._add(parked, partition, given, wanted, room) < failure.messages:
                 return given
-        if given.messages < room and given.size < pull.bytes_max:
+        if given.messages < room and given.size < pull.bytes_max and group.settings.consumption != DEAD:
             self._add_new(parked, partition, given, group, room)
         return given
 

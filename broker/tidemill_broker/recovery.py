@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill_broker.actions import ActionKind, Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.actions import ActionKind, Buried, Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.burials import PREFIX, Burials
+from tidemill_broker.indexes import SegmentIndex
 from tidemill_broker.logs import Logs
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
@@ -23,11 +25,13 @@ from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.snapshots import unpack_state
 from tidemill_broker.state import State
 from tidemill_broker.storage import Storage
-from tidemill_host.machine import Ready, Replace
+from tidemill_host.machine import Ready, Remove, Replace
 from tidemill_journal.checkpoint import FOLDER as CHECKPOINTS
 from tidemill_journal.checkpoint import checkpoint_file, checkpoint_number, unwrap
 from tidemill_journal.entries import Rows, decode_directory, directory_size, encode_run, pack_size, run_file
 from tidemill_journal.errors import CorruptLog, CorruptRecord, JournalError
+from tidemill_journal.index import FOLDER as INDEXES
+from tidemill_journal.index import decode_head, index_file
 from tidemill_journal.segments import Segments, base_of, from_listing
 from tidemill_wire import limits
 from tidemill_wire.batch import Header
@@ -60,14 +64,18 @@ class Recovery:
         self._message_synced = 0  # below this, bad bytes are damage
         self._action_synced = 0
         self._unnamed: list[Partition] = []
+        self._burials = Burials(self._state)
+        self._again: list[Buried] = []
         self._checkpoints: list[int] = []
         self.report = Report()
 
     def run(self, now_ms: int) -> Broker:
         """The broker as it was, ready to be run."""
         self._load_checkpoint()
+        self._burials = Burials(self._state)
         actions = self._replay_actions()
         messages = self._replay_messages()
+        self._again = self._burials.settle()
         self._sync_unsynced(messages, self._message_synced)
         self._sync_unsynced(actions, self._action_synced)
         self._settle_sequences()
@@ -146,7 +154,8 @@ class Recovery:
             try:
                 for record in scanner:
                     action = decode_action(record)
-                    self._state.apply(action)
+                    if not isinstance(action, Buried) or self._burials.note(action):
+                        self._state.apply(action)
                     self.report.actions_replayed += 1
                     if isinstance(action, Synced):
                         self._message_synced = max(self._message_synced, action.message_position)
@@ -178,15 +187,21 @@ class Recovery:
         for base in list(segments.bases):
             end = segments.end_of(base)
             is_open = base == segments.bases[-1]
-            if not is_open and end <= self._message_position and self._load_directory(base):
+            known = not is_open and end <= self._message_position
+            if known and self._load_index(base, end) and self._load_directory(base):
                 continue
+            self._state.index.drop(base)
             rows: dict[int, Rows] = {}
-            scanner = BatchScanner(
-                self._storage.reader(segments.file(base)), base, end, self._message_position
-            )
+            read = self._storage.reader(segments.file(base))
+            scanner = BatchScanner(read, base, end, self._message_position)
             try:
                 for header, name in scanner:
+                    hashes = scanner.key_hashes(header)
                     self._replay_batch(header, name, rows)
+                    if name.startswith(PREFIX) and header.position >= self._message_position:
+                        copy = read(header.position - base, header.length)
+                        self._burials.found(name, header.position, copy)
+                    self._index_batch(header, hashes)
                     segments.records = segments.records + 1 if is_open else 0
             except CorruptBatch as error:
                 self._cut(segments, scanner.position, self._message_synced, error)
@@ -195,8 +210,23 @@ class Recovery:
                 for identity, recent in rows.items():
                     self._state.partitions[identity].recent = recent
                 break
-            self._rebuild_run(base, rows)
+            self._rebuild(base, end, rows)
+        self._remove_stale(segments)
         return segments
+
+    def _index_batch(self, header: Header, hashes: memoryview | None) -> None:
+        self._state.index.open.note(header.batch_id, header.position)
+        if hashes is not None:
+            self._state.index.open.note_keys(hashes, header.position)
+
+    def _remove_stale(self, segments: Segments) -> None:
+        """Runs and indexes of segments that are not sealed, or not there: what was cut may be written otherwise, and
+        a file that is made of what it was before must not be taken for its own.
+        """
+        sealed = {name for base in self._state.index.sealed for name in (run_file(base), index_file(base))}
+        for folder in ("consume", INDEXES):
+            names = [f"{folder}/{name}" for name in self._storage.names(folder)]
+            self._storage.write_now([Remove(name) for name in names if name not in sealed])
 
     def _replay_batch(self, header: Header, name: bytes, rows: dict[int, Rows]) -> None:
         partition = self._state.by_name.get(name)
@@ -241,10 +271,29 @@ class Recovery:
             self._state.partitions[identity].runs.append(StoredRun(run))
         return True
 
-    def _rebuild_run(self, base: int, rows: dict[int, Rows]) -> None:
+    def _load_index(self, base: int, end: int) -> bool:
+        """The head of a sealed segment's index; ``False`` when there is none that is whole."""
+        file = index_file(base)
+        size = self._storage.size(file)
+        try:
+            head = decode_head(self._storage.reader(file), size, base, end) if size is not None else None
+        except JournalError:
+            return False
+        if head is not None:
+            self._state.index.sealed[base] = SegmentIndex(base, end, head=head)
+        return head is not None
+
+    def _rebuild(self, base: int, end: int, rows: dict[int, Rows]) -> None:
+        """Run and index of a sealed segment, of what was read of it."""
         self.report.runs_rebuilt += 1
         parts = [(identity, rows[identity]) for identity in self._state.partitions if identity in rows]
-        self._storage.write_now([Replace(run_file(base), encode_run(parts))])
+        index = self._state.index.seal(base, end)
+        assert index is not None
+        self._state.index.encoded(base, 0)
+        self._storage.write_now(
+            [Replace(run_file(base), encode_run(parts)), Replace(index_file(base), index)]
+        )
+        self._state.index.let_go(0)
         assert self._load_directory(base)
 
     def _cut(self, segments: Segments, position: int, synced: int, error: Exception) -> None:
@@ -272,6 +321,8 @@ class Recovery:
         logs = Logs(messages, actions, EPOCH, self._settings.segment_batches)
         for partition in self._unnamed:
             logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), now_ms)
+        for buried in self._again:
+            logs.act(buried, now_ms)
         started = Started(self._state.boot + 1)
         logs.act(started, now_ms)
         self._state.apply(started)

@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from tidemill_broker.columns import place_of_key_hashes
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import HEADER_BYTES as RECORD_HEADER_BYTES
 from tidemill_journal.records import RECORD_BYTES_MAX, Record, decode_record
 from tidemill_wire.batch import HEADER_BYTES, Header, check_said, check_stamp, read_header
+from tidemill_wire.columns import ENTRY
 from tidemill_wire.errors import CorruptBatch
-from tidemill_wire.limits import PARTITION_NAME_BYTES_MAX
+from tidemill_wire.limits import COLUMNS_MAX, PARTITION_NAME_BYTES_MAX
 
 WINDOW_BYTES = 64 * 1024
 SEARCH_BYTES = 1024 * 1024
 HEAD_BYTES = HEADER_BYTES + PARTITION_NAME_BYTES_MAX + 1
+DIRECTORY_BYTES_MAX = ENTRY.size * COLUMNS_MAX
 ReadAt = Callable[[int, int], bytes]
 
 
@@ -69,6 +72,15 @@ class BatchScanner:
                 check_said(self._window.view(place, header.length), 0, header)
             yield header, name
             self.position += header.length
+
+    def key_hashes(self, header: Header) -> memoryview | None:
+        """Those of the batch that was yielded last. They lie behind the bodies, which are not read for them."""
+        if header.column_count <= 2:
+            return None
+        place = self.position - self._base
+        head = self._window.view(place, min(HEAD_BYTES + DIRECTORY_BYTES_MAX, header.length))
+        found = place_of_key_hashes(head, 0, header)
+        return None if found is None else self._window.view(place + found[0], found[1])
 
 
 class RecordScanner:

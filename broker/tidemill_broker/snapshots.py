@@ -7,12 +7,15 @@ from typing import Any, cast
 
 import msgpack
 
-from tidemill_broker.groups import Consumer, Delivery, Failure, Group
+from tidemill_broker.failures import Errors, Failure
+from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.groups import Consumer, Delivery, Group
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
 from tidemill_journal.errors import CorruptRecord
+from tidemill_wire.batch import SINGLES_FROM
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 _pack = cast("Callable[[dict[str, Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
@@ -26,7 +29,7 @@ def pack_state(state: State, message_position: int, action_position: int) -> byt
         "pull": state.next_pull,
         "consumer": state.next_consumer,
         "partitions": [
-            [p.identity, p.name, p.settings.to_map(), p.next_sequence, list(p.producers.items())]
+            [p.identity, p.name, p.settings.to_map(), p.next_sequence, _pack_producers(p)]
             for p in state.partitions.values()
         ],
         "groups": [_pack_group(group) for group in state.groups.values()],
@@ -39,13 +42,16 @@ def _pack_group(group: Group) -> list[Any]:
         [
             consumer.identity,
             consumer.name,
-            [(d.pull, d.first, d.count, d.attempts, d.deadline_ms) for d in consumer.held()],
+            [
+                (d.pull, d.first, d.count, d.attempts, d.deadline_ms, d.since_ms, d.fingerprint)
+                for d in consumer.held()
+            ],
         ]
         for consumer in group.consumers.values()
     ]
     return [
-        group.identity, group.partition, group.name, group.cursor, group.start_ms, group.lease_ms, group.acked,
-        list(group.failed.values()), consumers,
+        group.identity, group.partition, group.name, group.cursor, group.start_ms, group.settings.to_map(), group.acked,
+        list(group.failed.values()), consumers, group.errors.to_list(), group.paused, group.buried, group.handled,
     ]  # fmt: skip
 
 
@@ -66,19 +72,32 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
         raise CorruptRecord(f"a checkpoint whose state cannot be read ({error!r})") from error
 
 
+def _pack_producers(partition: Partition) -> list[tuple[int, list[int]]]:
+    singles = [(producer, [batch, first]) for (producer, batch), first in partition.singles.items()]
+    return [*partition.producers.items(), *singles]
+
+
 def _unpack_partition(state: State, row: list[Any]) -> None:
     identity, name, settings, next_sequence, producers = row
     partition = Partition(identity, name, SubjectSettings.from_map(settings))
     partition.next_sequence = next_sequence
-    partition.producers = {producer: list(seen) for producer, seen in producers}
+    for producer, seen in producers:
+        if producer >= SINGLES_FROM:
+            for batch, first in zip(seen[::2], seen[1::2], strict=True):
+                partition.singles[producer, batch] = first
+        else:
+            partition.producers[producer] = list(seen)
     state.partitions[identity] = partition
     state.by_name[partition.raw_name] = partition
 
 
 def _unpack_group(state: State, row: list[Any]) -> None:
-    identity, partition, name, cursor, start_ms, lease_ms, acked, failed, consumers = row
-    group = Group(identity, partition, name, cursor, start_ms, lease_ms)
+    identity, partition, name, cursor, start_ms, settings, acked, failed, consumers, *more = row
+    group = Group(identity, partition, name, cursor, start_ms, GroupSettings.from_map(settings))
     group.acked = acked
+    group.errors = Errors.from_list(more[0])
+    group.paused = tuple(more[1]) if more[1] else None
+    group.buried, group.handled = more[2], more[3]
     for failure in failed:
         group.fail(Failure(*failure))
     for consumer_identity, consumer_name, deliveries in consumers:
@@ -89,5 +108,4 @@ def _unpack_group(state: State, row: list[Any]) -> None:
             state.watch(consumer, consumer.deliveries[-1])
         group.consumers[consumer_name] = consumer
         state.consumers[consumer_identity] = consumer
-    state.groups[identity] = group
-    state.partitions[partition].groups[name] = identity
+    state.add_group(group)

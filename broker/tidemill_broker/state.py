@@ -8,26 +8,36 @@ was decided before the action was written.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from collections.abc import Sequence
+from typing import assert_never
 
 from tidemill_broker.actions import (
     Acked,
     Action,
+    Buried,
     ConsumerForgotten,
     ConsumerNamed,
     Extended,
     FailedDeliveries,
     GroupNamed,
+    GroupPaused,
+    GroupResumed,
     Pulled,
+    Purged,
+    Redriven,
     Released,
     Started,
     SubjectNamed,
     Synced,
     Voided,
 )
-from tidemill_broker.groups import Consumer, Delivery, Failure, Group
+from tidemill_broker.failures import Failure
+from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.groups import Consumer, Delivery, Group
+from tidemill_broker.indexes import Index
 from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_wire.fields import dead_letters_of
+from tidemill_wire.limits import DOOMED_MS
 
 BOOT_SHIFT = 40
 
@@ -43,6 +53,11 @@ class State:
         self.groups: dict[int, Group] = {}
         self.consumers: dict[int, Consumer] = {}
         self.next_consumer = 1
+        self.doomed: set[int] = set()
+        """Groups with failures to be buried; it may name some that have none left."""
+        self.dead: dict[int, int] = {}
+        """Group -> the group of the same name in its dead-letter subject."""
+        self.index = Index()
         self.leases: list[tuple[int, int, int, Delivery]] = []  # heap of (deadline, pull, consumer, delivery)
 
     def group_of(self, subject: str, name: str) -> Group | None:
@@ -65,9 +80,22 @@ class State:
                     self.consumers[action.consumer].group.acked += count
                 return count
             case FailedDeliveries():
-                return self._fail(action.consumer, action.ranges, action.due_ms, 1)
+                return self._fail(action)
             case Released():
-                return self._fail(action.consumer, action.ranges, 0, 0)
+                return self._release(action)
+            case Buried(identity, first, messages, _):
+                group = self.groups[identity]
+                group.take_failed(first, messages)
+                group.buried += messages
+                return messages
+            case GroupPaused(identity, at_ms, fingerprint):
+                self.groups[identity].paused = (at_ms, fingerprint)
+            case GroupResumed(identity):
+                self.groups[identity].paused = None
+            case Redriven():
+                return self._redrive(action)
+            case Purged(identity, ranges):
+                return sum(count for _, count in self.groups[identity].handle(ranges))
             case Extended():
                 return self._extend(action)
             case SubjectNamed():
@@ -105,25 +133,37 @@ class State:
         self.by_name[partition.raw_name] = partition
 
     def _name_group(self, action: GroupNamed) -> None:
-        lease_ms = lease_of(action.settings)
+        settings = GroupSettings.from_map(action.settings)
         known = self.groups.get(action.group)
         if known is not None:
-            known.lease_ms = lease_ms
+            known.settings = settings
             return
-        group = Group(action.group, action.partition, action.name, action.cursor, action.start_ms, lease_ms)
-        self.groups[action.group] = group
-        self.partitions[action.partition].groups[action.name] = action.group
+        group = Group(action.group, action.partition, action.name, action.cursor, action.start_ms, settings)
+        self.add_group(group)
+
+    def add_group(self, group: Group) -> None:
+        """A group that is new, or comes from a checkpoint."""
+        partition = self.partitions[group.partition]
+        self.groups[group.identity] = group
+        partition.groups[group.name] = group.identity
+        subject = dead_letters_of(partition.name, group.name)
+        living = self.group_of(subject, group.name) if subject is not None else None
+        if living is not None:
+            self.dead[living.identity] = group.identity
+        if group.doomed:
+            self.doomed.add(group.identity)
 
     def _pulled(self, action: Pulled) -> int:
         consumer = self.consumers[action.consumer]
         group = consumer.group
         total = 0
         for run in action.runs:
+            delivery = Delivery(run.pull, run.first, run.messages, run.attempts, action.deadline_ms)
             if run.first >= group.cursor:
                 group.cursor = run.first + run.messages
             else:
-                group.take_failed(run.first, run.messages)
-            delivery = Delivery(run.pull, run.first, run.messages, run.attempts, action.deadline_ms)
+                failure = group.take_failed(run.first, run.messages)
+                delivery.since_ms, delivery.fingerprint = failure.since_ms, failure.fingerprint
             consumer.deliveries.append(delivery)
             self.watch(consumer, delivery)
             self.next_pull = max(self.next_pull, run.pull + run.messages)
@@ -143,14 +183,41 @@ class State:
                 self.watch(consumer, delivery)
         return settled
 
-    def _fail(self, identity: int, ranges: Sequence[int], due_ms: int, attempts: int) -> int:
-        settled = self._settle(identity, ranges)
+    def _fail(self, action: FailedDeliveries) -> int:
+        settled = self._settle(action.consumer, action.ranges)
         if not settled:
             return 0
-        group = self.consumers[identity].group
-        for delivery in settled:
-            group.fail(Failure(delivery.first, delivery.count, delivery.attempts + attempts, due_ms))
+        group = self.consumers[action.consumer].group
+        total = sum(delivery.count for delivery in settled)
+        detail = action.detail
+        if detail is not None:
+            group.errors.note(detail, total, action.at_ms)
+        for one in settled:
+            group.fail(
+                Failure(
+                    one.first, one.count, one.attempts + action.counted, action.due_ms,
+                    one.since_ms or action.at_ms, detail.fingerprint if detail is not None else one.fingerprint,
+                )
+            )  # fmt: skip
+        if action.due_ms == DOOMED_MS:
+            self.doomed.add(group.identity)
+        return total
+
+    def _release(self, action: Released) -> int:
+        settled = self._settle(action.consumer, action.ranges)
+        if settled:
+            group = self.consumers[action.consumer].group
+            for one in settled:
+                group.fail(Failure(one.first, one.count, one.attempts, 0, one.since_ms, one.fingerprint))
         return sum(delivery.count for delivery in settled)
+
+    def _redrive(self, action: Redriven) -> int:
+        group = self.groups[action.group]
+        fresh = group.handle(action.ranges)
+        for first, count in fresh:
+            group.cursor = max(group.cursor, first + count)
+            group.fail(Failure(first, count, 0, action.at_ms))
+        return sum(count for _, count in fresh)
 
     def _extend(self, action: Extended) -> int:
         consumer = self.consumers.get(action.consumer)
@@ -185,8 +252,3 @@ class State:
         for group in self.groups.values():
             group.check()
             assert group.cursor <= self.partitions[group.partition].next_sequence
-
-
-def lease_of(settings: Mapping[str, Any]) -> int:
-    """The lease in a group's settings."""
-    return int(settings["lease"])

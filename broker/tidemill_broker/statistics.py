@@ -18,4 +18,7 @@ class Counters:
     messages_nacked: int = 0
     leases_ended: int = 0
     messages_voided: int = 0
+    messages_buried: int = 0
+    dead_dropped: int = 0
+    groups_paused: int = 0
     refused: Counter[str] = field(default_factory=Counter[str])

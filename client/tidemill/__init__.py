@@ -27,6 +27,7 @@ from tidemill.errors import (
 from tidemill.message import Message, MessageBatch
 from tidemill.receipts import Receipt, Receipts
 from tidemill.routes import Address
+from tidemill.search import Search, StoredMessage
 from tidemill.settings import ClientSettings
 from tidemill.worker import Context, Idempotent, PlainMessage, Reject, RetryAfter, Skip, Worker
 
@@ -56,7 +57,9 @@ __all__ = [
     "Refused",
     "Reject",
     "RetryAfter",
+    "Search",
     "Skip",
+    "StoredMessage",
     "TidemillError",
     "Unavailable",
     "Worker",

@@ -32,6 +32,7 @@ from tidemill.message import Message as AsyncMessage
 from tidemill.message import MessageBatch as AsyncBatch
 from tidemill.message import Seen, SeenBatch
 from tidemill.receipts import Receipt, Receipts
+from tidemill.search import Bound, Search, StoredMessage
 from tidemill.settings import ClientSettings
 from tidemill.subscription import From
 
@@ -132,6 +133,31 @@ class Client:
         background, mq = self._started()
         return background.run(mq.groups())
 
+    def find(self, identity: str) -> StoredMessage | None:
+        """The stored message with an id; ``None`` when there is none."""
+        background, mq = self._started()
+        return background.run(mq.find(identity))
+
+    def find_by_key(
+        self, subject: str | None, key: str, *, newest: bool = False, limit: int | None = None
+    ) -> Iterator[StoredMessage]:
+        """Stored messages with exactly that key, of a subject or, with ``None``, of all."""
+        background, mq = self._started()
+        return found(background, mq.find_by_key(subject, key, newest=newest, limit=limit))
+
+    def browse(
+        self,
+        subject: str,
+        *,
+        start: Bound | None = None,
+        end: Bound | None = None,
+        newest: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[StoredMessage]:
+        """A subject's stored messages, from ``start`` to before ``end``: sequences or datetimes."""
+        background, mq = self._started()
+        return found(background, mq.browse(subject, start=start, end=end, newest=newest, limit=limit))
+
     def close(self) -> None:
         """Wait for what was sent to end, and leave."""
         with self._lock:
@@ -160,6 +186,11 @@ class Client:
             return self._running
 
 
+def found(background: Background, messages: Search) -> Iterator[StoredMessage]:
+    """What a search finds, asked for in the loop's thread."""
+    return Until(lambda: background.run(messages.__anext__()))
+
+
 class Message(Seen):
     """One message, under a lease."""
 
@@ -173,9 +204,20 @@ class Message(Seen):
         """It was handled."""
         self._background.run(AsyncMessage(self._delivery, self._index).ack())
 
-    def nack(self, *, delay: float | None = None, reason: str = "") -> None:
+    def nack(
+        self,
+        *,
+        delay: float | None = None,
+        reason: str = "",
+        error: BaseException | None = None,
+        reject: bool = False,
+    ) -> None:
         """It failed: give it out again, after ``delay`` seconds or as the group's policy says."""
-        self._background.run(AsyncMessage(self._delivery, self._index).nack(delay=delay, reason=reason))
+        self._background.run(
+            AsyncMessage(self._delivery, self._index).nack(
+                delay=delay, reason=reason, error=error, reject=reject
+            )
+        )
 
     def extend(self) -> None:
         """The lease begins anew."""
@@ -201,9 +243,18 @@ class MessageBatch(SeenBatch):
         """They were handled."""
         self._background.run(AsyncBatch(self._delivery).ack())
 
-    def nack(self, *, delay: float | None = None, reason: str = "") -> None:
+    def nack(
+        self,
+        *,
+        delay: float | None = None,
+        reason: str = "",
+        error: BaseException | None = None,
+        reject: bool = False,
+    ) -> None:
         """They failed."""
-        self._background.run(AsyncBatch(self._delivery).nack(delay=delay, reason=reason))
+        self._background.run(
+            AsyncBatch(self._delivery).nack(delay=delay, reason=reason, error=error, reject=reject)
+        )
 
     def extend(self) -> None:
         """The lease begins anew."""

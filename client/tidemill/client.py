@@ -16,7 +16,9 @@ from dataclasses import replace
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, cast
+from urllib.parse import urlencode
 
+from tidemill import search
 from tidemill.consumer import Consumer
 from tidemill.encode import (
     Body,
@@ -33,6 +35,7 @@ from tidemill.parcel import Extras
 from tidemill.producer import Producer
 from tidemill.receipts import Many, Receipt, Receipts, Single
 from tidemill.routes import Fetch, Router, Web, parse_server
+from tidemill.search import Bound, Search, StoredMessage
 from tidemill.session import Session, Watchers
 from tidemill.settings import ClientSettings
 from tidemill.spooler import Spooler
@@ -44,6 +47,10 @@ CHUNK_MESSAGES = 8192
 
 CHUNK_BYTES_GUESS = 4096
 """A body longer than this on average makes the next chunk smaller."""
+
+
+LOOK_TIMEOUT_S = 30.0
+"""For a page of stored messages: a broker may have to read much, and others may have asked before."""
 
 
 class Client:
@@ -204,6 +211,38 @@ class Client:
     async def groups(self) -> list[dict[str, Any]]:
         """The consumer groups there are, as the server describes them."""
         return _rows(await self._web.get("/v1/groups"), "groups")
+
+    async def find(self, identity: str) -> StoredMessage | None:
+        """The stored message with an id, as its receipt says it; ``None`` when there is none."""
+        self._check()
+        return await search.find(self._look, identity)
+
+    def find_by_key(
+        self, subject: str | None, key: str, *, newest: bool = False, limit: int | None = None
+    ) -> Search:
+        """Stored messages with exactly that key, of a subject or, with ``None``, of all: ``async for`` over it."""
+        self._check()
+        return search.find_by_key(self._look, subject, key, newest, limit)
+
+    def browse(
+        self,
+        subject: str,
+        *,
+        start: Bound | None = None,
+        end: Bound | None = None,
+        newest: bool = False,
+        limit: int | None = None,
+    ) -> Search:
+        """A subject's stored messages, from ``start`` to before ``end``; each is a sequence or a datetime.
+
+        Nothing is consumed: no group moves on, and nobody waits for an ack.
+        """
+        self._check()
+        return search.browse(self._look, subject, (start, end), newest, limit)
+
+    async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
+        query = f"?{urlencode(parameters)}" if parameters else ""
+        return await self._web.get(path + query, LOOK_TIMEOUT_S)
 
     # -- the end -----------------------------------------------------------------------------------------------
 

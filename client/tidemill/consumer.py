@@ -27,12 +27,13 @@ from tidemill.delivery import Delivery
 from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, TidemillError, again
 from tidemill.identity import Name, borrow_name
 from tidemill.inbox import Inbox
-from tidemill.message import REASON_LENGTH_MAX, Message, MessageBatch
+from tidemill.message import Message, MessageBatch
 from tidemill.puller import Identity, Puller
 from tidemill.routes import Address, Router
 from tidemill.settings import ClientSettings
 from tidemill.subscription import Subscription
 from tidemill.tasks import Tasks
+from tidemill.why import why_of
 
 BREATHE_S = 0.01
 """How long iteration goes on without letting the event loop turn."""
@@ -279,8 +280,7 @@ class Consumer:
             if error is None:
                 delivery.settler.ack(delivery.subject, ranges)
             else:
-                reason = f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
-                owner.settler.nack_soon(delivery.subject, ranges, reason)
+                owner.settler.nack_soon(delivery.subject, ranges, why_of(error))
         self._delivery = None
         if delivery.done == delivery.count:
             return []

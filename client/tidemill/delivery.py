@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 import msgpack
 
 from tidemill.errors import CorruptBatch
+from tidemill.why import Why
 from tidemill_wire.columns import Batch, Column
 
 CHUNK = 64
@@ -27,7 +28,7 @@ class Settler(Protocol):
 
     async def ack_now(self, subject: str, ranges: list[int]) -> None: ...
 
-    async def nack(self, subject: str, ranges: list[int], delay_ms: int, reason: str) -> None: ...
+    async def nack(self, subject: str, ranges: list[int], why: Why) -> None: ...
 
     async def extend(self, subject: str, ranges: list[int]) -> None: ...
 

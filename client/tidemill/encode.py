@@ -22,7 +22,7 @@ from tidemill_wire.batch import (
     STAMP_CRC,
     VERSION,
 )
-from tidemill_wire.columns import PADDING, Column
+from tidemill_wire.columns import PADDING, SINGLE, Column
 from tidemill_wire.limits import (
     BATCH_BYTES_MAX,
     KEY_BYTES_MAX,
@@ -38,7 +38,6 @@ Bytes: TypeAlias = bytes | bytearray
 
 SINGLE_HEAD = struct.Struct("<II32xI")
 SINGLE_SAID = struct.Struct("<BBHIBBHQQ16sqQ")
-SINGLE_COLUMNS = struct.Struct("<HHIIIHHIIIii")
 NUMBER = struct.Struct("<Q")
 NUMBER_AT = 64
 """Where the producer sequence stands in a batch."""
@@ -135,7 +134,7 @@ def encode_single(
     rest = b"".join((
         SINGLE_SAID.pack(VERSION, 0, 0, 1, 0, name_length, 2, producer_id, number, batch_id, now_ms, 0),
         padded_name,
-        SINGLE_COLUMNS.pack(BODY_OFFSETS, 0, 0, 8, 8, BODIES, 0, 8, size, size, 0, size),
+        SINGLE.pack(BODY_OFFSETS, 0, 0, 8, 8, BODIES, 0, 8, size, size, 0, size),
         body,
         PADDING[-size & 7],
     ))  # fmt: skip

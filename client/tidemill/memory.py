@@ -78,6 +78,7 @@ class StoredGroup:
     due: deque[Lease] = field(default_factory=deque[Lease])
     members: dict[str, Member] = field(default_factory=dict[str, Member])
     acked: int = 0
+    rejected: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -180,6 +181,8 @@ class MemoryBroker:
                 match command:
                     case Ack():
                         group.acked += 1
+                    case Nack() if command.reject:
+                        group.rejected += 1
                     case Nack():
                         self._due(group, (leased[0], leased[1] + 1), max(0, command.delay_ms))
                     case Release():

@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidemill.delivery import Delivery, Settler
+from tidemill.why import GROUPS_POLICY, REASON_LENGTH_MAX, Why, why_of
+from tidemill_wire.fields import living_subject
 from tidemill_wire.limits import NACK_DELAY_MS_MAX
-
-REASON_LENGTH_MAX = 1000
-GROUPS_POLICY = -1
 
 
 class Seen:
@@ -31,7 +30,7 @@ class Seen:
     @property
     def subject(self) -> str:
         """Where it was sent."""
-        return self._delivery.subject
+        return living_subject(self._delivery.subject)
 
     @property
     def sequence(self) -> int:
@@ -83,17 +82,34 @@ class Message(Seen):
         if ranges := delivery.settle(index, index):
             await delivery.settler.ack_now(delivery.subject, ranges)
 
-    async def nack(self, *, delay: float | None = None, reason: str = "") -> None:
-        """It failed: give it out again, after ``delay`` seconds or as the group's policy says."""
+    async def nack(
+        self,
+        *,
+        delay: float | None = None,
+        reason: str = "",
+        error: BaseException | None = None,
+        reject: bool = False,
+    ) -> None:
+        """It failed: give it out again, after ``delay`` seconds or as the group's policy says.
+
+        ``error`` is the exception that was raised: failures of one kind are counted together. ``reject`` sends it to
+        the dead letters at once.
+        """
         delivery, index = self._delivery, self._index
-        delay_ms = parse_delay(delay)
+        why = parse_why(delay, reason, error, reject=reject)
         if ranges := delivery.settle(index, index):
-            await delivery.settler.nack(delivery.subject, ranges, delay_ms, reason[:REASON_LENGTH_MAX])
+            await delivery.settler.nack(delivery.subject, ranges, why)
+
+    async def fail(self, why: Why) -> None:
+        """As ``nack``, for who knows better why."""
+        delivery, index = self._delivery, self._index
+        if ranges := delivery.settle(index, index):
+            await delivery.settler.nack(delivery.subject, ranges, why)
 
     @property
-    def settler(self) -> Settler:
-        """For who gathers acks: where to say them."""
-        return self._delivery.settler
+    def origin(self) -> tuple[Settler, str]:
+        """For who gathers acks: where to say them, and of which subject."""
+        return self._delivery.settler, self._delivery.subject
 
     def settle(self) -> int | None:
         """For who gathers acks: the pull sequence to be acked, once; ``None`` when it was settled before."""
@@ -127,7 +143,7 @@ class SeenBatch:
     @property
     def subject(self) -> str:
         """Where they were sent."""
-        return self._delivery.subject
+        return living_subject(self._delivery.subject)
 
     @property
     def first_sequence(self) -> int:
@@ -179,16 +195,31 @@ class MessageBatch(SeenBatch):
         if ranges := delivery.settle(0, delivery.count - 1):
             await delivery.settler.ack_now(delivery.subject, ranges)
 
-    async def nack(self, *, delay: float | None = None, reason: str = "") -> None:
+    async def nack(
+        self,
+        *,
+        delay: float | None = None,
+        reason: str = "",
+        error: BaseException | None = None,
+        reject: bool = False,
+    ) -> None:
         """They failed."""
         delivery = self._delivery
-        delay_ms = parse_delay(delay)
+        why = parse_why(delay, reason, error, reject=reject)
         if ranges := delivery.settle(0, delivery.count - 1):
-            await delivery.settler.nack(delivery.subject, ranges, delay_ms, reason[:REASON_LENGTH_MAX])
+            await delivery.settler.nack(delivery.subject, ranges, why)
 
     async def extend(self) -> None:
         """The lease begins anew."""
         await self._delivery.settler.extend(self._delivery.subject, self._delivery.unsettled())
+
+
+def parse_why(delay: float | None, reason: str, error: BaseException | None, *, reject: bool) -> Why:
+    """What a caller says of a failure."""
+    if error is None:
+        return Why(reason[:REASON_LENGTH_MAX], delay_ms=parse_delay(delay), reject=reject)
+    why = why_of(error, parse_delay(delay), reject=reject)
+    return why._replace(reason=reason[:REASON_LENGTH_MAX]) if reason else why
 
 
 def parse_delay(delay: float | None) -> int:

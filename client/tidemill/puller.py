@@ -27,6 +27,7 @@ from tidemill.session import Locate, Session, Watchers
 from tidemill.settings import ClientSettings
 from tidemill.settler import BrokerSettler
 from tidemill.subscription import Subscription
+from tidemill.why import Why
 from tidemill_wire.batch import read_header
 from tidemill_wire.commands import Goodbye, Grant, Pull, Pulled
 from tidemill_wire.limits import PULL_MESSAGES_MAX
@@ -223,7 +224,9 @@ class Puller:
         self.corrupt += count
         log.error("batch_corrupt %s messages=%d: %s", subject, count, error)
         if ranges:
-            self.settler.nack_soon(subject, ranges, f"undecodable: {error}"[:1000], UNREADABLE_DELAY_MS)
+            self.settler.nack_soon(
+                subject, ranges, Why(f"undecodable: {error}", delay_ms=UNREADABLE_DELAY_MS)
+            )
 
     def _release(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from tidemill.errors import BrokerUnreachable, Refused
+from tidemill.errors import BrokerUnreachable, Refused, WireError, wire_error
+from tidemill_wire.errors import KIND_BY_NAME
 
 DEFAULT_SERVER = "127.0.0.1:7401"
 SERVER_VARIABLE = "TIDEMILL_SERVER"
@@ -71,15 +73,16 @@ class Web:
         self.host = host
         self._base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    async def get(self, path: str) -> Any:
+    async def get(self, path: str, timeout_s: float = ROUTES_TIMEOUT_S) -> Any:
         """The JSON at ``path``."""
         import aiohttp  # a fifth of a second that a program without network should not wait for
+        from yarl import URL
 
-        timeout = aiohttp.ClientTimeout(total=ROUTES_TIMEOUT_S)
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
-                session.get(self._base + path) as response,
+                session.get(URL(self._base + path, encoded=True)) as response,
             ):
                 if response.status >= 400:
                     raise _complaint(response.status, path, await response.text())
@@ -93,8 +96,17 @@ class Web:
         return parse_routes(await self.get("/v1/routes"), self.host)
 
 
-def _complaint(status: int, path: str, text: str) -> Refused | BrokerUnreachable:
+def _complaint(status: int, path: str, text: str) -> WireError | BrokerUnreachable:
+    """What the broker said in its own words, when it did."""
     detail = f"GET {path} was answered {status}: {text[:500]}"
+    try:
+        match json.loads(text):
+            case {"error": {"code": str(code), "detail": str(said)}} if code in KIND_BY_NAME:
+                return wire_error(KIND_BY_NAME[code].number, said)
+            case {"error": {"detail": str(said)}} if status == 400:
+                return Refused("malformed_command", said)
+    except ValueError:
+        pass  # another server's words
     return Refused("not_found", detail) if status == 404 else BrokerUnreachable(detail)
 
 

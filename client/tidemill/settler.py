@@ -26,6 +26,7 @@ from tidemill.errors import (
 )
 from tidemill.link import Answer, Link
 from tidemill.settings import ClientSettings
+from tidemill.why import Why
 from tidemill_wire.commands import Ack, Done, Extend, Nack, Release, Settle
 from tidemill_wire.limits import CORRELATIONS_MAX, RANGES_MAX
 
@@ -82,16 +83,20 @@ class BrokerSettler:
         self.flush()
         await self._await(Ack(self._group, self._consumer, subject, ranges))
 
-    async def nack(self, subject: str, ranges: list[int], delay_ms: int, reason: str) -> None:
+    async def nack(self, subject: str, ranges: list[int], why: Why) -> None:
         self.flush()
-        await self._await(Nack(self._group, self._consumer, subject, ranges, delay_ms, reason))
+        await self._await(self._nack(subject, ranges, why))
 
     async def extend(self, subject: str, ranges: list[int]) -> None:
         await self._await(Extend(self._group, self._consumer, subject, ranges))
 
-    def nack_soon(self, subject: str, ranges: list[int], reason: str, delay_ms: int = -1) -> None:
+    def nack_soon(self, subject: str, ranges: list[int], why: Why) -> None:
         """The same without waiting: what could not be read."""
-        self._say(Saying(Nack(self._group, self._consumer, subject, ranges, delay_ms, reason)))
+        self._say(Saying(self._nack(subject, ranges, why)))
+
+    def _nack(self, subject: str, ranges: list[int], why: Why) -> Nack:
+        told = (why.delay_ms, why.reason, why.error, why.place, why.reject)
+        return Nack(self._group, self._consumer, subject, ranges, *told)
 
     def release(self, subject: str, ranges: list[int]) -> None:
         """They were not begun."""

@@ -19,13 +19,14 @@ A worker's handlers are tested in the same way, with all that surrounds them:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill import client
 from tidemill.memory import MemoryBroker
+from tidemill.memory_search import look
 from tidemill.message import Message
 from tidemill.routes import Address, Routes
 from tidemill.settings import ClientSettings
@@ -65,6 +66,9 @@ class Client(client.Client):
             }
             for (subject, group), found in self.broker.groups.items()
         ]
+
+    async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
+        return look(self.broker, path, parameters)
 
     async def _routes(self) -> Routes:
         return (Address("g0", "memory", 1),)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from tidemill_host.disk import Disk, File
-from tidemill_host.machine import Append, Buffer, Remove, Replace, Slice, Write
+from tidemill_host.machine import Append, Buffer, Read, Remove, Replace, Slice, Write
 
 OPEN_FILES_MAX = 256
 BUFFERS_PER_CALL = 512  # IOV_MAX is 1024
@@ -78,6 +78,10 @@ class Files:
             return parts[0] if len(parts) == 1 else b"".join(parts)
         finally:
             handle.close()
+
+    def answer(self, read: Read) -> Buffer:
+        """What a machine's read asks for."""
+        return read.slice() if callable(read.slice) else self.read(read.slice)
 
     def read_now(self, piece: Slice) -> bytes | bytearray | None:
         """The bytes if the page cache has all of them. What is wrong with the disk is heard by the read lane."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NewType, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, NewType, Protocol, TypeAlias, TypeVar
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -37,8 +37,7 @@ class Durability(IntEnum):
     SYNCED = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """Bytes for the end of a file; the file and its folder are made when missing."""
 
     file: str
@@ -68,8 +67,7 @@ class Remove:
 Write: TypeAlias = Append | Replace | Remove
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """Bytes of a file that travel without becoming Python objects of the machine."""
 
     file: str
@@ -77,8 +75,7 @@ class Slice:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """One frame for a peer: ``head`` and ``slices`` are put on the wire back to back."""
 
     peer: Peer
@@ -87,12 +84,15 @@ class Send:
     after: Durability = Durability.WRITTEN
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Bytes the machine needs before it can decide. The answer comes as ``loaded(token, data)``."""
+class Read(NamedTuple):
+    """Bytes the machine needs before it can decide. The answer comes as ``loaded(token, data)``.
+
+    A function instead of a slice is called off the loop, and the answer is what it returns: sorting an index neither
+    stalls the loop nor the writes. It must touch only what it was given.
+    """
 
     token: int
-    slice: Slice
+    slice: Slice | Callable[[], Buffer]
 
 
 @dataclass(slots=True)
@@ -112,8 +112,7 @@ class Ready:
         return bool(self.writes or self.sends or self.reads or self.drops or self.sync)
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """How far the host has come, counted in ``Ready``s that had writes: the first one is number 1."""
 
     written: int
@@ -136,6 +135,6 @@ class Machine(Protocol[Command]):
 
     def persisted(self, mark: Mark, now_ms: int) -> None: ...
 
-    def loaded(self, token: int, data: bytes, now_ms: int) -> None: ...
+    def loaded(self, token: int, data: Buffer, now_ms: int) -> None: ...
 
     def ready(self) -> Ready: ...

@@ -5,7 +5,8 @@ While an fsync runs, further writes go on, and the next fsync serves all of them
 Appends are made inline while the write lane is idle and the page cache takes them at its usual speed: handing 300
 bytes to a thread costs twenty times what writing them does, and a megabyte that was just received is copied in half the
 time on the core that received it. When an inline write was slow (memory is short, the kernel makes writers wait),
-the lane takes over for a while, so that the loop meets at most one such write in ``LANE_SECONDS``.
+the lane takes over: for a moment at first, for twice as long after each further slow write, inline or in the lane,
+so that the loop meets at most one such write in ``LANE_SECONDS`` while the disk is slow.
 
 Numbers: the first ``Ready`` with writes is 1. ``written`` and ``synced`` say how far each level has come.
 """
@@ -24,7 +25,8 @@ from tidemill_host.machine import Append, Mark, Remove, Write
 INLINE_BYTES_MAX = 4 * 1024 * 1024
 SLOW_SECONDS_A_MIB = 0.001  # four times what an idle machine needs
 SLOW_SECONDS_LEAST = 0.001
-LANE_SECONDS = 0.1
+LANE_SECONDS_LEAST = 0.002
+LANE_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ class Persister:
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._lane_until = 0.0
+        self.lane_seconds = LANE_SECONDS_LEAST
+        """How long the next slow write sends those behind it to the lane."""
+        self._lane_spent = 0.0  # by the last job of the write lane
         self._queue: list[Write] = []
         self.backlog_bytes = 0
         """What waits for the write lane, or is in it: who fills it faster than the disk drains it has to be held."""
@@ -88,9 +93,9 @@ class Persister:
             return
         if writes:
             self._submitted += 1
-            self._note(writes)
-            size = _size_of(writes)
-            if self._may_inline(writes, size):
+            size, plain = self._note(writes)
+            fits = plain and size <= INLINE_BYTES_MAX
+            if fits and not self._writing and self._clock.seconds() >= self._lane_until:
                 self._write_inline(writes, size)
             else:
                 self._queue += writes
@@ -100,26 +105,28 @@ class Persister:
         self._start_write()
         self._start_sync()
 
-    def _note(self, writes: list[Write]) -> None:
-        """What must be synced is known here, on the loop: no lane shares a set with another."""
+    def _note(self, writes: list[Write]) -> tuple[int, bool]:
+        """How many bytes are appended, and whether that is all there is to do.
+
+        What must be synced is known here, on the loop: no lane shares a set with another.
+        """
+        dirty, number, size, plain = self._dirty, self._submitted, 0, True
         for write in writes:
             if isinstance(write, Append):
-                first, _ = self._dirty.get(write.file, (self._submitted, 0))
-                self._dirty[write.file] = (first, self._submitted)
-            elif isinstance(write, Remove):
-                self._dirty.pop(write.file, None)
+                size += write.size
+                dirty[write.file] = (dirty[write.file][0] if write.file in dirty else number, number)
+                continue
+            plain = False
+            if isinstance(write, Remove):
+                dirty.pop(write.file, None)
                 self._files.forget(write.file)
+        return size, plain
 
     def _take_dirty(self, target: int) -> list[str]:
         """Files with bytes of ``Ready``s up to ``target``; those with later bytes stay dirty."""
         files = [file for file, (first, _) in self._dirty.items() if first <= target]
         self._dirty = {file: (target + 1, last) for file, (_, last) in self._dirty.items() if last > target}
         return files
-
-    def _may_inline(self, writes: list[Write], size: int) -> bool:
-        if self._writing or size > INLINE_BYTES_MAX or self._clock.seconds() < self._lane_until:
-            return False
-        return all(isinstance(write, Append) for write in writes)
 
     def _write_inline(self, writes: list[Write], size: int) -> None:
         began = self._clock.seconds()
@@ -130,24 +137,36 @@ class Persister:
             self._break(error)
             return
         self.written = self._submitted
-        ended = self._clock.seconds()
-        if ended - began > max(SLOW_SECONDS_LEAST, SLOW_SECONDS_A_MIB * size / (1024 * 1024)):
-            self._lane_until = ended + LANE_SECONDS
+        self._pace(self._clock.seconds() - began, size)
+
+    def _pace(self, spent: float, size: int) -> None:
+        """A write was made: whether the next ones are made inline. Twice as long in the lane for each slow one: a
+        processor that was taken away for a moment costs little, a kernel that makes writers wait is left alone.
+        """
+        if spent > max(SLOW_SECONDS_LEAST, SLOW_SECONDS_A_MIB * size / (1024 * 1024)):
+            self._lane_until = self._clock.seconds() + self.lane_seconds
+            self.lane_seconds = min(2 * self.lane_seconds, LANE_SECONDS)
+        elif self.lane_seconds > LANE_SECONDS_LEAST and self._clock.seconds() >= self._lane_until:
+            self.lane_seconds = LANE_SECONDS_LEAST
 
     def _start_write(self) -> None:
         if self._writing or not self._queue or self._broken:
             return
         queue, self._queue, target = self._queue, [], self._submitted
+        size = self.backlog_bytes
         self._writing = True
-        self._run(self._lanes.write, lambda: self._write_all(queue), lambda: self._wrote(target, queue))
+        self._run(self._lanes.write, lambda: self._write_all(queue), lambda: self._wrote(target, size))
 
     def _write_all(self, queue: list[Write]) -> None:
+        began = self._clock.seconds()
         for write in queue:
             self._files.write(write)
+        self._lane_spent = self._clock.seconds() - began
 
-    def _wrote(self, target: int, queue: list[Write]) -> None:
+    def _wrote(self, target: int, size: int) -> None:
         self._writing = False
-        self.backlog_bytes -= _size_of(queue)
+        self.backlog_bytes -= size
+        self._pace(self._lane_spent, size)
         self.written = target
         self._start_write()
         self._start_sync()
@@ -188,7 +207,3 @@ class Persister:
         if not self._broken:
             self._broken = True
             self._failed(error)
-
-
-def _size_of(writes: list[Write]) -> int:
-    return sum(write.size for write in writes if isinstance(write, Append))

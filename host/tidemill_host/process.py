@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import fcntl
+import gc
 import os
 import resource
 import signal
@@ -19,6 +20,7 @@ M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 KEEP_BYTES = 64 * 1024 * 1024
 FILES_MAX = 1 << 20
+COLLECT_AFTER = 20_000
 
 
 class FolderInUse(Exception):
@@ -54,6 +56,14 @@ def make_lanes() -> Lanes:
         ThreadPoolExecutor(1, thread_name_prefix="sync"),
         ThreadPoolExecutor(4, thread_name_prefix="read"),
     )
+
+
+def calm_collector() -> None:
+    """Look for cycles seldom, and never among what the start has made: a full look stops the loop for milliseconds.
+    The hot path makes no cycles; what does, as an exception with its frames, is small and rare.
+    """
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 20, 100)
 
 
 def keep_memory() -> None:

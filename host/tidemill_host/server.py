@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Protocol, cast
 
 from tidemill_host.files import Files
 from tidemill_host.machine import Peer, Send
@@ -37,6 +37,23 @@ class Statistics:
     refused: Counter[str] = field(default_factory=Counter[str])
 
 
+class Connected(Protocol):
+    """A peer as the server sees it: a connection, or something within the process (``local.py``)."""
+
+    @property
+    def pending(self) -> int: ...
+
+    def send(self, send: Send) -> None: ...
+
+    def refuse(self, reason: str, detail: str) -> None: ...
+
+    def goodbye(self, reason: str) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def check(self, now: float) -> None: ...
+
+
 class Server:
     """All connections of one port."""
 
@@ -48,7 +65,7 @@ class Server:
         self.epoch = 0
         self.connections_max = limits.CONNECTIONS_MAX
         self.statistics = Statistics()
-        self.connections: dict[Peer, ServerConnection] = {}
+        self.connections: dict[Peer, Connected] = {}
         self._next_peer = 1
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -70,11 +87,15 @@ class Server:
         """A number for a new connection, ``None`` when there are too many."""
         if len(self.connections) >= self.connections_max:
             return None
-        peer = Peer(self._next_peer)
-        self._next_peer += 1
-        self.connections[peer] = connection
         self.statistics.connections_opened += 1
-        return peer
+        return self.enrol(connection)
+
+    def enrol(self, peer: Connected) -> Peer:
+        """A number for a peer, whatever it is."""
+        number = Peer(self._next_peer)
+        self._next_peer += 1
+        self.connections[number] = peer
+        return number
 
     def forget(self, peer: Peer) -> None:
         self.connections.pop(peer, None)

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from tidemill_host.clock import Clock
 from tidemill_host.files import Files
-from tidemill_host.machine import Durability, Machine, Peer, Read, Ready, Send
+from tidemill_host.machine import Buffer, Durability, Machine, Peer, Read, Ready, Send
 from tidemill_host.persist import Lanes, Persister
 
 TICK_MS = 1000
@@ -166,14 +166,14 @@ class Turn(Generic[Event]):
         self.eased()
 
     def _start_read(self, read: Read) -> None:
-        data = self._files.read_now(read.slice)
+        data = None if callable(read.slice) else self._files.read_now(read.slice)
         if data is not None:
             self._loop.call_soon(self._loaded, read.token, bytes(data))
             return
-        future = self._loop.run_in_executor(self._lanes.read, self._files.read, read.slice)
+        future = self._loop.run_in_executor(self._lanes.read, self._files.answer, read)
         future.add_done_callback(lambda done: self._read_done(read, done))
 
-    def _read_done(self, read: Read, done: asyncio.Future[bytes]) -> None:
+    def _read_done(self, read: Read, done: asyncio.Future[Buffer]) -> None:
         if done.cancelled():
             return
         error = done.exception()
@@ -184,7 +184,7 @@ class Turn(Generic[Event]):
         else:
             self._loaded(read.token, done.result())
 
-    def _loaded(self, token: int, data: bytes) -> None:
+    def _loaded(self, token: int, data: Buffer) -> None:
         if self._stopped:
             return
         now_ms = self._clock.now_ms()

@@ -1,54 +1,50 @@
 """The HTTP port: a small aiohttp application around functions that answer with values.
 
 Unknown paths, methods and bytes that are no HTTP answer with JSON of one shape, like every error of the system:
-``{"error": {"code": ..., "detail": ..., "advice": ...}}``. They are counted and not logged: who sends garbage shall not
-fill the log. Connections are bounded in number, and in patience: the first request has to come in time.
+``{"error": {"code": ..., "detail": ..., "advice": ..., "retryable": ...}}``. They are counted and not logged: who sends
+garbage shall not fill the log. Connections are bounded in number, and in patience: the first request has to come in
+time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
 
+from tidemill_host.refusals import HttpRefused, error_response, json_response, wire_response
+from tidemill_host.routing import Route, Router
 from tidemill_wire import limits
+from tidemill_wire.errors import WireError
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 ADVICE = "see /openapi.json for what there is"
 METHODS = ("GET", "HEAD")
 KEEP_ALIVE_SECONDS = 75.0
-
-
-def json_response(value: object, status: int = 200) -> web.Response:
-    """A value as every client sees it."""
-    return web.Response(
-        body=json.dumps(value).encode(),
-        status=status,
-        content_type="application/json",
-        headers={"Server": "tidemill"},
-    )
-
-
-def error_response(status: int, code: str, detail: str, advice: str) -> web.Response:
-    """An error as every client sees it."""
-    return json_response({"error": {"code": code, "detail": detail, "advice": advice}}, status)
+CLOSE_SECONDS = (
+    1.0  # for requests that are half sent when the port closes; what was asked is answered by then
+)
 
 
 class Web:
-    """One HTTP port. ``refused`` counts what was refused, by its code."""
+    """One HTTP port: values that are read, and ``routes`` for the rest. ``refused`` counts refusals, by code."""
 
     def __init__(
-        self, values: Mapping[str, Callable[[], Any]], metrics: Callable[[], bytes], refused: Counter[str]
+        self,
+        values: Mapping[str, Callable[[], Any]],
+        metrics: Callable[[], bytes],
+        refused: Counter[str],
+        routes: Iterable[Route] = (),
     ) -> None:
+        self._router = Router(routes)
         self._values = values
         self._metrics = metrics
         self._refused = refused
         self._server = _Server(self._answer, refused)
-        self._runner = web.ServerRunner(self._server)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=CLOSE_SECONDS)
 
     async def listen(self, host: str, port: int, connections_max: int = limits.HTTP_CONNECTIONS_MAX) -> int:
         """Serve; the port that was taken."""
@@ -64,14 +60,26 @@ class Web:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if isinstance(request.protocol, _Connection):
             request.protocol.requested = True
+        found = self._router.find(request.rel_url.raw_path)
+        if found is not None and (answer := found[0].get(request.method)):
+            try:
+                return await answer(request, found[1])
+            except HttpRefused as error:
+                self._refused[error.code] += 1
+                return error.response()
+            except WireError as error:
+                return wire_response(error)
         path, what = request.path, f"{request.method} {request.path[:200]}"
-        if path != "/metrics" and path not in self._values:
+        is_value = path == "/metrics" or path in self._values
+        if not is_value and found is None:
             self._refused["not_found"] += 1
             return error_response(404, "not_found", f"{what}: there is no such path", ADVICE)
-        if request.method not in METHODS:
+        if not is_value or request.method not in METHODS:
             self._refused["http_error"] += 1
-            response = error_response(405, "http_error", f"{what}: this path is only read", ADVICE)
-            response.headers["Allow"] = ", ".join(METHODS)
+            allowed = ", ".join([*(METHODS if is_value else ()), *(found[0] if found else ())])
+            detail = f"{what}: this path takes {allowed}"
+            response = error_response(405, "http_error", detail, ADVICE)
+            response.headers["Allow"] = allowed
             return response
         if path == "/metrics":
             return web.Response(body=self._metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
@@ -82,7 +90,8 @@ class _Server(web.Server):
     """Makes a protocol for each connection, and closes those that are too many."""
 
     def __init__(self, handler: Handler, refused: Counter[str]) -> None:
-        super().__init__(handler)
+        # Who waits for an answer is told when nobody listens any more.
+        super().__init__(handler, handler_cancellation=True)
         self._refused = refused
         self.connections_max = limits.HTTP_CONNECTIONS_MAX
 

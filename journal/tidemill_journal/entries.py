@@ -72,7 +72,7 @@ class Rows:
         return np.stack([np.frombuffer(column, "<u8") for column in columns], axis=1).tobytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Rows:
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> Rows:
         """Rows read out of a run."""
         table = np.frombuffer(data, "<u8").reshape(-1, 4)
         rows = cls()

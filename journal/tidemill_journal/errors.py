@@ -2,6 +2,7 @@
 
 JournalError
   CorruptLog        bytes that must be good are not; holds the file and the position
+  CorruptIndex      a file that is made of a log is not whole: it can be made again; holds its name
   CorruptRecord     one record is not whole: the end of what can be read, or damage; the caller knows which
 """
 
@@ -25,4 +26,14 @@ class CorruptLog(JournalError):
         super().__init__(
             f"{file} is damaged at position {position} ({detail}), in a part that had been synced to disk: "
             f"run `tidemill inspect log` on the data folder, then restore the file or move it away"
+        )
+
+
+class CorruptIndex(JournalError):
+    """An index cannot answer. Nothing is lost: it is made again of its segment."""
+
+    def __init__(self, file: str, detail: str) -> None:
+        self.file = file
+        super().__init__(
+            f"{file} is damaged ({detail}): stop the broker, remove that file, and start it; it is made again"
         )

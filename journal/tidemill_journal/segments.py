@@ -55,12 +55,10 @@ class Segments:
 
     def is_full(self, size: int, records_max: int) -> bool:
         """Whether ``size`` more bytes need a new segment. The one place where this is decided."""
-        filled = self.end - self.open_base
-        return (
-            not self.bases
-            or self._closed
-            or (filled > 0 and (filled + size > self.size_max or self.records >= records_max))
-        )
+        if not self.bases or self._closed:
+            return True
+        filled = self.end - self.bases[-1]
+        return filled > 0 and (filled + size > self.size_max or self.records >= records_max)
 
     def append(self, size: int, records_max: int = 1 << 62) -> Place:
         """Take room for one record of ``size`` bytes."""
@@ -89,6 +87,10 @@ class Segments:
         """Where the segment that begins at ``base`` ends."""
         index = self.bases.index(base)
         return self.bases[index + 1] if index + 1 < len(self.bases) else self.end
+
+    def close(self) -> None:
+        """The open segment is full, whatever its size: the next record begins another one."""
+        self._closed = True
 
     def cut(self, position: int) -> list[str]:
         """Forget all from ``position`` on; the files that hold nothing else, the last one first."""

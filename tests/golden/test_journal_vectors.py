@@ -1,18 +1,20 @@
 """Logs of yesterday are still read, and the same values still give the same bytes.
 
-The vectors lie in ``journal/``: a record of each kind of action, a run file, a checkpoint, as ``.hex`` of bytes, with
-what they say in a ``.json``. ``REWRITE=1 pytest tests/golden`` writes them anew, on purpose only.
+The vectors lie in ``journal/``: a record of each kind of action, a run file, an index, a checkpoint, as ``.hex`` of
+bytes, with what they say in a ``.json``. ``REWRITE=1 pytest tests/golden`` writes them anew, on purpose only.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import msgpack
+import numpy as np
 import pytest
 
 from samples.actions import ACTIONS, BOOT, PULL, SETTINGS
@@ -33,6 +35,7 @@ from tidemill_broker.snapshots import pack_state, unpack_state
 from tidemill_broker.state import State
 from tidemill_journal.checkpoint import unwrap, wrap
 from tidemill_journal.entries import Rows, decode_directory, directory_size, encode_run, pack_size
+from tidemill_journal.index import decode_head, encode_index
 from tidemill_journal.records import decode_record, encode_record
 
 FOLDER = Path(__file__).parent / "journal"
@@ -90,6 +93,33 @@ def window_rows(data: bytes, place: tuple[int, int]) -> list[list[int]]:
     return [list(row) for row in zip(rows.firsts, rows.positions, rows.sizes, rows.stamps, strict=True)]
 
 
+def index_bytes() -> bytes:
+    """Three ids, and keys on two pages, two hundred places of one hash among them."""
+    ids = np.array([9, 3, 3], np.uint64), np.array([0, 512, 1024], np.uint64)
+    hashes = [7 * number + 1 for number in range(200)] + [500] * 200
+    places = [8 * number for number in range(400)]
+    keys = np.array(hashes, np.uint64), np.array(places, np.uint64)
+    return bytes(encode_index(4096, 8192, ids, keys))
+
+
+def index_meaning(data: bytes) -> Any:
+    read = reader_of(data)
+    index = decode_head(read, len(data), 4096, 8192)
+    ids = {str(value): list(index.ids.upward(read, value)) for value in (3, 9)}
+    ends = {str(value): list(index.keys.upward(read, value)) for value in (1, 1394)}
+    row = list(index.keys.downward(read, 500))
+    return {
+        "pages": [index.ids.pages, index.keys.pages],
+        "ids": ids,
+        "keys": ends,
+        "row": [row[0], row[-1], len(row)],
+    }
+
+
+def reader_of(data: bytes) -> Callable[[int, int], bytes]:
+    return lambda position, size: data[position : position + size]
+
+
 def state() -> State:
     made = State()
     for action in (
@@ -118,6 +148,7 @@ def checkpoint_meaning(data: bytes) -> Any:
 VECTORS = {
     **{f"record-{name}": (record_of(action), record_meaning) for name, action in ACTIONS.items()},
     "run": (run_bytes(), run_meaning),
+    "index": (index_bytes(), index_meaning),
     "checkpoint": (checkpoint_bytes(), checkpoint_meaning),
 }
 

@@ -223,7 +223,7 @@ class Rig:
         """The reads that were asked for."""
         reads, self.reads = self.reads, []
         for read in reads:
-            self.broker.loaded(read.token, self.files.read(read.slice), self.now_ms)
+            self.broker.loaded(read.token, self.files.answer(read), self.now_ms)
 
     def _persisted(self) -> None:
         self.broker.persisted(Mark(self.written, self.synced), self.now_ms)

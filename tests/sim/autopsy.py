@@ -8,6 +8,7 @@ from typing import Any
 
 import msgpack
 
+from samples.searches import Search
 from sim.checkers import History, Outcome, Terms
 from sim.disk import SimDisk
 from sim.platter import Inode
@@ -42,7 +43,11 @@ def examine(disk: SimDisk, settings: BrokerSettings, history: History, terms: Te
         problems = [*_recovered_alike(disk, image, settings, state_of(broker))]
     except JournalError as error:
         return [f"refused start: {error}"]
-    return problems + log_problems(image.mount(), broker, history, terms)
+    return (
+        problems
+        + log_problems(image.mount(), broker, history, terms)
+        + Search(broker, image.mount()).problems()
+    )
 
 
 def state_of(broker: Broker) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from sim.autopsy import examine
+from samples.searches import Search
+from sim.autopsy import examine, image_of
 from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
 from sim.clients import Consuming, Producing
+from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.world import Env, Phases, World
 from tidemill_broker.actions import Action, Pulled
@@ -114,6 +116,7 @@ class Cluster:
         }
         self.clients = (*self._producers, *self._consumers)
         self._reigns: list[Reign] = []
+        self._last: Broker | None = None
         self._world: World
 
     def build(self, world: World) -> None:
@@ -132,9 +135,18 @@ class Cluster:
         terms = self._terms()
         return (
             self.problems
+            + self._search_problems(disk)
             + violations(self.history, terms)
             + examine(disk, self.settings, self.history, terms)
         )
+
+    def _search_problems(self, disk: SimDisk) -> list[str]:
+        """What the last life had in memory, held against what it has left on the disk."""
+        if self._last is None:
+            return []
+        return [
+            f"the last life: {problem}" for problem in Search(self._last, image_of(disk).mount()).problems()
+        ]
 
     def _terms(self) -> Terms:
         groups = {
@@ -180,6 +192,7 @@ class Cluster:
             self.problems.append(f"refused start: {error}")
             raise
         self._watch(broker, env)
+        self._last = broker
         lanes = Lanes(ThreadPoolExecutor(1), ThreadPoolExecutor(1), ThreadPoolExecutor(4))
         service = Service(broker, env.disk, lanes, env.clock)
         service.declare(declare_subjects())
@@ -190,6 +203,7 @@ class Cluster:
                 await asyncio.shield(service.failed)
         except TimeoutError:
             if not env.quiet.is_set():
+                self._last = None
                 await service.drain()
                 return
             await service.failed

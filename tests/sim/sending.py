@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from samples.searches import Search
 from sim.autopsy import NOW_MS, read_log, state_of
 from sim.crashpoints import all_cuts, operations_of, run_cut
 from sim.disk import Mount
@@ -18,6 +19,7 @@ from tidemill_wire.commands import Ack, Command, Done, Nack, Pull, Pulled, SendB
 STORM = Weather(torn_pages=0.5, ordered_names=False, short_io=0.2)
 SUBJECTS = ("high", "normal")
 GROUP, CONSUMER = "group", "consumer"
+KEYS = (None, "key", "another")
 ROUNDS = 6
 ROUND_MS = 40
 LIFE_MS = 10_000
@@ -87,7 +89,7 @@ class Sending:
             group = broker.state.group_of(subject, GROUP)
             if self._kept((subject, sequence)) and (group is None or sequence >= group.cursor):
                 self._problems.append(f"forgotten: the ack of {subject}/{sequence}")
-        return self._problems
+        return self._problems + Search(broker, disk).problems(briefly=True)
 
     def _accounted(self, broker: Broker, subject: str, sequence: int) -> bool:
         """A message of the log is still to come, in somebody's hands, due again, or acked."""
@@ -105,7 +107,9 @@ class Sending:
         bodies = [b"%d.%d.%d " % (life, number, index) * (8 * number + 1) for index in range(1 + number % 3)]
         self._sent |= dict.fromkeys(bodies, subject)
         identity = (life, number + 1, b"%08d%08d" % (life, number), self._host.now_ms)
-        batch = build_batch(Origin(subject.encode(), *identity), Content(bodies))
+        batch = build_batch(
+            Origin(subject.encode(), *identity), Content(bodies, [KEYS[number % 3]] * len(bodies))
+        )
         for _ in range(2):  # Sent again, as after a lost answer: it must be recognised.
             answer = self._host.ask(SendBatches(bytearray(batch)))
             assert isinstance(answer, Sent), answer

@@ -61,7 +61,7 @@ class Straight:
                 self.broker.persisted(self._mark, self.now_ms)
             self._deliver()
             for read in reads:
-                self.broker.loaded(read.token, self._files.read(read.slice), self.now_ms)
+                self.broker.loaded(read.token, self._files.answer(read), self.now_ms)
 
     def _write(self, writes: list[object]) -> None:
         for write in writes:

@@ -49,6 +49,9 @@ STAMP_CRC = struct.Struct("<I")
 SAID = struct.Struct("<IBBHIBBHQQ16sqQ")
 HEADER = struct.Struct("<IIQQqII" + "IBBHIBBHQQ16sqQ")
 
+SINGLES_FROM = 1 << 63
+"""A producer with an id from here on sends one batch and never another; clients draw theirs below it."""
+
 MESSAGE_ID = re.compile(r"([0-9a-fA-F]{32})-([0-9]{1,7})")
 
 _BLANK = bytes(HEADER_BYTES)
@@ -143,8 +146,9 @@ def stamp(
     epoch: int,
 ) -> None:
     """Fill the broker's fields of the batch that begins ``at`` a place of the buffer."""
-    STAMPED.pack_into(batch, at, MAGIC, length, first_sequence, position, now_ms, epoch)
-    STAMP_CRC.pack_into(batch, at + 36, crc32c(memoryview(batch)[at : at + 36]))
+    said = STAMPED.pack(MAGIC, length, first_sequence, position, now_ms, epoch)
+    batch[at : at + 36] = said
+    STAMP_CRC.pack_into(batch, at + 36, crc32c(said))
 
 
 def read_header(buffer: bytes | bytearray | memoryview, at: int = 0) -> Header:

@@ -17,7 +17,15 @@ import msgpack
 
 from tidemill_wire import limits
 from tidemill_wire.batch import aligned
-from tidemill_wire.fields import Fields, malformed, packed, parse_consumer, parse_group, parse_subject
+from tidemill_wire.fields import (
+    Fields,
+    malformed,
+    packed,
+    parse_consumer,
+    parse_group,
+    parse_partition,
+    parse_subject,
+)
 from tidemill_wire.frame import Frame, encode_frame
 
 PROTOCOL_VERSION = 1
@@ -41,6 +49,8 @@ class Kind(IntEnum):
     NACK = 21
     EXTEND = 22
     RELEASE = 23
+    REDRIVE = 26
+    PURGE = 27
 
 
 class Start(IntEnum):
@@ -94,9 +104,12 @@ class Done:
 
     kind: ClassVar = Kind.DONE
     lost: Sequence[int] = ()
+    count: int = 0
+    """How many messages a REDRIVE or PURGE concerned."""
 
     def fields(self) -> dict[str, Any]:
-        return {"lost": packed(self.lost)} if self.lost else {}
+        fields: dict[str, Any] = {"lost": packed(self.lost)} if self.lost else {}
+        return fields | {"count": self.count} if self.count else fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +231,19 @@ class Nack(Settle):
     kind: ClassVar = Kind.NACK
     delay_ms: int = -1
     reason: str = ""
+    error: str = ""
+    """The exception's type, and its ``place`` in the handler's code."""
+    place: str = ""
+    reject: bool = False
+    """Never again: to the dead letters at once."""
 
     def fields(self) -> dict[str, Any]:
-        reason = self.reason[: limits.DETAIL_CHARS_MAX]
-        return {**Settle.fields(self), "delay": self.delay_ms, "reason": reason}
+        longest = limits.DETAIL_CHARS_MAX
+        said = {"error": self.error[:longest], "place": self.place[:longest], "reject": self.reject}
+        return {
+            **Settle.fields(self), "delay": self.delay_ms, "reason": self.reason[:longest],
+            **{name: value for name, value in said.items() if value},
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +258,32 @@ class Release(Settle):
     """They were not begun: give them to somebody else at once, as if never given out."""
 
     kind: ClassVar = Kind.RELEASE
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """What REDRIVE and PURGE have in common: sequences in the dead letters of a group; no range means all."""
+
+    subject: str
+    group: str
+    ranges: Sequence[int]
+
+    def fields(self) -> dict[str, Any]:
+        return {"subject": self.subject, "group": self.group, "ranges": packed(self.ranges)}
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive(Bury):
+    """Give them to the group again, with no attempt behind them."""
+
+    kind: ClassVar = Kind.REDRIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Purge(Bury):
+    """Nobody wants them any more."""
+
+    kind: ClassVar = Kind.PURGE
 
 
 Command: TypeAlias = (
@@ -253,6 +301,8 @@ Command: TypeAlias = (
     | Nack
     | Extend
     | Release
+    | Redrive
+    | Purge
 )
 
 
@@ -341,7 +391,7 @@ _Settle = TypeVar("_Settle", Ack, Extend, Release)
 def _settle(f: Fields) -> tuple[str, str, str, list[int]]:
     ranges = f.ranges("ranges", limits.RANGES_MAX)
     group = parse_group(f.text("group"))
-    return group, parse_consumer(f.text("consumer")), parse_subject(f.text("subject")), ranges
+    return group, parse_consumer(f.text("consumer")), parse_partition(f.text("subject")), ranges
 
 
 def _settler(kind: type[_Settle]) -> Callable[[Fields, bytearray], _Settle]:
@@ -353,14 +403,22 @@ def _parse_nack(f: Fields, _body: bytearray) -> Nack:
         *_settle(f),
         f.number("delay", -1, limits.NACK_DELAY_MS_MAX),
         f.text("reason", limits.DETAIL_CHARS_MAX),
+        f.text("error", limits.DETAIL_CHARS_MAX, ""),
+        f.text("place", limits.DETAIL_CHARS_MAX, ""),
+        f.flag("reject"),
     )
+
+
+def _parse_bury(f: Fields) -> tuple[str, str, list[int]]:
+    subject, group = parse_subject(f.text("subject")), parse_group(f.text("group"))
+    return subject, group, f.ranges("ranges", limits.RANGES_MAX)
 
 
 _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.HELLO: _parse_hello,
     Kind.WELCOME: _parse_welcome,
     Kind.ERROR: _parse_failed,
-    Kind.DONE: lambda f, _body: Done(f.ranges("lost", limits.RANGES_MAX)),
+    Kind.DONE: lambda f, _body: Done(f.ranges("lost", limits.RANGES_MAX), f.number("count", 0, _I63, 0)),
     Kind.PING: lambda _f, _body: Ping(),
     Kind.GOODBYE: lambda f, _body: Goodbye(f.text("reason", limits.DETAIL_CHARS_MAX)),
     Kind.SENT: _parse_sent,
@@ -370,6 +428,8 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.NACK: _parse_nack,
     Kind.EXTEND: _settler(Extend),
     Kind.RELEASE: _settler(Release),
+    Kind.REDRIVE: lambda f, _body: Redrive(*_parse_bury(f)),
+    Kind.PURGE: lambda f, _body: Purge(*_parse_bury(f)),
 }
 
 

@@ -16,9 +16,8 @@ before a violation is lost with the connection, what comes after the one frame t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tidemill_wire.commands import (
     PROTOCOL_VERSION,
@@ -50,16 +49,14 @@ class Role(Enum):
     SERVER = "server"
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A command and the number its answer carries."""
 
     correlation: int
     command: Command
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(NamedTuple):
     """A command that cannot be; the connection goes on."""
 
     correlation: int
@@ -72,7 +69,17 @@ Event: TypeAlias = Received | Rejected
 _OWN = {
     Role.SERVER: frozenset({Kind.WELCOME, Kind.SENT, Kind.PULLED}),
     Role.CLIENT: frozenset(
-        {Kind.HELLO, Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE},
+        {
+            Kind.HELLO,
+            Kind.SEND,
+            Kind.PULL,
+            Kind.ACK,
+            Kind.NACK,
+            Kind.EXTEND,
+            Kind.RELEASE,
+            Kind.REDRIVE,
+            Kind.PURGE,
+        },
     ),
 }
 

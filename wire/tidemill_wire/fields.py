@@ -13,6 +13,7 @@ from tidemill_wire import limits
 from tidemill_wire.errors import Refused
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+DEAD_PREFIX = "%dead%"
 CONSUMER = re.compile(r"[\x21-\x7e]{1,200}")
 
 
@@ -47,16 +48,23 @@ class Fields:
             raise malformed("a control body is not a map")
         self._map = cast("Mapping[str, Any]", parsed)
 
-    def number(self, name: str, low: int, high: int) -> int:
-        value = self._map.get(name)
+    def number(self, name: str, low: int, high: int, absent: int | None = None) -> int:
+        value = self._map.get(name, absent)
         if type(value) is not int:
             raise malformed(f"field {name!r} is not a number")
         if not low <= value <= high:
             raise Refused("limit_exceeded", f"{name} {value} is not within {low} and {high}")
         return value
 
-    def text(self, name: str, limit: int = 1000) -> str:
-        value = self._map.get(name)
+    def flag(self, name: str) -> bool:
+        """True or false; what is absent is false."""
+        value = self._map.get(name, False)
+        if type(value) is not bool:
+            raise malformed(f"field {name!r} is neither true nor false")
+        return value
+
+    def text(self, name: str, limit: int = 1000, absent: str | None = None) -> str:
+        value = self._map.get(name, absent)
         if type(value) is not str or len(value) > limit:
             raise malformed(f"field {name!r} is not a text of at most {limit} characters")
         return value
@@ -92,6 +100,31 @@ def parse_subject(name: str) -> str:
         shown = name if len(name) <= limits.SUBJECT_NAME_MAX else f"{name[:40]}… ({len(name)} characters)"
         raise Refused("invalid_subject", f"{shown!r} is no subject name")
     return name
+
+
+def dead_subject(subject: str, group: str) -> str:
+    """Where the dead letters of a group lie. A group's dead letters that die again stay where they are."""
+    return subject if subject.startswith(DEAD_PREFIX) else f"{DEAD_PREFIX}{subject}%{group}"
+
+
+def dead_letters_of(name: str, group: str) -> str | None:
+    """The subject whose dead letters of a group lie in the partition ``name``; ``None``: it holds none."""
+    if name.startswith(DEAD_PREFIX) and name.endswith(f"%{group}"):
+        return name[len(DEAD_PREFIX) : -len(group) - 1]
+    return None
+
+
+def living_subject(name: str) -> str:
+    """The subject that a message was sent to, when it is read from somebody's dead letters."""
+    return name[len(DEAD_PREFIX) :].partition("%")[0] if name.startswith(DEAD_PREFIX) else name
+
+
+def parse_partition(name: str) -> str:
+    """A subject that a user may name, or the dead letters of one."""
+    if name.startswith(DEAD_PREFIX):
+        subject, _, group = name[len(DEAD_PREFIX) :].partition("%")
+        return dead_subject(parse_subject(subject), parse_group(group))
+    return parse_subject(name)
 
 
 def parse_group(name: str) -> str:

@@ -46,11 +46,28 @@ CONNECTIONS_MAX = 20_000
 HTTP_CONNECTIONS_MAX = (
     1_000  # people, scrapers, probes, and each client for a moment; more are closed at once
 )
+HTTP_JSON_BYTES_MAX = 2 * MIB  # parsed in one go while nothing else runs: some 50 ms; a larger body comes raw
+HTTP_MESSAGES_MAX = (
+    1000  # in one send, receive or settlement over HTTP: each costs Python some 10 microseconds
+)
+HTTP_RECEIVE_BYTES = 1 * MIB  # of batches in one answer; one that is larger comes alone
+HTTP_HELD_BYTES_MAX = (
+    128 * MIB
+)  # bodies of all requests and answers together; above it, requests are told to wait
+HTTP_CONSUMERS_MAX = (
+    10_000  # consumer names in use over HTTP; as many Python objects as half of all connections
+)
+HTTP_CONSUMER_IDLE_MS = 30_000  # a name that holds no lease and was not used for so long is forgotten
+HTTP_RECEIPT_CHARS_MAX = 300  # 12 bytes and the longest consumer name, in base64
+HTTP_CONSUMER_NAME_MAX = 190  # the broker knows it with a prefix; all of it fits CONSUMER_NAME_MAX
 CORRELATIONS_MAX = 1024  # requests of one connection that wait for an answer; more is refused
 
 # Producers.
 PRODUCER_BATCHES_REMEMBERED = 5  # of each producer in each partition; a client keeps no more SENDs in flight
 PRODUCERS_REMEMBERED_MAX = 1024  # of each partition; the one silent for longest is forgotten
+SINGLES_REMEMBERED_MAX = (
+    1024  # of each partition; batches whose producer sends no other, as keyed ones over HTTP
+)
 
 # Consumption.
 PULL_MESSAGES_MAX = 1 << 20
@@ -66,10 +83,28 @@ SEND_BATCHES_MAX = 5_000  # batches in one SEND: were all of them refused, the r
 GRANTS_MAX = 5_000  # grants in one PULLED: with the longest subjects they fit a control body
 IN_FLIGHT_MAX = 1 << 20  # messages leased and not acked, per consumer group and partition
 NACK_DELAY_MS_MAX = 24 * 3600 * 1000
+DOOMED_MS = 1 << 62  # the due time of what is never due again, and will be buried
+OUTAGE_FAILURES_MIN = 20  # failures alike before a group is paused: fewer may be a few bad messages
+PROBE_MS_MIN = 1_000  # between the probes of a paused group; doubled after each that fails
+PROBE_MS_MAX = 30_000
+DEAD_LETTER_BYTES = 1 * MIB  # bodies of one dead-letter batch, so that burying stalls nobody; or one message
+DEAD_READS_MAX = 4  # batches that are read for burying at a time
+
+# Queries. What is more comes with the next page.
+QUERY_MESSAGES_DEFAULT = 100
+QUERY_MESSAGES_MAX = 1000
+QUERY_ANSWER_BYTES = 4 * MIB  # of messages in one answer; one message may be larger
+QUERY_READ_BYTES = 64 * MIB  # read for one answer
+QUERY_ROWS = 1 << 22  # rows of the consume log looked at for one answer
+QUERIES_RUNNING_MAX = 2  # of four threads that read; the others are the consumers'
+QUERIES_WAITING_MAX = 64
 
 # Logs.
 MESSAGE_SEGMENT_BYTES = 1 * GIB
 MESSAGE_SEGMENT_BATCHES = 1 << 20  # bounds the memory of the open segment's consume log
+INDEX_KEYS_MAX = (
+    1 << 23
+)  # keys in a message segment: 8 bytes each in memory while it is open, 16 in its index
 ACTION_SEGMENT_BYTES = 100 * MIB
 CHECKPOINT_EVENTS = 10_000
 CHECKPOINT_INTERVAL_MS = 60_000
@@ -92,4 +127,12 @@ assert PULL_SUBJECTS_MAX * (SUBJECT_NAME_MAX + 2) + 4 * KIB < REQUEST_BYTES_MAX 
 assert HELLO_BYTES_MAX < FRAME_GROWTH_BYTES <= FRAME_BYTES_MAX
 assert PULL_BYTES_MAX + BATCH_BYTES_MAX < RECEIVE_BYTES_MAX
 assert CONTROL_BYTES_MAX < ACTION_SEGMENT_BYTES
+assert MESSAGE_BYTES_DEFAULT * 4 // 3 < HTTP_JSON_BYTES_MAX  # a message of the default size fits, in base64
+assert 2 * FRAME_BYTES_MAX < HTTP_HELD_BYTES_MAX
+assert HTTP_MESSAGES_MAX <= RANGES_MAX
+assert HTTP_RECEIVE_BYTES <= PULL_BYTES_MAX
+assert HTTP_CONSUMERS_MAX < CONNECTIONS_MAX
+assert (12 + HTTP_CONSUMER_NAME_MAX) * 4 // 3 < HTTP_RECEIPT_CHARS_MAX
+assert HTTP_CONSUMER_NAME_MAX < CONSUMER_NAME_MAX
+assert HTTP_CONNECTIONS_MAX <= CORRELATIONS_MAX  # a long poll each, all of one consumer
 assert PULL_WAIT_MS_DEFAULT <= PULL_WAIT_MS_MAX < LEASE_MS_MAX

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tidemill_broker.doors import gateway_page, queries_page
+from tidemill_broker.doors.openapi import Part, assemble, error_answer, reading, record, ref, whole
 from tidemill_broker.doors.service import Service
 
 
@@ -17,24 +19,87 @@ def routes_of(service: Service, port: int) -> dict[str, Any]:
 
 def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[str, Callable[[], Any]]:
     """Paths and what they answer."""
-    values: dict[str, Callable[[], Any]] = {
+    page = assemble(
+        (paths(), queries_page.paths(), gateway_page.paths()),
+        (queries_page.schemas(), schemas(), gateway_page.schemas()),
+        "1",
+    )
+    return {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": lambda: {"status": "ready"},
         "/v1/routes": routes,
         "/v1/subjects": service.subjects,
         "/v1/groups": service.groups,
+        "/openapi.json": lambda: page,
     }
-    values["/openapi.json"] = lambda: _openapi(list(values))
-    return values
 
 
-def _openapi(paths: list[str]) -> dict[str, Any]:
-    answer: dict[str, Any] = {"200": {"description": "JSON", "content": {"application/json": {"schema": {}}}}}
-    operations: dict[str, Any] = {
-        path: {"operationId": path.strip("/").replace("/", "_"), "responses": answer} for path in paths
-    }
+def paths() -> dict[str, Part]:
+    """This door's part of the OpenAPI page."""
+    status = record({"status": {"type": "string"}})
+    text: Part = {"type": "string"}
+    metrics = {"200": {"description": "Prometheus text", "content": {"text/plain": {"schema": text}}}}
+    subject = {"name": "order.created", "messages": 3, "first_sequence": 0, "next_sequence": 3, "durability": "high",
+               "groups": 1}  # fmt: skip
+    group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "acked": 0,
+             "consumers": 1}  # fmt: skip
+    broker = {"group": "b1", "name": "b1-0", "host": None, "port": 7400, "state": "RW"}
     return {
-        "openapi": "3.1.0",
-        "info": {"title": "tidemill control plane", "version": "1"},
-        "paths": {path: {"get": operation} for path, operation in operations.items()},
+        "/healthz": reading("healthz", "Whether the process answers", status, {"status": "ok"}),
+        "/readyz": reading("readyz", "Whether the broker serves", status, {"status": "ready"}),
+        "/metrics": {
+            "get": {
+                "operationId": "metrics",
+                "summary": "Numbers for Prometheus",
+                "responses": {**metrics, "405": error_answer(405)},
+            }
+        },
+        "/openapi.json": reading("openapi", "This page", {"type": "object"}, {"openapi": "3.1.0"}),
+        "/v1/routes": reading(
+            "routes", "Where brokers are", ref("Routes"), {"version": 1, "brokers": [broker]}
+        ),
+        "/v1/subjects": reading("subjects", "Subjects there are", _rows("SubjectStatus"), [subject]),
+        "/v1/groups": reading("groups", "Consumer groups there are", _rows("GroupStatus"), [group]),
+    }
+
+
+def _rows(name: str) -> Part:
+    return {"type": "array", "items": ref(name)}
+
+
+def schemas() -> dict[str, Part]:
+    """What those paths answer."""
+    text: Part = {"type": "string"}
+    broker = record(
+        {
+            "group": text,
+            "name": text,
+            "host": {"type": ["string", "null"], "description": "null: the host that was asked"},
+            "port": whole(0, 65535),
+            "state": text,
+        }
+    )
+    return {
+        "Routes": record({"version": whole(1), "brokers": {"type": "array", "items": broker}}),
+        "SubjectStatus": record(
+            {
+                "name": text,
+                "messages": whole(0),
+                "first_sequence": whole(0),
+                "next_sequence": whole(0),
+                "durability": {"enum": ["high", "normal", "low"]},
+                "groups": whole(0),
+            }
+        ),
+        "GroupStatus": record(
+            {
+                "group": text,
+                "subject": text,
+                "lag": whole(0, description="messages that the group was not given yet"),
+                "in_flight": whole(0),
+                "failed": whole(0),
+                "acked": whole(0),
+                "consumers": whole(0),
+            }
+        ),
     }

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.recovery import EPOCH, Recovery, Report
@@ -22,7 +23,7 @@ from tidemill_wire.connection import Event
 from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.errors import Unavailable
 
-FOLDERS = ("message", "action", "consume", "checkpoint", "aside")
+FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
 SPACE_CHECK_SECONDS = 1.0
 
 
@@ -99,7 +100,7 @@ class Service:
             start = (partition.next_sequence, 0)
         elif isinstance(group.start, int):
             start = (partition.first_kept, group.start)
-        self.broker.members.declare_group(partition, group.name, start, group.lease_ms, now_ms)
+        self.broker.members.declare_group(partition, group.name, start, GroupSettings.declared(group), now_ms)
 
     def _fail(self, error: OSError) -> None:
         """The log can no longer be trusted: answer nobody, let a restart find out what is there."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli import bench, consume, groups, inspect, send, subjects, up, worker
+from tidemill.cli import bench, browse, consume, find, groups, inspect, send, subjects, up, worker
 from tidemill.cli.failures import USAGE, print_failure
 
 
@@ -24,6 +24,8 @@ def build() -> typer.Typer:
     application.command("send")(send.send)
     application.command("consume")(consume.consume)
     application.command("worker")(worker.worker)
+    application.command("browse")(browse.browse)
+    application.command("find")(find.find)
     application.command("subjects")(subjects.subjects)
     application.command("groups")(groups.groups)
     application.add_typer(inspect.build(), name="inspect")

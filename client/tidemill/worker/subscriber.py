@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from tidemill.client import Client
 from tidemill.consumer import Consumer
 from tidemill.errors import LeaseLost, TidemillError
-from tidemill.message import Message
+from tidemill.message import Message, parse_delay
 from tidemill.tasks import Tasks
+from tidemill.why import GROUPS_POLICY, Why
 from tidemill.worker.acks import Acks
 from tidemill.worker.caught import Caught
 from tidemill.worker.context import Context
@@ -33,7 +34,6 @@ from tidemill.worker.processes import Processes
 from tidemill.worker.statistics import Counts
 from tidemill.worker.threads import Threads
 from tidemill.worker.verdicts import (
-    REJECT_DELAY_S,
     HandlerCancelled,
     HandlerTimeout,
     Reject,
@@ -225,12 +225,12 @@ class Subscriber:
             case RetryAfter():
                 counts.retried += 1
                 log.info("handler_retries %s: %s", self._about(message), " ".join(error.reason.split()))
-                await self._nack(message, error.seconds, error.reason)
+                await self._nack(message, Why(error.reason, delay_ms=error.delay_ms))
             case Reject():
                 counts.rejected += 1
                 log.warning("handler_rejects %s: %s", self._about(message), " ".join(error.reason.split()))
                 self._tell.failed(message, error)
-                await self._nack(message, REJECT_DELAY_S, f"rejected: {error.reason}")
+                await self._nack(message, Why(error.reason, reject=True))
             case _:
                 counts.failed += 1
                 counts.timed_out += isinstance(error, HandlerTimeout)
@@ -238,23 +238,23 @@ class Subscriber:
                 log.warning("handler_failed %s: %s", self._about(message), failure.reason)
                 log.debug("handler_failed %s", self._about(message), exc_info=error)
                 self._tell.failed(message, error)
-                await self._nack(message, self._delay(message), failure.reason)
+                await self._nack(message, failure.why(self._delay_ms(message)))
 
-    async def _nack(self, message: Message, delay: float | None, reason: str) -> None:
+    async def _nack(self, message: Message, why: Why) -> None:
         try:
-            await message.nack(delay=delay, reason=reason)
+            await message.fail(why)
         except LeaseLost as error:
             self._lost(1)
             log.warning("nack_too_late %s: %s", self._about(message), error)
         except TidemillError as error:
             log.warning("nack_unanswered %s: %s", self._about(message), error)
 
-    def _delay(self, message: Message) -> float | None:
+    def _delay_ms(self, message: Message) -> int:
         with Caught() as caught:
-            return self._handler.delay(message.attempts)
+            return parse_delay(self._handler.delay(message.attempts))
         assert caught.error is not None
         log.error("retry_after_failed %s: %s", self._handler.name, describe(caught.error).reason)
-        return None
+        return GROUPS_POLICY
 
     def _about(self, message: Message) -> str:
         return f"{self._handler.name} {message.subject} {message.sequence} attempts={message.attempts}"

@@ -9,7 +9,6 @@ anything else       nack, with what and where it was as the reason
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import os
 import sysconfig
@@ -20,9 +19,9 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-FINGERPRINT_BYTES = 6
-REJECT_DELAY_S = 60.0
-"""How long a rejected message rests while brokers have no dead letters: tried at once, it would go in a circle."""
+from tidemill.message import parse_delay
+from tidemill.why import REASON_LENGTH_MAX, Why
+from tidemill_wire.columns import hash_text
 
 _OWN = str(Path(__file__).parents[1]) + os.sep
 _INSTALLED = tuple(
@@ -35,6 +34,7 @@ class RetryAfter(Exception):
     """Give the message out again after so many seconds."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
+        self.delay_ms = parse_delay(seconds)
         super().__init__(reason or f"again in {seconds:g} s")
         self.seconds = seconds
         self.reason = str(self)
@@ -65,19 +65,39 @@ class HandlerCancelled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong, and where: the same fault has the same fingerprint, whatever its text."""
+    """What went wrong, and where."""
 
-    kind: str
+    error: str
+    """The exception's type, with its module."""
     text: str
     place: str
-    fingerprint: str
+    """File, line and function; empty when nobody knows."""
+
+    @property
+    def kind(self) -> str:
+        """The exception's type."""
+        return self.error.rpartition(".")[2]
+
+    @property
+    def said(self) -> str:
+        """What the exception says of itself, in one line."""
+        return f"{self.kind}: {self.text}" if self.text else self.kind
 
     @property
     def reason(self) -> str:
-        """One line for people, and for the broker."""
+        """One line for people."""
         where = f" at {self.place}" if self.place else ""
-        said = f"{self.kind}: {self.text}" if self.text else self.kind
-        return f"{said}{where} [{self.fingerprint}]"
+        return f"{self.said}{where} [{self.fingerprint}]"
+
+    @property
+    def fingerprint(self) -> str:
+        """The same as the broker's: by it, what is logged here is found among the dead letters there."""
+        return f"{hash_text(f'{self.error}@{self.place}'.encode(errors='replace')) & 0xFFFF_FFFF:08x}"
+
+    def why(self, delay_ms: int) -> Why:
+        """For the broker, which makes a fingerprint of type and place."""
+        longest = REASON_LENGTH_MAX
+        return Why(self.said[:longest], self.error[:longest], self.place[:longest], delay_ms)
 
 
 class FailedElsewhere(Exception):
@@ -92,28 +112,22 @@ class FailedElsewhere(Exception):
 
 
 def describe(error: BaseException, handler: Callable[..., Any] | None = None) -> Failure:
-    """What is told of an exception. The place is the innermost frame in the user's own code, else the handler.
-
-    The fingerprint is made of the exception's type, file and function, and not of the line: an edit above it
-    makes no new fault of an old one.
-    """
+    """What is told of an exception. The place is the innermost frame in the user's own code, else the handler."""
     if isinstance(error, FailedElsewhere):
         return error.failure
-    kind = type(error).__name__
+    name = type(error).__qualname__
+    if type(error).__module__ != "builtins":
+        name = f"{type(error).__module__}.{name}"
     frame = _innermost(error)
     code: CodeType | None = (
         getattr(inspect.unwrap(handler), "__code__", None) if handler is not None else None
     )
-    place = file = function = ""
+    place = ""
     if frame is not None:
-        file, function = _shown(frame.filename), frame.name
-        place = f"{file}:{frame.lineno}"
+        place = f"{_shown(frame.filename)}:{frame.lineno} in {frame.name}"
     elif code is not None:
-        file, function = _shown(code.co_filename), code.co_name
-        place = f"{file}:{code.co_firstlineno}"
-    made_of = f"{type(error).__module__}\0{type(error).__qualname__}\0{file}\0{function}"
-    fingerprint = hashlib.blake2s(made_of.encode(), digest_size=FINGERPRINT_BYTES).hexdigest()
-    return Failure(kind, " ".join(str(error).split()), place, fingerprint)
+        place = f"{_shown(code.co_filename)}:{code.co_firstlineno} in {code.co_name}"
+    return Failure(name, " ".join(str(error).split()), place)
 
 
 def _innermost(error: BaseException) -> traceback.FrameSummary | None:

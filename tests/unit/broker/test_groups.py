@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill_broker.groups import SWEEP_FROM, Consumer, Delivery, Failure, Group, merge_ranges
+from tidemill_broker.failures import Failure
+from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.groups import SWEEP_FROM, Consumer, Delivery, Group
+from tidemill_broker.ranges import merge_ranges
 
 
 def held_of(*runs: tuple[int, int, int]) -> tuple[Group, Consumer]:
     """A consumer with deliveries of (pull, first, count)."""
-    group = Group(1, 1, "billing", 1000, 0, 60_000)
+    group = Group(1, 1, "billing", 1000, 0, GroupSettings())
     consumer = group.consumers["pod"] = Consumer(1, group, "pod")
     consumer.deliveries = [Delivery(pull, first, count, 0, 99) for pull, first, count in runs]
     group.in_flight = sum(count for _, _, count in runs)

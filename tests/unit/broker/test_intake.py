@@ -10,11 +10,14 @@ from crc32c import crc32c
 
 from samples.batches import CREATED_MS, full
 from samples.brokers import NOW_MS, SUBJECT, TINY, Rig, batch_of, files_of, read_file
+from tidemill_broker import intake
+from tidemill_broker.intake import check_bodies
 from tidemill_broker.settings import BrokerSettings
 from tidemill_wire import limits
 from tidemill_wire.batch import (
     CHECKED_FROM,
     HEADER_BYTES,
+    Header,
     Origin,
     aligned,
     check_stamp,
@@ -22,9 +25,18 @@ from tidemill_wire.batch import (
     read_header,
 )
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import ENTRY, Batch, Column, Content, build_batch, split_batches
+from tidemill_wire.columns import (
+    ENTRY,
+    SINGLE,
+    Batch,
+    Column,
+    Content,
+    build_batch,
+    plain_single,
+    split_batches,
+)
 from tidemill_wire.commands import SendBatches, Sent
-from tidemill_wire.errors import KIND_BY_NAME, Unavailable
+from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch, Unavailable, WireError
 
 Columns = list[tuple[Column, bytes]]
 
@@ -315,3 +327,32 @@ def test_any_byte_of_a_batch_that_is_wrong_is_noticed() -> None:
         batch[place] ^= 0x10
         assert take(rig, batch).first_sequences[0] == -1, (place, HEADER_BYTES)
     assert stored(rig) == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 100])
+def test_short_cut_for_a_single_body_takes_nothing_that_the_long_way_refuses(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = build_batch(Origin(b"s", 1, 1, bytes(16), 0), Content([b"x" * size]))
+    start = HEADER_BYTES + aligned(1)
+    assert plain_single(batch, 0, read_header(batch)) == size
+    for place in range(start, start + SINGLE.size):
+        for bit in range(8):
+            bent = bytearray(batch)
+            bent[place] ^= 1 << bit
+            header = read_header(bent)
+            with monkeypatch.context() as patch:
+                patch.setattr(intake, "plain_single", lambda *_: -1)
+                refused = _refused(memoryview(bent), header)
+            assert _refused(memoryview(bent), header) == refused
+            assert plain_single(bent, 0, header) < 0 or not refused
+
+
+def _refused(view: memoryview, header: Header) -> bool:
+    try:
+        check_bodies(view, 0, header, 50)
+    except WireError:
+        return True
+    except CorruptBatch:
+        return True
+    return False

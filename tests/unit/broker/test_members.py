@@ -8,6 +8,7 @@ import pytest
 
 from samples.brokers import SUBJECT, TINY, Rig, pulls, spans
 from tidemill_broker.actions import encode_action
+from tidemill_broker.group_settings import GroupSettings
 from tidemill_wire.commands import Ack, Done, Goodbye, Hello, Ping, Pull, Pulled
 from tidemill_wire.connection import Rejected
 from tidemill_wire.errors import KIND_BY_NAME, Refused
@@ -90,7 +91,7 @@ def test_waiting_pull_of_a_connection_that_ended_is_given_nothing(rig: Rig) -> N
     rig.send(b"new")
 
     assert rig.broker.state.groups[1].in_flight == 6
-    assert rig.broker.pulls.waiting == {}
+    assert rig.broker.serving.pulls.waiting == {}
 
 
 def test_lease_that_ends_is_given_to_whoever_waits() -> None:
@@ -132,9 +133,9 @@ def test_each_group_has_its_own_place_in_a_subject(rig: Rig) -> None:
 
 def test_group_that_is_declared_again_keeps_its_place_and_takes_the_lease(rig: Rig) -> None:
     partition = rig.broker.state.partitions[1]
-    group = rig.broker.members.declare_group(partition, "g", (0, 0), 1234, rig.now_ms)
+    group = rig.broker.members.declare_group(partition, "g", (0, 0), GroupSettings(lease_ms=1234), rig.now_ms)
 
-    assert (group.cursor, group.lease_ms, group.in_flight) == (3, 1234, 3)
+    assert (group.cursor, group.settings.lease_ms, group.in_flight) == (3, 1234, 3)
     assert rig.pull().lease_ms == 1234
 
 

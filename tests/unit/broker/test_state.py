@@ -26,6 +26,7 @@ from tidemill_broker.groups import Failure, Group
 from tidemill_broker.snapshots import pack_state, unpack_state
 from tidemill_broker.state import State
 from tidemill_journal.errors import CorruptRecord
+from tidemill_wire.batch import SINGLES_FROM
 
 
 def folded(*actions: Action) -> tuple[State, Group]:
@@ -34,7 +35,7 @@ def folded(*actions: Action) -> tuple[State, Group]:
     state.apply(Started(BOOT))
     state.apply(SubjectNamed(1, "order.created", SETTINGS))
     state.partitions[1].next_sequence = 100
-    state.apply(GroupNamed(1, 1, "billing", 0, 0, {"lease": 1000}))
+    state.apply(GroupNamed(1, 1, "billing", 0, 0, {"lease_ms": 1000}))
     state.apply(ConsumerNamed(1, 1, "pod"))
     for action in actions:
         state.apply(action)
@@ -137,11 +138,11 @@ def test_settings_that_change_keep_what_is_there() -> None:
     state, group = folded(
         pulled(),
         SubjectNamed(1, "order.created", {**SETTINGS, "durability": "low"}),
-        GroupNamed(1, 1, "billing", 99, 99, {"lease": 5}),
+        GroupNamed(1, 1, "billing", 99, 99, {"lease_ms": 5}),
     )
 
     assert not state.partitions[1].synced
-    assert (group.cursor, group.start_ms, group.lease_ms, group.in_flight) == (10, 0, 5, 10)
+    assert (group.cursor, group.start_ms, group.settings.lease_ms, group.in_flight) == (10, 0, 5, 10)
     assert state.group_of("order.created", "billing") is group
     assert state.group_of("order.created", "others") is None
     assert state.group_of("order.paid", "billing") is None
@@ -176,10 +177,11 @@ def busy() -> State:
         FailedDeliveries(1, 700, Reason.NACK, [PULL + 5, PULL + 7, PULL + 15, PULL + 19]),
         Extended(1, 800, [PULL, PULL + 1]),
         SubjectNamed(2, "order.paid", SETTINGS),
-        GroupNamed(2, 2, "billing", 0, 5, {"lease": 9}),
+        GroupNamed(2, 2, "billing", 0, 5, {"lease_ms": 9}),
     )
     state.partitions[2].next_sequence = 7
     state.partitions[1].remember(5, 1, 90)
+    state.partitions[1].remember(SINGLES_FROM + 5, 1, 91)
     return state
 
 
@@ -194,6 +196,7 @@ def test_snapshot_says_everything() -> None:
     assert again.groups[1].in_flight == state.groups[1].in_flight
     assert again.groups[1].next_failure() == state.groups[1].next_failure()
     assert again.partitions[1].repeated(5, 1) == 90
+    assert again.partitions[1].repeated(SINGLES_FROM + 5, 1) == 91
     ends = again.next_lease_end(), state.next_lease_end()
     assert all(end is not None and end[0] == 500 for end in ends)
 
@@ -204,7 +207,7 @@ def test_action_does_the_same_to_a_state_and_to_its_snapshot() -> None:
     for action in (
         Released(1, [PULL, PULL + 100]),
         Pulled(1, 900, [PullRun(PULL + 20, 5, 3, 1)]),
-        GroupNamed(3, 2, "audit", 0, 0, {"lease": 1}),
+        GroupNamed(3, 2, "audit", 0, 0, {"lease_ms": 1}),
         ConsumerNamed(again.next_consumer, 3, "x"),
     ):
         assert state.apply(action) == again.apply(action)

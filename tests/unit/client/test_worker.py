@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from contextlib import asynccontextmanager
 
@@ -13,6 +14,7 @@ from samples.handling import Listening, counts, handle_all
 from tidemill import Reject, RetryAfter, Skip, Worker
 from tidemill.testing import Client, running
 from tidemill.worker import HandlerTimeout
+from tidemill_broker.failures import fingerprint_of
 from tidemill_wire.commands import Ack, Nack
 
 
@@ -59,13 +61,13 @@ async def test_an_exception_is_a_nack_with_kind_place_and_fingerprint(caplog):
 
     [nack] = said.of(Nack)
     assert nack.delay_ms == 3_600_000
-    assert nack.reason.startswith("ValueError: no such amount at ")
-    assert "test_worker.py:" in nack.reason
-    assert nack.reason.endswith("]")
+    assert (nack.reason, nack.error) == ("ValueError: no such amount", "ValueError")
+    assert re.fullmatch(r".*test_worker\.py:\d+ in handler", nack.place)
     assert [type(error) for error in errors] == [ValueError]
     assert counts(worker) == {"failed": 1}
     [record] = [record for record in caplog.records if record.message.startswith("handler_failed")]
     assert "\n" not in record.message
+    assert record.message.endswith(f"at {nack.place} [{fingerprint_of(nack.reason, nack.error, nack.place)}]")
     assert "handler/g a 0" in record.message.replace(record.message.split()[1].rpartition(".")[0] + ".", "")
 
 
@@ -83,6 +85,35 @@ async def test_a_failure_comes_again_and_then_succeeds():
 
     assert attempts == [0, 1, 2]
     assert counts(worker) == {"failed": 2, "handled": 1}
+
+
+@pytest.mark.parametrize("delay", [-1, "soon", None])
+async def test_a_delay_that_is_none_leaves_it_to_the_group_and_is_logged(delay, caplog):
+    worker = Worker()
+    failures = []
+
+    @worker.on("a", group="g", retry_after=lambda attempts: 1 / 0 if delay is None else delay)
+    async def handler(message):
+        if not failures:
+            failures.append(message)
+            raise OSError
+
+    said, _ = await handle_all(worker, b"1")
+
+    assert [nack.delay_ms for nack in said.of(Nack)] == [-1]
+    assert "retry_after_failed" in caplog.text
+
+
+async def test_a_retry_that_cannot_be_is_a_failure_of_the_handler():
+    worker = Worker()
+
+    @worker.on("a", group="g", retry_after=3600)
+    async def handler(message):
+        raise RetryAfter(-1)
+
+    said, _ = await handle_all(worker, b"1")
+
+    assert said.of(Nack)[0].error == "ValueError"
 
 
 async def test_a_group_s_own_policy_is_left_to_the_broker():
@@ -104,7 +135,7 @@ async def test_a_group_s_own_policy_is_left_to_the_broker():
     "raised, count, delay_ms, reason",
     [
         (RetryAfter(7200, "not yet"), "retried", 7_200_000, "not yet"),
-        (Reject("no such order"), "rejected", 60_000, "rejected: no such order"),
+        (Reject("no such order"), "rejected", -1, "no such order"),
     ],
 )
 async def test_a_handler_can_say_what_is_to_become_of_the_message(raised, count, delay_ms, reason):
@@ -117,6 +148,7 @@ async def test_a_handler_can_say_what_is_to_become_of_the_message(raised, count,
     said, _ = await handle_all(worker, b"1")
 
     assert [(nack.delay_ms, nack.reason) for nack in said.of(Nack)] == [(delay_ms, reason)]
+    assert said.of(Nack)[0].reject is (count == "rejected")
     assert counts(worker) == {count: 1}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from datetime import UTC, datetime
 
@@ -91,7 +92,8 @@ async def test_a_process_that_takes_too_long_is_killed_and_replaced(importable, 
     total = worker.statistics().total
     assert (total.timed_out, total.failed, total.handled, total.stuck) == (1, 1, 1, 0)
     [nack] = [command for command in said if isinstance(command, Nack)]
-    assert nack.reason.startswith("HandlerTimeout: the handler did not return within 5 s at ")
+    assert nack.reason == "HandlerTimeout: the handler did not return within 5 s"
+    assert re.fullmatch(r"user_handlers\.py:\d+ in run_body", nack.place)
 
 
 async def test_a_child_ignores_the_signals_that_are_for_its_worker(importable):

@@ -10,7 +10,7 @@ from samples.lanes import HandLane, StandingClock, hand_lanes, turns
 from sim.disk import SimDisk
 from tidemill_host.files import Files
 from tidemill_host.machine import Append, Mark, Remove, Replace, Write
-from tidemill_host.persist import INLINE_BYTES_MAX, LANE_SECONDS, Persister
+from tidemill_host.persist import INLINE_BYTES_MAX, LANE_SECONDS, LANE_SECONDS_LEAST, Persister
 
 LOG = "message/0.log"
 
@@ -168,11 +168,29 @@ async def test_slow_page_cache_hands_over_to_the_lane_for_a_while(desk: Desk) ->
     desk.persister.submit([append(b"lane")], sync=False)
     assert len(desk.write.jobs) == 1
     await desk.write.run()
-    desk.clock.now += LANE_SECONDS
+    desk.clock.now += LANE_SECONDS_LEAST
     desk.persister.submit([append(b"inline")], sync=False)
 
     assert not desk.write.jobs
     assert read_file(desk.disk, LOG) == b"slowlaneinline"
+
+
+@on_a_loop
+async def test_disk_that_stays_slow_is_left_to_the_lane_for_ever_longer(desk: Desk) -> None:
+    desk.clock.step = 0.0012
+    desk.persister.submit([append(b"slow")], sync=False)
+    waited = 0.0
+    while waited < LANE_SECONDS:
+        desk.persister.submit([append(b"lane")], sync=False)
+        assert desk.write.jobs, f"inline again after {waited} s in the lane"
+        await desk.write.run()
+        waited = desk.persister.lane_seconds
+    desk.clock.step = 0.0
+    desk.clock.now += LANE_SECONDS
+    desk.persister.submit([append(b"inline")], sync=False)
+
+    assert not desk.write.jobs
+    assert desk.persister.lane_seconds == LANE_SECONDS_LEAST
 
 
 @on_a_loop

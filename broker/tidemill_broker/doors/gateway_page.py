@@ -1,0 +1,264 @@
+"""The gateway's part of the OpenAPI page. Bounds are those of ``wire/limits.py``, so the page cannot promise others."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tidemill_broker.doors.openapi import (
+    Part,
+    answers,
+    error_answer,
+    error_fields,
+    header,
+    json_content,
+    pattern,
+    record,
+    ref,
+    variable,
+    whole,
+)
+from tidemill_wire import limits
+
+BASE64 = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+RECEIPT = "eyJ1AAAAAAAAAAFhbnk"
+SEND_ERRORS = (400, 404, 408, 409, 413, 415, 429, 500, 503)
+CONSUME_ERRORS = SEND_ERRORS
+SUBJECT = variable("subject", "the subject's name")
+GROUP = variable("group", "the consumer group's name")
+
+
+def _message_fields() -> dict[str, Part]:
+    return {
+        "key": {
+            "type": "string",
+            "maxLength": limits.KEY_BYTES_MAX,
+            "description": f"a text to find the message by; at most {limits.KEY_BYTES_MAX} bytes of UTF-8",
+        },
+        "tags": {
+            "type": "array",
+            "maxItems": limits.TAGS_MAX,
+            "items": {"type": "string", "minLength": 1, "maxLength": limits.TAG_BYTES_MAX},
+            "description": f"short texts, each at most {limits.TAG_BYTES_MAX} bytes of UTF-8",
+        },
+        "properties": {
+            "type": "object",
+            "additionalProperties": ref("Value"),
+            "description": f"whatever the consumer shall know; at most {limits.PROPERTIES_BYTES_MAX} bytes packed",
+        },
+    }
+
+
+def schemas() -> Part:
+    """Messages as they are sent and received, and what settles them."""
+    optional = ("key", "tags", "properties")
+    base64 = pattern(BASE64, "the body in base64", contentEncoding="base64")
+    text = {"type": "string", "description": "the body as text; it is kept as UTF-8"}
+    one = {"anyOf": [ref("TextMessage"), ref("BytesMessage")]}
+    many = {"type": "array", "minItems": 1, "maxItems": limits.HTTP_MESSAGES_MAX, "items": one}
+    integers = {"type": "integer", "minimum": -(1 << 63), "maximum": (1 << 64) - 1}
+    value = {
+        "description": "text, number, true, false, null, and lists and maps of them",
+        "anyOf": [
+            {"type": "string"}, {"type": "boolean"}, {"type": "null"}, integers,
+            {"type": "number", "minimum": -sys.float_info.max, "maximum": sys.float_info.max},
+            {"type": "array", "items": ref("Value")},
+            {"type": "object", "additionalProperties": ref("Value")},
+        ],
+    }  # fmt: skip
+    receipts = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": limits.HTTP_MESSAGES_MAX,
+        "items": {"type": "string", "minLength": 1, "maxLength": limits.HTTP_RECEIPT_CHARS_MAX},
+        "description": "as they came with the messages",
+    }
+    delay = whole(
+        0, limits.NACK_DELAY_MS_MAX, description="when again; without it, as the group's policy says"
+    )
+    reason = {"type": "string", "maxLength": limits.DETAIL_CHARS_MAX, "description": "why, for a person"}
+    settled: dict[str, Part] = {
+        "count": whole(0, description="messages for which it was done"),
+        "lost": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "receipts of no lease any more",
+        },
+    }
+    return {
+        "Value": value,
+        "TextMessage": record({"text": text, **_message_fields()}, optional),
+        "BytesMessage": record({"body": base64, **_message_fields()}, optional),
+        "SendMessages": record({"messages": many}),
+        "Sent": _sent(),
+        "Receive": _receive(),
+        "Received": _received(),
+        "Receipts": record({"receipts": receipts}),
+        "Nack": record({"receipts": receipts, "delay_ms": delay, "reason": reason}, ("delay_ms", "reason")),
+        "Settled": record(settled),
+        "LeaseLost": record({**error_fields(), **settled}, ("count", "lost")),
+    }
+
+
+def _sent() -> Part:
+    row = record(
+        {
+            "id": {"type": "string", "pattern": "^[0-9a-f]{32}-[0-9]+$"},
+            "sequence": whole(0, description="the message's number in its subject"),
+        }
+    )
+    return record({"subject": ref("Subject"), "messages": {"type": "array", "minItems": 1, "items": row}})
+
+
+def _receive() -> Part:
+    properties: dict[str, Part] = {
+        "max": whole(1, limits.HTTP_MESSAGES_MAX, default=10, description="at most so many messages"),
+        "wait_ms": whole(
+            0, limits.PULL_WAIT_MS_MAX, default=1000, description="how long to wait for the first message"
+        ),
+        "consumer": pattern(
+            f"[!-~]{{1,{limits.HTTP_CONSUMER_NAME_MAX}}}",
+            "who receives; consumers without a name share one",
+            default="any",
+        ),
+        "start": {
+            "anyOf": [{"enum": ["earliest", "latest"]}, whole(0, (1 << 63) - 1)],
+            "default": "earliest",
+            "description": "where the group begins when it is new; a number is a time in ms since 1970",
+        },
+    }
+    return record(properties, tuple(properties))
+
+
+def _received() -> Part:
+    row = record(
+        {
+            "id": {"type": "string"},
+            "subject": {"type": "string"},
+            "sequence": whole(0),
+            "body": {"type": "string", "contentEncoding": "base64"},
+            "text": {"type": "string", "description": "the body, when it is UTF-8"},
+            "key": {"type": ["string", "null"]},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "properties": {"type": "object"},
+            "attempts": whole(0, description="how often it was given out before"),
+            "stored_at": {"type": "string", "format": "date-time"},
+            "receipt": {"type": "string", "description": "what ack, nack, extend and release take"},
+        },
+        ("text",),
+    )
+    return record(
+        {
+            "consumer": {"type": "string"},
+            "lease_ms": whole(0, description="how long they are yours; 0 when there is none"),
+            "messages": {"type": "array", "items": row},
+        }
+    )
+
+
+def paths() -> dict[str, Part]:
+    """Path items; the keys are those of ``gateway.py``."""
+    base = "/v1/subjects/{subject}/groups/{group}"
+    return {
+        "/v1/subjects/{subject}/messages": {"post": _sending()},
+        f"{base}/receive": {"post": _receiving()},
+        f"{base}/ack": _settling(
+            "ack", "They were handled: they are never given out to this group again", "Receipts"
+        ),
+        f"{base}/nack": _settling("nack", "They failed: they are given out again, after a delay", "Nack"),
+        f"{base}/extend": _settling(
+            "extend", "They are still being handled: the lease begins anew", "Receipts"
+        ),
+        f"{base}/release": _settling(
+            "release", "They were not begun: somebody else gets them at once", "Receipts"
+        ),
+    }
+
+
+def _sending() -> Part:
+    one: Any = {"text": "one coffee", "key": "order-1", "tags": ["hot"], "properties": {"sugar": 2}}
+    sent = {"subject": "order.created", "messages": [{"id": "0192" + "0" * 28 + "-0", "sequence": 0}]}
+    schema = {"anyOf": [ref("TextMessage"), ref("BytesMessage"), ref("SendMessages")]}
+    examples: Part = {
+        "one": {"value": one},
+        "bytes": {"value": {"body": "AAEC"}},
+        "several": {"value": {"messages": [one, {"text": "one tea"}]}},
+    }
+    raw = {"schema": {"type": "string", "format": "binary"}}
+    word, tag = "[!-~](?:[ -~]{0,1000}[!-~])?", "[!-+\\--~]{1,255}"
+    return {
+        "operationId": "send",
+        "summary": "Store messages: all of them, or none",
+        "description": (
+            "The answer comes when they are as durable as the subject asks for. `delay` is not supported yet, and "
+            "refused with `not_supported`. A raw body is one message as it is."
+        ),
+        "parameters": [
+            SUBJECT,
+            header(
+                "Idempotency-Key",
+                "a request that is repeated with the same key is stored once; the subject remembers the last 1024",
+                "[!-~]{1,200}",
+            ),
+            header("Tidemill-Key", "the key of messages that name none of their own", word),
+            header("Tidemill-Tags", "tags of messages that name none of their own", f"{tag}(?:,{tag}){{0,9}}"),
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": schema, "examples": examples},
+                "application/octet-stream": raw,
+            },
+        },
+        "responses": answers(ref("Sent"), sent, "They are stored", SEND_ERRORS),
+    }  # fmt: skip
+
+
+def _receiving() -> Part:
+    example = {
+        "consumer": "any",
+        "lease_ms": 60000,
+        "messages": [
+            {
+                "id": "0192" + "0" * 28 + "-0", "subject": "order.created", "sequence": 0, "body": "b25lIGNvZmZlZQ==",
+                "text": "one coffee", "key": "order-1", "tags": ["hot"], "properties": {"sugar": 2}, "attempts": 0,
+                "stored_at": "2026-11-18T16:00:00.000+00:00", "receipt": RECEIPT,
+            },
+        ],
+    }  # fmt: skip
+    summary = "Messages for the group, under a lease"
+    return {
+        "operationId": "receive",
+        "summary": summary,
+        "parameters": [SUBJECT, GROUP],
+        "description": (
+            "Answers as soon as there is a message, or with none when the wait is over. What is not acked, nacked or "
+            "released before the lease ends is given out again. A consumer needs no connection: its leases live "
+            "until they end."
+        ),
+        "requestBody": {
+            "required": False,
+            "content": json_content(ref("Receive"), {"max": 10, "wait_ms": 0, "consumer": "worker-1"}),
+        },
+        "responses": answers(ref("Received"), example, summary, CONSUME_ERRORS),
+    }
+
+
+def _settling(name: str, summary: str, body: str) -> Part:
+    example: Part = {"receipts": [RECEIPT]}
+    if body == "Nack":
+        example |= {"delay_ms": 5000, "reason": "the printer is out of paper"}
+    responses = answers(ref("Settled"), {"count": 1, "lost": []}, "Done for all of them", CONSUME_ERRORS)
+    responses["409"] = error_answer(409, ref("LeaseLost"))
+    operation = {
+        "operationId": name,
+        "summary": summary,
+        "parameters": [SUBJECT, GROUP],
+        "description": (
+            "200 when it was done for all receipts. 409 `lease_lost` when some are of no lease any more: `lost` has "
+            "them, `count` says for how many it was done."
+        ),
+        "requestBody": {"required": True, "content": json_content(ref(body), example)},
+        "responses": responses,
+    }
+    return {"post": operation}

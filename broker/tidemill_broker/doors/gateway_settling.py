@@ -1,0 +1,59 @@
+"""What one request settles: receipts in, ranges of pull sequences a consumer out, and which of them came too late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from tidemill_broker.doors.gateway_messages import Receipts, malformed
+from tidemill_broker.ranges import merge_ranges
+from tidemill_wire import limits
+
+
+class Settlement:
+    """Receipts by consumer and pull sequence; each counts once."""
+
+    def __init__(self) -> None:
+        self._receipts: dict[str, dict[int, str]] = {}
+        self.lost: list[str] = []
+        self.count = 0
+
+    def add(self, consumer: str, pull: int, receipt: str) -> None:
+        self._receipts.setdefault(consumer, {})[pull] = receipt
+
+    def ranges(self) -> list[tuple[str, list[int]]]:
+        """For each consumer, what a command names."""
+        return [
+            (name, merge_ranges([(pull, 1) for pull in sorted(pulls)]))
+            for name, pulls in self._receipts.items()
+        ]
+
+    def hear(self, consumer: str, lost: Sequence[int]) -> int:
+        """The broker's answer; how many of the consumer's messages were settled."""
+        receipts = self._receipts[consumer]
+        gone = {
+            pull for first, last in zip(lost[::2], lost[1::2], strict=True) for pull in range(first, last + 1)
+        }
+        self.lost += [receipts[pull] for pull in sorted(gone)]
+        self.count += len(receipts) - len(gone)
+        return len(receipts) - len(gone)
+
+    def lose(self, consumer: str) -> None:
+        """The broker knows no such consumer any more."""
+        self.lost += self._receipts[consumer].values()
+
+
+def parse_receipts(value: object, receipts: Receipts) -> Settlement:
+    """The receipts of a request. One that this group never gave is of no lease, as one that is too old."""
+    if not isinstance(value, list) or not 0 < len(cast("list[object]", value)) <= limits.HTTP_MESSAGES_MAX:
+        raise malformed(f"receipts is no list of 1 to {limits.HTTP_MESSAGES_MAX}")
+    settlement = Settlement()
+    for at, receipt in enumerate(cast("list[object]", value)):
+        if not isinstance(receipt, str) or not receipt or len(receipt) > limits.HTTP_RECEIPT_CHARS_MAX:
+            raise malformed(f"receipts[{at}] is no receipt")
+        known = receipts.read(receipt)
+        if known is None:
+            settlement.lost.append(receipt)
+        else:
+            settlement.add(*known, receipt)
+    return settlement

@@ -1,0 +1,340 @@
+"""The HTTP paths that look for stored messages. The work is done in the read lane, two questions at a time.
+
+A question is parsed on the loop, and a view of what is stored is made there; finding, reading and writing the answer's
+JSON is the thread's. When retention takes a file meanwhile, the question is asked once more of a new view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from datetime import UTC, datetime
+from typing import Any, TypeVar, cast
+
+import msgpack
+from aiohttp import web
+
+from tidemill_broker.machine import Broker
+from tidemill_broker.messages import Found
+from tidemill_broker.partitions import Partition
+from tidemill_broker.queries import (
+    SEQUENCE_END,
+    TIME_END,
+    Answer,
+    Budget,
+    Missing,
+    Place,
+    Query,
+    Span,
+    parse_place,
+    view_of,
+)
+from tidemill_host.disk import Disk
+from tidemill_host.files import Files
+from tidemill_host.refusals import HttpRefused
+from tidemill_host.routing import Route, Variables
+from tidemill_journal.errors import CorruptIndex
+from tidemill_wire import limits
+from tidemill_wire.batch import parse_message_id
+from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.fields import NAME
+from tidemill_wire.schema import parse_timestamp
+
+VIEWS_MAX = 3
+ADVICE = "see /openapi.json for what this path takes"
+OF_KEY = ("key", "from", "to", "limit", "after", "order")
+OF_SUBJECT = (*OF_KEY, "sequence")
+ORDERS = ("oldest", "newest")
+DIGITS_MAX = 19
+
+T = TypeVar("T")
+
+
+class Queries:
+    """Answers ``routes``. ``read`` is the executor in which it works."""
+
+    def __init__(self, broker: Broker, disk: Disk, read: Executor) -> None:
+        self._broker = broker
+        self._disk = disk
+        self._files = Files(disk)
+        self._lane = read
+        self._running = asyncio.Semaphore(limits.QUERIES_RUNNING_MAX)
+        self._waiting = 0
+
+    def routes(self) -> list[Route]:
+        """What this door answers."""
+        return [
+            Route("GET", "/v1/messages/{id}", self._message),
+            Route("GET", "/v1/messages", self._by_key),
+            Route("GET", "/v1/subjects/{subject}/messages", self._of_subject),
+        ]
+
+    # -- paths -------------------------------------------------------------------------------------------------
+
+    async def _message(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
+        _parameters(request, ())
+        try:
+            batch_id, index = parse_message_id(variables["id"])
+        except ValueError as error:
+            raise _wrong(str(error)) from None
+        found = await self._ask(lambda query: _encoded(query.by_id(batch_id, index)))
+        if found is None:
+            raise HttpRefused(
+                404,
+                "not_found",
+                f"there is no message {variables['id']}",
+                "it may have expired, or never been sent",
+            )
+        return _response(found)
+
+    async def _by_key(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
+        parameters = _parameters(request, OF_KEY)
+        if "key" not in parameters:
+            raise _wrong("a search through all subjects needs a key")
+        return await self._find(parameters, None)
+
+    async def _of_subject(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
+        parameters, subject = _parameters(request, OF_SUBJECT), variables["subject"]
+        if not NAME.fullmatch(subject.replace("%", "")):  # the broker's own have some
+            raise HttpRefused(
+                400, "invalid_subject", f"{subject[:100]!r} is no subject name",
+                "use 1 to 100 characters of A-Z a-z 0-9 . _ -",
+            )  # fmt: skip
+        partition = self._broker.state.by_name.get(subject.encode())
+        if partition is None:
+            raise HttpRefused(
+                404, "not_found", f"there is no subject {subject!r}", "look it up with `tidemill subjects`"
+            )
+        if "key" in parameters:
+            return await self._find(parameters, subject.encode())
+        newest, limit, span = _order(parameters), _limit(parameters), _span(parameters)
+        if "after" in parameters:
+            after = _number("after", parameters["after"])
+            first, end = (
+                (span.first, min(span.end, after)) if newest else (max(span.first, after + 1), span.end)
+            )
+            span = Span(first, end, span.from_ms, span.to_ms)
+        return _response(
+            await self._ask(lambda query: _encoded_answer(query.browse(span, newest)), limit, partition)
+        )
+
+    async def _find(self, parameters: Mapping[str, str], subject: bytes | None) -> web.StreamResponse:
+        key, newest, span = parameters["key"], _order(parameters), _span(parameters)
+        if not 0 < len(key.encode(errors="replace")) <= limits.KEY_BYTES_MAX:
+            raise _wrong(f"a key has 1 to {limits.KEY_BYTES_MAX} bytes")
+        start: Place | None = None
+        if "after" in parameters:
+            try:
+                start = parse_place(parameters["after"])
+            except ValueError as error:
+                raise _wrong(f"{error}: give what the page before it said in `after`") from None
+        return _response(
+            await self._ask(
+                lambda query: _encoded_answer(query.by_key(key, subject, span, start, newest)),
+                _limit(parameters),
+            )
+        )
+
+    # -- work --------------------------------------------------------------------------------------------------
+
+    async def _ask(self, job: Callable[[Query], T], limit: int = 1, browsed: Partition | None = None) -> T:
+        """Do it in the read lane, when it is this one's turn."""
+        if self._waiting >= limits.QUERIES_WAITING_MAX:
+            raise HttpRefused(
+                429,
+                "too_many_requests",
+                f"{self._waiting} questions wait already",
+                "ask again a little later",
+            )
+        self._waiting += 1
+        try:
+            async with self._running:
+                return await self._work(job, limit, browsed)
+        finally:
+            self._waiting -= 1
+
+    async def _work(self, job: Callable[[Query], T], limit: int, browsed: Partition | None) -> T:
+        loop = asyncio.get_running_loop()
+        gone = ""
+        try:
+            for _ in range(VIEWS_MAX):
+                view = view_of(self._broker.state, self._broker.logs.messages, browsed)
+                query = Query(view, self._files.read, self._size_of, Budget(limit))
+                try:
+                    return await loop.run_in_executor(self._lane, job, query)
+                except (FileNotFoundError, Missing) as error:
+                    gone = str(error)
+        except CorruptIndex as error:
+            raise HttpRefused(500, "read_failed", str(error), "its messages can still be consumed") from error
+        except CorruptBatch as error:
+            raise HttpRefused(
+                500, "read_failed", str(error), "run `tidemill inspect log` on the broker's data folder"
+            ) from error
+        except OSError as error:
+            detail = f"the disk refused a read ({error.strerror or error})"
+            raise HttpRefused(500, "read_failed", detail, "look at the broker's disk") from error
+        raise HttpRefused(
+            500,
+            "read_failed",
+            f"a file is missing ({gone})",
+            "restore it, or restart the broker if it is an index",
+        )
+
+    def _size_of(self, file: str) -> int | None:
+        try:
+            handle = self._disk.open(file)
+        except FileNotFoundError:
+            return None
+        try:
+            return handle.size()
+        finally:
+            handle.close()
+
+
+# -- questions ---------------------------------------------------------------------------------------------------
+
+
+def _wrong(detail: str) -> HttpRefused:
+    return HttpRefused(400, "malformed_request", detail, ADVICE)
+
+
+def _parameters(request: web.BaseRequest, known: Iterable[str]) -> dict[str, str]:
+    """Each once, and none that nobody reads: a misspelt bound would be no bound."""
+    given = request.rel_url.query
+    for name in given:
+        if name not in known:
+            raise _wrong(f"there is no parameter {name[:60]!r} here")
+        if len(given.getall(name)) > 1:
+            raise _wrong(f"the parameter {name!r} is there more than once")
+    return dict(given)
+
+
+def _order(parameters: Mapping[str, str]) -> bool:
+    """Whether the newest come first."""
+    order = parameters.get("order", ORDERS[0])
+    if order not in ORDERS:
+        raise _wrong(f"the order {order[:60]!r} is none: write oldest or newest")
+    return order == "newest"
+
+
+def _limit(parameters: Mapping[str, str]) -> int:
+    limit = _number("limit", parameters.get("limit", str(limits.QUERY_MESSAGES_DEFAULT)))
+    if not 1 <= limit <= limits.QUERY_MESSAGES_MAX:
+        raise HttpRefused(
+            400,
+            "limit_exceeded",
+            f"the limit {limit} is not within 1 and {limits.QUERY_MESSAGES_MAX}",
+            ADVICE,
+        )
+    return limit
+
+
+def _span(parameters: Mapping[str, str]) -> Span:
+    first, end = 0, SEQUENCE_END
+    if (written := parameters.get("sequence")) is not None:
+        low, dash, high = written.partition("-")
+        first = _number("sequence", low)
+        end = _number("sequence", high) + 1 if dash else SEQUENCE_END
+    return Span(first, end, _time(parameters, "from", 0), _time(parameters, "to", TIME_END))
+
+
+def _time(parameters: Mapping[str, str], name: str, default: int) -> int:
+    written = parameters.get(name)
+    if written is None:
+        return default
+    if written.isascii() and written.isdigit() and len(written) < DIGITS_MAX:
+        return int(written)
+    at_ms = parse_timestamp(written)
+    if at_ms is None:
+        raise _wrong(
+            f"{name} {written[:60]!r} is no time: write one such as 2026-09-01T00:00:00Z, or milliseconds"
+        )
+    return max(0, at_ms)
+
+
+def _number(name: str, written: str) -> int:
+    if written.isascii() and written.isdigit() and len(written) <= DIGITS_MAX:
+        return int(written)
+    raise _wrong(f"{name} {written[:60]!r} is no number")
+
+
+# -- answers -----------------------------------------------------------------------------------------------------
+
+
+def _response(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json", headers={"Server": "tidemill"})
+
+
+def _encoded(found: Found | None) -> bytes | None:
+    return None if found is None else _json(message_value(found))
+
+
+def _encoded_answer(answer: Answer) -> bytes:
+    return _json({"messages": [message_value(one) for one in answer.messages], "after": answer.after})
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
+def message_value(found: Found) -> dict[str, Any]:
+    """A message as JSON has it. Its body is base64, and also a text when it is one."""
+    try:
+        text = found.body.decode()
+    except UnicodeDecodeError:
+        text = None
+    return {
+        "id": found.id,
+        "subject": found.subject,
+        "sequence": found.sequence,
+        "stored_at": _timestamp(found.stored_at_ms),
+        "created_at": _timestamp(found.created_at_ms),
+        "key": found.key,
+        "tags": sorted(found.tags),
+        "properties": _properties(found.properties),
+        "attempts": found.attempts,
+        "origin": found.origin,
+        "body": base64.b64encode(found.body).decode(),
+        "text": text,
+    }
+
+
+def _timestamp(at_ms: int) -> str | None:
+    """RFC 3339, ``None`` for what a producer's clock should not have said."""
+    try:
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _properties(packed: bytes) -> dict[str, Any] | None:
+    """``None`` for bytes that are no map: nobody looked at them when they were stored."""
+    if not packed:
+        return {}
+    try:
+        value = cast("object", msgpack.unpackb(packed))
+    except (ValueError, msgpack.UnpackException, RecursionError):
+        return None
+    return cast("dict[str, Any]", _plain(value)) if isinstance(value, dict) else None
+
+
+def _plain(value: object) -> object:
+    """As JSON can say it."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case bytes():
+            return {"base64": base64.b64encode(value).decode()}
+        case list():
+            return [_plain(item) for item in cast("list[object]", value)]
+        case dict():
+            return {str(name): _plain(item) for name, item in cast("dict[object, object]", value).items()}
+        case _:
+            return str(value)

@@ -1,0 +1,68 @@
+"""What was declared of a consumer group, as the broker needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from tidemill_wire import limits
+from tidemill_wire.declarations import ConsumerGroup
+from tidemill_wire.specs import BACKOFF_SECONDS_DEFAULT, Delivery, GroupBounds, GroupDeadLetter
+
+SHARED, ORDERED, DEAD = "shared", "ordered", "dead"
+DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The defaults are those of the manifests."""
+
+    lease_ms: int = limits.LEASE_MS_DEFAULT
+    attempts_max: int = Delivery().max_attempts
+    retry_ms_min: int = Delivery().min_retry_seconds * 1000
+    backoff_ms: tuple[int, ...] = tuple(1000 * seconds for seconds in BACKOFF_SECONDS_DEFAULT)
+    dead_letters: bool = True
+    dead_letter_seconds: int = GroupDeadLetter().retention_seconds
+    consumption: str = SHARED
+    """shared, ordered (one consumer at a time), or broadcast; dead: the twin of a group in its dead letters, which is
+    given only what is redriven."""
+    tags: tuple[str, ...] = ()
+    all_tags: bool = False
+    """Whether a message must have all of the tags, not any."""
+    suspended: bool = False
+    in_flight_max: int = limits.IN_FLIGHT_MAX
+    consumers_max: int = GroupBounds().max_consumers
+
+    def to_map(self) -> dict[str, Any]:
+        """For a GROUP record and a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_map(cls, values: Mapping[str, Any]) -> GroupSettings:
+        """What an older version did not write has its default."""
+        known = {field.name for field in fields(cls)}
+        given = {name: value for name, value in values.items() if name in known}
+        for name in ("backoff_ms", "tags"):
+            if name in given:
+                given[name] = tuple(given[name])
+        return cls(**given)
+
+    @classmethod
+    def declared(cls, group: ConsumerGroup) -> GroupSettings:
+        """What a manifest says."""
+        spec = group.spec
+        return cls(
+            lease_ms=group.lease_ms,
+            attempts_max=group.attempts_max,
+            retry_ms_min=group.retry_ms_min,
+            backoff_ms=group.backoff_ms,
+            dead_letters=group.dead_letters_kept,
+            dead_letter_seconds=spec.dead_letter.retention_seconds,
+            consumption=group.consumption,
+            tags=spec.filter.tags,
+            all_tags=spec.filter.match == "All",
+            suspended=group.suspended,
+            in_flight_max=spec.limits.max_in_flight,
+            consumers_max=spec.limits.max_consumers,
+        )

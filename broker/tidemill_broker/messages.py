@@ -1,0 +1,123 @@
+"""One message out of a batch, by its index. What a query looks at; nothing is cut out that was not asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill_wire.columns import Batch, Column, hash_text
+from tidemill_wire.errors import CorruptBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message as it was stored."""
+
+    id: str
+    subject: str
+    sequence: int
+    stored_at_ms: int
+    created_at_ms: int
+    body: bytes
+    key: str | None
+    tags: tuple[str, ...]
+    properties: bytes
+    """A msgpack map, or nothing."""
+    attempts: int
+    origin: str | None
+
+    @property
+    def size(self) -> int:
+        """Its share of an answer, roughly."""
+        return len(self.body) + len(self.properties) + 512
+
+
+class Rows:
+    """The messages of a batch whose bytes are all there."""
+
+    def __init__(self, data: bytes) -> None:
+        self.batch = Batch(data)
+        self.batch.check()
+        self._columns: dict[Column, memoryview | None] = {}
+
+    @property
+    def first_sequence(self) -> int:
+        return self.batch.header.first_sequence
+
+    def __len__(self) -> int:
+        return self.batch.header.messages
+
+    def with_key(self, key: str) -> list[int]:
+        """The indexes of messages with exactly that key, in their order."""
+        hashes = self._numbers(Column.KEY_HASHES, "<u8", len(self))
+        if hashes is None:
+            return []
+        raw = key.encode()
+        found = np.flatnonzero(hashes == np.uint64(hash_text(raw))).tolist()
+        return [index for index in found if self._cut(Column.KEY_OFFSETS, Column.KEYS, index) == raw]
+
+    def message(self, index: int) -> Found:
+        """A message with all that it has."""
+        header = self.batch.header
+        created = self._number(Column.CREATED_DELTAS, index)
+        return Found(
+            self.batch.message_id(index),
+            self.batch.partition,
+            header.first_sequence + index,
+            header.stored_at_ms,
+            header.created_at_ms + created,
+            self._cut(Column.BODY_OFFSETS, Column.BODIES, index),
+            self._text(Column.KEY_OFFSETS, Column.KEYS, index) or None,
+            self._tags(index),
+            self._cut(Column.PROPERTY_OFFSETS, Column.PROPERTIES, index),
+            self._number(Column.ATTEMPTS, index),
+            self._text(Column.ORIGIN_OFFSETS, Column.ORIGINS, index) or None,
+        )
+
+    def _tags(self, index: int) -> tuple[str, ...]:
+        counts = self._numbers(Column.TAG_COUNTS, "<i4", len(self) + 1)
+        if counts is None:
+            return ()
+        return tuple(
+            self._text(Column.TAG_OFFSETS, Column.TAGS, tag, int(counts[-1]))
+            for tag in range(int(counts[index]), int(counts[index + 1]))
+        )
+
+    def _number(self, kind: Column, index: int) -> int:
+        values = self._numbers(kind, "<i4", len(self))
+        return 0 if values is None else int(values[index])
+
+    def _text(self, offsets: Column, kind: Column, index: int, count: int | None = None) -> str:
+        try:
+            return self._cut(offsets, kind, index, count).decode()
+        except UnicodeDecodeError:
+            raise CorruptBatch(f"column {kind.name} holds text that is not UTF-8") from None
+
+    def _cut(self, offsets: Column, kind: Column, index: int, count: int | None = None) -> bytes:
+        """One value of a column of values; nothing when the column is absent."""
+        places = self._numbers(offsets, "<i4", (len(self) if count is None else count) + 1)
+        data = self._column(kind)
+        if places is None or data is None:
+            return b""
+        start, stop = int(places[index]), int(places[index + 1])
+        if not 0 <= start <= stop <= len(data):
+            raise CorruptBatch(f"the offsets of column {kind.name} do not lie within it")
+        return bytes(data[start:stop])
+
+    def _numbers(self, kind: Column, code: str, count: int) -> npt.NDArray[Any] | None:
+        column = self._column(kind)
+        if column is None:
+            return None
+        values = np.frombuffer(column, code)
+        if len(values) != count:
+            raise CorruptBatch(f"column {kind.name} has {len(values)} numbers where {count} must be")
+        return values
+
+    def _column(self, kind: Column) -> memoryview | None:
+        """Unpacked once, however many messages are looked at."""
+        if kind not in self._columns:
+            self._columns[kind] = self.batch.column(kind)
+        return self._columns[kind]

@@ -1,0 +1,45 @@
+"""Sets of numbers as flat lists of first, last, first, last …, both included, growing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def pairs(ranges: Sequence[int]) -> list[tuple[int, int]]:
+    """The (first, last) of each range."""
+    return list(zip(ranges[::2], ranges[1::2], strict=True))
+
+
+def merge_ranges(numbers: Sequence[tuple[int, int]]) -> list[int]:
+    """(first, count) pairs that do not overlap, as ranges."""
+    ranges: list[int] = []
+    for first, count in sorted(numbers):
+        if ranges and ranges[-1] + 1 == first:
+            ranges[-1] = first + count - 1
+        else:
+            ranges += (first, first + count - 1)
+    return ranges
+
+
+def add_ranges(known: list[int], ranges: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
+    """``known`` with ``ranges`` added, and the (first, count) of what was new."""
+    fresh: list[tuple[int, int]] = []
+    following = 0
+    for first, last in sorted(pairs(ranges)):
+        following = max(first, following)
+        for start, stop in pairs(known):
+            if stop < following or start > last:
+                continue
+            if start > following:
+                fresh.append((following, start - following))
+            following = stop + 1
+        if following <= last:
+            fresh.append((following, last + 1 - following))
+            following = last + 1
+    spans = [(start, stop + 1 - start) for start, stop in pairs(known)]
+    return merge_ranges([*spans, *fresh]), fresh
+
+
+def count_of(ranges: Sequence[int]) -> int:
+    """How many numbers there are."""
+    return sum(last + 1 - first for first, last in pairs(ranges))

@@ -1,0 +1,179 @@
+"""What becomes of deliveries: acked, failed, extended, handed back; by their consumer, or by time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidemill_broker.actions import (
+    Acked,
+    ConsumerForgotten,
+    Extended,
+    FailedDeliveries,
+    FailureDetail,
+    GroupPaused,
+    GroupResumed,
+    Reason,
+    Released,
+)
+from tidemill_broker.dead_letters import DeadLetters
+from tidemill_broker.desk import Desk
+from tidemill_broker.failures import due_after, fingerprint_of
+from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.members import Members
+from tidemill_broker.ranges import merge_ranges, pairs
+from tidemill_broker.serving import Serving
+from tidemill_host.machine import Durability, Peer
+from tidemill_wire import commands, limits
+from tidemill_wire.commands import Ack, Extend, Nack, Release
+from tidemill_wire.limits import DOOMED_MS
+
+
+class Settling:
+    """Ends deliveries."""
+
+    def __init__(self, desk: Desk, members: Members, serving: Serving, dead_letters: DeadLetters) -> None:
+        self._desk = desk
+        self._state = desk.state
+        self._members = members
+        self._serving = serving
+        self._dead_letters = dead_letters
+
+    def settle(self, peer: Peer, correlation: int, command: commands.Settle, now_ms: int) -> None:
+        """A consumer says what became of deliveries; it is told which of them were not its own any more."""
+        consumer = self._members.holder(command)
+        group, ranges = consumer.group, command.ranges
+        lost = [bound for first, last in pairs(ranges) for bound in consumer.missing(first, last)]
+        level = Durability.WRITTEN
+        match command:
+            case Ack():
+                self._acked(consumer, command, now_ms)
+                if self._state.partitions[group.partition].synced:
+                    level = Durability.SYNCED
+            case Nack():
+                self._nacked(consumer, command, now_ms)
+            case Extend():
+                deadline_ms = now_ms + group.settings.lease_ms
+                self._desk.act(Extended(consumer.identity, deadline_ms, ranges), now_ms)
+            case Release():
+                self._desk.act(Released(consumer.identity, ranges), now_ms)
+                self._probe_over(group, ranges, now_ms)
+                self._serving.serve_group(group.identity, now_ms)
+            case _:
+                raise AssertionError(command)
+        self._desk.say(peer, correlation, commands.Done(lost), level)
+
+    def goodbye(self, peer: Peer, now_ms: int) -> None:
+        """A consumer that says so is gone at once, and its pulls are over: it is not given what it hands back."""
+        self._serving.end_pulls(peer, now_ms)
+        for consumer in self._members.of(peer):
+            self._fail_all(consumer, now_ms)
+
+    def ticked(self, now_ms: int) -> None:
+        """Leases that ended, consumers that did not come back."""
+        while (ended := self._state.next_lease_end()) is not None and ended[0] <= now_ms:
+            _, consumer, delivery = ended
+            self._desk.counters.leases_ended += 1
+            self._fail(
+                consumer, [delivery.pull, delivery.pull + delivery.count - 1], Reason.LEASE_ENDED, now_ms
+            )
+            self._serving.serve_group(consumer.group.identity, now_ms)
+        for consumer in self._members.take_gone(now_ms):
+            self._fail_all(consumer, now_ms)
+            self._desk.act(ConsumerForgotten(consumer.identity), now_ms)
+
+    def next_wake(self, at_most: int) -> int:
+        """When ``ticked`` has something to do, or ``at_most``."""
+        ended = self._state.next_lease_end()
+        if ended is not None:
+            at_most = min(at_most, ended[0])
+        return self._members.wake_at_ms(at_most)
+
+    def _acked(self, consumer: Consumer, ack: Ack, now_ms: int) -> None:
+        group = consumer.group
+        concerned = self._desk.act(Acked(consumer.identity, ack.ranges), now_ms)
+        self._desk.counters.messages_acked += concerned
+        if group.errors:  # of a group that never failed, nobody needs to know how well it is
+            group.health.note_acked(concerned, now_ms)
+        if group.paused is not None and _within(group.health.probe, ack.ranges) and concerned:
+            group.health.end_pause()
+            self._desk.act(GroupResumed(group.identity), now_ms)
+            self._serving.serve_group(group.identity, now_ms)
+
+    def _nacked(self, consumer: Consumer, nack: Nack, now_ms: int) -> None:
+        fingerprint = fingerprint_of(nack.reason, nack.error, nack.place)
+        detail = FailureDetail(nack.reason, nack.error, nack.place, fingerprint)
+        delay_ms = DOOMED_MS if nack.reject else nack.delay_ms
+        concerned = self._fail(consumer, nack.ranges, Reason.NACK, now_ms, detail, delay_ms)
+        self._desk.counters.messages_nacked += concerned
+        group = consumer.group
+        asked = nack.delay_ms >= 0 or nack.reject  # a handler that says when, or that never, is not broken
+        if (
+            concerned
+            and not asked
+            and group.health.note_failed(fingerprint, concerned, now_ms)
+            and not group.paused
+        ):
+            group.health.begin_pause(now_ms)
+            self._desk.act(GroupPaused(group.identity, now_ms, fingerprint), now_ms)
+            self._desk.counters.groups_paused += 1
+        self._serving.serve_group(group.identity, now_ms)
+
+    def _fail_all(self, consumer: Consumer, now_ms: int) -> None:
+        ranges = merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
+        self._fail(consumer, ranges, Reason.CONSUMER_GONE, now_ms)
+        if ranges:
+            self._serving.serve_group(consumer.group.identity, now_ms)
+
+    def _fail(
+        self,
+        consumer: Consumer,
+        ranges: Sequence[int],
+        reason: Reason,
+        now_ms: int,
+        detail: FailureDetail | None = None,
+        delay_ms: int = -1,
+    ) -> int:
+        """Write that deliveries failed: those that are due together in one record. How many messages that were."""
+        group, concerned = consumer.group, 0
+        counted = 0 if group.paused is not None else 1
+        for due_ms, spans in self._dues(consumer, ranges, reason, delay_ms, now_ms).items():
+            merged = merge_ranges(spans)
+            for start in range(0, len(merged), 2 * limits.RANGES_MAX):  # a million of them fit no record
+                part = merged[start : start + 2 * limits.RANGES_MAX]
+                action = FailedDeliveries(consumer.identity, due_ms, reason, part, now_ms, counted, detail)
+                concerned += self._desk.act(action, now_ms)
+            if due_ms != DOOMED_MS:
+                self._desk.wake(due_ms)
+        self._probe_over(group, ranges, now_ms)
+        self._dead_letters.bury(now_ms)
+        return concerned
+
+    def _dues(
+        self, consumer: Consumer, ranges: Sequence[int], reason: Reason, delay_ms: int, now_ms: int
+    ) -> dict[int, list[tuple[int, int]]]:
+        """Due time -> (first, count) of pull sequences."""
+        group = consumer.group
+        dues: dict[int, list[tuple[int, int]]] = {}
+        for first, last in pairs(ranges):
+            for index in consumer.overlapping(first, last):
+                delivery = consumer.deliveries[index]
+                start = max(first, delivery.pull)
+                count = min(last + 1, delivery.pull + delivery.count) - start
+                due_ms = delay_ms
+                if delay_ms != DOOMED_MS:
+                    failed = (delivery.attempts, delivery.since_ms)
+                    due_ms = due_after(group.settings, failed, reason, delay_ms, now_ms)
+                    if due_ms == DOOMED_MS and group.paused is not None:
+                        due_ms = now_ms + group.settings.backoff_ms[-1]  # the outage is to blame
+                dues.setdefault(due_ms, []).append((start, count))
+        return dues
+
+    def _probe_over(self, group: Group, ranges: Sequence[int], now_ms: int) -> None:
+        """When the probe of a paused group is among deliveries that were not acked, the next one comes later."""
+        if group.paused is not None and _within(group.health.probe, ranges):
+            group.health.probe_failed(now_ms)
+            self._desk.wake(group.health.probe_at_ms)
+
+
+def _within(number: int | None, ranges: Sequence[int]) -> bool:
+    return number is not None and any(first <= number <= last for first, last in pairs(ranges))

@@ -1,0 +1,88 @@
+"""Answers the questions of ``search`` from a broker in memory, by looking at everything it has."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+from urllib.parse import unquote
+
+import msgpack
+
+from tidemill.errors import Refused
+from tidemill.memory import MemoryBroker
+from tidemill_wire.columns import Batch, Column
+from tidemill_wire.limits import QUERY_MESSAGES_DEFAULT
+
+Row = dict[str, Any]
+
+
+def look(broker: MemoryBroker, path: str, parameters: Mapping[str, str]) -> Any:
+    """The JSON that a broker answers. Places to go on from are counted, not positions."""
+    parts = path.removeprefix("/v1/").split("/")
+    match parts:
+        case ["messages", identity]:
+            for row in _rows(broker):
+                if row["id"] == identity.lower():
+                    return row
+            raise Refused("not_found", f"there is no message {identity}")
+        case ["messages"]:
+            return _page([row for row in _rows(broker) if row["key"] == parameters["key"]], parameters)
+        case ["subjects", written, "messages"]:
+            subject = unquote(written)
+            if subject not in broker.subjects:
+                raise Refused("not_found", f"there is no subject {subject!r}")
+            rows = [row for row in _rows(broker) if row["subject"] == subject and _wanted(row, parameters)]
+            return _page(rows, parameters)
+        case _:
+            raise Refused("not_found", f"there is no path {path}")
+
+
+def _wanted(row: Row, parameters: Mapping[str, str]) -> bool:
+    if "key" in parameters and row["key"] != parameters["key"]:
+        return False
+    low, dash, high = parameters.get("sequence", "0").partition("-")
+    if row["sequence"] < int(low) or (dash and row["sequence"] > int(high)):
+        return False
+    at_ms = datetime.fromisoformat(row["stored_at"]).timestamp() * 1000
+    return int(parameters.get("from", "0")) <= at_ms < int(parameters.get("to", str(1 << 62)))
+
+
+def _page(rows: list[Row], parameters: Mapping[str, str]) -> Row:
+    if parameters.get("order") == "newest":
+        rows.reverse()
+    first = int(parameters.get("after", "0"))
+    end = first + int(parameters.get("limit", str(QUERY_MESSAGES_DEFAULT)))
+    return {"messages": rows[first:end], "after": str(end) if end < len(rows) else None}
+
+
+def _rows(broker: MemoryBroker) -> Iterator[Row]:
+    for subject in broker.subjects.values():
+        for data in subject.batches:
+            yield from _rows_of(Batch(data))
+
+
+def _rows_of(batch: Batch) -> Iterator[Row]:
+    header = batch.header
+    keys, tags, packed = batch.keys(), batch.tags(), batch.properties()
+    created = batch.numbers(Column.CREATED_DELTAS, "i", header.messages)
+    for index, body in enumerate(batch.bodies()):
+        created_ms = header.created_at_ms + (created[index] if created else 0)
+        yield {
+            "id": batch.message_id(index),
+            "subject": batch.partition,
+            "sequence": header.first_sequence + index,
+            "stored_at": _timestamp(header.stored_at_ms),
+            "created_at": _timestamp(created_ms),
+            "key": (keys[index] or None) if keys else None,
+            "tags": sorted(tags[index]) if tags else [],
+            "properties": cast("Row", msgpack.unpackb(packed[index])) if packed and packed[index] else {},
+            "attempts": 0,
+            "origin": None,
+            "body": base64.b64encode(body).decode(),
+        }
+
+
+def _timestamp(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,112 @@
+"""The gateway behind a real HTTP port: back-pressure, and a page that describes what is served."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from samples.brokers import empty_disk
+from tidemill_broker.doors import Service, gateway_page, recover
+from tidemill_broker.doors.gateway import Gateway
+from tidemill_broker.settings import BrokerSettings
+from tidemill_host.clock import RealClock
+from tidemill_host.persist import Lanes
+from tidemill_host.web import Web
+from tidemill_wire import limits
+
+SEND = b"POST /v1/subjects/s/messages HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+
+
+def asked(request: bytes) -> tuple[int, str, Any, Counter[str]]:
+    """Status, head and value of the answer to some bytes, and what was counted as refused."""
+    return asyncio.run(_asked(request))
+
+
+async def _asked(request: bytes) -> tuple[int, str, Any, Counter[str]]:
+    disk, clock = empty_disk(), RealClock()
+    broker, _ = recover(disk.mount(), BrokerSettings(durability="low"), clock.now_ms())
+    lanes = Lanes(*(ThreadPoolExecutor(1) for _ in range(3)))
+    service = Service(broker, disk.mount(), lanes, clock)
+    service.turn.start()
+    gateway = Gateway(service)
+    gateway.start()
+    refused = Counter[str]()
+    web = Web({}, lambda: b"", refused, gateway.routes())
+    port = await web.listen("127.0.0.1", 0)
+    try:
+        async with asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            answer = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+    finally:
+        gateway.close()
+        await web.close()
+        service.close("the end")
+        for lane in (lanes.write, lanes.sync, lanes.read):
+            lane.shutdown()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), head.decode(), json.loads(body), refused
+
+
+def posted(body: bytes) -> bytes:
+    return SEND + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def test_message_is_stored_and_answered_with_its_sequence() -> None:
+    status, _, value, refused = asked(posted(b'{"text": "a"}'))
+
+    assert (status, [row["sequence"] for row in value["messages"]]) == (200, [0])
+    assert not refused
+
+
+def test_chunks_without_a_length_are_one_body() -> None:
+    body = b'6\r\n{"text\r\n7\r\n": "a"}\r\n0\r\n\r\n'
+    status, _, value, _ = asked(SEND + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+    assert (status, len(value["messages"])) == (200, 1)
+
+
+@pytest.mark.parametrize("limit", ["BACKLOG_BYTES_MAX", "HTTP_HELD_BYTES_MAX"])
+def test_sender_is_told_to_wait_when_too_much_is_held(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """Of what waits for the disk, or of bodies: a bound below nothing stands for one that is reached."""
+    monkeypatch.setattr(limits, limit, -1)
+    status, head, value, refused = asked(posted(b'{"text": "a"}'))
+
+    assert (status, value["error"]["code"], value["error"]["retryable"]) == (503, "overloaded", True)
+    assert "Retry-After: 1" in head
+    assert refused == {"overloaded": 1}
+
+
+@pytest.mark.parametrize(
+    "more, status, code",
+    [
+        (b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 415, "unsupported_encoding"),
+        (b"Idempotency-Key: \xc3\xa9\r\nContent-Length: 2\r\n\r\n{}", 400, "malformed_request"),
+        (b"Tidemill-Tags: a,,b\r\nContent-Length: 2\r\n\r\n{}", 400, "malformed_request"),
+        (b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n\r\n", 400, "http_error"),
+    ],
+)
+def test_head_that_is_not_right_is_refused_and_counted(more: bytes, status: int, code: str) -> None:
+    got, _, value, refused = asked(SEND + more)
+
+    assert (got, value["error"]["code"]) == (status, code)
+    assert refused[code] == 1
+
+
+def test_page_describes_the_routes_and_nothing_else() -> None:
+    async def routes() -> set[tuple[str, str]]:
+        disk, clock = empty_disk(), RealClock()
+        broker, _ = recover(disk.mount(), BrokerSettings(), clock.now_ms())
+        lanes = Lanes(*(ThreadPoolExecutor(1) for _ in range(3)))
+        return {
+            (one.method, one.path) for one in Gateway(Service(broker, disk.mount(), lanes, clock)).routes()
+        }
+
+    described = {("POST", path) for path, item in gateway_page.paths().items() if "post" in item}
+    assert asyncio.run(routes()) == described
