@@ -1,6 +1,8 @@
 """Worker processes killed each second under load: nothing lost, nothing again after its ack, redelivery in time.
 
-``WORKER_SECONDS=60 WORKER_RATE=2000`` is the whole of it, and part of ``make soak``; without them it is a short one.
+One process of the pool is spared: on a busy machine the others may all be starting at once, and then nobody is there
+to begin anything again. ``WORKER_SECONDS=60 WORKER_RATE=2000`` is the
+whole of it, and part of ``make soak``; without them it is a short one.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 SECONDS = float(os.environ.get("WORKER_SECONDS", "5"))
 RATE = int(os.environ.get("WORKER_RATE", "2000"))
-PROCESSES = 2
+PROCESSES = 3  # each lives for as many seconds: longer than a busy machine needs to start one
 PAUSE_SECONDS = "0.02"  # of a handler: long enough that kills strike handlers at work
 BEAT_SECONDS = 0.02
 REDELIVERY_SECONDS = 11.0
@@ -106,6 +108,7 @@ def again_after_ack(diary: list[Line]) -> list[str]:
 
 async def work(queue: Queue, workers: Workers) -> tuple[list[str], list[tuple[float, int]]]:
     sent: list[str] = []
+    workers.start(PAUSE=PAUSE_SECONDS)  # the one that is spared
     running = [workers.start(PAUSE=PAUSE_SECONDS) for _ in range(PROCESSES)]
     async with Client(queue.server) as mq, asyncio.TaskGroup() as tasks:
         tasks.create_task(wait_produced(mq, sent))
