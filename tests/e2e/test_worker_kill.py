@@ -32,9 +32,10 @@ REDELIVERY_SECONDS = 11.0
 PATIENCE_SECONDS = 120.0
 
 
-async def wait_produced(mq: Client, sent: list[str]) -> None:
+async def wait_produced(mq: Client, sent: list[str], sending: asyncio.Event) -> None:
     """RATE messages a second for SECONDS; each body exists once."""
     loop = asyncio.get_running_loop()
+    await sending.wait()
     began = loop.time()
     while (passed := loop.time() - began) < SECONDS:
         bodies = [f"m{number}" for number in range(len(sent), int(passed * RATE))]
@@ -44,10 +45,15 @@ async def wait_produced(mq: Client, sent: list[str]) -> None:
         await asyncio.sleep(BEAT_SECONDS)
 
 
-async def wait_kills(workers: Workers, running: list[subprocess.Popen[bytes]]) -> list[tuple[float, int]]:
-    """Each second one is killed and another takes its place; when, and which."""
+async def wait_kills(
+    workers: Workers, running: list[subprocess.Popen[bytes]], sending: asyncio.Event
+) -> list[tuple[float, int]]:
+    """Each second one is killed and another takes its place; when, and which. Sending begins when all are at work."""
     kills: list[tuple[float, int]] = []
     loop = asyncio.get_running_loop()
+    while any("concurrency" not in workers.errors(process) for process in running):  # noqa: ASYNC110 - of other processes
+        await asyncio.sleep(BEAT_SECONDS)
+    sending.set()
     began = loop.time()
     while loop.time() - began < SECONDS:
         await asyncio.sleep(1)
@@ -63,10 +69,11 @@ async def wait_settled(queue: Queue, count: int) -> dict[str, int]:
     """Until the broker says that nothing is left."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        row = await asyncio.to_thread(queue.group, "workers")
-        if row["acked"] >= count and not row["lag"] + row["in_flight"] + row["failed"]:
-            return row
-        assert time.monotonic() < deadline, row
+        rows = await asyncio.to_thread(queue.get, "/v1/groups")
+        for row in rows:
+            if row["acked"] >= count and not row["lag"] + row["in_flight"] + row["failed"]:
+                return dict(row)
+        assert time.monotonic() < deadline, rows
         await asyncio.sleep(0.2)
 
 
@@ -108,11 +115,12 @@ def again_after_ack(diary: list[Line]) -> list[str]:
 
 async def work(queue: Queue, workers: Workers) -> tuple[list[str], list[tuple[float, int]]]:
     sent: list[str] = []
+    sending = asyncio.Event()
     workers.start(PAUSE=PAUSE_SECONDS)  # the one that is spared
     running = [workers.start(PAUSE=PAUSE_SECONDS) for _ in range(PROCESSES)]
     async with Client(queue.server) as mq, asyncio.TaskGroup() as tasks:
-        tasks.create_task(wait_produced(mq, sent))
-        killing = tasks.create_task(wait_kills(workers, running))
+        tasks.create_task(wait_produced(mq, sent, sending))
+        killing = tasks.create_task(wait_kills(workers, running, sending))
     row = await wait_settled(queue, len(sent))
     assert row["acked"] == len(sent), "each message was acknowledged once"
     return sent, killing.result()
