@@ -79,6 +79,14 @@ def usage(processes: Iterable[Identity]) -> Usage:
     return Usage(cpu_s, rss_mb)
 
 
+def cpu_seconds(pid: int) -> float:
+    """User and system time of one process, which runs."""
+    process = identify(pid)
+    if process is None:
+        raise ProcessLookupError(f"process {pid} is gone: its CPU seconds cannot be read")
+    return usage([process]).cpu_s
+
+
 def end(processes: list[Identity], grace_s: float = 15.0) -> None:
     """Asks the first, their parent, to end; who is left after the grace is killed. No other process is hit."""
     for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):

@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import cast
 
+from processes import cpu_seconds
+
 from tidemill import Client
 from tidemill_wire.batch import check_said, read_header, stamp
 from tidemill_wire.commands import Ack, Done, Grant, Hello, Pull, Pulled, SendBatches, Sent, encode_command
@@ -124,12 +126,6 @@ async def serve(folder: str) -> None:
     sys.stdout.write(f"ready tidemill://127.0.0.1:{port} http://127.0.0.1:{http_port}\n")
     sys.stdout.flush()
     await asyncio.Event().wait()
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def drive(server: str, pid: int) -> dict[str, float]:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 
+import pytest
 from hypothesis import settings
 
 # No deadline: a busy machine is no bug. A failure prints the blob that repeats it; found examples stay in .hypothesis.
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=False)
 settings.register_profile("soak", settings.get_profile("ci"), max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+DEADLINE_S = 60
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function, with a deadline."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    case = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    asyncio.run(asyncio.wait_for(case, DEADLINE_S))
+    return True

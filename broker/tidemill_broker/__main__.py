@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from tidemill_broker.doors import Service, recover
@@ -15,6 +16,7 @@ from tidemill_broker.doors.metrics import render_metrics
 from tidemill_broker.settings import BrokerSettings, read_settings
 from tidemill_host.clock import RealClock
 from tidemill_host.disk import RealDisk
+from tidemill_host.files import Files
 from tidemill_host.process import (
     FolderInUse,
     FolderLock,
@@ -40,13 +42,20 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("-f", "--manifests", action="append", default=[])
     up.add_argument("--data", default="tidemill-data")
     up.add_argument("--host", default="127.0.0.1")
-    up.add_argument("--port", type=int, default=7400)
-    up.add_argument("--http-port", type=int, default=7401)
+    up.add_argument("--port", type=_port, default=7400)
+    up.add_argument("--http-port", type=_port, default=7401)
     look = nouns.add_parser("inspect", help="look into a data folder or a log file")
     look.add_argument("what", nargs="?", default="log")
     look.add_argument("path", nargs="?", default="tidemill-data")
     look.add_argument("--output", choices=("text", "json"), default="text")
     return arguments
+
+
+def _port(written: str) -> int:
+    """A port; the event loop would take the lowest 16 bits of any number."""
+    if written.isascii() and written.isdigit() and int(written) < 1 << 16:
+        return int(written)
+    raise argparse.ArgumentTypeError(f"{written[:40]!r} is no port: write 0 to 65535, 0 for any free one")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,8 +95,10 @@ async def _serve(
     files_max: int,
 ) -> int:
     # aiohttp's server takes a third of the start; nothing before needs it.
+    from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.queries import Queries
+    from tidemill_broker.doors.why import Why
     from tidemill_host.web import Web
 
     stopping = stop_event()
@@ -106,7 +117,9 @@ async def _serve(
     values = values_of(service, lambda: routes_of(service, port))
     gateway = Gateway(service)
     gateway.start()
-    routes = [*Queries(broker, disk, lanes.read).routes(), *gateway.routes()]
+    queries = Queries(broker, disk, lanes.read)
+    doors = (queries, Why(broker, Files(disk), queries, clock), Dead(broker), gateway)
+    routes = [route for door in doors for route in door.routes()]
     web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, files_max // 16)
     http_port = await web.listen(arguments.host, arguments.http_port, http_max)
@@ -117,15 +130,20 @@ async def _serve(
     service.failed.add_done_callback(lambda _: stopping.set())
     await stopping.wait()
     if service.failed.done():
-        error = service.failed.result()
-        sys.stderr.write(
-            f"tidemill: the disk refused ({error.strerror}): free or mend it, then start again\n"
-        )
+        sys.stderr.write(f"tidemill: {_end(service.failed.result())}\n")
         return 1
     await service.drain()
     gateway.close()
     await web.close()
     return 0
+
+
+def _end(error: Exception) -> str:
+    """Why the service cannot go on, and what to do."""
+    if isinstance(error, OSError):
+        return f"the disk refused ({error.strerror or error}): free or mend it, then start again"
+    traceback.print_exception(error)
+    return f"work on the disk broke down ({error!r}): start again, and report the lines above"
 
 
 def _greet(host: str, http_port: int) -> None:

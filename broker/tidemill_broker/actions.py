@@ -67,9 +67,12 @@ class PullRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The broker began its ``boot``-th life. Pull sequences of different lives never meet."""
+    """The broker began its ``boot``-th life. Pull sequences of different lives never meet. The wall clock had gone back
+    by ``back_ms`` since the last action: moments that lie ahead move with it, or a lease would last an hour longer.
+    """
 
     boot: int
+    back_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +275,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.RELEASE, _pack_ranges(consumer, 0, 0, ranges)
         case Synced(message_position, action_position):
             return ActionKind.SYNCED, _TWO.pack(message_position, action_position)
-        case Started(boot):
-            return ActionKind.START, _U64.pack(boot)
+        case Started(boot, back_ms):
+            return ActionKind.START, _TWO.pack(boot, back_ms) if back_ms else _U64.pack(boot)
         case ConsumerForgotten(consumer):
             return ActionKind.FOREVER_OFFLINE, _U32.pack(consumer)
         case Voided(group, first, messages):
@@ -336,7 +339,7 @@ def _decode(kind: int, body: bytes) -> Action:
         case ActionKind.SYNCED:
             return Synced(*_TWO.unpack(body))
         case ActionKind.START:
-            return Started(*_U64.unpack(body))
+            return Started(*(_U64 if len(body) == _U64.size else _TWO).unpack(body))
         case ActionKind.FOREVER_OFFLINE:
             return ConsumerForgotten(*_U32.unpack(body))
         case ActionKind.VOID:
@@ -370,8 +373,11 @@ def _decode_ranges(kind: int, body: bytes) -> Action:
 def _decode_failed(body: bytes) -> Action:
     consumer, reason, due_ms, at_ms, size, counted = _FAIL.unpack_from(body)
     end = _FAIL.size + size
+    start = end + (-size & 7)
+    if len(body) < start:
+        raise ValueError("a detail that is cut")
     detail = FailureDetail(*_unpack(body[_FAIL.size : end])) if size else None
-    ranges = _unpack_ranges(body[end + (-size & 7) :])
+    ranges = _unpack_ranges(body[start:])
     return FailedDeliveries(consumer, due_ms, reason, ranges, at_ms, counted, detail)
 
 

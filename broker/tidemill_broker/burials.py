@@ -2,24 +2,34 @@
 in the other, and a power cut may keep either one alone. Copies say what they are copies of, so they decide:
 
     copy and action   the message is buried
-    copy alone        buried: the action is written again
+    copy alone        buried, and the action is written again; unless the message is not doomed, for the power cut
+                      took its last failure, too: then it will be given out again, and nobody wants the copy
     action alone      not buried: the message is doomed as before, and will be copied again
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgpack
 
-from tidemill_broker.actions import NOWHERE, Buried
-from tidemill_broker.dead_letters import PROPERTY
+from tidemill_broker.actions import NOWHERE, Action, Buried, Purged
+from tidemill_broker.dead_letters import PROPERTY, naming_of_twin
 from tidemill_broker.failures import Failure
+from tidemill_broker.groups import Group
 from tidemill_broker.state import State
 from tidemill_wire.columns import Batch
-from tidemill_wire.fields import DEAD_PREFIX, dead_letters_of
+from tidemill_wire.fields import DEAD_PREFIX
 
 PREFIX = DEAD_PREFIX.encode()
+
+
+class Copied(NamedTuple):
+    """A copy in the log: the burial it speaks of, and where it is."""
+
+    buried: Buried
+    grave: bytes
+    first: int
 
 
 class Burials:
@@ -28,7 +38,7 @@ class Burials:
     def __init__(self, state: State) -> None:
         self._state = state
         self._acted: list[tuple[Buried, Failure]] = []
-        self._copies: dict[tuple[int, int], Buried] = {}
+        self._copies: dict[tuple[int, int], Copied] = {}
 
     def note(self, action: Buried) -> bool:
         """A DEAD action; whether it is to be applied. It comes twice where an earlier recovery undid the burial."""
@@ -44,27 +54,51 @@ class Burials:
         properties = batch.properties()
         assert properties  # the broker itself has written it
         known = cast("dict[str, Any]", msgpack.unpackb(properties[0], strict_map_key=False))[PROPERTY]
-        subject = dead_letters_of(name.decode(), known["group"])
-        source = self._state.group_of(subject or "", known["group"])
-        if source is None:  # dead letters that died again lie beside themselves
-            source = self._state.group_of(name.decode(), known["group"])
+        source = self._state.group_of(known["subject"], known["group"])
         if source is not None:
             buried = Buried(source.identity, known["sequence"], batch.header.messages, position)
-            self._copies[source.identity, buried.first] = buried
+            self._copies[source.identity, buried.first] = Copied(buried, name, batch.header.first_sequence)
 
-    def settle(self) -> list[Buried]:
-        """Undo the burials whose copy is not there; those whose action is not there, applied and to be written."""
+    def settle(self, kept_from: int) -> list[Action]:
+        """Undo the burials whose copy is not there, though the log begins (``kept_from``) before it. What follows from
+        copies whose action is not there: applied, and to be written.
+        """
         state = self._state
+        acted: set[tuple[int, int]] = set()
         for action, failure in self._acted:
-            if action.position != NOWHERE and (action.group, action.first) not in self._copies:
+            acted.add((action.group, action.first))
+            if action.position >= kept_from and not self._copied(action):
                 group = state.groups[action.group]
                 group.buried -= action.messages
                 group.fail(failure)
                 state.doomed.add(group.identity)
-        missing: list[Buried] = []
-        for buried in self._copies.values():
-            group = state.groups[buried.group]
-            if buried.first in group.doomed and buried.messages <= group.failed[buried.first].messages:
-                state.apply(buried)
-                missing.append(buried)
+        missing: list[Action] = []
+        for key, copy in self._copies.items():
+            group = state.groups[copy.buried.group]
+            doomed = group.failed.get(copy.buried.first) if copy.buried.first in group.doomed else None
+            if doomed is not None and copy.buried.messages <= doomed.messages:
+                missing += self._bury(group, copy)
+            elif key not in acted:
+                missing += self._forget(group, copy)
         return missing
+
+    def _copied(self, action: Buried) -> bool:
+        return action.position == NOWHERE or (action.group, action.first) in self._copies
+
+    def _bury(self, group: Group, copy: Copied) -> list[Action]:
+        return [*self._twin(group, copy), self._done(copy.buried)]
+
+    def _forget(self, group: Group, copy: Copied) -> list[Action]:
+        named = self._twin(group, copy)
+        twin = self._state.by_name[copy.grave].groups[group.name]
+        return [*named, self._done(Purged(twin, [copy.first, copy.first + copy.buried.messages - 1]))]
+
+    def _twin(self, group: Group, copy: Copied) -> list[Action]:
+        """The group's twin, when the power cut took that it was made."""
+        grave = self._state.by_name[copy.grave]
+        named = naming_of_twin(self._state, group, grave) if group.name not in grave.groups else None
+        return [self._done(named)] if named is not None else []
+
+    def _done(self, action: Action) -> Action:
+        self._state.apply(action)
+        return action

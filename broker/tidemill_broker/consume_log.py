@@ -84,6 +84,16 @@ class ConsumeLog:
         self._load(key, Slice(run_file(stored.run.base), *stored.run.window_place(window)), waiter)
         raise Loading
 
+    def since(self, partition: Partition, sequence: int, start_ms: int) -> int:
+        """Where to look for the first message stored at ``start_ms`` or later, from ``sequence`` on: behind the sealed
+        runs in which all is older. Their directories say so; nothing is read.
+        """
+        for stored in partition.runs:
+            if stored.run.last_stored_at_ms >= start_ms:
+                break
+            sequence = max(sequence, stored.run.end_sequence)
+        return sequence
+
     def _load(self, key: tuple[int, int, int], piece: Slice, waiter: Hashable) -> None:
         token = self._loading.get(key)
         if token is None:

@@ -12,7 +12,8 @@ retention; the group has a twin of its name in that subject, which is given noth
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import msgpack
 
@@ -24,12 +25,13 @@ from tidemill_broker.group_settings import DEAD
 from tidemill_broker.groups import Group
 from tidemill_broker.intake import Intake
 from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_broker.state import State
 from tidemill_host.machine import Buffer, Slice
 from tidemill_journal.entries import row_count, row_length
 from tidemill_wire import limits
 from tidemill_wire.batch import BatchIds, Flags, Origin
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import Batch, Content, build_batch
+from tidemill_wire.columns import Batch, Column, Content, build_batch
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import dead_subject
 
@@ -39,7 +41,10 @@ PROPERTY = "tidemill.dead"
 PRODUCER = 1 << 62
 """The producer id of the broker's own batches, with the number of its life."""
 
-UNKNOWN = FailureDetail("", "", "", "")
+UNSAID = FailureDetail("no consumer said why: its leases ended, or its consumers were gone", "", "", "")
+FORGOTTEN = FailureDetail(
+    "the group has met so many errors since then that this one is forgotten", "", "", ""
+)
 
 
 class DeadLetters:
@@ -58,13 +63,16 @@ class DeadLetters:
         """Begin with as much as may be under way at once."""
         for identity in list(self._state.doomed):
             group = self._state.groups[identity]
-            if not group.doomed:
-                self._state.doomed.discard(identity)
-            for first in list(group.doomed):
+            while (first := self._next(group)) is not None:
                 if len(self._reading) >= limits.DEAD_READS_MAX or self._intake.refusal is not None:
                     return
-                if (identity, first) not in self._reading:
-                    self._begin(group, group.failed[first], now_ms)
+                self._begin(group, group.failed[first], now_ms)
+            if not group.doomed:
+                self._state.doomed.discard(identity)
+
+    def _next(self, group: Group) -> int | None:
+        """What is doomed and not under way yet."""
+        return next((first for first in group.doomed if (group.identity, first) not in self._reading), None)
 
     def redrive(self, subject: str, name: str, ranges: list[int], now_ms: int) -> tuple[Group, int]:
         """Give dead letters to their group again; the group's twin, and how many that were."""
@@ -95,10 +103,11 @@ class DeadLetters:
 
     def _begin(self, group: Group, failure: Failure, now_ms: int) -> None:
         partition = self._state.partitions[group.partition]
-        first = failure.first
+        first, key = failure.first, (group.identity, failure.first)
         try:
-            rows = self._consume_log.rows_for(partition, first, self.bury)
+            rows = self._consume_log.rows_for(partition, first, partial(self._again, key))
         except Loading:
+            self._reading.add(key)
             return
         index = rows.find(first) if rows is not None else 0
         if rows is None or index == len(rows) or rows.firsts[index] >= first + failure.messages:
@@ -109,11 +118,15 @@ class DeadLetters:
             self._desk.counters.dead_dropped += failure.messages
             self._desk.act(Buried(group.identity, first, failure.messages, NOWHERE), now_ms)
         else:
-            self._reading.add((group.identity, first))
+            self._reading.add(key)
             file, place = self._desk.logs.messages.locate(rows.positions[index])
             count = min(failure.messages, rows.firsts[index] + row_count(rows.sizes[index]) - first)
             piece = Slice(file, place, row_length(rows.sizes[index]))
             self._desk.read(piece, lambda data, at_ms: self._read(group, first, count, data, at_ms))
+
+    def _again(self, key: tuple[int, int], now_ms: int) -> None:
+        self._reading.discard(key)
+        self.bury(now_ms)
 
     def _void(self, group: Group, first: int, messages: int, now_ms: int) -> None:
         self._desk.counters.messages_voided += messages
@@ -133,79 +146,115 @@ class DeadLetters:
         """Write the copy and the DEAD action."""
         source = self._state.partitions[group.partition]
         target = self._grave(group, source, now_ms)
-        batch = Batch(data)
-        index = failure.first - batch.header.first_sequence
-        content, count = self._content(group, failure, batch, (index, count), now_ms)
+        known = self._known(group, source, failure, now_ms)
+        try:
+            copy = _copy_of(data, failure, count, known)
+        except CorruptBatch as error:
+            copy = _remains(failure, count, known | {"reason": f"undecodable: {error}"}, now_ms)
         self._sequence += 1
         origin = Origin(
             target.raw_name, PRODUCER | self._state.boot, self._sequence, self._ids.next(now_ms),
-            batch.header.created_at_ms, Codec(batch.header.codec), Flags.REDELIVERED,
+            copy.created_at_ms, copy.codec, copy.flags, copy.priority,
         )  # fmt: skip
-        position = self._desk.logs.messages.end
-        self._intake.place(build_batch(origin, content), target, now_ms)
+        position, count = self._desk.logs.messages.end, len(copy.content.bodies)
+        self._intake.place(build_batch(origin, copy.content), target, now_ms)
         self._desk.stored(target)
+        self._desk.keeping.sync_now |= (
+            target.synced
+        )  # no answer waits for it: it would be seen half a second later
         self._desk.act(Buried(group.identity, failure.first, count, position), now_ms)
+        self._desk.keeping.copied()
         self._desk.counters.messages_buried += count
 
     def _grave(self, group: Group, source: Partition, now_ms: int) -> Partition:
-        """The dead-letter subject of a group, and the group's twin in it."""
-        name = dead_subject(source.name, group.name)
-        known = self._state.by_name.get(name.encode())
-        if known is not None:
-            return known
+        """The dead-letter subject of a group, and the group's twin in it, as the group is declared now."""
         settings = SubjectSettings(
             source.settings.durability, group.settings.dead_letter_seconds, 0, limits.MESSAGE_BYTES_MAX
         )
-        grave = self._intake.declare(name, settings, now_ms)
-        identity = len(self._state.groups) + 1
-        twin = replace(group.settings, consumption=DEAD).to_map()
-        self._desk.act(GroupNamed(identity, grave.identity, group.name, 0, 0, twin), now_ms)
+        grave = self._intake.declare(dead_subject(source.name, group.name), settings, now_ms)
+        named = naming_of_twin(self._state, group, grave)
+        if named is not None:
+            self._desk.act(named, now_ms)
         return grave
 
-    def _content(
-        self, group: Group, failure: Failure, batch: Batch, part: tuple[int, int], now_ms: int
-    ) -> tuple[Content, int]:
-        """The columns of the copy, and how many messages it takes: those whose bodies fit."""
-        index, count = part
+    def _known(self, group: Group, source: Partition, failure: Failure, now_ms: int) -> dict[str, Any]:
+        """What a dead letter says of its death, but for its sequence."""
         seen = group.errors.get(failure.fingerprint)
-        known = {
-            "group": group.name, "attempts": failure.attempts, "failed_at": now_ms, "since": failure.since_ms,
-            **(seen.detail if seen is not None else UNKNOWN)._asdict(),
+        detail = seen.detail if seen is not None else FORGOTTEN if failure.fingerprint else UNSAID
+        return {
+            "subject": source.name, "group": group.name, "attempts": failure.attempts,
+            "since": failure.since_ms, "failed_at": now_ms, **detail._asdict(),
         }  # fmt: skip
-        try:
-            batch.check()
-            bodies = _fitting(batch.bodies(index, index + count - 1))
-            count = len(bodies)
-            chosen = slice(index, index + count)
-            properties = (batch.properties() or [b""] * batch.header.messages)[chosen]
-            keys, tags, order_keys = batch.keys(), batch.tags(), batch.order_keys()
-        except CorruptBatch as error:
-            known["reason"] = f"undecodable: {error}"
-            bodies, properties, keys, tags, order_keys = [b""] * count, [b""] * count, None, None, None
-            chosen = slice(0, count)
-        sequences = range(failure.first, failure.first + count)
-        return Content(
-            bodies,
-            keys[chosen] if keys else None,
-            tags[chosen] if tags else None,
-            order_keys[chosen] if order_keys else None,
-            [
-                _with(packed, known | {"sequence": sequence}, len(bodies[at]))
-                for at, (packed, sequence) in enumerate(zip(properties, sequences, strict=True))
-            ],
-            attempts=[failure.attempts] * count,
-            origins=[batch.message_id(index + at) for at in range(count)],
-        ), count
 
 
-def _fitting(bodies: list[bytes]) -> list[bytes]:
-    """The first few that are small enough together, at least one."""
+def naming_of_twin(state: State, group: Group, grave: Partition) -> GroupNamed | None:
+    """What makes the twin of a group in its dead-letter subject, or makes it like the group again; ``None``: it is."""
+    settings = replace(group.settings, consumption=DEAD)
+    identity = grave.groups.get(group.name)
+    if identity is not None and state.groups[identity].settings == settings:
+        return None
+    identity = identity or len(state.groups) + 1
+    return GroupNamed(identity, grave.identity, group.name, 0, 0, settings.to_map())
+
+
+class Copy(NamedTuple):
+    """A dead letter to be written."""
+
+    content: Content
+    created_at_ms: int
+    codec: Codec
+    flags: Flags
+    priority: int
+
+
+def _copy_of(data: Buffer, failure: Failure, count: int, known: dict[str, Any]) -> Copy:
+    """As many of the failed messages as are small enough together, with all that they came with."""
+    batch = Batch(data)
+    batch.check()
+    header = batch.header
+    index = failure.first - header.first_sequence
+    if not 0 <= index <= header.messages - count:
+        raise CorruptBatch(f"sequence {failure.first} is not in the batch that lies there")
+    bodies = batch.bodies(index, index + count - 1)
+    properties = (batch.properties() or [b""] * header.messages)[index : index + count]
+    overhead = len(cast("bytes", msgpack.packb(known)))
+    count = _fitting([len(a) + len(b) + overhead for a, b in zip(bodies, properties, strict=True)])
+    chosen = slice(index, index + count)
+    keys, tags, order_keys = batch.keys(), batch.tags(), batch.order_keys()
+    deltas = batch.numbers(Column.CREATED_DELTAS, "i", header.messages)
+    content = Content(
+        bodies[:count],
+        keys[chosen] if keys else None,
+        tags[chosen] if tags else None,
+        order_keys[chosen] if order_keys else None,
+        [
+            _with(properties[at], known | {"sequence": failure.first + at}, len(bodies[at]))
+            for at in range(count)
+        ],
+        created_deltas=deltas[chosen] if deltas else None,
+        attempts=[failure.attempts] * count,
+        origins=[batch.message_id(index + at) for at in range(count)],
+    )
+    flags = Flags.REDELIVERED | batch.flags & Flags.ORDERED
+    return Copy(content, header.created_at_ms, Codec(header.codec), flags, header.priority)
+
+
+def _remains(failure: Failure, count: int, known: dict[str, Any], now_ms: int) -> Copy:
+    """Dead letters without a body, for messages that nobody can read any more."""
+    count = _fitting([len(cast("bytes", msgpack.packb(known)))] * count)
+    said = [_with(b"", known | {"sequence": failure.first + at}, 0) for at in range(count)]
+    content = Content([b""] * count, properties=said, attempts=[failure.attempts] * count)
+    return Copy(content, now_ms, Codec.NONE, Flags.REDELIVERED, 0)
+
+
+def _fitting(sizes: list[int]) -> int:
+    """How many, from the first on, are small enough together; one at least."""
     total = 0
-    for index, body in enumerate(bodies):
-        total += len(body)
+    for index, size in enumerate(sizes):
+        total += size
         if index and total > limits.DEAD_LETTER_BYTES:
-            return bodies[:index]
-    return bodies
+            return index
+    return len(sizes)
 
 
 def _with(packed: bytes, known: dict[str, Any], body_size: int) -> bytes:

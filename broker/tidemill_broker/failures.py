@@ -27,7 +27,7 @@ OUTAGE_SHARE = 0.8
 HALF_LIFE_MS = 10_000
 """After it, a delivery counts half: what counts is what happens now."""
 
-_CHANGING = re.compile(r"0x[0-9a-f]+|\d+|[0-9a-f]{8}-[0-9a-f-]{27}", re.IGNORECASE)
+_CHANGING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+", re.IGNORECASE)
 
 
 class Failure(NamedTuple):
@@ -44,10 +44,10 @@ class Failure(NamedTuple):
 
 
 def fingerprint_of(reason: str, error: str, place: str) -> str:
-    """Eight hex digits that are the same for the same mistake: of the exception's type and place; of the reason
-    without its numbers when there is no exception.
+    """Eight hex digits that are the same for the same mistake: of the exception's type and place; of the reason when
+    there is none. Numbers do not count: an edit above a fault moves its line, and the next order has another id.
     """
-    text = f"{error}@{place}" if error or place else _CHANGING.sub("#", reason)
+    text = f"{error}@{_CHANGING.sub('#', place)}" if error or place else _CHANGING.sub("#", reason)
     return f"{hash_text(text.encode(errors='replace')) & 0xFFFF_FFFF:08x}"
 
 
@@ -138,6 +138,11 @@ class Health:
         self.probe = None
         self.probe_at_ms = now_ms + self.probe_pause_ms
         self.probe_pause_ms = min(2 * self.probe_pause_ms, PROBE_MS_MAX)
+
+    def probe_later(self, now_ms: int) -> None:
+        """When none is under way, there was nothing to probe with: look again after a while, not all the time."""
+        if self.probe is None:
+            self.probe_at_ms = max(self.probe_at_ms, now_ms + PROBE_MS_MIN)
 
     def begin_pause(self, now_ms: int) -> None:
         """The first probe comes soon."""

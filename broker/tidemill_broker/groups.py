@@ -45,7 +45,7 @@ class Delivery:
 class Consumer:
     """One consumer of one group in one partition, and its pull log."""
 
-    __slots__ = ("_settled", "deliveries", "gone_at_ms", "group", "identity", "name", "peer")
+    __slots__ = ("_settled", "deliveries", "gone_at_ms", "group", "identity", "name", "peer", "resumed_by")
 
     def __init__(self, identity: int, group: Group, name: str) -> None:
         self.identity = identity
@@ -54,6 +54,7 @@ class Consumer:
         self.deliveries: list[Delivery] = []  # settled ones stay until a sweep is worth it
         self._settled = 0
         self.peer = 0
+        self.resumed_by = 0  # the connection that said last what the consumer holds; older ones are over
         self.gone_at_ms = 0
 
     def overlapping(self, first: int, last: int) -> list[int]:
@@ -188,6 +189,17 @@ class Group:
         """Dead letters were redriven or purged; the (first, count) of those that had not been before."""
         self.handled, fresh = add_ranges(self.handled, ranges)
         return fresh
+
+    def go_back(self, back_ms: int) -> None:
+        """The clock was set back by so much: what is due later moves with it."""
+        self._due = []
+        failures, self.failed = self.failed, {}
+        for failure in failures.values():
+            due_ms = failure.due_ms if failure.due_ms == DOOMED_MS else max(0, failure.due_ms - back_ms)
+            self.fail(failure._replace(due_ms=due_ms, since_ms=max(0, failure.since_ms - back_ms)))
+        if self.paused is not None:
+            self.paused = (self.paused[0] - back_ms, self.paused[1])
+        self.health = Health()
 
     def next_failure(self) -> Failure | None:
         """The failure that is due first."""

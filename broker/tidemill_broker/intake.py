@@ -24,6 +24,9 @@ from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, plain_single,
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import parse_subject
 
+OWN = b"%"
+"""Subjects whose name begins with it are the broker's own: nobody else sends to them."""
+
 
 class Sealer(Protocol):
     """Told when a message segment is sealed."""
@@ -150,7 +153,7 @@ class Intake:
             check_said(view, at, header)
             name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])
             partition = self._state.by_name.get(name)
-            if partition is None:
+            if partition is None or name.startswith(OWN):
                 partition = self.create(name, now_ms)
             check_bodies(view, at, header, partition.settings.message_bytes_max)
         except CorruptBatch as error:

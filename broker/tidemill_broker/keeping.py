@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tidemill_broker.actions import Synced
 from tidemill_broker.consume_log import ConsumeLog
+from tidemill_broker.group_settings import DEAD
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, StoredRun
 from tidemill_broker.settings import BrokerSettings
@@ -18,7 +19,6 @@ from tidemill_host.machine import Replace
 from tidemill_journal.checkpoint import checkpoint_file, wrap
 from tidemill_wire import limits
 
-RETENTION_INTERVAL_MS = 10_000
 CHECKPOINT_BYTES = 512 * limits.MIB
 
 
@@ -45,8 +45,9 @@ class Keeping:
         self._noted = False  # something besides SYNCED records was written since the last one
         self.sync_now = False
         self._synced_record_at_ms = now_ms
-        self._retention_at_ms = now_ms + RETENTION_INTERVAL_MS
-        self.wake_at_ms = now_ms + RETENTION_INTERVAL_MS
+        self._copied = (0, 0)  # the ends of both logs behind the last message that was moved
+        self._retention_at_ms = now_ms + settings.retention_interval_ms
+        self.wake_at_ms = self._retention_at_ms
 
     def note(self, events: int, now_ms: int) -> None:
         """So many batches or actions were written."""
@@ -55,6 +56,10 @@ class Keeping:
         if self._unsynced_since_ms is None:
             self._unsynced_since_ms = now_ms
             self.wake_at_ms = min(self.wake_at_ms, now_ms + self._settings.sync_interval_ms)
+
+    def copied(self) -> None:
+        """Messages were moved within the log: what they are copies of stays until the disk has the copies."""
+        self._copied = (self._logs.messages.end, self._logs.actions.end)
 
     def wants_sync(self) -> bool:
         """Whether the next ``Ready`` asks for a sync that no answer waits for; asked once."""
@@ -79,7 +84,7 @@ class Keeping:
         if self._checkpoint_due(now_ms):
             self.checkpoint(now_ms)
         if now_ms >= self._retention_at_ms:
-            self._retention_at_ms = now_ms + RETENTION_INTERVAL_MS
+            self._retention_at_ms = now_ms + settings.retention_interval_ms
             self._retain(now_ms)
         self._consume_log.let_go()
         self.wake_at_ms = self._retention_at_ms
@@ -129,7 +134,7 @@ class Keeping:
         self._events = 0
         self._checkpoint_at_ms = now_ms
         self._bytes_at_checkpoint = logs.bytes_appended
-        payload = pack_state(self._state, logs.messages.end, logs.actions.end)
+        payload = pack_state(self._state, logs.messages.end, logs.actions.end, now_ms)
         number = logs.number + (1 if logs.has_writes else 0)
         self._packed = (number, wrap(payload))
         self._position = logs.actions.end
@@ -151,7 +156,11 @@ class Keeping:
 
     def _retain(self, now_ms: int) -> None:
         """Drop message segments whose every message is past its subject's retention and not needed."""
-        segments = self._logs.messages
+        logs = self._logs
+        if logs.synced_message_position < self._copied[0] or logs.synced_action_position < self._copied[1]:
+            self.sync_now = True
+            return
+        segments = logs.messages
         for base in segments.sealed():
             if base in segments.bases[-1:] or not self._expired(base, now_ms):
                 break
@@ -165,7 +174,7 @@ class Keeping:
             if not partition.runs or partition.runs[0].run.base != base:
                 continue
             run, settings = partition.runs[0].run, partition.settings
-            old = run.last_stored_at_ms + settings.retention_seconds * 1000 < now_ms
+            old = stored_before_ms(partition, now_ms) + settings.retention_seconds * 1000 < now_ms
             large = 0 < settings.retention_bytes < partition.size - run.size
             if not (old or large):
                 return False
@@ -179,6 +188,8 @@ class Keeping:
         """Messages nobody pulled in time are gone: say so, group by group."""
         for identity in partition.groups.values():
             group = self._state.groups[identity]
+            if group.settings.consumption == DEAD:
+                continue  # nobody pulls dead letters, they only are redriven
             missed = min(stored.run.end_sequence, partition.visible) - max(
                 group.cursor, stored.run.first_sequence
             )
@@ -197,3 +208,14 @@ class Keeping:
         ):
             base = actions.drop_oldest()
             self._logs.remove(actions.file(base))
+
+
+def stored_before_ms(partition: Partition, now_ms: int) -> int:
+    """When the oldest run was full, at the latest. A stamp that lies ahead comes from a clock that was wrong: then what
+    was stored later, by a clock that was right, says more; or an hour too late would be kept for an hour too long.
+    """
+    stamp = partition.runs[0].run.last_stored_at_ms
+    if stamp <= now_ms:
+        return stamp
+    later = [stored.run.last_stored_at_ms for stored in partition.runs]
+    return min([*later, *partition.recent.stamps[-1:]])

@@ -134,7 +134,11 @@ class Broker:
                 self._take(peer, correlation, batches, now_ms)
             case Pull():
                 self._refuse_work()
-                self.serving.pull(peer, correlation, command, now_ms)
+                parked = self.serving.enter(peer, correlation, command, now_ms)
+                back = self._settling.take_back(parked, now_ms) if command.held is not None else []
+                self.serving.begin(parked, now_ms)
+                for group in back:
+                    self.serving.serve_group(group, now_ms)
             case Ack() | Nack() | Extend() | Release():
                 self._settling.settle(peer, correlation, command, now_ms)
             case Redrive():

@@ -3,6 +3,10 @@
 A consumer belongs to the connection that pulled for it last. When that connection ends, the consumer has
 ``consumer_gone_ms`` to pull over another one; then what it holds is given to others. After a restart every consumer
 begins as gone.
+
+The first pull of a connection says what the consumer still holds. What the broker gave it beyond that got lost on the
+way, or with an earlier process of its name, and would lie idle until its lease ends: it is taken back at once. From
+then on pulls of older connections are refused, for what they were given nobody would hear of.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from tidemill_broker.partitions import Partition
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Peer
+from tidemill_wire import limits
 from tidemill_wire.commands import Pull, Settle, Start
 from tidemill_wire.errors import Refused
 
@@ -70,8 +75,13 @@ class Members:
         group = self._state.groups[identity] if identity is not None else self._found(partition, pull, now_ms)
         consumer = group.consumers.get(pull.consumer)
         if consumer is None:
+            if len(group.consumers) >= limits.CONSUMERS_MAX:
+                detail = f"{limits.CONSUMERS_MAX} consumers are in group {pull.group!r}"
+                raise Refused("too_many_consumers", detail)
             self._act(ConsumerNamed(self._state.next_consumer, group.identity, pull.consumer), now_ms)
             consumer = group.consumers[pull.consumer]
+        if peer < consumer.resumed_by:
+            raise replaced(pull)
         if consumer.peer != peer:
             self.adopt(peer, consumer)
         return consumer
@@ -93,21 +103,31 @@ class Members:
         return consumer
 
     def _found(self, partition: Partition, pull: Pull, now_ms: int) -> Group:
-        cursor, start_ms = partition.first_kept, 0
-        if pull.start == Start.LATEST:
-            cursor = partition.next_sequence
-        elif pull.start >= 0:
-            start_ms = pull.start
-        return self.declare_group(
-            partition, pull.group, (cursor, start_ms), GroupSettings(lease_ms=self._settings.lease_ms), now_ms
-        )
+        start = start_of(partition, pull.start)
+        settings = GroupSettings(lease_ms=self._settings.lease_ms)
+        return self.declare_group(partition, pull.group, start, settings, now_ms)
 
     def declare_group(
         self, partition: Partition, name: str, start: tuple[int, int], settings: GroupSettings, now_ms: int
     ) -> Group:
         """A group with these settings, new or known; ``start`` (cursor, start_ms) counts for a new one."""
         known = partition.groups.get(name)
+        if known is None and len(self._state.groups) >= limits.GROUPS_MAX:
+            raise Refused("too_many_groups", f"{limits.GROUPS_MAX} consumer groups are on this broker")
         if known is None or self._state.groups[known].settings != settings:
             identity = known if known is not None else len(self._state.groups) + 1
             self._act(GroupNamed(identity, partition.identity, name, *start, settings.to_map()), now_ms)
         return self._state.groups[partition.groups[name]]
+
+
+def start_of(partition: Partition, start: int | str) -> tuple[int, int]:
+    """Where a new group begins, cursor and time, by the word of a pull or of a manifest for it."""
+    if start in (Start.LATEST, "latest"):
+        return partition.next_sequence, 0
+    return partition.first_kept, start if isinstance(start, int) and start >= 0 else 0
+
+
+def replaced(pull: Pull) -> Refused:
+    """What a pull of a connection is told when its consumer goes on over a newer one."""
+    detail = f"consumer {pull.consumer!r} of group {pull.group!r} pulls over a newer connection"
+    return Refused("consumer_replaced", detail)

@@ -82,6 +82,16 @@ class Pulls:
                 if not waiting:
                     del self.waiting[consumer.group.identity]
 
+    def stale(self, parked: ParkedPull) -> list[ParkedPull]:
+        """Pulls of the same consumers over other connections: what they are given would reach nobody."""
+        found = {
+            number: other
+            for consumer in parked.consumers
+            for number, other in self.waiting.get(consumer.group.identity, {}).items()
+            if other.pull.consumer == parked.pull.consumer and other.peer != parked.peer
+        }
+        return list(found.values())
+
     def collect(self, parked: ParkedPull, consumer: Consumer, now_ms: int) -> Given:
         """What the consumer's group has for it now. Raises ``Loading`` when that has to be read first."""
         group = consumer.group
@@ -117,6 +127,8 @@ class Pulls:
         self, parked: ParkedPull, partition: Partition, given: Given, group: Group, room: int
     ) -> None:
         cursor = max(group.cursor, partition.first_kept)
+        if group.start_ms:
+            cursor = self._consume_log.since(partition, cursor, group.start_ms)
         while cursor < partition.visible and given.messages < room and len(given.runs) < RUNS_MAX:
             if given.messages and given.size >= parked.pull.bytes_max:
                 return

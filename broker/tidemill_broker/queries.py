@@ -184,7 +184,8 @@ class Query:
         answer = Answer()
         come: object = None
         for now, messages, index in steps:
-            if self.budget.worn or (messages is not None and self.budget.full):
+            spent = self.budget.worn or (messages is not None and self.budget.full)
+            if spent and come is not None:  # one step at least: else the next question would begin here, too
                 answer.after = str(come)
                 break
             come = now

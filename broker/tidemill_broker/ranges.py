@@ -40,6 +40,25 @@ def add_ranges(known: list[int], ranges: Sequence[int]) -> tuple[list[int], list
     return merge_ranges([*spans, *fresh]), fresh
 
 
+def ranges_without(ranges: Sequence[int], named: Sequence[int]) -> list[int]:
+    """What of ``ranges`` (in order, without overlaps) is in none of the ranges ``named``, which may be anyhow."""
+    left: list[int] = []
+    others = sorted(zip(named[::2], named[1::2], strict=True), reverse=True)  # the lowest is the last
+    for first, last in zip(ranges[::2], ranges[1::2], strict=True):
+        following = first
+        while others and others[-1][0] <= last:
+            begin, end = others[-1]
+            if begin > following:
+                left += (following, begin - 1)
+            following = max(following, end + 1)
+            if end > last:
+                break  # it may reach into the next range
+            others.pop()
+        if following <= last:
+            left += (following, last)
+    return left
+
+
 def count_of(ranges: Sequence[int]) -> int:
     """How many numbers there are."""
     return sum(last + 1 - first for first, last in pairs(ranges))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill_broker.actions import ActionKind, Buried, Started, SubjectNamed, Synced, decode_action
+from tidemill_broker.actions import Action, ActionKind, Buried, Started, SubjectNamed, Synced, decode_action
 from tidemill_broker.burials import PREFIX, Burials
 from tidemill_broker.indexes import SegmentIndex
 from tidemill_broker.logs import Logs
@@ -22,7 +22,7 @@ from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
 from tidemill_broker.scanning import BatchScanner, RecordScanner, records_behind
 from tidemill_broker.settings import BrokerSettings
-from tidemill_broker.snapshots import unpack_state
+from tidemill_broker.snapshots import packed_at_ms, unpack_state
 from tidemill_broker.state import State
 from tidemill_broker.storage import Storage
 from tidemill_host.machine import Ready, Remove, Replace
@@ -63,9 +63,10 @@ class Recovery:
         self._action_position = 0
         self._message_synced = 0  # below this, bad bytes are damage
         self._action_synced = 0
+        self._acted_at_ms = 0  # the clock when the last action was written
         self._unnamed: list[Partition] = []
         self._burials = Burials(self._state)
-        self._again: list[Buried] = []
+        self._again: list[Action] = []
         self._checkpoints: list[int] = []
         self.report = Report()
 
@@ -75,7 +76,7 @@ class Recovery:
         self._burials = Burials(self._state)
         actions = self._replay_actions()
         messages = self._replay_messages()
-        self._again = self._burials.settle()
+        self._again = self._burials.settle(messages.start)
         self._sync_unsynced(messages, self._message_synced)
         self._sync_unsynced(actions, self._action_synced)
         self._settle_sequences()
@@ -130,6 +131,7 @@ class Recovery:
                 file = checkpoint_file(number)
                 payload = unwrap(self._storage.reader(file)(0, self._storage.size(file) or 0))
                 state, message_position, action_position = unpack_state(payload)
+                acted_at_ms = packed_at_ms(payload)
             except CorruptRecord:
                 self.report.checkpoints_passed_over += 1
                 continue
@@ -137,6 +139,7 @@ class Recovery:
                 detail = f"checkpoint {number} was written when the logs were longer"
                 raise CorruptLog("message or action", min(ends.values()), detail)
             self._state = state
+            self._acted_at_ms = acted_at_ms
             self._message_position = self._message_synced = message_position
             self._action_position = self._action_synced = action_position
             self.report.checkpoint = number
@@ -156,6 +159,7 @@ class Recovery:
                     action = decode_action(record)
                     if not isinstance(action, Buried) or self._burials.note(action):
                         self._state.apply(action)
+                    self._acted_at_ms = record.at_ms
                     self.report.actions_replayed += 1
                     if isinstance(action, Synced):
                         self._message_synced = max(self._message_synced, action.message_position)
@@ -321,9 +325,9 @@ class Recovery:
         logs = Logs(messages, actions, EPOCH, self._settings.segment_batches)
         for partition in self._unnamed:
             logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), now_ms)
-        for buried in self._again:
-            logs.act(buried, now_ms)
-        started = Started(self._state.boot + 1)
+        for action in self._again:
+            logs.act(action, now_ms)
+        started = Started(self._state.boot + 1, max(0, self._acted_at_ms - now_ms))
         logs.act(started, now_ms)
         self._state.apply(started)
         ready = Ready()

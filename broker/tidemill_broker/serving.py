@@ -14,7 +14,7 @@ from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.intake import Intake
-from tidemill_broker.members import Members
+from tidemill_broker.members import Members, replaced
 from tidemill_broker.partitions import Partition
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
 from tidemill_host.machine import Buffer, Peer, Send
@@ -48,8 +48,8 @@ class Serving:
         """Whether the connection is still there."""
         return peer in self._parked
 
-    def pull(self, peer: Peer, correlation: int, pull: Pull, now_ms: int) -> None:
-        """Answer, or wait."""
+    def enter(self, peer: Peer, correlation: int, pull: Pull, now_ms: int) -> ParkedPull:
+        """The consumers of a pull. One that says what is held ends those of older connections."""
         parked_here = self._parked[peer]
         if len(parked_here) >= limits.CORRELATIONS_MAX:
             raise Unavailable("too_many_requests", f"{len(parked_here)} pulls of this connection wait")
@@ -64,7 +64,16 @@ class Serving:
             if consumer.group.identity in self._state.dead
         ]
         parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms)
-        parked_here[id(parked)] = parked
+        if pull.held is not None:
+            for stale in self.pulls.stale(parked):
+                self.pulls.unpark(stale)
+                self._parked[stale.peer].pop(id(stale), None)
+                self._desk.refuse(stale.peer, stale.correlation, replaced(stale.pull))
+        return parked
+
+    def begin(self, parked: ParkedPull, now_ms: int) -> None:
+        """Answer, or wait."""
+        self._parked[parked.peer][id(parked)] = parked
         self.pulls.park(parked)
         self._serve(parked, now_ms)
         if not parked.answered:
@@ -86,9 +95,12 @@ class Serving:
                 if parked.deadline_ms <= now_ms:
                     self._answer(parked, [], now_ms)
         for identity in list(self.pulls.waiting):
-            due_ms = self._due_ms(self._state.groups[identity])
+            group = self._state.groups[identity]
+            due_ms = self._due_ms(group)
             if due_ms is not None and due_ms <= now_ms:
                 self.serve_group(identity, now_ms)
+                if group.paused is not None:
+                    group.health.probe_later(now_ms)
 
     def next_wake(self, at_most: int) -> int:
         """When ``ticked`` has something to do, or ``at_most``."""
@@ -127,6 +139,8 @@ class Serving:
         for living, identity in self._state.dead.items():
             if identity == twin.identity:
                 for parked in list(self.pulls.waiting.get(living, {}).values()):
+                    if any(consumer.group is twin for consumer in parked.consumers):
+                        continue
                     self.pulls.unpark(parked)
                     parked.answered = False
                     parked.consumers.append(

@@ -34,6 +34,9 @@ class BrokerSettings:
     retention_seconds: int = limits.RETENTION_SECONDS_DEFAULT
     """How long messages of subjects that declare nothing are kept."""
 
+    retention_interval_ms: int = limits.RETENTION_INTERVAL_MS
+    """How often it is looked for segments that retention drops."""
+
     segment_bytes: int = limits.MESSAGE_SEGMENT_BYTES
     """Size of a message log segment; retention removes whole segments."""
 

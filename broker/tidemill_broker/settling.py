@@ -20,7 +20,8 @@ from tidemill_broker.desk import Desk
 from tidemill_broker.failures import due_after, fingerprint_of
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.members import Members
-from tidemill_broker.ranges import merge_ranges, pairs
+from tidemill_broker.pulls import ParkedPull
+from tidemill_broker.ranges import merge_ranges, pairs, ranges_without
 from tidemill_broker.serving import Serving
 from tidemill_host.machine import Durability, Peer
 from tidemill_wire import commands, limits
@@ -55,8 +56,9 @@ class Settling:
                 deadline_ms = now_ms + group.settings.lease_ms
                 self._desk.act(Extended(consumer.identity, deadline_ms, ranges), now_ms)
             case Release():
+                probed = _probed(consumer, ranges)
                 self._desk.act(Released(consumer.identity, ranges), now_ms)
-                self._probe_over(group, ranges, now_ms)
+                self._probe_over(group, probed, now_ms)
                 self._serving.serve_group(group.identity, now_ms)
             case _:
                 raise AssertionError(command)
@@ -67,6 +69,36 @@ class Settling:
         self._serving.end_pulls(peer, now_ms)
         for consumer in self._members.of(peer):
             self._fail_all(consumer, now_ms)
+
+    def take_back(self, parked: ParkedPull, now_ms: int) -> list[int]:
+        """A consumer is here over a new connection. What the broker gave it, and it does not hold, is due again; the
+        groups that got something back.
+
+        A consumer that was there all the time never began them: they are released, as if never given out. A fresh one
+        cannot know what an earlier process of its name did with them; it may have died of one of them, so that counts
+        as an attempt, as it does when nobody comes back.
+        """
+        groups: list[int] = []
+        for consumer in parked.consumers:
+            consumer.resumed_by = parked.peer
+            held = merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
+            ranges = ranges_without(held, parked.pull.held or [])
+            if not ranges:
+                continue
+            groups.append(consumer.group.identity)
+            if parked.pull.fresh:
+                self._desk.counters.messages_taken_back += self._fail(
+                    consumer, ranges, Reason.CONSUMER_GONE, now_ms
+                )
+                continue
+            probed = _probed(consumer, ranges)
+            for start in range(0, len(ranges), 2 * limits.RANGES_MAX):
+                part = ranges[start : start + 2 * limits.RANGES_MAX]
+                self._desk.counters.messages_taken_back += self._desk.act(
+                    Released(consumer.identity, part), now_ms
+                )
+            self._probe_over(consumer.group, probed, now_ms)
+        return groups
 
     def ticked(self, now_ms: int) -> None:
         """Leases that ended, consumers that did not come back."""
@@ -90,11 +122,12 @@ class Settling:
 
     def _acked(self, consumer: Consumer, ack: Ack, now_ms: int) -> None:
         group = consumer.group
+        probed = _probed(consumer, ack.ranges)
         concerned = self._desk.act(Acked(consumer.identity, ack.ranges), now_ms)
         self._desk.counters.messages_acked += concerned
         if group.errors:  # of a group that never failed, nobody needs to know how well it is
             group.health.note_acked(concerned, now_ms)
-        if group.paused is not None and _within(group.health.probe, ack.ranges) and concerned:
+        if probed:
             group.health.end_pause()
             self._desk.act(GroupResumed(group.identity), now_ms)
             self._serving.serve_group(group.identity, now_ms)
@@ -106,7 +139,8 @@ class Settling:
         concerned = self._fail(consumer, nack.ranges, Reason.NACK, now_ms, detail, delay_ms)
         self._desk.counters.messages_nacked += concerned
         group = consumer.group
-        asked = nack.delay_ms >= 0 or nack.reject  # a handler that says when, or that never, is not broken
+        # A handler that says when, or that never, is not broken; an exception tells of more than its delay.
+        asked = nack.reject or (nack.delay_ms >= 0 and not nack.error)
         if (
             concerned
             and not asked
@@ -136,6 +170,7 @@ class Settling:
         """Write that deliveries failed: those that are due together in one record. How many messages that were."""
         group, concerned = consumer.group, 0
         counted = 0 if group.paused is not None else 1
+        probed = _probed(consumer, ranges)
         for due_ms, spans in self._dues(consumer, ranges, reason, delay_ms, now_ms).items():
             merged = merge_ranges(spans)
             for start in range(0, len(merged), 2 * limits.RANGES_MAX):  # a million of them fit no record
@@ -144,7 +179,7 @@ class Settling:
                 concerned += self._desk.act(action, now_ms)
             if due_ms != DOOMED_MS:
                 self._desk.wake(due_ms)
-        self._probe_over(group, ranges, now_ms)
+        self._probe_over(group, probed, now_ms)
         self._dead_letters.bury(now_ms)
         return concerned
 
@@ -168,12 +203,19 @@ class Settling:
                 dues.setdefault(due_ms, []).append((start, count))
         return dues
 
-    def _probe_over(self, group: Group, ranges: Sequence[int], now_ms: int) -> None:
-        """When the probe of a paused group is among deliveries that were not acked, the next one comes later."""
-        if group.paused is not None and _within(group.health.probe, ranges):
+    def _probe_over(self, group: Group, probed: bool, now_ms: int) -> None:
+        """The probe of a paused group was not acked: the next one comes later."""
+        if probed:
             group.health.probe_failed(now_ms)
             self._desk.wake(group.health.probe_at_ms)
 
 
-def _within(number: int | None, ranges: Sequence[int]) -> bool:
-    return number is not None and any(first <= number <= last for first, last in pairs(ranges))
+def _probed(consumer: Consumer, ranges: Sequence[int]) -> bool:
+    """Whether the probe of a paused group is among the deliveries that a consumer holds."""
+    group = consumer.group
+    probe = group.health.probe if group.paused is not None else None
+    return (
+        probe is not None
+        and any(first <= probe <= last for first, last in pairs(ranges))
+        and bool(consumer.overlapping(probe, probe))
+    )

@@ -19,7 +19,7 @@ SNAPSHOT_VERSION = 2
 _pack = cast("Callable[[dict[str, Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
-def pack_state(state: State, message_position: int, action_position: int) -> bytes:
+def pack_state(state: State, message_position: int, action_position: int, now_ms: int = 0) -> bytes:
     """Everything a restart needs besides the logs from these positions on."""
     snapshot: dict[str, Any] = {
         "version": SNAPSHOT_VERSION,
@@ -34,6 +34,8 @@ def pack_state(state: State, message_position: int, action_position: int) -> byt
         ],
         "groups": [_pack_group(group) for group in state.groups.values()],
     }
+    if now_ms:
+        snapshot["at"] = now_ms
     return _pack(snapshot)
 
 
@@ -53,6 +55,11 @@ def _pack_group(group: Group) -> list[Any]:
         group.identity, group.partition, group.name, group.cursor, group.start_ms, group.settings.to_map(), group.acked,
         list(group.failed.values()), consumers, group.errors.to_list(), group.paused, group.buried, group.handled,
     ]  # fmt: skip
+
+
+def packed_at_ms(payload: bytes) -> int:
+    """When a checkpoint that ``unpack_state`` can read was packed; 0 when it does not say."""
+    return int(cast("dict[str, Any]", msgpack.unpackb(payload, strict_map_key=False)).get("at", 0))
 
 
 def unpack_state(payload: bytes) -> tuple[State, int, int]:

@@ -113,9 +113,11 @@ class State:
                 del gone.group.consumers[gone.name]
             case Voided(group, first, messages):
                 self.groups[group].take_failed(first, messages)
-            case Started(boot):
+            case Started(boot, back_ms):
                 self.boot = boot
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
+                if back_ms:
+                    self._go_back(back_ms)
             case Synced():
                 pass  # for whoever reads the log
             case _:
@@ -161,6 +163,9 @@ class State:
             delivery = Delivery(run.pull, run.first, run.messages, run.attempts, action.deadline_ms)
             if run.first >= group.cursor:
                 group.cursor = run.first + run.messages
+                group.start_ms = (
+                    0  # it has begun: a clock that goes back must not make it pass over what comes
+                )
             else:
                 failure = group.take_failed(run.first, run.messages)
                 delivery.since_ms, delivery.fingerprint = failure.since_ms, failure.fingerprint
@@ -231,6 +236,16 @@ class State:
             for delivery in watched:
                 self.watch(consumer, delivery)
         return total
+
+    def _go_back(self, back_ms: int) -> None:
+        """What lies ahead lies as far ahead as before, on a clock that was set back."""
+        for group in self.groups.values():
+            group.go_back(back_ms)
+        self.leases = []
+        for consumer in self.consumers.values():
+            for delivery in consumer.held():
+                delivery.deadline_ms = max(0, delivery.deadline_ms - back_ms)
+                self.watch(consumer, delivery)
 
     def watch(self, consumer: Consumer, delivery: Delivery) -> None:
         """A lease runs from now on."""

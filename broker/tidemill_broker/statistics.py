@@ -21,4 +21,5 @@ class Counters:
     messages_buried: int = 0
     dead_dropped: int = 0
     groups_paused: int = 0
+    messages_taken_back: int = 0
     refused: Counter[str] = field(default_factory=Counter[str])

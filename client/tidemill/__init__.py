@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from tidemill.client import Client
 from tidemill.consumer import Consumer
+from tidemill.dead import DeadLetter, DeadLetters
 from tidemill.errors import (
     BrokerUnreachable,
     ClientClosed,
@@ -46,6 +47,8 @@ __all__ = [
     "Consumer",
     "Context",
     "CorruptBatch",
+    "DeadLetter",
+    "DeadLetters",
     "Idempotent",
     "LeaseLost",
     "Message",

@@ -20,11 +20,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from tidemill import client, consumer
+from tidemill import client, consumer, dead
+from tidemill.dead import Chosen, DeadLetter
 from tidemill.delivery import Delivery
 from tidemill.encode import Body
 from tidemill.errors import ClientClosed
@@ -32,7 +33,7 @@ from tidemill.message import Message as AsyncMessage
 from tidemill.message import MessageBatch as AsyncBatch
 from tidemill.message import Seen, SeenBatch
 from tidemill.receipts import Receipt, Receipts
-from tidemill.search import Bound, Search, StoredMessage
+from tidemill.search import Bound, StoredMessage
 from tidemill.settings import ClientSettings
 from tidemill.subscription import From
 
@@ -158,6 +159,16 @@ class Client:
         background, mq = self._started()
         return found(background, mq.browse(subject, start=start, end=end, newest=newest, limit=limit))
 
+    def why(self, identity: str) -> dict[str, Any] | None:
+        """What became of a message, group by group."""
+        background, mq = self._started()
+        return background.run(mq.why(identity))
+
+    def dead_letters(self, subject: str, group: str) -> DeadLetters:
+        """What a group could not handle."""
+        background, mq = self._started()
+        return DeadLetters(mq.dead_letters(subject, group), background)
+
     def close(self) -> None:
         """Wait for what was sent to end, and leave."""
         with self._lock:
@@ -181,14 +192,26 @@ class Client:
             if self._closed:
                 raise ClientClosed("the client is closed")
             if self._running is None:
-                self._running = Background(), self._make()
-                self._running[0].run(self._running[1].__aenter__())
+                mq = (
+                    self._make()
+                )  # before its loop: when it refuses its arguments, nothing is left to be closed
+                background = Background()
+                try:
+                    background.run(mq.__aenter__())
+                except BaseException:
+                    background.stop()
+                    raise
+                self._running = background, mq
             return self._running
 
 
-def found(background: Background, messages: Search) -> Iterator[StoredMessage]:
+def found(background: Background, messages: AsyncIterator[T]) -> Iterator[T]:
     """What a search finds, asked for in the loop's thread."""
-    return Until(lambda: background.run(messages.__anext__()))
+
+    async def following() -> T:
+        return await anext(messages)
+
+    return Until(lambda: background.run(following()))
 
 
 class Message(Seen):
@@ -259,6 +282,35 @@ class MessageBatch(SeenBatch):
     def extend(self) -> None:
         """The lease begins anew."""
         self._background.run(AsyncBatch(self._delivery).extend())
+
+
+class DeadLetters:
+    """What a group could not handle: iterate over it, ``redrive`` it, ``purge`` it."""
+
+    __slots__ = ("_background", "_letters")
+
+    def __init__(self, letters: dead.DeadLetters, background: Background) -> None:
+        self._letters = letters
+        self._background = background
+
+    def __iter__(self) -> Iterator[DeadLetter]:
+        return self.chosen(Chosen())
+
+    def status(self) -> dict[str, Any]:
+        """How many wait, and what the group's messages failed of."""
+        return self._background.run(self._letters.status())
+
+    def chosen(self, chosen: Chosen, limit: int | None = None) -> Iterator[DeadLetter]:
+        """Those that wait, the oldest first."""
+        return found(self._background, self._letters.chosen(chosen, limit))
+
+    def redrive(self, sequences: Iterable[int] | None = None) -> int:
+        """Give them to the group again; ``None``: all. How many that were."""
+        return self._background.run(self._letters.redrive(sequences))
+
+    def purge(self, sequences: Iterable[int] | None = None) -> int:
+        """Nobody wants them any more; ``None``: all. How many that were."""
+        return self._background.run(self._letters.purge(sequences))
 
 
 class Until(Generic[T]):

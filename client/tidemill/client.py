@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 
 from tidemill import search
 from tidemill.consumer import Consumer
+from tidemill.dead import DeadLetters
 from tidemill.encode import (
     Body,
     as_bodies,
@@ -217,6 +218,11 @@ class Client:
         self._check()
         return await search.find(self._look, identity)
 
+    async def why(self, identity: str) -> dict[str, Any] | None:
+        """What became of a message: for each group where it stands, a sentence that says so, and how it came there."""
+        self._check()
+        return await search.why(self._look, identity)
+
     def find_by_key(
         self, subject: str | None, key: str, *, newest: bool = False, limit: int | None = None
     ) -> Search:
@@ -239,6 +245,11 @@ class Client:
         """
         self._check()
         return search.browse(self._look, subject, (start, end), newest, limit)
+
+    def dead_letters(self, subject: str, group: str) -> DeadLetters:
+        """What a group could not handle: ``async for`` over it, ``redrive`` it, ``purge`` it."""
+        self._check()
+        return DeadLetters(self._look, self._router, self.settings, (subject, group))
 
     async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
         query = f"?{urlencode(parameters)}" if parameters else ""

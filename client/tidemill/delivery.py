@@ -15,6 +15,7 @@ import msgpack
 
 from tidemill.errors import CorruptBatch
 from tidemill.why import Why
+from tidemill_wire.batch import Flags
 from tidemill_wire.columns import Batch, Column
 
 CHUNK = 64
@@ -75,7 +76,12 @@ class Delivery:
     # -- columns -----------------------------------------------------------------------------------------------
 
     def id_of(self, index: int) -> str:
-        """The message's id."""
+        """The message's id; that of the original when this is a copy, as dead letters are."""
+        if self.batch.flags & Flags.REDELIVERED:
+            if "origins" not in self._columns:
+                self._columns["origins"] = self._part(self.batch.origins())
+            if self._columns["origins"]:
+                return str(self._columns["origins"][index])
         return self.batch.message_id(self._first + index)
 
     def sequence_of(self, index: int) -> int:

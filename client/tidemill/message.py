@@ -95,20 +95,17 @@ class Message(Seen):
         ``error`` is the exception that was raised: failures of one kind are counted together. ``reject`` sends it to
         the dead letters at once.
         """
-        delivery, index = self._delivery, self._index
-        why = parse_why(delay, reason, error, reject=reject)
-        if ranges := delivery.settle(index, index):
-            await delivery.settler.nack(delivery.subject, ranges, why)
+        await self.fail(parse_why(delay, reason, error, reject=reject))
 
     async def fail(self, why: Why) -> None:
-        """As ``nack``, for who knows better why."""
+        """It failed, and this is what is known."""
         delivery, index = self._delivery, self._index
         if ranges := delivery.settle(index, index):
             await delivery.settler.nack(delivery.subject, ranges, why)
 
     @property
     def origin(self) -> tuple[Settler, str]:
-        """For who gathers acks: where to say them, and of which subject."""
+        """For who gathers acks: where to say them, and of what. Of a dead letter that is not ``subject``."""
         return self._delivery.settler, self._delivery.subject
 
     def settle(self) -> int | None:
@@ -218,7 +215,7 @@ def parse_why(delay: float | None, reason: str, error: BaseException | None, *, 
     """What a caller says of a failure."""
     if error is None:
         return Why(reason[:REASON_LENGTH_MAX], delay_ms=parse_delay(delay), reject=reject)
-    why = why_of(error, parse_delay(delay), reject=reject)
+    why = why_of(error)._replace(delay_ms=parse_delay(delay), reject=reject)
     return why._replace(reason=reason[:REASON_LENGTH_MAX]) if reason else why
 
 

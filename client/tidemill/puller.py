@@ -8,7 +8,8 @@
 
 The broker keeps the leases of a consumer that is away for ``CONSUMER_GONE_MS``, so what was received before a loss
 may be
-acked after it.
+acked after it. The first pull over a new link says what is still here; what else the broker gave out to this name got
+lost on its way, and is given out again at once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tidemill.settings import ClientSettings
 from tidemill.settler import BrokerSettler
 from tidemill.subscription import Subscription
 from tidemill.why import Why
-from tidemill_wire.batch import read_header
+from tidemill_wire.batch import check_stamp, read_header
 from tidemill_wire.commands import Goodbye, Grant, Pull, Pulled
 from tidemill_wire.limits import PULL_MESSAGES_MAX
 
@@ -64,6 +65,11 @@ class Puller:
         self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
         self._link: Link | None = None
         self._under_way = 0
+        self._known = False
+        """The broker has answered a pull that said what is held: what it gives from then on is ours."""
+        self._resumed = False
+        """The same of the link that is up. Until then there is one pull only: a second one's messages could be on
+        their way while the broker compares what it gave with what is here."""
         self._leaving = False
         self._away = False
         self._pause: asyncio.TimerHandle | None = None
@@ -81,7 +87,9 @@ class Puller:
 
     def _ask(self, link: Link) -> None:
         settings, inbox = self._settings, self._inbox
-        while self._under_way < PULLS and inbox.room(self._under_way * settings.pull_bytes):
+        while self._under_way < (PULLS if self._resumed else 1) and inbox.room(
+            self._under_way * settings.pull_bytes
+        ):
             self.settler.flush()
             subscription = self._identity.subscription
             messages = min(inbox.window.size, PULL_MESSAGES_MAX)
@@ -89,6 +97,7 @@ class Puller:
             command = Pull(
                 subscription.group, self._identity.consumer, subscription.subjects, messages,
                 settings.pull_bytes, settings.pull_wait_ms, subscription.start,
+                None if self._resumed else self.settler.held(), not self._known,
             )  # fmt: skip
             self._under_way += 1
             try:
@@ -133,6 +142,7 @@ class Puller:
             self._away = False
         self._link = link
         self._under_way = 0
+        self._resumed = False
         self.settler.up(link)
         self.pull()
 
@@ -153,6 +163,7 @@ class Puller:
         self._under_way -= 1
         match answer:
             case Pulled():
+                self._known = self._resumed = True
                 self._backoff.reset()
                 self._granted(answer, asked)
             case Unavailable():
@@ -208,6 +219,7 @@ class Puller:
             header = read_header(batches, at)
             if at + header.length > len(batches):
                 raise CorruptBatch(f"a batch of {header.length} bytes of which {len(batches) - at} are there")
+            check_stamp(batches, at, header)  # the sum of the bodies is checked when it is opened
             first = max(0, grant.first_sequence - header.first_sequence) if number == 0 else 0
             count = min(header.messages - first, grant.count - found)
             if count > 0:
@@ -230,7 +242,7 @@ class Puller:
 
     def _release(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            if delivery.settler is self.settler:
+            if delivery.settler is self.settler and delivery.done < delivery.count:
                 ranges = delivery.unsettled()
                 delivery.settle(0, delivery.count - 1)
                 self.settler.release(delivery.subject, ranges)

@@ -105,6 +105,8 @@ def _complaint(status: int, path: str, text: str) -> WireError | BrokerUnreachab
                 return wire_error(KIND_BY_NAME[code].number, said)
             case {"error": {"detail": str(said)}} if status == 400:
                 return Refused("malformed_command", said)
+            case _:
+                pass
     except ValueError:
         pass  # another server's words
     return Refused("not_found", detail) if status == 404 else BrokerUnreachable(detail)

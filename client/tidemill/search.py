@@ -77,14 +77,14 @@ class Search:
         """The next page. It may be empty and not the last one: the broker works for so long at a time."""
         size = QUERY_MESSAGES_DEFAULT if self._left is None else min(self._left, QUERY_MESSAGES_MAX)
         answer = await self._look(self._path, {**self._parameters, "limit": str(size)})
-        match answer:
-            case {"messages": list(rows), "after": str() | None as after}:
-                self._page = [parse_message(row) for row in reversed(cast("list[object]", rows))]
-                self._over = after is None
-                if after is not None:
-                    self._parameters["after"] = after
-            case _:
-                raise BrokerUnreachable(f"the answer to GET {self._path} is no page of messages")
+        page = cast("dict[str, object]", answer) if isinstance(answer, dict) else {}
+        rows, after = page.get("messages"), page.get("after")
+        if not isinstance(rows, list) or not isinstance(after, str | None):
+            raise BrokerUnreachable(f"the answer to GET {self._path} is no page of messages")
+        self._page = [parse_message(row) for row in reversed(cast("list[object]", rows))]
+        self._over = after is None
+        if after is not None:
+            self._parameters["after"] = after
 
 
 async def find(look: Look, identity: str) -> StoredMessage | None:
@@ -95,6 +95,20 @@ async def find(look: Look, identity: str) -> StoredMessage | None:
         raise ValueError(str(error)) from None
     try:
         return parse_message(await look(f"/v1/messages/{identity}", {}))
+    except Refused as error:
+        if error.kind.name == "not_found":
+            return None
+        raise
+
+
+async def why(look: Look, identity: str) -> dict[str, Any] | None:
+    """What became of a message in each group, as the server describes it; ``None`` when there is no such message."""
+    try:
+        parse_message_id(identity)
+    except ValueError as error:
+        raise ValueError(str(error)) from None
+    try:
+        return cast("dict[str, Any]", await look(f"/v1/messages/{identity}/why", {}))
     except Refused as error:
         if error.kind.name == "not_found":
             return None

@@ -28,7 +28,7 @@ from tidemill.link import Answer, Link
 from tidemill.settings import ClientSettings
 from tidemill.why import Why
 from tidemill_wire.commands import Ack, Done, Extend, Nack, Release, Settle
-from tidemill_wire.limits import CORRELATIONS_MAX, RANGES_MAX
+from tidemill_wire.limits import CORRELATIONS_MAX, HELD_RANGES_MAX, RANGES_MAX
 
 RANGES_GATHERED_MAX = 1000
 UNANSWERED_MAX = CORRELATIONS_MAX // 2
@@ -118,6 +118,24 @@ class BrokerSettler:
             for at in range(0, len(found), 2 * RANGES_MAX):
                 part = found[at : at + 2 * RANGES_MAX]
                 self._say(Saying(Extend(self._group, self._consumer, subject, part)))
+
+    def held(self, ranges_max: int = HELD_RANGES_MAX) -> list[int]:
+        """What the broker must not take back: deliveries with a lease, and those whose fate it has not answered."""
+        said = [saying.command.ranges for saying in (*self._under_way, *self._queue)]
+        unsettled = (delivery.unsettled() for delivery in self.outstanding)
+        spans = [
+            span
+            for ranges in (*unsettled, *self._pending.values(), *said)
+            for span in zip(ranges[::2], ranges[1::2], strict=True)
+        ]
+        ranges: list[int] = []
+        for first, last in sorted(spans):
+            if ranges and (first <= ranges[-1] + 1 or len(ranges) >= 2 * ranges_max):
+                # Touching, or too many to name: what is named beyond what is held ends with its lease.
+                ranges[-1] = max(ranges[-1], last)
+            else:
+                ranges += (first, last)
+        return ranges
 
     # -- what leaves -------------------------------------------------------------------------------------------
 

@@ -1,14 +1,28 @@
-"""Why a message was not handled, as the broker is told: it finds out by it which failures are alike."""
+"""Why a message was not handled, as the broker is told: it finds out by it which failures are alike.
+
+An edit above a fault, or another order number in its text, makes no new fault of an old one: of the place the broker
+compares file and function, of a failure without an exception the text without its numbers.
+"""
 
 from __future__ import annotations
 
-from pathlib import PurePath
-from types import TracebackType
-from typing import NamedTuple
+import inspect
+import os
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
 
 REASON_LENGTH_MAX = 1000
 GROUPS_POLICY = -1
-OWN = PurePath(__file__).parent
+
+_OWN = str(Path(__file__).parent) + os.sep
+_INSTALLED = tuple(
+    os.path.realpath(sysconfig.get_path(name)) + os.sep
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
 
 
 class Why(NamedTuple):
@@ -21,22 +35,63 @@ class Why(NamedTuple):
     reject: bool = False
     """Never again: to the dead letters at once."""
 
-
-def why_of(error: BaseException, delay_ms: int = GROUPS_POLICY, *, reject: bool = False) -> Why:
-    """What an exception of a handler says."""
-    name = type(error).__qualname__
-    if type(error).__module__ != "builtins":
-        name = f"{type(error).__module__}.{name}"
-    reason = f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
-    return Why(reason, name[:REASON_LENGTH_MAX], place_of(error.__traceback__), delay_ms, reject)
+    @property
+    def line(self) -> str:
+        """For a log."""
+        return f"{self.reason} at {self.place}" if self.place else self.reason
 
 
-def place_of(trace: TracebackType | None) -> str:
-    """File, line and function where it was raised: the innermost that is not this package's own; or nothing."""
-    found = ""
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if OWN not in PurePath(code.co_filename).parents:
-            found = f"{PurePath(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}"
-        trace = trace.tb_next
-    return found[:REASON_LENGTH_MAX]
+class FailedElsewhere(Exception):
+    """A handler failed in another process; its traceback stayed there."""
+
+    def __init__(self, why: Why) -> None:
+        super().__init__(why.reason)
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[FailedElsewhere], tuple[Why]]:
+        return type(self), (self.why,)
+
+
+def why_of(error: BaseException, handler: Callable[..., Any] | None = None) -> Why:
+    """What an exception says. The place is the innermost frame in the user's own code, else the handler."""
+    if isinstance(error, FailedElsewhere):
+        return error.why
+    kind, module = type(error).__qualname__, type(error).__module__
+    name = kind if module == "builtins" else f"{module}.{kind}"
+    text = " ".join(str(error).split())
+    reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    place = _place_of(error, handler)
+    return Why(reason[:REASON_LENGTH_MAX], name[:REASON_LENGTH_MAX], place[:REASON_LENGTH_MAX])
+
+
+def _place_of(error: BaseException, handler: Callable[..., Any] | None) -> str:
+    frame = _innermost(error)
+    if frame is not None:
+        return f"{_shown(frame.filename)}:{frame.lineno} in {frame.name}"
+    code: CodeType | None = (
+        getattr(inspect.unwrap(handler), "__code__", None) if handler is not None else None
+    )
+    return "" if code is None else f"{_shown(code.co_filename)}:{code.co_firstlineno} in {code.co_name}"
+
+
+def _innermost(error: BaseException) -> traceback.FrameSummary | None:
+    """The user's last frame; of a timeout it is in the cause, the cancellation."""
+    cause: BaseException | None = error
+    while cause is not None:
+        frames = traceback.extract_tb(cause.__traceback__)
+        users = [frame for frame in frames if _is_users(frame.filename)]
+        if users:
+            return users[-1]
+        cause = cause.__cause__
+    return None
+
+
+def _is_users(filename: str) -> bool:
+    path = os.path.realpath(filename)
+    return not filename.startswith("<") and not path.startswith((_OWN, *_INSTALLED))
+
+
+def _shown(filename: str) -> str:
+    """Relative to the current folder where it is below it: the same on every machine that runs the program."""
+    path = os.path.relpath(filename)
+    return os.path.basename(filename) if path.startswith(os.pardir) else path

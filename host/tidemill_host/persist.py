@@ -39,7 +39,7 @@ class Lanes:
 
 
 class Persister:
-    """``progressed`` is called whenever ``mark`` has moved, ``failed`` once when the disk refused."""
+    """``progressed`` is called whenever ``mark`` has moved, ``failed`` once when the disk or a lane failed."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Persister:
         lanes: Lanes,
         clock: Clock,
         progressed: Callable[[], None],
-        failed: Callable[[OSError], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         self._clock = clock
         self._files = files
@@ -192,8 +192,10 @@ class Persister:
         if done.cancelled():
             return
         error = done.exception()
-        if isinstance(error, OSError):
-            self._break(error)
+        if isinstance(error, Exception):
+            self._break(
+                error
+            )  # whatever it is: a lane that stays still and says nothing would hang all answers
             return
         if error is not None:
             raise error
@@ -202,7 +204,7 @@ class Persister:
         then()
         self._progressed()
 
-    def _break(self, error: OSError) -> None:
+    def _break(self, error: Exception) -> None:
         """After a failed write or fsync nobody knows what is on the disk: only a restart can find out."""
         if not self._broken:
             self._broken = True

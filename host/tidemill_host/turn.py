@@ -33,7 +33,7 @@ class Turn(Generic[Event]):
         files: Files,
         lanes: Lanes,
         clock: Clock,
-        failed: Callable[[OSError], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         self.machine = machine
         self.deliver: Callable[[Send], None] = _nowhere
@@ -177,7 +177,7 @@ class Turn(Generic[Event]):
         if done.cancelled():
             return
         error = done.exception()
-        if isinstance(error, OSError):
+        if isinstance(error, Exception):
             self._failed(error)
         elif error is not None:
             raise error

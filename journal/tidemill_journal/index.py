@@ -219,7 +219,7 @@ class Table:
                 if found.hashes[index] != value:
                     return
                 yield found.places[index]
-            found = self._page(read, found.number + 1)
+            found = self.page(read, found.number + 1)
 
     def downward(self, read: ReadAt, value: int, place: int = PLACE_END) -> Iterator[int]:
         """The places of a hash below ``place``, the last one first."""
@@ -229,13 +229,14 @@ class Table:
                 if found.hashes[index] != value:
                     return
                 yield found.places[index]
-            found = self._page(read, found.number - 1)
+            found = self.page(read, found.number - 1)
 
     def may_hold(self, value: int) -> bool:
         """Whether the hash is between the first entry and the last. Costs no read."""
         return bool(self._fences) and self._fences[0][0] <= value <= self._fences[-1][0]
 
-    def _page(self, read: ReadAt, number: int) -> Page | None:
+    def page(self, read: ReadAt, number: int) -> Page | None:
+        """A page by its number within the table; ``None`` before the first and behind the last."""
         return self._window(read, number, 1)[0] if 0 <= number < self.pages else None
 
     def _page_of(self, read: ReadAt, target: Target) -> Page | None:
@@ -276,4 +277,4 @@ def check_pages(read: ReadAt, index: SealedIndex) -> None:
     """Every page of an index, or ``CorruptIndex`` names the first bad one."""
     for table in (index.ids, index.keys):
         for number in range(table.pages):
-            table._page(read, number)
+            table.page(read, number)

@@ -46,7 +46,9 @@ def plain(value: Any) -> Any:
 
 
 def said(value: Any) -> dict[str, Any]:
-    return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    """What a command says; a field that it does not mention is none of it, for older frames have fewer."""
+    found = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: plain(value) for name, value in found.items() if value is not None and value is not False}
 
 
 def meaning(data: bytes) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from tidemill_broker.snapshots import pack_state
 from tidemill_wire.commands import Ack, Done, Extend, Nack, Release
 
 LEASE_MS = 1000
+BACKOFF_MS = [1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 600_000]
 PATIENT = replace(TINY, lease_ms=LEASE_MS, consumer_gone_ms=10**9, action_segment_bytes=1024)
 CONSUMERS = st.sampled_from("cd")
 
@@ -49,13 +50,21 @@ class Model:
         mine = [pull for pull in self.held if first <= pull <= last and self.held[pull].consumer == consumer]
         return [self.held.pop(pull) for pull in mine]
 
-    def fail(self, taken: list[Held], attempts: int, due_ms: int) -> None:
-        self.failed.update({one.first: (one.attempts + attempts, due_ms) for one in taken})
+    def release(self, taken: list[Held]) -> None:
+        self.failed.update({one.first: (one.attempts, 0) for one in taken})
+
+    def nack(self, taken: list[Held], delay_ms: int, now_ms: int) -> None:
+        for one in taken:
+            wait_ms = delay_ms if delay_ms >= 0 else BACKOFF_MS[min(one.attempts, 10)]
+            self.failed[one.first] = one.attempts + 1, now_ms + wait_ms
 
     def end_leases(self, now_ms: int) -> None:
+        """At once the first time; then after the backoff of the attempt before."""
         for pull, one in list(self.held.items()):
             if one.deadline_ms <= now_ms:
-                self.fail([self.held.pop(pull)], 1, one.deadline_ms)
+                del self.held[pull]
+                wait_ms = BACKOFF_MS[min(one.attempts - 1, 10)] if one.attempts else 0
+                self.failed[one.first] = one.attempts + 1, one.deadline_ms + wait_ms
 
 
 class Groups(RuleBasedStateMachine):
@@ -63,6 +72,7 @@ class Groups(RuleBasedStateMachine):
         super().__init__()
         self.rig = Rig(PATIENT)
         self.model = Model()
+        self.nacks = 0
 
     @rule(count=st.integers(1, 5))
     def send(self, count: int) -> None:
@@ -95,7 +105,7 @@ class Groups(RuleBasedStateMachine):
         mine = {pull for pull, one in self.model.held.items() if one.consumer == consumer}
         return set(range(first, last + 1)) - mine
 
-    def settle(self, kind, consumer: str, first: int, last: int, *more: int) -> bool:
+    def settle(self, kind, consumer: str, first: int, last: int, *more: int | str) -> bool:
         known = consumer in self.rig.broker.state.groups[1].consumers
         lost = self.missing(consumer, first, last)
         answer = self.rig.ask(kind("g", consumer, SUBJECT, [first, last], *more))
@@ -116,16 +126,16 @@ class Groups(RuleBasedStateMachine):
     @rule(consumer=CONSUMERS, data=st.data(), delay_ms=st.sampled_from([-1, 0, 300, 2000]))
     def nack(self, consumer: str, data: st.DataObject, delay_ms: int) -> None:
         first, last = self.some_range(data)
-        if self.settle(Nack, consumer, first, last, delay_ms):
-            due_ms = self.rig.now_ms + max(0, delay_ms)
-            self.model.fail(self.model.take(consumer, first, last), 1, due_ms)
+        self.nacks += 1  # each for another reason, else the group would be paused
+        if self.settle(Nack, consumer, first, last, delay_ms, "x" * self.nacks):
+            self.model.nack(self.model.take(consumer, first, last), delay_ms, self.rig.now_ms)
 
     @precondition(lambda self: self.model.held)
     @rule(consumer=CONSUMERS, data=st.data())
     def release(self, consumer: str, data: st.DataObject) -> None:
         first, last = self.some_range(data)
         if self.settle(Release, consumer, first, last):
-            self.model.fail(self.model.take(consumer, first, last), 0, 0)
+            self.model.release(self.model.take(consumer, first, last))
 
     @precondition(lambda self: self.model.held)
     @rule(consumer=CONSUMERS, data=st.data())

@@ -5,14 +5,20 @@ from __future__ import annotations
 from tidemill_broker.actions import (
     Acked,
     Action,
+    Buried,
     ConsumerForgotten,
     ConsumerNamed,
     Extended,
     FailedDeliveries,
+    FailureDetail,
     GroupNamed,
+    GroupPaused,
+    GroupResumed,
     Pulled,
     PullRun,
+    Purged,
     Reason,
+    Redriven,
     Released,
     Started,
     SubjectNamed,
@@ -23,19 +29,28 @@ from tidemill_broker.actions import (
 BOOT = 3
 PULL = BOOT << 40
 DEADLINE_MS = 1_780_000_060_000
+AT_MS = 1_780_000_000_000
+DETAIL = FailureDetail("no such customer", "ValueError", "shop/orders.py:17 handle", "1f2e3d4c")
 SETTINGS = {"durability": "high", "retention": 259_200, "bytes": 0, "message": 1_048_576}
 
 ACTIONS: dict[str, Action] = {
     "start": Started(BOOT),
+    "start-back": Started(BOOT, 3_600_000),
     "subject": SubjectNamed(1, "order.created", SETTINGS),
-    "group": GroupNamed(2, 1, "billing", 17, 1_780_000_000_000, {"lease": 60_000}),
+    "group": GroupNamed(2, 1, "billing", 17, AT_MS, {"lease": 60_000}),
     "consumer": ConsumerNamed(5, 2, "pod-7"),
     "synced": Synced(4096, 8192),
     "pull": Pulled(5, DEADLINE_MS, [PullRun(PULL, 17, 3, 0), PullRun(PULL + 3, 4, 1, 2)]),
     "ack": Acked(5, [PULL, PULL + 1, PULL + 3, PULL + 3]),
-    "fail": FailedDeliveries(5, DEADLINE_MS, Reason.LEASE_ENDED, [PULL, PULL]),
+    "fail": FailedDeliveries(5, DEADLINE_MS, Reason.LEASE_ENDED, [PULL, PULL], AT_MS),
+    "fail-detail": FailedDeliveries(5, DEADLINE_MS, Reason.NACK, [PULL, PULL + 3], AT_MS, 0, DETAIL),
     "extend": Extended(5, DEADLINE_MS, [PULL, PULL + 2]),
     "release": Released(5, [PULL + 1, PULL + 2]),
     "forever-offline": ConsumerForgotten(5),
     "void": Voided(2, 17, 3),
+    "dead": Buried(2, 17, 3, 4096),
+    "pause": GroupPaused(2, AT_MS, "1f2e3d4c"),
+    "resume": GroupResumed(2),
+    "redrive": Redriven(3, AT_MS, [0, 4, 9, 9]),
+    "purge": Purged(3, [5, 8]),
 }

@@ -19,6 +19,8 @@ from tidemill_wire.commands import (
     Ping,
     Pull,
     Pulled,
+    Purge,
+    Redrive,
     Release,
     SendBatches,
     Sent,
@@ -36,6 +38,7 @@ COMMANDS: dict[str, Command] = {
     "error": Failed(16, "subject 'order.created' is unknown"),
     "done": Done(),
     "done-lost": Done([3, 4]),
+    "done-count": Done(count=12),
     "ping": Ping(),
     "goodbye": Goodbye("the pod is about to stop"),
     "send": SendBatches(BATCHES["single"] + BATCHES["several"]),
@@ -43,17 +46,27 @@ COMMANDS: dict[str, Command] = {
     "sent-refused": Sent([12, -1], [(1, 10, "the checksum of a batch does not match its bytes")]),
     "pull": Pull("billing", "pod-7", ["order.created", "order.paid"], 1000, 1_048_576, 15_000),
     "pull-latest": Pull("billing", "pod-7", ["order.created"], 1, 1, 0, Start.LATEST),
+    "pull-held": Pull(
+        "billing", "pod-7", ["order.created"], 1000, 1_048_576, 15_000, held=[1 << 40, (1 << 40) + 4]
+    ),
+    "pull-fresh": Pull("billing", "pod-7", ["order.created"], 1, 1, 0, held=[], fresh=True),
     "pulled-nothing": Pulled([], 60_000),
     "pulled": Pulled([Grant("order.created", 0, 17, 1, 1, 1)], 60_000, memoryview(BATCHES["stamped"])),
     "ack": Ack(*SETTLED),
     "nack": Nack(*SETTLED),
     "nack-delay": Nack(*SETTLED, delay_ms=30_000, reason="ValueError: no such customer"),
+    "nack-reject": Nack(
+        *SETTLED, reason="no such customer", error="ValueError", place="shop/orders.py:17 handle", reject=True
+    ),
     "extend": Extend(*SETTLED),
     "release": Release(*SETTLED),
+    "redrive": Redrive("order.created", "billing", [0, 4, 9, 9]),
+    "redrive-all": Redrive("order.created", "billing", []),
+    "purge": Purge("order.created", "billing", [5, 8]),
 }
 
 HEARD_BY_SERVER = frozenset(
-    {Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE}
+    {Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE, Kind.REDRIVE, Kind.PURGE}
     | {Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
 )
 HEARD_BY_CLIENT = frozenset(
@@ -78,12 +91,13 @@ def comparable(command: Command) -> Command:
             refused = [(index, number, detail) for index, number, detail in command.refused]
             return Sent(list(command.first_sequences), refused)
         case Done():
-            return Done(list(command.lost))
+            return replace(command, lost=list(command.lost))
         case Pulled():
             return replace(command, grants=list(command.grants), batches=memoryview(bytes(command.batches)))
-        case Ack() | Nack() | Extend() | Release():
+        case Ack() | Nack() | Extend() | Release() | Redrive() | Purge():
             return replace(command, ranges=list(command.ranges))
         case Pull():
-            return replace(command, subjects=list(command.subjects))
+            held = None if command.held is None else list(command.held)
+            return replace(command, subjects=list(command.subjects), held=held)
         case _:
             return command

@@ -27,7 +27,7 @@ class HandLane(Executor):
         job, future = self.jobs.popleft()
         try:
             future.set_result(job())
-        except OSError as error:
+        except Exception as error:
             future.set_exception(error)
         await turns()
 

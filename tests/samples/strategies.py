@@ -24,6 +24,8 @@ from tidemill_wire.commands import (
     Ping,
     Pull,
     Pulled,
+    Purge,
+    Redrive,
     Release,
     SendBatches,
     Sent,
@@ -36,6 +38,7 @@ U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
 I32, I64 = (st.integers(-(1 << bits), (1 << bits) - 1) for bits in (31, 63))
 POSITIVE = st.integers(0, (1 << 63) - 1)
 NAMES = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=100)
+PARTITIONS = NAMES | st.builds("%dead%{}%{}".format, NAMES, NAMES)
 CONSUMERS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=200)
 TEXTS = st.text(max_size=30)  # without surrogates: hypothesis leaves them out
 KEYS = st.none() | TEXTS
@@ -79,7 +82,7 @@ def contents(draw: st.DrawFn, count_max: int = 12) -> Content:
 RANGES = st.lists(st.tuples(POSITIVE, POSITIVE).map(sorted), max_size=5).map(
     lambda pairs: [number for pair in pairs for number in pair]
 )
-SETTLED = (NAMES, CONSUMERS, NAMES, RANGES)
+SETTLED = (NAMES, CONSUMERS, PARTITIONS, RANGES)
 
 
 @st.composite
@@ -99,7 +102,7 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Hello, number(2**32 - 1, 1), number(2**32 - 1, 1), TEXTS),
     st.builds(Welcome, number(2**32 - 1, 1), TEXTS, U32),
     st.builds(Failed, U32, TEXTS),
-    st.builds(Done, RANGES),
+    st.builds(Done, RANGES, POSITIVE),
     st.builds(Ping),
     st.builds(Goodbye, TEXTS),
     st.builds(SendBatches, st.binary(min_size=1, max_size=300).map(bytearray)),
@@ -121,9 +124,11 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
         st.binary(max_size=200).map(memoryview),
     ),
     st.builds(Ack, *SETTLED),
-    st.builds(Nack, *SETTLED, number(limits.NACK_DELAY_MS_MAX, -1), TEXTS),
+    st.builds(Nack, *SETTLED, number(limits.NACK_DELAY_MS_MAX, -1), TEXTS, TEXTS, TEXTS, st.booleans()),
     st.builds(Extend, *SETTLED),
     st.builds(Release, *SETTLED),
+    st.builds(Redrive, NAMES, NAMES, RANGES),
+    st.builds(Purge, NAMES, NAMES, RANGES),
 )
 
 

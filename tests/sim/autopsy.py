@@ -35,6 +35,17 @@ def image_of(disk: SimDisk) -> SimDisk:
     return twin
 
 
+def durable_image_of(disk: SimDisk) -> SimDisk:
+    """A calm disk that holds what a power cut would surely leave."""
+    twin = SimDisk(random.Random(0))
+    twin.names.folders = twin.names.durable_folders = dict(disk.names.durable_folders)
+    for name, inode in disk.names.durable.items():
+        twin.names.cached[name] = twin.names.durable[name] = Inode(
+            bytearray(inode.durable), bytearray(inode.durable)
+        )
+    return twin
+
+
 def examine(disk: SimDisk, settings: BrokerSettings, history: History, terms: Terms) -> list[str]:
     """All that the disk has to say."""
     image = image_of(disk)
@@ -55,7 +66,7 @@ def state_of(broker: Broker) -> dict[str, Any]:
     state: dict[str, Any] = msgpack.unpackb(
         pack_state(broker.state, broker.logs.messages.end, 0), strict_map_key=False
     )
-    return {name: value for name, value in state.items() if name not in {"boot", "pull"}}
+    return {name: value for name, value in state.items() if name not in {"at", "boot", "pull"}}
 
 
 def _recovered_alike(
@@ -109,7 +120,7 @@ def log_problems(disk: Disk, broker: Broker, history: History, terms: Terms) -> 
             problems.append(f"sequence: {place} comes behind {last[subject]}")
         places[message], last[subject] = place, sequence
     for send in history.sends.values():
-        if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send):
+        if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send) or terms.expired(send):
             continue
         found = places.get(send.message)
         if found is None:

@@ -124,8 +124,15 @@ class Terms:
     """For each subject the groups that consume it from its beginning."""
     cuts: Sequence[PowerCut] = ()
     sync_within_s: float = 0.5
+    floors: Mapping[str, int] = field(default_factory=dict)
+    """For each subject the first sequence that retention has left; that it was time is checked where it drops."""
     ack_promise: Promise | None = Promise.NORMAL
     """What an answered ack survives; ``None``: as much as its message."""
+
+    def expired(self, send: Send) -> bool:
+        """Retention has dropped it."""
+        subject, _, sequence = send.place.rpartition("/")
+        return bool(sequence) and int(sequence) < self.floors.get(subject, 0)
 
     def may_be_lost(self, promise: Promise, operation: Send | Ack) -> bool:
         """Whether a power cut excuses. The answer left between the invocation and the end, nobody knows when."""
@@ -148,7 +155,7 @@ def missing(history: History, terms: Terms) -> Iterable[tuple[Send, str]]:
     done = (Outcome.OK, Outcome.UNKNOWN)
     acked = {(ack.group, ack.message) for ack in history.acks if ack.outcome in done}
     for send in history.sends.values():
-        if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send):
+        if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send) or terms.expired(send):
             continue
         for group in terms.groups.get(send.subject, ()):
             if (group, send.message) not in acked:

@@ -23,6 +23,7 @@ PORT = 7400
 SENDERS = 2
 GAP_S = 0.12
 CROWD_MAX = 12
+DAWDLE_LEASE_S = 3.0
 SIZES = (0, 0, 20, 20, 300, 2_000)
 
 
@@ -147,6 +148,7 @@ class Consuming:
                         await self._one_by_one(env, messages, stays_until_s)
             except Oops:
                 pass
+            self._cluster.rot_seen += messages.statistics["corrupt"]
             await client.close()
             await asyncio.sleep(env.rng.random() * 0.2)
 
@@ -166,9 +168,8 @@ class Consuming:
                     continue
                 case mood:
                     if mood == "dawdle":
-                        await asyncio.sleep(
-                            self._cluster.settings.lease_ms / 1000 * env.rng.uniform(0.5, 3.0)
-                        )
+                        lease_s = min(self._cluster.settings.lease_ms / 1000, DAWDLE_LEASE_S)
+                        await asyncio.sleep(lease_s * env.rng.uniform(0.5, 3.0))
                     await self._ack(env, [message], message)
 
     async def _by_the_batch(self, env: Env, messages: Consumer, stays_until_s: float) -> None:

@@ -21,6 +21,8 @@ from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
 from sim.clients import Consuming, Producing
 from sim.disk import SimDisk
 from sim.faults import Kind
+from sim.retention import Retention
+from sim.rot import judge_refusal, may_rot
 from sim.world import Env, Phases, World
 from tidemill_broker.actions import Action, Pulled
 from tidemill_broker.doors import Service, recover
@@ -33,12 +35,12 @@ from tidemill_wire.declarations import API_VERSION, Declaration, parse_manifest
 
 PORT = 7400
 SERVER = "s1"
+LONG_LEASE_MS = 600_000
+"""Longer than any drain: what a consumer does not know it has must not wait for the end of a lease."""
 SYNC_SLACK_S = 0.1
 """Between the moment a sync is due and the disk's answer, with nothing in its way."""
 SUBJECTS = {"of.low": Promise.LOW, "of.normal": Promise.NORMAL, "of.high": Promise.HIGH}
 UNDECLARED = "of.default"
-HARMFUL = (Kind.BIT_ROT, Kind.CLOCK_STEP)
-"""A single copy cannot survive rot, and leases are told in wall time."""
 TERMS_S = (0.7, 2.0, None, None, None, None)
 """After so long a life of the broker is ended by SIGTERM; most are not."""
 STALLS = (Kind.PAUSE, Kind.SLOW_CPU, Kind.SLOW_DISK)
@@ -64,10 +66,22 @@ def draw_settings(seed: str) -> BrokerSettings:
         checkpoint_interval_ms=rng.choice((300, 1_000, 4_000)),
         checkpoint_pause_ms=rng.choice((50, 300, 1_000)),
         sync_interval_ms=rng.choice((20, 100, 500)),
-        lease_ms=rng.choice((300, 1_000, 3_000)),
+        lease_ms=_draw_lease_ms(rng, seed),
         consumer_gone_ms=rng.choice((200, 1_000, 3_000)),
         free_space_min_percent=rng.choice((0, 5)),
+        retention_seconds=_draw_retention_s(seed),
+        retention_interval_ms=100,
     )
+
+
+def _draw_retention_s(seed: str) -> int:
+    rng = random.Random(f"{seed}/retention")
+    return rng.choice((1, 2, 4)) if rng.random() < 0.3 else 72 * 3600
+
+
+def _draw_lease_ms(rng: random.Random, seed: str) -> int:
+    short_ms = rng.choice((300, 1_000, 3_000))
+    return LONG_LEASE_MS if random.Random(f"{seed}/endless").random() < 0.2 else short_ms
 
 
 def declare_subjects() -> list[Declaration]:
@@ -97,7 +111,8 @@ class Cluster:
     """The scenario."""
 
     servers = (SERVER,)
-    kinds = tuple(kind for kind in Kind if kind not in HARMFUL)
+    kinds = tuple(Kind)
+    probes = ("clock_back", "clock_forward", "retention_drops", "rot_refused", "rot_read")
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/cluster")
@@ -109,19 +124,23 @@ class Cluster:
         self.granted: dict[int, float] = {}
         """When the broker decided each delivery, by its pull sequence."""
         self.problems: list[str] = []
+        self.retention = Retention(self.history, self.problems)
         self.finished: set[str] = set()
         self._producers = tuple(f"p{number}" for number in range(1, rng.randrange(2, 4)))
         self._consumers = {
             f"{group}-{number}": group for group in self.groups for number in range(rng.randrange(1, 3))
         }
         self.clients = (*self._producers, *self._consumers)
+        self.rot_seen = 0
+        """Messages that a consumer found to be damaged."""
         self._reigns: list[Reign] = []
         self._last: Broker | None = None
         self._world: World
 
     def build(self, world: World) -> None:
         self._world = world
-        world.add_server(SERVER, self._serve)
+        disk = world.add_server(SERVER, self._serve).disk
+        disk.may_rot = lambda: may_rot(disk, self.settings)
         for name in self._producers:
             world.add_client(name, Producing(self).run)
         for name, group in self._consumers.items():
@@ -132,6 +151,8 @@ class Cluster:
 
     def check(self, world: World) -> list[str]:
         disk = world.nodes[SERVER].disk
+        world.probes += self.retention.probes
+        world.probes["rot_read"] += self.rot_seen
         terms = self._terms()
         return (
             self.problems
@@ -154,12 +175,17 @@ class Cluster:
             for subject in self.promises
         }
         within_s = self.settings.sync_interval_ms / 1000 + SYNC_SLACK_S
-        return Terms(groups, self._cuts(), within_s, ack_promise=None)
+        return Terms(groups, self._cuts(), within_s, self.retention.floors, ack_promise=None)
 
     def _cuts(self) -> list[PowerCut]:
         world = self._world
+        slow_s = world.nodes[SERVER].disk.slow_s
         stalls = [
-            (fault.at_s, min(fault.at_s + fault.lasts_s, world.healed_at_s or world.now_s))
+            (
+                fault.at_s,
+                min(fault.at_s + fault.lasts_s, world.healed_at_s or world.now_s)
+                + (slow_s if fault.kind is Kind.SLOW_DISK else 0.0),
+            )
             for fault in world.plan.faults
             if fault.node == SERVER and fault.kind in STALLS
         ]
@@ -189,10 +215,13 @@ class Cluster:
         try:
             broker, _ = recover(env.disk, self.settings, env.clock.now_ms())
         except JournalError as error:
-            self.problems.append(f"refused start: {error}")
+            problem = judge_refusal(env.disk.disk, error, self._world.probes)
+            if problem:
+                self.problems.append(problem)
             raise
         self._watch(broker, env)
         self._last = broker
+        self.retention.watch(broker, env)
         lanes = Lanes(ThreadPoolExecutor(1), ThreadPoolExecutor(1), ThreadPoolExecutor(4))
         service = Service(broker, env.disk, lanes, env.clock)
         service.declare(declare_subjects())

@@ -52,11 +52,17 @@ class SimDisk:
         self.probes: Counter[str] = Counter()
         self.capacity = CAPACITY
         self.slowness = 1.0
+        self.slow_s = 0.0
+        """What operations took while it was slow; a piece of work that began then goes on at that pace to its end."""
         self.crash_at = -1
         """The operation, by number, inside of which the process (or the power) dies."""
         self.on_crash: Callable[[], None] = self.power_cut
         self.fail_at: dict[str, int] = {}
         """For ``append``, ``read``, ``sync``: fail the first such operation whose number is at least this."""
+        self.may_rot: Callable[[], list[Inode]] = self._clean
+        """Files that bit rot may strike."""
+        self.rotten: list[tuple[Inode, int, int]] = []
+        """File, position and bit of what rotted and was not put right."""
         self._charge = charge
 
     def mount(self) -> Mount:
@@ -85,15 +91,22 @@ class SimDisk:
 
     def rot(self) -> bool:
         """Flip one bit of a clean durable byte; False when there is none."""
-        files = [inode for inode in self.names.all_inodes() if inode.durable and not inode.dirty]
+        files = self.may_rot()
         if not files:
             return False
         inode = self.rng.choice(files)
-        position = self.rng.randrange(len(inode.durable))
-        inode.durable[position] ^= 1 << self.rng.randrange(8)
-        if position < len(inode.cached):
-            inode.cached[position] = inode.durable[position]
+        self.rotten.append((inode, self.rng.randrange(len(inode.durable)), 1 << self.rng.randrange(8)))
+        _flip(*self.rotten[-1])
         return True
+
+    def mend_rot(self) -> None:
+        """Put right what rotted, as from a backup."""
+        for place in self.rotten:
+            _flip(*place)
+        self.rotten.clear()
+
+    def _clean(self) -> list[Inode]:
+        return [inode for inode in self.names.all_inodes() if inode.durable and not inode.dirty]
 
     def used(self) -> int:
         return sum(len(inode.cached) for inode in self.names.cached.values())
@@ -106,6 +119,8 @@ class SimDisk:
         if self.operations == self.crash_at:
             self.crash()
         self._charge(seconds * self.slowness)
+        if self.slowness > 1.0:
+            self.slow_s += seconds * self.slowness
         at = self.fail_at.get(kind)
         if at is not None and self.operations >= at:
             del self.fail_at[kind]
@@ -126,6 +141,12 @@ class SimDisk:
 
     def cold(self) -> bool:
         return self.weather.cold_reads > 0 and self.rng.random() < self.weather.cold_reads
+
+
+def _flip(inode: Inode, position: int, bit: int) -> None:
+    for side in (inode.durable, inode.cached):
+        if position < len(side):
+            side[position] ^= bit
 
 
 class Mount:

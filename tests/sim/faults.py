@@ -104,8 +104,8 @@ DRAWS: Mapping[Kind, Draw] = {
     Kind.WRITE_ERROR: Draw(0.5, (0.0, 0.0), (1, 100)),
     Kind.READ_ERROR: Draw(0.5, (0.0, 0.0), (1, 100)),
     Kind.DISK_FULL: Draw(0.5, (0.2, 3.0), (0, 20_000)),
-    Kind.BIT_ROT: Draw(0.3),
-    Kind.CLOCK_STEP: Draw(1.0, (0.5, 5.0), (-3_600_000, 3_600_000), on_clients=True),
+    Kind.BIT_ROT: Draw(6.0),
+    Kind.CLOCK_STEP: Draw(1.0, (0.5, 5.0), (-3 * 3_600_000, 3 * 3_600_000), on_clients=True),
     Kind.CLIENT_KILL: Draw(2.0, (0.05, 3.0)),
 }
 """Rates and ranges after research/simulation.md, section 9."""

@@ -80,6 +80,7 @@ class Injector:
         self._world.network.unclog()
         for node in self._world.nodes.values():
             node.disk.crash_at = -1
+            node.disk.mend_rot()
             node.disk.fail_at.clear()
             self._world.network.hosts[node.name].reset_at_segment = -1
 

@@ -112,8 +112,9 @@ def silent_injectors(scenario: str, fired: Counter[str]) -> list[str]:
     """The faults that the scenario says it meets, and did not."""
     probes = {"SYNC_ERROR": "sync_error", "WRITE_ERROR": "append_error", "READ_ERROR": "read_error"}
     probes |= {"RESET_AT_SEGMENT": "reset_at_segment"}
-    kinds = [probes.get(kind.name, kind.name) for kind in load(scenario)("coverage").kinds]
-    return [name for name in (*kinds, *PROBES_EXPECTED) if not fired[name]]
+    met = load(scenario)("coverage")
+    kinds = [probes.get(kind.name, kind.name) for kind in met.kinds]
+    return [name for name in (*kinds, *PROBES_EXPECTED, *met.probes) if not fired[name]]
 
 
 def twice(scenario: str, seed: str) -> bool:

@@ -186,6 +186,7 @@ class Toy:
     servers = ("s1",)
     clients = ("p1", "c1")
     kinds = tuple(kind for kind in Kind if kind not in {Kind.BIT_ROT, Kind.CLIENT_KILL})
+    probes = ()
 
     def __init__(
         self, bug: Bug = Bug.NONE, *, sends_per_s: float = 30.0, phases: Phases | None = None

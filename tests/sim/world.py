@@ -46,14 +46,14 @@ class Clock:
     A fault that steps a node's wall clock is therefore seen by the processes that start while it lasts.
     """
 
-    __slots__ = ("_loop", "_offset_ms")
+    __slots__ = ("_loop", "offset_ms")
 
     def __init__(self, loop: SimLoop, offset_ms: float) -> None:
         self._loop = loop
-        self._offset_ms = offset_ms
+        self.offset_ms = offset_ms
 
     def now_ms(self) -> int:
-        return int((EPOCH_S + self._loop.now) * 1000 + self._offset_ms)
+        return int((EPOCH_S + self._loop.now) * 1000 + self.offset_ms)
 
     def seconds(self) -> float:
         return self._loop.now
@@ -85,6 +85,8 @@ class Scenario(Protocol):
     clients: Sequence[str]
     kinds: Sequence[Kind]
     """The faults that this cluster promises to survive."""
+    probes: Sequence[str]
+    """What must have come about in some of many seeds, besides."""
     phases: Phases
 
     def build(self, world: World) -> None:
@@ -111,6 +113,8 @@ class Node:
     wall_offset_ms: float = 0.0
     life: Life | None = None
     lives: int = 0
+    seen_offset_ms: float = 0.0
+    """What the process before this one took for its clock."""
     task: asyncio.Task[None] | None = None
     finished: bool = False
 
@@ -147,6 +151,7 @@ class World:
         self.network = Network(self.loop, plan.seed, plan.weather)
         self.nodes: dict[str, Node] = {}
         self.faults = Injector(self)
+        self.probes: Counter[str] = Counter()
         self.cuts: list[Cut] = []
         self.exits: list[str] = []
         self.violations: list[str] = []
@@ -183,6 +188,7 @@ class World:
             return
         self.network.power_back(name)
         node.lives += 1
+        self._note_clock(node)
         life = node.life = Life(self.loop, name, node.lives)
         env = Env(
             name=name,
@@ -197,6 +203,12 @@ class World:
         self.faults.derive(node)
         node.task = life.context.run(self._spawn, node, env)
         node.task.add_done_callback(lambda task: self._exited(node, life, task))
+
+    def _note_clock(self, node: Node) -> None:
+        """A step that no process starts under has not struck."""
+        if not node.is_client and node.wall_offset_ms != node.seen_offset_ms:
+            self.probes["clock_back" if node.wall_offset_ms < node.seen_offset_ms else "clock_forward"] += 1
+        node.seen_offset_ms = node.wall_offset_ms
 
     def kill(self, name: str, back_after_s: float | None) -> bool:
         """kill -9: the kernel closes what was open, the page cache stays. False when nobody lived there."""
@@ -310,7 +322,7 @@ def run_plan(plan: Plan, make: Callable[[str], Scenario], *, trace: bool = False
         loop.dissolve()
     outcome.violations = world.violations + loop.errors
     outcome.exits = world.exits
-    outcome.fired = world.faults.fired + world.network.probes
+    outcome.fired = world.faults.fired + world.network.probes + world.probes
     for node in world.nodes.values():
         outcome.fired += node.disk.probes
     return outcome

@@ -10,13 +10,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 import msgpack
 
 from tidemill_wire import limits
 from tidemill_wire.batch import aligned
+from tidemill_wire.burying import PARSERS as BURYING
+from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.fields import (
     Fields,
     malformed,
@@ -27,37 +28,16 @@ from tidemill_wire.fields import (
     parse_subject,
 )
 from tidemill_wire.frame import Frame, encode_frame
+from tidemill_wire.kinds import Kind, Start
+
+__all__ = [
+    "CONTROL_SIZE", "PROTOCOL_VERSION", "Ack", "Command", "Done", "Extend", "Failed", "Goodbye", "Grant", "Hello",
+    "Kind", "Nack", "Ping", "Pull", "Pulled", "Purge", "Redrive", "Release", "SendBatches", "Sent", "Settle", "Start",
+    "Welcome", "encode_command", "parse_command",
+]  # fmt: skip
 
 PROTOCOL_VERSION = 1
 CONTROL_SIZE = struct.Struct("<I")
-
-
-class Kind(IntEnum):
-    """The type of a frame."""
-
-    HELLO = 1
-    WELCOME = 2
-    ERROR = 3
-    DONE = 4
-    PING = 5
-    GOODBYE = 6
-    SEND = 16
-    SENT = 17
-    PULL = 18
-    PULLED = 19
-    ACK = 20
-    NACK = 21
-    EXTEND = 22
-    RELEASE = 23
-    REDRIVE = 26
-    PURGE = 27
-
-
-class Start(IntEnum):
-    """Where a group that is new to a subject begins. A positive number beyond these is a time in ms."""
-
-    EARLIEST = -1
-    LATEST = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +145,17 @@ class Pull:
     bytes_max: int
     wait_ms: int
     start: int = Start.EARLIEST
+    held: Sequence[int] | None = None
+    """With the first pull of a connection: ranges of pull sequences that the consumer still has, of all subjects."""
+    fresh: bool = False
+    """The consumer has heard nothing yet: what it does not hold, an earlier process of its name may have begun."""
 
     def fields(self) -> dict[str, Any]:
-        return {
+        said: dict[str, Any] = {
             "group": self.group, "consumer": self.consumer, "subjects": list(self.subjects),
             "messages": self.messages_max, "bytes": self.bytes_max, "wait": self.wait_ms, "start": self.start,
         }  # fmt: skip
+        return said if self.held is None else said | {"held": packed(self.held), "fresh": self.fresh}
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,50 +245,10 @@ class Release(Settle):
     kind: ClassVar = Kind.RELEASE
 
 
-@dataclass(frozen=True, slots=True)
-class Bury:
-    """What REDRIVE and PURGE have in common: sequences in the dead letters of a group; no range means all."""
-
-    subject: str
-    group: str
-    ranges: Sequence[int]
-
-    def fields(self) -> dict[str, Any]:
-        return {"subject": self.subject, "group": self.group, "ranges": packed(self.ranges)}
-
-
-@dataclass(frozen=True, slots=True)
-class Redrive(Bury):
-    """Give them to the group again, with no attempt behind them."""
-
-    kind: ClassVar = Kind.REDRIVE
-
-
-@dataclass(frozen=True, slots=True)
-class Purge(Bury):
-    """Nobody wants them any more."""
-
-    kind: ClassVar = Kind.PURGE
-
-
 Command: TypeAlias = (
-    Hello
-    | Welcome
-    | Failed
-    | Done
-    | Ping
-    | Goodbye
-    | SendBatches
-    | Sent
-    | Pull
-    | Pulled
-    | Ack
-    | Nack
-    | Extend
-    | Release
-    | Redrive
-    | Purge
-)
+    Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
+    | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge
+)  # fmt: skip
 
 
 def encode_command(command: Command, correlation: int, trailing: int = 0) -> bytes:
@@ -365,6 +310,8 @@ def _parse_pull(f: Fields, _body: bytearray) -> Pull:
         f.number("bytes", 1, limits.PULL_BYTES_MAX),
         f.number("wait", 0, limits.PULL_WAIT_MS_MAX),
         f.number("start", Start.LATEST, _I63),
+        f.ranges("held", limits.HELD_RANGES_MAX) if f.has("held") else None,
+        f.flag("fresh"),
     )
 
 
@@ -409,11 +356,6 @@ def _parse_nack(f: Fields, _body: bytearray) -> Nack:
     )
 
 
-def _parse_bury(f: Fields) -> tuple[str, str, list[int]]:
-    subject, group = parse_subject(f.text("subject")), parse_group(f.text("group"))
-    return subject, group, f.ranges("ranges", limits.RANGES_MAX)
-
-
 _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.HELLO: _parse_hello,
     Kind.WELCOME: _parse_welcome,
@@ -428,8 +370,7 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.NACK: _parse_nack,
     Kind.EXTEND: _settler(Extend),
     Kind.RELEASE: _settler(Release),
-    Kind.REDRIVE: lambda f, _body: Redrive(*_parse_bury(f)),
-    Kind.PURGE: lambda f, _body: Purge(*_parse_bury(f)),
+    **BURYING,
 }
 
 

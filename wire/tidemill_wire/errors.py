@@ -58,6 +58,9 @@ ERROR_KINDS = (
     ErrorKind(22, "too_many_in_flight", True, "ack what was pulled before pulling more"),
     ErrorKind(23, "read_failed", True, "run `tidemill inspect log` on the broker's data folder"),
     ErrorKind(24, "not_found", False, "look the name up with `tidemill subjects` or `tidemill groups`"),
+    ErrorKind(25, "consumer_replaced", False, "give each consumer of a group a name of its own"),
+    ErrorKind(26, "too_many_groups", False, "use fewer group names, or add brokers"),
+    ErrorKind(27, "too_many_consumers", False, "run fewer consumers of this group, each with more to do"),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}

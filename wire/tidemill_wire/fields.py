@@ -69,6 +69,10 @@ class Fields:
             raise malformed(f"field {name!r} is not a text of at most {limit} characters")
         return value
 
+    def has(self, name: str) -> bool:
+        """Whether the other side says anything of it: it may be older than the field."""
+        return name in self._map
+
     def items(self, name: str, limit: int) -> list[Any]:
         items: list[Any] = self._map.get(name, [])
         if type(items) is not list:

@@ -79,6 +79,7 @@ LEASE_MS_DEFAULT = 60_000
 LEASE_MS_MAX = 12 * 3600 * 1000
 CONSUMER_GONE_MS = 10_000
 RANGES_MAX = 10_000  # ranges in one ACK, NACK, EXTEND or RELEASE
+HELD_RANGES_MAX = 5_000  # ranges a PULL says its consumer holds: they fit a request beside the most subjects
 SEND_BATCHES_MAX = 5_000  # batches in one SEND: were all of them refused, the reasons fit a control body
 GRANTS_MAX = 5_000  # grants in one PULLED: with the longest subjects they fit a control body
 IN_FLIGHT_MAX = 1 << 20  # messages leased and not acked, per consumer group and partition
@@ -113,8 +114,13 @@ CHECKPOINTS_KEPT = 5
 SYNC_INTERVAL_MS = 500  # `normal` and `low`: what is in the page cache is on the disk so much later
 FREE_SPACE_MIN_PERCENT = 5
 RETENTION_SECONDS_DEFAULT = 72 * 3600
+RETENTION_INTERVAL_MS = (
+    10_000  # between two looks for segments to drop: a gigabyte more or less does not matter
+)
 
 SUBJECTS_MAX = 100_000
+GROUPS_MAX = 100_000  # of a broker: each costs a kilobyte for good, and a client may name as many as it likes
+CONSUMERS_MAX = 10_000  # of a group on a subject: each is looked at when its group's segments are dropped
 
 assert MESSAGE_BYTES_DEFAULT <= MESSAGE_BYTES_MAX < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < FRAME_BYTES_MAX < MESSAGE_SEGMENT_BYTES
@@ -123,7 +129,8 @@ assert BATCH_MESSAGES_MAX < 1 << 24
 assert 4 * DETAIL_CHARS_MAX + 64 <= HELLO_BYTES_MAX  # UTF-8 needs at most 4 bytes a character
 assert GRANTS_MAX * (SUBJECT_NAME_MAX + 64) < CONTROL_BYTES_MAX
 assert 16 * RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX
-assert PULL_SUBJECTS_MAX * (SUBJECT_NAME_MAX + 2) + 4 * KIB < REQUEST_BYTES_MAX < CONTROL_BYTES_MAX
+assert PULL_SUBJECTS_MAX * (SUBJECT_NAME_MAX + 2) + 16 * HELD_RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX
+assert REQUEST_BYTES_MAX < CONTROL_BYTES_MAX
 assert HELLO_BYTES_MAX < FRAME_GROWTH_BYTES <= FRAME_BYTES_MAX
 assert PULL_BYTES_MAX + BATCH_BYTES_MAX < RECEIVE_BYTES_MAX
 assert CONTROL_BYTES_MAX < ACTION_SEGMENT_BYTES

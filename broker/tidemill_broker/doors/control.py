@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from tidemill_broker.doors import gateway_page, queries_page
 from tidemill_broker.doors.openapi import Part, assemble, error_answer, reading, record, ref, whole
 from tidemill_broker.doors.service import Service
 
@@ -19,19 +19,26 @@ def routes_of(service: Service, port: int) -> dict[str, Any]:
 
 def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[str, Callable[[], Any]]:
     """Paths and what they answer."""
-    page = assemble(
-        (paths(), queries_page.paths(), gateway_page.paths()),
-        (queries_page.schemas(), schemas(), gateway_page.schemas()),
-        "1",
-    )
     return {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": lambda: {"status": "ready"},
         "/v1/routes": routes,
         "/v1/subjects": service.subjects,
         "/v1/groups": service.groups,
-        "/openapi.json": lambda: page,
+        "/openapi.json": page,
     }
+
+
+@cache
+def page() -> Part:
+    """What the HTTP port can do; made when somebody asks, for its doors import the web server."""
+    from tidemill_broker.doors import dead, gateway_page, queries_page, why
+
+    return assemble(
+        (paths(), queries_page.paths(), gateway_page.paths(), dead.paths(), why.paths()),
+        (queries_page.schemas(), schemas(), gateway_page.schemas(), dead.schemas(), why.schemas()),
+        "1",
+    )
 
 
 def paths() -> dict[str, Part]:
@@ -41,7 +48,8 @@ def paths() -> dict[str, Part]:
     metrics = {"200": {"description": "Prometheus text", "content": {"text/plain": {"schema": text}}}}
     subject = {"name": "order.created", "messages": 3, "first_sequence": 0, "next_sequence": 3, "durability": "high",
                "groups": 1}  # fmt: skip
-    group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "acked": 0,
+    group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "dead": 0,
+             "paused": None, "acked": 0,
              "consumers": 1}  # fmt: skip
     broker = {"group": "b1", "name": "b1-0", "host": None, "port": 7400, "state": "RW"}
     return {
@@ -97,7 +105,12 @@ def schemas() -> dict[str, Part]:
                 "subject": text,
                 "lag": whole(0, description="messages that the group was not given yet"),
                 "in_flight": whole(0),
-                "failed": whole(0),
+                "failed": whole(0, description="messages that wait for another attempt"),
+                "dead": whole(0, description="dead letters that were neither redriven nor purged"),
+                "paused": {
+                    "type": ["string", "null"],
+                    "description": "the mark of what every delivery fails of, while the group is only probed",
+                },
                 "acked": whole(0),
                 "consumers": whole(0),
             }

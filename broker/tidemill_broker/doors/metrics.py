@@ -31,7 +31,14 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     yield "messages_in_total", "counter", "Messages stored", counters.messages_in
     yield "messages_out_total", "counter", "Messages given to consumers", counters.messages_out
     yield "messages_acked_total", "counter", "Messages acknowledged", counters.messages_acked
-    yield "nacks_total", "counter", "Nack commands", counters.messages_nacked
+    nacked = "Messages that a consumer said it failed to handle"
+    yield "messages_nacked_total", "counter", nacked, counters.messages_nacked
+    yield "messages_buried_total", "counter", "Messages that became dead letters", counters.messages_buried
+    dropped = "Messages given up by groups that keep no dead letters"
+    yield "messages_dropped_total", "counter", dropped, counters.dead_dropped
+    paused = sum(group.paused is not None for group in state.groups.values())
+    yield "groups_paused", "gauge", "Groups whose deliveries all fail alike", paused
+    yield "pauses_total", "counter", "How often a group was paused", counters.groups_paused
     yield "leases_ended_total", "counter", "Deliveries whose lease ended", counters.leases_ended
     yield (
         "voided_messages_total",
@@ -39,6 +46,8 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
         "Failed messages that a power cut had taken",
         counters.messages_voided,
     )
+    back = "Messages whose delivery had not reached its consumer, given out again when it reconnected"
+    yield "taken_back_messages_total", "counter", back, counters.messages_taken_back
     yield "batches_total", "counter", "Batches received", counters.batches
     yield "bytes_received_total", "counter", "Bytes from clients", seen.bytes_received
     yield "bytes_sent_total", "counter", "Bytes to clients", seen.bytes_sent

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from datetime import UTC, datetime
@@ -39,7 +40,7 @@ from tidemill_host.refusals import HttpRefused
 from tidemill_host.routing import Route, Variables
 from tidemill_journal.errors import CorruptIndex
 from tidemill_wire import limits
-from tidemill_wire.batch import parse_message_id
+from tidemill_wire.batch import MESSAGE_ID, parse_message_id
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.fields import NAME
 from tidemill_wire.schema import parse_timestamp
@@ -49,7 +50,8 @@ ADVICE = "see /openapi.json for what this path takes"
 OF_KEY = ("key", "from", "to", "limit", "after", "order")
 OF_SUBJECT = (*OF_KEY, "sequence")
 ORDERS = ("oldest", "newest")
-DIGITS_MAX = 19
+DIGITS_MAX = 18
+AFTER = re.compile(r"[0-9]{1,18}(?:-[0-9]{1,18})?")
 
 T = TypeVar("T")
 
@@ -80,15 +82,12 @@ class Queries:
         try:
             batch_id, index = parse_message_id(variables["id"])
         except ValueError as error:
+            if MESSAGE_ID.fullmatch(variables["id"]):  # its number is larger than any batch has messages
+                raise _no_message(variables["id"]) from None
             raise _wrong(str(error)) from None
-        found = await self._ask(lambda query: _encoded(query.by_id(batch_id, index)))
+        found = await self.ask(lambda query: _encoded(query.by_id(batch_id, index)))
         if found is None:
-            raise HttpRefused(
-                404,
-                "not_found",
-                f"there is no message {variables['id']}",
-                "it may have expired, or never been sent",
-            )
+            raise _no_message(variables["id"])
         return _response(found)
 
     async def _by_key(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
@@ -113,27 +112,29 @@ class Queries:
             return await self._find(parameters, subject.encode())
         newest, limit, span = _order(parameters), _limit(parameters), _span(parameters)
         if "after" in parameters:
-            after = _number("after", parameters["after"])
+            after = _after(parameters["after"])
+            if not isinstance(after, int):
+                raise _another_question()
             first, end = (
                 (span.first, min(span.end, after)) if newest else (max(span.first, after + 1), span.end)
             )
             span = Span(first, end, span.from_ms, span.to_ms)
         return _response(
-            await self._ask(lambda query: _encoded_answer(query.browse(span, newest)), limit, partition)
+            await self.ask(lambda query: _encoded_answer(query.browse(span, newest)), limit, partition)
         )
 
     async def _find(self, parameters: Mapping[str, str], subject: bytes | None) -> web.StreamResponse:
         key, newest, span = parameters["key"], _order(parameters), _span(parameters)
-        if not 0 < len(key.encode(errors="replace")) <= limits.KEY_BYTES_MAX:
+        if not 0 < len(key) <= limits.KEY_BYTES_MAX:
             raise _wrong(f"a key has 1 to {limits.KEY_BYTES_MAX} bytes")
         start: Place | None = None
         if "after" in parameters:
-            try:
-                start = parse_place(parameters["after"])
-            except ValueError as error:
-                raise _wrong(f"{error}: give what the page before it said in `after`") from None
+            after = _after(parameters["after"])
+            if isinstance(after, int):
+                raise _another_question()
+            start = after
         return _response(
-            await self._ask(
+            await self.ask(
                 lambda query: _encoded_answer(query.by_key(key, subject, span, start, newest)),
                 _limit(parameters),
             )
@@ -141,7 +142,7 @@ class Queries:
 
     # -- work --------------------------------------------------------------------------------------------------
 
-    async def _ask(self, job: Callable[[Query], T], limit: int = 1, browsed: Partition | None = None) -> T:
+    async def ask(self, job: Callable[[Query], T], limit: int = 1, browsed: Partition | None = None) -> T:
         """Do it in the read lane, when it is this one's turn."""
         if self._waiting >= limits.QUERIES_WAITING_MAX:
             raise HttpRefused(
@@ -198,6 +199,12 @@ class Queries:
 # -- questions ---------------------------------------------------------------------------------------------------
 
 
+def _no_message(identity: str) -> HttpRefused:
+    return HttpRefused(
+        404, "not_found", f"there is no message {identity}", "it may have expired, or never been sent"
+    )
+
+
 def _wrong(detail: str) -> HttpRefused:
     return HttpRefused(400, "malformed_request", detail, ADVICE)
 
@@ -246,7 +253,7 @@ def _time(parameters: Mapping[str, str], name: str, default: int) -> int:
     written = parameters.get(name)
     if written is None:
         return default
-    if written.isascii() and written.isdigit() and len(written) < DIGITS_MAX:
+    if written.isascii() and written.isdigit() and len(written) <= DIGITS_MAX:
         return int(written)
     at_ms = parse_timestamp(written)
     if at_ms is None:
@@ -254,6 +261,22 @@ def _time(parameters: Mapping[str, str], name: str, default: int) -> int:
             f"{name} {written[:60]!r} is no time: write one such as 2026-09-01T00:00:00Z, or milliseconds"
         )
     return max(0, at_ms)
+
+
+def _after(written: str) -> int | Place:
+    """A sequence, when a subject was browsed; a place, when a key was searched."""
+    if not AFTER.fullmatch(written):
+        raise _wrong(f"after {written[:60]!r} is nothing that a page says in `after`")
+    return parse_place(written) if "-" in written else int(written)
+
+
+def _another_question() -> HttpRefused:
+    return HttpRefused(
+        409,
+        "malformed_request",
+        "`after` comes from a page of another question",
+        "ask as you asked for that page",
+    )
 
 
 def _number(name: str, written: str) -> int:
@@ -320,7 +343,9 @@ def _properties(packed: bytes) -> dict[str, Any] | None:
         value = cast("object", msgpack.unpackb(packed))
     except (ValueError, msgpack.UnpackException, RecursionError):
         return None
-    return cast("dict[str, Any]", _plain(value)) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    return cast("dict[str, Any]", _plain(cast("dict[object, object]", value)))
 
 
 def _plain(value: object) -> object:

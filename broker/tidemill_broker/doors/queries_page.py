@@ -10,7 +10,12 @@ from tidemill_wire.fields import NAME
 
 Part = dict[str, Any]
 
+NUMBER = "[0-9]{1,18}"
+PLACE = f"{NUMBER}-{NUMBER}"
 _TEXT: Part = {"type": "string"}
+_TIME: Part = {
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": f"^{NUMBER}$"}]
+}
 _EXAMPLE: Part = {
     "id": "000102030405060708090a0b0c0d0e0f-0",
     "subject": "order.created",
@@ -28,6 +33,7 @@ _EXAMPLE: Part = {
 _STATUSES = {
     "400": "the question is wrong, the detail says where",
     "404": "there is no such message or subject",
+    "409": "`after` is of another question",
     "405": "the path is only read",
     "429": "too many questions wait",
     "500": "a file is damaged or missing, the detail names it",
@@ -38,7 +44,7 @@ def paths() -> dict[str, Part]:
     """The path items."""
     named = {"name": "subject", "in": "path", "required": True, "description": "the subject's name"}
     subject = {**named, "schema": {"type": "string", "pattern": f"^(?:{NAME.pattern})$"}}
-    identity = {
+    identity: Part = {
         "name": "id",
         "in": "path",
         "required": True,
@@ -46,18 +52,18 @@ def paths() -> dict[str, Part]:
     }
     identity["schema"] = {"type": "string", "pattern": f"^(?:{MESSAGE_ID.pattern})$"}
     return {
-        "/v1/messages/{id}": _get("find_message", "A message by its id", "Message", [identity]),
+        "/v1/messages/{id}": _get("find_message", "A message by its id", "StoredMessage", [identity]),
         "/v1/messages": _get(
             "find_by_key",
             "Messages with a key, of all subjects",
-            "Messages",
-            [_key(required=True), *_paging()],
+            "StoredPage",
+            [_key(required=True), *_paging(PLACE)],
         ),
         "/v1/subjects/{subject}/messages": _get(
             "browse",
             "Messages of a subject, all or those with a key; nothing is consumed",
-            "Messages",
-            [subject, _key(required=False), _sequence(), *_paging("[0-9]{1,19}(-[0-9]{1,19})?")],
+            "StoredPage",
+            [subject, _key(required=False), _sequence(), *_paging(f"{NUMBER}|{PLACE}")],
         ),
     }
 
@@ -98,23 +104,11 @@ def schemas() -> dict[str, Part]:
     }
     page: Part = {
         "type": "object",
-        "properties": {"messages": {"type": "array", "items": _ref("Message")}, "after": after},
+        "properties": {"messages": {"type": "array", "items": _ref("StoredMessage")}, "after": after},
         "required": ["messages", "after"],
         "additionalProperties": False,
     }
-    return {"Message": message, "Messages": page, "Error": _error()}
-
-
-def _error() -> Part:
-    words = {"type": "string", "minLength": 1}
-    fields = {"code": words, "detail": words, "advice": words, "retryable": {"type": "boolean"}}
-    error: Part = {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
-    return {"type": "object", "properties": {"error": error}, "required": ["error"]}
+    return {"StoredMessage": message, "StoredPage": page}
 
 
 def _ref(name: str) -> Part:
@@ -122,7 +116,7 @@ def _ref(name: str) -> Part:
 
 
 def _get(name: str, summary: str, schema: str, parameters: list[Part]) -> Part:
-    example = _EXAMPLE if schema == "Message" else {"messages": [_EXAMPLE], "after": None}
+    example = _EXAMPLE if schema == "StoredMessage" else {"messages": [_EXAMPLE], "after": None}
     good = {"schema": _ref(schema), "example": example}
     responses: Part = {"200": {"description": summary, "content": {"application/json": good}}}
     for status, description in _STATUSES.items():
@@ -141,24 +135,24 @@ def _key(*, required: bool) -> Part:
 
 
 def _sequence() -> Part:
-    schema: Part = {"type": "string", "pattern": r"^[0-9]{1,19}(-[0-9]{1,19})?$"}
+    schema: Part = {"type": "string", "pattern": f"^{NUMBER}(?:-{NUMBER})?$"}
     return _parameter(
         "sequence", "from this sequence on, or from one to another, both included: 100-199", schema
     )
 
 
-def _paging(after: str = "[0-9]{1,19}-[0-9]{1,19}") -> list[Part]:
-    """``after`` is what a place to go on from looks like."""
-    place: Part = {"type": "string", "pattern": f"^(?:{after})$"}
-    milliseconds: Part = {"type": "string", "pattern": "^[0-9]{1,18}$"}
-    time: Part = {"anyOf": [{"type": "string", "format": "date-time"}, milliseconds]}
+def _paging(after: str) -> list[Part]:
     number: Part = {"type": "integer", "minimum": 1, "maximum": limits.QUERY_MESSAGES_MAX}
     number["default"] = limits.QUERY_MESSAGES_DEFAULT
     return [
-        _parameter("from", "stored then or later; a timestamp, or milliseconds since 1970", time),
-        _parameter("to", "stored before then", time),
+        _parameter("from", "stored then or later; a timestamp, or milliseconds since 1970", _TIME),
+        _parameter("to", "stored before then", _TIME),
         _parameter("limit", "messages in one answer; large ones may be fewer", number),
-        _parameter("after", "what the page before this one said in `after`", place),
+        _parameter(
+            "after",
+            "what the page before this one said in `after`",
+            {"type": "string", "pattern": f"^(?:{after})$"},
+        ),
         _parameter("order", "what comes first", {"enum": ["oldest", "newest"], "default": "oldest"}),
     ]
 

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.graves import waiting
+from tidemill_broker.group_settings import DEAD, GroupSettings
 from tidemill_broker.machine import Broker
+from tidemill_broker.members import start_of
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.recovery import EPOCH, Recovery, Report
 from tidemill_broker.settings import BrokerSettings
@@ -22,6 +24,7 @@ from tidemill_wire import limits
 from tidemill_wire.connection import Event
 from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.errors import Unavailable
+from tidemill_wire.fields import DEAD_PREFIX
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
 SPACE_CHECK_SECONDS = 1.0
@@ -38,11 +41,11 @@ def recover(disk: Disk, settings: BrokerSettings, now_ms: int) -> tuple[Broker, 
 
 
 class Service:
-    """A broker that serves. ``failed`` is done when the disk refused and only a restart helps."""
+    """A broker that serves. ``failed`` is done when the disk or a lane failed and only a restart helps."""
 
     def __init__(self, broker: Broker, disk: Disk, lanes: Lanes, clock: Clock) -> None:
         self.broker = broker
-        self.failed: asyncio.Future[OSError] = asyncio.get_running_loop().create_future()
+        self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._disk = disk
         self._files = Files(disk)
         self._clock = clock
@@ -95,14 +98,10 @@ class Service:
     def _declare_group(self, group: ConsumerGroup, now_ms: int) -> None:
         raw_name = group.subject.encode()
         partition = self.broker.state.by_name.get(raw_name) or self.broker.intake.create(raw_name, now_ms)
-        start = (partition.first_kept, 0)
-        if group.start == "latest":
-            start = (partition.next_sequence, 0)
-        elif isinstance(group.start, int):
-            start = (partition.first_kept, group.start)
+        start = start_of(partition, group.start)
         self.broker.members.declare_group(partition, group.name, start, GroupSettings.declared(group), now_ms)
 
-    def _fail(self, error: OSError) -> None:
+    def _fail(self, error: Exception) -> None:
         """The log can no longer be trusted: answer nobody, let a restart find out what is there."""
         if not self.failed.done():
             self.failed.set_result(error)
@@ -130,6 +129,7 @@ class Service:
                 "groups": len(partition.groups),
             }
             for partition in self.broker.state.partitions.values()
+            if not partition.name.startswith(DEAD_PREFIX)
         ]
 
     def groups(self) -> list[dict[str, Any]]:
@@ -142,10 +142,13 @@ class Service:
                 "lag": max(0, state.partitions[group.partition].visible - group.cursor),
                 "in_flight": group.in_flight,
                 "failed": group.failed_count(),
+                "dead": waiting(state, group),
+                "paused": group.paused[1] if group.paused is not None else None,
                 "acked": group.acked,
                 "consumers": sum(1 for consumer in group.consumers.values() if consumer.peer),
             }
             for group in state.groups.values()
+            if group.settings.consumption != DEAD
         ]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli import bench, browse, consume, find, groups, inspect, send, subjects, up, worker
+from tidemill.cli import bench, browse, consume, dead, find, groups, inspect, send, subjects, up, why, worker
 from tidemill.cli.failures import USAGE, print_failure
 
 
@@ -23,11 +23,13 @@ def build() -> typer.Typer:
     application.command("up")(up.up)
     application.command("send")(send.send)
     application.command("consume")(consume.consume)
-    application.command("worker")(worker.worker)
     application.command("browse")(browse.browse)
     application.command("find")(find.find)
+    application.command("worker")(worker.worker)
+    application.command("why")(why.why)
     application.command("subjects")(subjects.subjects)
     application.command("groups")(groups.groups)
+    application.add_typer(dead.build(), name="dead")
     application.add_typer(inspect.build(), name="inspect")
     application.add_typer(bench.build(), name="bench")
     return application

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, connected, perform
 from tidemill.cli.tables import print_rows
 
-COLUMNS = ("name", "group", "subject", "lag", "in_flight", "failed", "consumers")
+COLUMNS = ("name", "group", "subject", "lag", "in_flight", "failed", "dead", "paused", "consumers")
 
 
 def groups(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TEXT) -> None:

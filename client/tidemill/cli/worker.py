@@ -126,8 +126,8 @@ def parse_target(target: str) -> tuple[str, str]:
 def load(target: str) -> Worker:
     """The worker, or one sentence why there is none."""
     from tidemill import Worker
+    from tidemill.why import why_of
     from tidemill.worker.caught import Caught
-    from tidemill.worker.verdicts import describe
 
     module, name = parse_target(target)
     sys.path.insert(0, os.getcwd())
@@ -146,9 +146,8 @@ def load(target: str) -> Worker:
             raise wrong_usage(f"there is no module {module} in {os.getcwd()}: change to its folder")
         case error:
             assert error is not None
-            failure = describe(error)
-            place = f" at {failure.place}" if failure.place else ""
-            raise wrong_usage(f"{module} cannot be imported: {failure.kind}: {failure.text}{place}")
+            why = why_of(error)
+            raise wrong_usage(f"{module} cannot be imported: {why.line}")
 
 
 def banner(target: str, found: Worker) -> str:

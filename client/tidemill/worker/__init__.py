@@ -7,7 +7,7 @@ from tidemill.worker.middleware import Middleware
 from tidemill.worker.plain import PlainMessage
 from tidemill.worker.statistics import Counts, Statistics
 from tidemill.worker.stores import RedisLike, RedisStore, SqlStore
-from tidemill.worker.verdicts import Failure, HandlerTimeout, Reject, RetryAfter, Skip
+from tidemill.worker.verdicts import HandlerTimeout, Reject, RetryAfter, Skip
 from tidemill.worker.worker import Ended, Worker
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "Context",
     "Counts",
     "Ended",
-    "Failure",
     "Handler",
     "HandlerTimeout",
     "IdempotencyStore",

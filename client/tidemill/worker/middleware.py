@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tidemill.message import Message
+from tidemill.why import why_of
 from tidemill.worker.caught import Caught
 from tidemill.worker.context import Context
 from tidemill.worker.handler import Hook, called
-from tidemill.worker.verdicts import RetryAfter, Skip, describe
+from tidemill.worker.verdicts import RetryAfter, Skip
 
 Middleware: TypeAlias = Callable[[Message, Context], AbstractAsyncContextManager[Any]]
 
@@ -72,4 +73,4 @@ class Chain:
 def _tell(error: BaseException | None, context: Context) -> None:
     """A hook for failures that fails itself must not hide the failure."""
     if error is not None:
-        log.error("error_hook_failed %s: %s", context.handler.name, describe(error).reason)
+        log.error("error_hook_failed %s: %s", context.handler.name, why_of(error).line)

@@ -15,10 +15,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from tidemill.why import FailedElsewhere, why_of
 from tidemill.worker.caught import Caught
 from tidemill.worker.handler import Function, name_of
 from tidemill.worker.plain import PlainMessage
-from tidemill.worker.verdicts import FailedElsewhere, Reject, RetryAfter, Skip, describe
+from tidemill.worker.verdicts import Reject, RetryAfter, Skip
 
 KILL_WAIT_S = 5.0
 
@@ -144,7 +145,7 @@ def _portable(error: BaseException | None, handler: Function | None) -> BaseExce
         case Skip():
             return Skip(str(error))
         case _:
-            return FailedElsewhere(describe(error, handler))
+            return FailedElsewhere(why_of(error, handler))
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -23,7 +23,7 @@ from tidemill.consumer import Consumer
 from tidemill.errors import LeaseLost, TidemillError
 from tidemill.message import Message, parse_delay
 from tidemill.tasks import Tasks
-from tidemill.why import GROUPS_POLICY, Why
+from tidemill.why import GROUPS_POLICY, Why, why_of
 from tidemill.worker.acks import Acks
 from tidemill.worker.caught import Caught
 from tidemill.worker.context import Context
@@ -39,7 +39,6 @@ from tidemill.worker.verdicts import (
     Reject,
     RetryAfter,
     Skip,
-    describe,
 )
 
 ABORT_S = 2.0
@@ -230,15 +229,15 @@ class Subscriber:
                 counts.rejected += 1
                 log.warning("handler_rejects %s: %s", self._about(message), " ".join(error.reason.split()))
                 self._tell.failed(message, error)
-                await self._nack(message, Why(error.reason, reject=True))
+                await self._nack(message, why_of(error, self._handler.function)._replace(reject=True))
             case _:
                 counts.failed += 1
                 counts.timed_out += isinstance(error, HandlerTimeout)
-                failure = describe(error, self._handler.function)
-                log.warning("handler_failed %s: %s", self._about(message), failure.reason)
+                why = why_of(error, self._handler.function)
+                log.warning("handler_failed %s: %s", self._about(message), why.line)
                 log.debug("handler_failed %s", self._about(message), exc_info=error)
                 self._tell.failed(message, error)
-                await self._nack(message, failure.why(self._delay_ms(message)))
+                await self._nack(message, why._replace(delay_ms=self._delay_ms(message)))
 
     async def _nack(self, message: Message, why: Why) -> None:
         try:
@@ -253,7 +252,7 @@ class Subscriber:
         with Caught() as caught:
             return parse_delay(self._handler.delay(message.attempts))
         assert caught.error is not None
-        log.error("retry_after_failed %s: %s", self._handler.name, describe(caught.error).reason)
+        log.error("retry_after_failed %s: %s", self._handler.name, why_of(caught.error).line)
         return GROUPS_POLICY
 
     def _about(self, message: Message) -> str:
@@ -264,7 +263,7 @@ class Subscriber:
             with Caught() as caught:
                 await self._tell.acked(context)
             if caught.error is not None:
-                log.error("acked_hook_failed %s: %s", self._handler.name, describe(caught.error).reason)
+                log.error("acked_hook_failed %s: %s", self._handler.name, why_of(caught.error).line)
 
     def _lost(self, count: int) -> None:
         self._counts.lost += count
@@ -273,7 +272,7 @@ class Subscriber:
         self._stuck.discard(future)
         self._counts.stuck -= 1
         if not future.cancelled() and (error := future.exception()) is not None:
-            log.warning("handler_failed_late %s: %s", self._handler.name, describe(error).reason)
+            log.warning("handler_failed_late %s: %s", self._handler.name, why_of(error).line)
         self._free()
 
     def _free(self) -> None:

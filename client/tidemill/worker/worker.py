@@ -24,6 +24,7 @@ from tidemill.message import Message
 from tidemill.routes import parse_server
 from tidemill.settings import ClientSettings
 from tidemill.subscription import From
+from tidemill.why import why_of
 from tidemill.worker.caught import Caught
 from tidemill.worker.context import Context
 from tidemill.worker.handler import CONCURRENCY_DEFAULT, Handler, Hook, Mode, Pool, RetryDelay, Wish, called
@@ -33,7 +34,6 @@ from tidemill.worker.middleware import Chain, Middleware
 from tidemill.worker.processes import pickled
 from tidemill.worker.statistics import Counts, Statistics
 from tidemill.worker.subscriber import ABORT_S, Listeners, Subscriber
-from tidemill.worker.verdicts import describe
 
 DRAIN_SECONDS = 30.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -228,7 +228,7 @@ class Worker:
         with Caught() as caught:
             await subscriber.run()
         if caught.error is not None:
-            log.error("subscription_failed %s", describe(caught.error).reason)
+            log.error("subscription_failed %s", why_of(caught.error).line)
             self._failed = True
             self.stop()
 
@@ -277,7 +277,7 @@ class Worker:
 
     def _crashed(self, error: BaseException) -> None:
         """Not a handler's failure but one of the worker itself."""
-        log.critical("worker_broke_down %s", describe(error).reason, exc_info=error)
+        log.critical("worker_broke_down %s", why_of(error).line, exc_info=error)
         self._failed = True
         self.abort()
 

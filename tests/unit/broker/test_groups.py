@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.groups import SWEEP_FROM, Consumer, Delivery, Group
-from tidemill_broker.ranges import merge_ranges
+from tidemill_broker.ranges import merge_ranges, ranges_without
 
 
 def held_of(*runs: tuple[int, int, int]) -> tuple[Group, Consumer]:
@@ -135,3 +137,15 @@ def test_check_finds_a_message_in_two_places() -> None:
 def test_ranges_that_touch_are_one() -> None:
     assert merge_ranges([(7, 3), (0, 2), (10, 1), (2, 1), (20, 1)]) == [0, 2, 7, 10, 20, 20]
     assert merge_ranges([]) == []
+
+
+@given(st.sets(st.integers(0, 40)), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12))))
+def test_what_is_left_of_ranges_is_what_nobody_named(held: set[int], spans: list[tuple[int, int]]) -> None:
+    """Named ranges come in any order, overlap, and reach beyond."""
+    named = [bound for first, more in spans for bound in (first, first + more)]
+
+    left = ranges_without(merge_ranges([(number, 1) for number in held]), named)
+
+    covered = {number for first, more in spans for number in range(first, first + more + 1)}
+    found = [number for at in range(0, len(left), 2) for number in range(left[at], left[at + 1] + 1)]
+    assert found == sorted(held - covered)

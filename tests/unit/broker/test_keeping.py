@@ -223,7 +223,7 @@ def test_action_log_goes_when_no_checkpoint_needs_it() -> None:
     rig.fill(2)
     for _ in range(60):
         given = pulls(rig.pull(1))
-        rig.ask(Nack("g", "c", SUBJECT, given))
+        rig.ask(Nack("g", "c", SUBJECT, given, delay_ms=0))
     rig.wait(30_000)
     start = rig.broker.logs.actions.start
     for _ in range(7):
@@ -249,3 +249,16 @@ def test_broker_wakes_no_sooner_than_it_has_to() -> None:
     rig.wait(60_000)
 
     assert len(ticks) <= 7, "an idle broker looks at its retention every ten seconds"
+
+
+def test_stamps_of_a_clock_that_was_ahead_keep_nothing_for_longer_once_the_clock_is_right() -> None:
+    rig = Rig(SHORT)
+    ahead_ms = 1000 * HOUR_MS
+    rig.now_ms += ahead_ms
+    rig.fill(8)  # a segment and a bit
+    rig.now_ms -= ahead_ms
+    rig.restart()
+    rig.fill(8)
+    rig.wait(2 * HOUR_MS)
+
+    assert rig.broker.state.partitions[1].first_kept > 8

@@ -31,8 +31,13 @@ def bodies(pulled: Pulled) -> list[bytes]:
     return found
 
 
-def settle(kind: type[Ack | Nack | Release], ranges: list[int], consumer: str = "c"):
+def settle(kind: type[Ack | Release], ranges: list[int], consumer: str = "c"):
     return kind("g", consumer, SUBJECT, ranges)
+
+
+def nack(ranges: list[int]) -> Nack:
+    """Due again at once."""
+    return Nack("g", "c", SUBJECT, ranges, delay_ms=0)
 
 
 def test_everything_that_is_there_is_given_once_in_its_order() -> None:
@@ -97,7 +102,7 @@ def test_due_failures_come_before_new_messages_the_earliest_first() -> None:
 def test_part_of_a_failure_is_given_and_the_rest_stays_due() -> None:
     rig = Rig()
     rig.fill(4)
-    rig.ask(settle(Nack, pulls(rig.pull())))
+    rig.ask(nack(pulls(rig.pull())))
 
     assert [spans(rig.pull(3)), spans(rig.pull(3))] == [[(0, 3, 1)], [(3, 1, 1)]]
 
@@ -105,7 +110,7 @@ def test_part_of_a_failure_is_given_and_the_rest_stays_due() -> None:
 def test_failure_does_not_wait_for_room_in_bytes_that_it_can_never_have() -> None:
     rig = Rig()
     rig.send(bytes(800))
-    rig.ask(settle(Nack, pulls(rig.pull())))
+    rig.ask(nack(pulls(rig.pull())))
 
     assert spans(rig.pull(size=1)) == [(0, 1, 1)]
 
@@ -293,7 +298,7 @@ def test_group_holds_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> 
 
     assert spans(given) == [(0, 4, 0)]
     assert rig.pull().grants == []
-    rig.ask(settle(Nack, pulls(given)[:2]))
+    rig.ask(nack(pulls(given)[:2]))
     assert sum(grant.count for grant in rig.pull().grants) == 4
 
 

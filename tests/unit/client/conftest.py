@@ -1,9 +1,8 @@
-"""Tests that are coroutines, and a broker in memory behind a real socket."""
+"""A broker in memory behind a real socket."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,19 +13,6 @@ import pytest
 from tidemill import Address, Client, ClientSettings
 from tidemill.memory import MemoryBroker, Peer, StoredGroup
 from tidemill_wire.commands import Command
-
-DEADLINE_S = 30
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine function, with a deadline."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = pyfuncitem._fixtureinfo.argnames
-    case = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
-    asyncio.run(asyncio.wait_for(case, DEADLINE_S))
-    return True
 
 
 class Recorder(MemoryBroker):

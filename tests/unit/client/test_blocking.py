@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 
 import pytest
@@ -100,3 +101,14 @@ def fork_child(mq, messages, parent):
         receipt = mq.send("a", b"child")
         return 0 if receipt.id[16:32] != parent[16:32] else 2
     return 1
+
+
+def test_client_that_cannot_be_made_leaves_no_loop_behind():
+    def refuse():
+        raise ValueError("no such server")
+
+    before = set(threading.enumerate())
+    with pytest.raises(ValueError, match="no such server"):
+        blocking.Client(make=refuse).send("a", b"")
+
+    assert set(threading.enumerate()) <= before

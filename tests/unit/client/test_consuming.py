@@ -147,6 +147,28 @@ async def test_after_a_lost_connection_the_same_consumer_goes_on(serve):
         assert set(seen) == set(range(100))
 
 
+async def test_the_first_pull_of_a_connection_says_what_is_held_and_the_others_say_nothing(serve, until):
+    """What was acked is not held any more; what waits here is, beside the message in hand."""
+    async with serve() as place, place.client() as mq:
+        await mq.send_many("a", [b"%d" % number for number in range(20)])
+
+        def pulls():
+            return [said for said in place.broker.said if isinstance(said, Pull)]
+
+        async with mq.consume("a", group="g") as messages:
+            taken = await take(messages, 5)
+            for message in taken[:-1]:
+                await message.ack()
+            low = taken[0]._delivery.pull_sequence
+            before = len(pulls())
+            place.drop()
+            await until(lambda: len(pulls()) > before)
+            assert list(pulls()[before].held) == [low + 4, low + 19]
+            assert not pulls()[before].fresh
+            assert (list(pulls()[0].held), pulls()[0].fresh) == ([], True)
+            assert all(said.held is None for said in pulls()[1:before])
+
+
 async def test_a_pull_that_is_refused_fails_the_consumer(serve):
     async with serve() as place, place.client() as mq:
 
@@ -245,3 +267,15 @@ async def test_a_closed_client_leaves_no_timer_of_its_connections(serve):
                 await anext(messages)
         timers = asyncio.get_running_loop()._scheduled
         assert [timer for timer in timers if not timer.cancelled() and "_tick" in repr(timer)] == []
+
+
+async def test_leaving_a_full_inbox_hands_back_each_message_once(serve, caplog):
+    async with serve() as place, place.client() as mq:
+        for number in range(40):
+            await mq.send("a", b"%d" % number)
+        async with mq.consume("a", group="g") as messages:
+            await take(messages, 2)
+        async with mq.consume("a", group="g") as messages:
+            rest = await take(messages, 38)
+    assert sorted(int(message.body) for message in rest) == list(range(2, 40))
+    assert [record.message for record in caplog.records if "refused" in record.message] == []

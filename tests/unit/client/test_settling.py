@@ -187,3 +187,16 @@ async def test_a_corrupt_batch_is_nacked_and_the_loop_goes_on(serve, until):
         async with mq.consume("a", group="g") as messages:
             assert (await anext(messages)).body == b"good"
             await until(lambda: messages.statistics["corrupt"] >= 3)
+
+
+@pytest.mark.parametrize("place", [8, 15, 31])
+async def test_a_batch_whose_stamp_is_damaged_is_not_taken_for_other_messages(serve, until, place):
+    """Its first sequence says which of its messages are granted: they would be acked without having been seen."""
+    async with serve() as site, site.client() as mq:
+        await mq.send_many("a", [b"bad"] * 10)
+        await mq.send("a", b"good")
+        stored = site.broker.subjects["a"].batches
+        stored[0] = stored[0][:place] + bytes([stored[0][place] ^ 1]) + stored[0][place + 1 :]
+        async with mq.consume("a", group="g") as messages:
+            await until(lambda: messages.statistics["corrupt"] >= 10)
+            assert site.group().acked == 0

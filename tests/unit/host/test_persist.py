@@ -27,7 +27,7 @@ class Desk:
         self.clock = StandingClock()
         self.lanes = hand_lanes()
         self.marks: list[Mark] = []
-        self.errors: list[OSError] = []
+        self.errors: list[Exception] = []
         self.syncs: list[str] = []
         files = Files(self.disk.mount())
         sync = files.sync
@@ -230,3 +230,13 @@ async def test_write_that_ends_after_a_failure_is_not_told(desk: Desk) -> None:
     await desk.write.run()
 
     assert (len(desk.errors), desk.marks) == (1, [])
+
+
+@on_a_loop
+async def test_lane_that_breaks_down_otherwise_is_told_too(desk: Desk) -> None:
+    """A bug in a write must end the process with a message; it once left every answer waiting."""
+    desk.persister.submit([Replace("f/a", lambda: b""[1])], sync=True)  # type: ignore[arg-type,return-value]
+    await desk.write.run()
+
+    assert [type(error) for error in desk.errors] == [IndexError]
+    assert (desk.persister.mark, desk.marks) == (Mark(0, 0), [])

@@ -16,11 +16,13 @@ from tidemill_wire import limits
 from tidemill_wire.commands import (
     Ack,
     Command,
+    Extend,
     Failed,
     Goodbye,
     Kind,
     Nack,
     Pulled,
+    Release,
     SendBatches,
     Sent,
     Start,
@@ -172,9 +174,47 @@ def test_subjects_that_are_no_names_are_refused(value: Any) -> None:
 @pytest.mark.parametrize("name", ["", "a b", "%dead%a%b", "a\n", "\u00f6", "s" * 101, "s" * 900, "a/b"])
 def test_names_that_nobody_may_have_are_refused(name: str) -> None:
     assert refused(Kind.PULL, {**PULL, "subjects": [name]}) == "invalid_subject"
-    assert refused(Kind.ACK, {**ACK, "subject": name}) == "invalid_subject"
     assert refused(Kind.PULL, {**PULL, "group": name}) == "invalid_group"
     assert refused(Kind.PULL, {**PULL, "consumer": name and f" {name}"}) == "invalid_consumer"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a b", "a\n", "\u00f6", "s" * 101, "%dead%", "%dead%%g", "%dead%a b%g", "%x%a%g"]
+)
+def test_deliveries_of_subjects_that_nobody_may_have_are_refused(name: str) -> None:
+    assert refused(Kind.ACK, {**ACK, "subject": name}) == "invalid_subject"
+
+
+@pytest.mark.parametrize("name", ["%dead%a", "%dead%a%", "%dead%a%b%c", "%dead%a%b c"])
+def test_dead_letters_of_groups_that_nobody_may_have_are_refused(name: str) -> None:
+    assert refused(Kind.ACK, {**ACK, "subject": name}) == "invalid_group"
+
+
+def test_deliveries_of_dead_letters_are_settled_under_their_name() -> None:
+    for kind in (Ack, Nack, Extend, Release):
+        command = kind("g", "c", "%dead%s%g", [0, 0])
+        assert parse_command(FrameDecoder().feed(encode_command(command, 1))[0]) == command
+
+
+@pytest.mark.parametrize("kind", [Kind.REDRIVE, Kind.PURGE])
+@pytest.mark.parametrize(
+    "field, value, error",
+    [
+        ("subject", "%dead%s%g", "invalid_subject"), ("subject", 1, "malformed_command"),
+        ("group", "a b", "invalid_group"), ("group", None, "malformed_command"),
+        ("ranges", packed([1, 0]), "malformed_command"), ("ranges", None, "malformed_command"),
+    ],
+)  # fmt: skip
+def test_dead_letters_are_named_by_their_subject_and_group(
+    kind: Kind, field: str, value: Any, error: str
+) -> None:
+    known = {"subject": "s", "group": "g", "ranges": packed([0, 3])}
+    assert refused(kind, {**known, field: value}) == error
+
+
+@pytest.mark.parametrize("field, value", [("reject", 1), ("error", 1), ("place", "x" * 1001)])
+def test_details_of_a_nack_that_are_none_are_refused(field: str, value: Any) -> None:
+    assert refused(Kind.NACK, {**NACK, field: value}) == "malformed_command"
 
 
 @pytest.mark.parametrize("kind", [Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE])

@@ -42,6 +42,7 @@ LARGEST: dict[str, Command] = {
         limits.PULL_BYTES_MAX,
         limits.PULL_WAIT_MS_MAX,
         HUGE,
+        [HUGE] * (2 * limits.HELD_RANGES_MAX),
     ),
     "pulled": Pulled([Grant(SUBJECTS[0], *[HUGE] * 5)] * limits.GRANTS_MAX, limits.LEASE_MS_MAX),
     "sent": Sent([-1] * 100_000, [(9, 10, "why " * 10)] * 1_000),

@@ -1,0 +1,190 @@
+"""The HTTP path that says what became of a message: ``GET /v1/messages/{id}/why``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+
+from tidemill_broker.doors.openapi import Part, answers, pattern, record, whole
+from tidemill_broker.doors.queries import Queries
+from tidemill_broker.history import Event, History, Standing, conclude, sentence_of, standing_of
+from tidemill_broker.machine import Broker
+from tidemill_broker.scanning import RecordScanner
+from tidemill_host.clock import Clock
+from tidemill_host.files import Files
+from tidemill_host.machine import Slice
+from tidemill_host.refusals import HttpRefused, json_response
+from tidemill_host.routing import Route, Variables
+from tidemill_journal.errors import CorruptRecord
+from tidemill_journal.records import HEADER_BYTES, decode_record
+from tidemill_journal.segments import Segments
+from tidemill_wire.batch import MESSAGE_ID, parse_message_id
+
+PATH = "/v1/messages/{id}/why"
+EARLY_MS = 60_000
+"""Records may be older by the clock than the message they speak of, when the clock was set back in between."""
+
+
+class Why:
+    """Answers ``routes``."""
+
+    def __init__(self, broker: Broker, files: Files, queries: Queries, clock: Clock) -> None:
+        self._broker = broker
+        self._files = files
+        self._queries = queries
+        self._clock = clock
+
+    def routes(self) -> list[Route]:
+        """What this door answers."""
+        return [Route("GET", PATH, self._answer)]
+
+    async def _answer(self, _request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
+        identity = variables["id"]
+        try:
+            batch_id, index = parse_message_id(identity)
+        except ValueError as error:
+            raise HttpRefused(400, "malformed_request", str(error), "give the id of a receipt") from None
+        found = await self._queries.ask(lambda query: query.by_id(batch_id, index))
+        if found is None:
+            raise HttpRefused(404, "not_found", f"there is no message {identity}", "it may have expired")
+        state, now_ms = self._broker.state, self._clock.now_ms()
+        partition = state.by_name[found.subject.encode()]
+        standings = {
+            number: standing_of(state.groups[number], found.sequence) for number in partition.groups.values()
+        }
+        history = History(state, partition.identity, found.sequence)
+        actions = self._broker.logs.actions
+        copy = Segments(actions.folder, actions.size_max, actions.bases, actions.end)
+        since_ms = await self._queries.ask(lambda _: self._read(history, copy, found.stored_at_ms - EARLY_MS))
+        groups = [
+            _value(conclude(standing, history.events.get(number, []), history.rate_of(number, now_ms)))
+            for number, standing in standings.items()
+        ]
+        return json_response({
+            "id": found.id, "subject": found.subject, "sequence": found.sequence,
+            "stored_at": _moment(found.stored_at_ms), "history_from": _moment(since_ms) if since_ms else None,
+            "groups": groups,
+        })  # fmt: skip
+
+    def _read(self, history: History, actions: Segments, from_ms: int) -> int:
+        """The action log from then on; the time of its first record that was read. Runs in the read lane."""
+        first_ms = 0
+        bases = actions.bases
+        starts = [self._first_of(actions.file(base)) for base in bases]
+        for index, base in enumerate(bases):
+            if index + 1 < len(bases) and 0 < starts[index + 1] <= from_ms:
+                continue
+            scanner = RecordScanner(self._reader(actions.file(base)), base, actions.end_of(base), base)
+            try:
+                for one in scanner:
+                    first_ms = first_ms or one.at_ms
+                    history.note(one)
+            except CorruptRecord:
+                break  # what is being written now
+            except FileNotFoundError:
+                continue  # retention took it meanwhile
+        return first_ms
+
+    def _first_of(self, file: str) -> int:
+        """The time of a segment's first record, 0 when there is none yet."""
+        try:
+            head = self._files.read(Slice(file, 0, HEADER_BYTES))
+        except FileNotFoundError:
+            return 0
+        if len(head) < HEADER_BYTES:
+            return 0
+        length, position = int.from_bytes(head[:4], "little"), int.from_bytes(head[8:16], "little")
+        return decode_record(self._files.read(Slice(file, 0, length)), 0, position).at_ms
+
+    def _reader(self, file: str) -> Callable[[int, int], bytes]:
+        return lambda place, size: self._files.read(Slice(file, place, size))
+
+
+def _moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _value(standing: Standing) -> dict[str, Any]:
+    return {
+        "group": standing.group, "state": standing.state, "sentence": sentence_of(standing, _moment),
+        "attempts": standing.attempts, "consumer": standing.consumer or None,
+        "until": _moment(standing.until_ms) if standing.until_ms else None, "ahead": standing.ahead,
+        "rate": round(standing.rate, 3), "paused": standing.paused,
+        "error": standing.detail._asdict() if standing.detail is not None else None,
+        "events": [_event(event) for event in standing.events],
+    }  # fmt: skip
+
+
+def _event(event: Event) -> dict[str, Any]:
+    return {
+        "at": _moment(event.at_ms), "what": event.what, "consumer": event.consumer or None,
+        "attempts": event.attempts, "until": _moment(event.until_ms) if event.until_ms else None,
+        "error": event.detail._asdict() if event.detail is not None else None,
+    }  # fmt: skip
+
+
+def paths() -> dict[str, Part]:
+    """The path item."""
+    named = {
+        "name": "id",
+        "in": "path",
+        "required": True,
+        "description": "the message's id, as on its receipt",
+    }
+    parameter = {**named, "schema": pattern(MESSAGE_ID.pattern, "a message's id")}
+    operation = {
+        "operationId": "why",
+        "summary": "What became of a message in each group, and how",
+        "parameters": [parameter],
+        "responses": answers(
+            {"$ref": "#/components/schemas/Why"}, None, "group by group", (400, 404, 429, 500)
+        ),
+    }
+    return {PATH: {"get": operation}}
+
+
+def schemas() -> dict[str, Part]:
+    """What it answers."""
+    text: Part = {"type": "string"}
+    absent: Part = {"type": ["string", "null"]}
+    error: Part = {
+        "anyOf": [{"type": "null"}, record(dict.fromkeys(("reason", "error", "place", "fingerprint"), text))]
+    }
+    event = record(
+        {"at": text, "what": text, "consumer": absent, "attempts": whole(0), "until": absent, "error": error}
+    )
+    group = record(
+        {
+            "group": text,
+            "state": {"enum": ["waiting", "leased", "retry", "dying", "acked", "dead", "passed over"]},
+            "sentence": {**text, "description": "the same for a person"},
+            "attempts": whole(0),
+            "consumer": absent,
+            "until": {
+                **absent,
+                "description": "when the lease ends, it is due again, or it was acked or buried",
+            },
+            "ahead": whole(0, description="messages that the group is given before it"),
+            "rate": {
+                "type": "number",
+                "description": "messages a second that the group was given in the last minute",
+            },
+            "paused": {"type": "boolean"},
+            "error": error,
+            "events": {"type": "array", "items": event},
+        }
+    )
+    whole_answer = record(
+        {
+            "id": text,
+            "subject": text,
+            "sequence": whole(0),
+            "stored_at": text,
+            "history_from": {**absent, "description": "what was done before then is not kept any more"},
+            "groups": {"type": "array", "items": group},
+        }
+    )
+    return {"Why": whole_answer}

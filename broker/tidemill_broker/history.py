@@ -1,0 +1,223 @@
+"""What became of one message in each group: where it stands now, from the state, and how it came there, from the log.
+
+The action log is read from the time on at which the message was stored; nothing is kept for this while messages flow.
+
+    beyond the cursor   waiting    behind so many others, at the rate of late
+    delivered           leased     to whom, until when
+    failed              retry      due when, after which error; or about to become a dead letter
+    gone                acked, dead, or passed over, as its last event says
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tidemill_broker.actions import (
+    Acked,
+    Action,
+    Buried,
+    ConsumerNamed,
+    Extended,
+    FailedDeliveries,
+    FailureDetail,
+    GroupNamed,
+    GroupPaused,
+    GroupResumed,
+    Pulled,
+    Reason,
+    Released,
+    decode_action,
+)
+from tidemill_broker.groups import Group
+from tidemill_broker.state import State
+from tidemill_journal.records import Record
+from tidemill_wire.limits import DOOMED_MS
+
+RATE_MS = 60_000
+EVENTS_MAX = 1_000
+"""Of one message; a handler that hangs for days extends its lease so often."""
+
+FAILED = {Reason.NACK: "failed", Reason.LEASE_ENDED: "lease ended", Reason.CONSUMER_GONE: "consumer gone"}
+
+
+class Event(NamedTuple):
+    """Something that was done with the message, or with its group."""
+
+    at_ms: int
+    what: str
+    consumer: str = ""
+    attempts: int = 0
+    until_ms: int = 0
+    """When the lease ends, or when it is due again."""
+    detail: FailureDetail | None = None
+
+
+@dataclass(slots=True)
+class Standing:
+    """Where the message is, for a group, at one moment."""
+
+    group: str
+    state: str
+    attempts: int = 0
+    consumer: str = ""
+    until_ms: int = 0
+    ahead: int = 0
+    """Messages that the group is given before it."""
+    detail: FailureDetail | None = None
+    paused: bool = False
+    events: list[Event] = field(default_factory=list[Event])
+    rate: float = 0.0
+    """Messages a second that the group was given of late."""
+
+
+def standing_of(group: Group, sequence: int) -> Standing:
+    """From the state alone. ``gone`` is for the history to tell."""
+    found = Standing(group.name, "gone", paused=group.paused is not None)
+    if sequence >= group.cursor:
+        found.state, found.ahead = "waiting", sequence - group.cursor + group.failed_count()
+        return found
+    for consumer in group.consumers.values():
+        for delivery in consumer.held():
+            if delivery.first <= sequence < delivery.first + delivery.count:
+                found.state, found.consumer = "leased", consumer.name
+                found.attempts, found.until_ms = delivery.attempts, delivery.deadline_ms
+                return found
+    for failure in group.failed.values():
+        if failure.first <= sequence < failure.first + failure.messages:
+            found.state = "dying" if failure.due_ms == DOOMED_MS else "retry"
+            found.attempts, found.until_ms = failure.attempts, failure.due_ms
+            seen = group.errors.get(failure.fingerprint)
+            found.detail = seen.detail if seen is not None else None
+    return found
+
+
+class History:
+    """Finds what concerns one message in records of the action log, in their order."""
+
+    def __init__(self, state: State, partition: int, sequence: int) -> None:
+        self._partition = partition
+        self._sequence = sequence
+        self._groups = {
+            identity: group.name for identity, group in state.groups.items() if group.partition == partition
+        }
+        self._consumers = {
+            identity: (consumer.group.identity, consumer.name)
+            for identity, consumer in state.consumers.items()
+            if consumer.group.partition == partition
+        }
+        self._pulls: dict[int, tuple[int, str]] = {}  # of deliveries of the message: group, consumer
+        self.events: dict[int, list[Event]] = {identity: [] for identity in self._groups}
+        self._given: dict[int, list[tuple[int, int]]] = {}  # group -> (time, messages)
+
+    def note(self, record: Record) -> None:
+        """The next record."""
+        action = decode_action(record)
+        match action:
+            case GroupNamed(identity, partition, name) if partition == self._partition:
+                self._groups[identity] = name
+                self.events.setdefault(identity, [])
+            case ConsumerNamed(identity, group, name) if group in self._groups:
+                self._consumers[identity] = (group, name)
+            case Pulled(consumer, deadline_ms, _) if consumer in self._consumers:
+                self._pulled(action, record.at_ms, deadline_ms)
+            case Acked(consumer) | FailedDeliveries(consumer) | Extended(consumer) | Released(consumer):
+                if self._pulls and consumer in self._consumers:
+                    self._settled(action, record.at_ms)
+            case Buried(group, first, messages) if group in self._groups and self._is_in(first, messages):
+                self._add(group, Event(record.at_ms, "dead"))
+            case GroupPaused(group, _, fingerprint) if group in self._groups:
+                self._add(group, Event(record.at_ms, "paused", detail=FailureDetail("", "", "", fingerprint)))
+            case GroupResumed(group) if group in self._groups:
+                self._add(group, Event(record.at_ms, "resumed"))
+            case _:
+                pass
+
+    def rate_of(self, group: int, now_ms: int) -> float:
+        """Messages a second that the group was given in the last minute."""
+        late = [messages for at_ms, messages in self._given.get(group, ()) if at_ms > now_ms - RATE_MS]
+        return 1000 * sum(late) / RATE_MS
+
+    def _pulled(self, action: Pulled, at_ms: int, deadline_ms: int) -> None:
+        group, name = self._consumers[action.consumer]
+        total = 0
+        for run in action.runs:
+            total += run.messages
+            if self._is_in(run.first, run.messages):
+                self._pulls[run.pull + self._sequence - run.first] = (group, name)
+                self._add(group, Event(at_ms, "pulled", name, run.attempts, deadline_ms))
+        given = self._given.setdefault(group, [])
+        given.append((at_ms, total))
+        if len(given) > EVENTS_MAX:
+            del given[: EVENTS_MAX // 2]
+
+    def _settled(self, action: Action, at_ms: int) -> None:
+        assert isinstance(action, Acked | FailedDeliveries | Extended | Released)
+        ranges = action.ranges
+        for pull, (group, name) in list(self._pulls.items()):
+            if not any(first <= pull <= last for first, last in zip(ranges[::2], ranges[1::2], strict=True)):
+                continue
+            match action:
+                case Acked():
+                    self._add(group, Event(at_ms, "acked", name))
+                case FailedDeliveries():
+                    what = FAILED.get(Reason(action.reason), "failed")
+                    due_ms = 0 if action.due_ms == DOOMED_MS else action.due_ms
+                    self._add(group, Event(at_ms, what, name, action.counted, due_ms, action.detail))
+                case Extended():
+                    self._add(group, Event(at_ms, "extended", name, 0, action.deadline_ms))
+                case Released():
+                    self._add(group, Event(at_ms, "released", name))
+            if not isinstance(action, Extended):
+                del self._pulls[pull]
+
+    def _is_in(self, first: int, messages: int) -> bool:
+        return first <= self._sequence < first + messages
+
+    def _add(self, group: int, event: Event) -> None:
+        events = self.events.setdefault(group, [])
+        events.append(event)
+        if len(events) > EVENTS_MAX:
+            del events[EVENTS_MAX // 2]  # its beginning and its end say most
+
+
+def conclude(standing: Standing, events: list[Event], rate: float) -> Standing:
+    """Put the history to where the message stands."""
+    standing.events, standing.rate = events, rate
+    if standing.state != "gone":
+        return standing
+    own = [event for event in events if event.what not in ("paused", "resumed")]
+    last = own[-1] if own else None
+    standing.state = last.what if last is not None and last.what in ("acked", "dead") else "passed over"
+    if last is not None:
+        standing.consumer, standing.until_ms = last.consumer, last.at_ms
+    failed = [event for event in own if event.detail is not None]
+    if standing.state == "dead" and failed:
+        standing.detail = failed[-1].detail
+    standing.attempts = sum(event.attempts for event in own if event.what in FAILED.values())
+    return standing
+
+
+def sentence_of(standing: Standing, moment: Callable[[int], str]) -> str:
+    """For a person. ``moment`` writes a time."""
+    when, who = moment(standing.until_ms), standing.consumer
+    why = f" ({standing.detail.reason})" if standing.detail is not None and standing.detail.reason else ""
+    sentences: Mapping[str, str] = {
+        "waiting": _waiting(standing),
+        "leased": f"leased to {who} until {when}, {standing.attempts} attempts before",
+        "retry": f"failed {standing.attempts} times{why}, due again {when}",
+        "dying": f"failed {standing.attempts} times{why}, becomes a dead letter now",
+        "acked": f"acknowledged by {who} at {when}",
+        "dead": f"a dead letter since {when}, after {standing.attempts} attempts{why}",
+        "passed over": "not given to this group: it began, or was moved, behind it; or its history is no longer kept",
+    }
+    paused = "; the group is paused, everything fails of the same error" if standing.paused else ""
+    return sentences[standing.state] + paused
+
+
+def _waiting(standing: Standing) -> str:
+    if not standing.rate:
+        return f"not pulled yet, {standing.ahead} messages are before it, and none was given to the group of late"
+    seconds = standing.ahead / standing.rate
+    return f"not pulled yet, {standing.ahead} messages are before it: in about {seconds:.0f} s at {standing.rate:.1f}/s"

@@ -1,0 +1,252 @@
+"""`tidemill dead`: what a group could not handle, and what is to become of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.failures import CommandFailed, wrong_usage
+from tidemill.cli.session import (
+    SERVER_DEFAULT,
+    Output,
+    OutputOption,
+    ServerOption,
+    SubjectArgument,
+    connected,
+    interactive,
+    perform,
+)
+from tidemill.cli.stored import as_json, bound_of, parse_time
+from tidemill.cli.tables import print_rows
+
+if TYPE_CHECKING:
+    from tidemill.dead import Chosen, DeadLetter, DeadLetters
+
+COLUMNS = ("id", "attempts", "failed_at", "fingerprint", "reason", "place")
+CHUNK = 500
+
+GroupOption = Annotated[str, typer.Option("--group", "-g", help="The consumer group.")]
+IdOption = Annotated[list[str] | None, typer.Option("--id", help="Of this message only; may be repeated.")]
+FromOption = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", callback=parse_time, help="Failed then or later.")
+]
+ToOption = Annotated[
+    str | None, typer.Option("--to", metavar="TIME", callback=parse_time, help="Failed before then.")
+]
+ReasonOption = Annotated[str, typer.Option("--reason", help="With this text in the reason.")]
+FingerprintOption = Annotated[str, typer.Option("--fingerprint", help="Of this mistake only.")]
+CountOption = Annotated[int | None, typer.Option("--count", "-n", min=1, help="So many at most.")]
+RateOption = Annotated[
+    float | None, typer.Option("--rate", min=0.001, metavar="N", help="At most N messages a second.")
+]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def build() -> typer.Typer:
+    """The commands below `tidemill dead`."""
+    application = typer.Typer(
+        help="List, show, give out again or remove the messages that a group could not handle.",
+        no_args_is_help=True,
+    )
+    application.command("list")(list_letters)
+    application.command("show")(show)
+    application.command("redrive")(redrive)
+    application.command("purge")(purge)
+    return application
+
+
+def list_letters(
+    subject: SubjectArgument,
+    group: GroupOption,
+    identity: IdOption = None,
+    start: FromOption = None,
+    end: ToOption = None,
+    reason: ReasonOption = "",
+    fingerprint: FingerprintOption = "",
+    count: CountOption = None,
+    server: ServerOption = SERVER_DEFAULT,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """List the dead letters of a group, the oldest first."""
+    chosen = _chosen(identity, (start, end), reason, fingerprint)
+
+    async def run() -> None:
+        rows: list[dict[str, Any]] = []
+        async with _letters(server, subject, group) as letters:
+            async for letter in letters.chosen(chosen, count):
+                if output is Output.JSON:
+                    print(json.dumps(_row(letter), ensure_ascii=False))
+                else:
+                    rows.append(_row(letter))
+        if output is Output.TEXT:
+            print_rows(rows, COLUMNS, output, f"Group {group} has no such dead letters of {subject}.")
+
+    perform(run(), server)
+
+
+def show(
+    subject: SubjectArgument,
+    group: GroupOption,
+    identity: Annotated[str, typer.Argument(metavar="ID", help="The message's id.")],
+    server: ServerOption = SERVER_DEFAULT,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show one dead letter with all that is known of it."""
+
+    async def run() -> None:
+        async with _letters(server, subject, group) as letters:
+            async for letter in letters.chosen(_chosen([identity], (None, None), "", ""), 1):
+                whole = {**_row(letter), **as_json(letter.message), "id": letter.id}
+                if output is Output.JSON:
+                    print(json.dumps(whole, ensure_ascii=False))
+                else:
+                    width = max(map(len, whole))
+                    for name, value in whole.items():
+                        print(f"{name:<{width}}  {value if isinstance(value, str) else json.dumps(value)}")
+                return
+        raise CommandFailed(f"no dead letter of group {group} has that id: look with `tidemill dead list`")
+
+    perform(run(), server)
+
+
+def redrive(
+    subject: SubjectArgument,
+    group: GroupOption,
+    identity: IdOption = None,
+    start: FromOption = None,
+    end: ToOption = None,
+    reason: ReasonOption = "",
+    fingerprint: FingerprintOption = "",
+    count: CountOption = None,
+    rate: RateOption = None,
+    dry_run: DryOption = False,
+    yes: YesOption = False,
+    server: ServerOption = SERVER_DEFAULT,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Give dead letters to their group again, with no attempt behind them."""
+    chosen = _chosen(identity, (start, end), reason, fingerprint)
+    perform(
+        _settle("redrive", (subject, group), chosen, (count, rate, dry_run, yes), (server, output)), server
+    )
+
+
+def purge(
+    subject: SubjectArgument,
+    group: GroupOption,
+    identity: IdOption = None,
+    start: FromOption = None,
+    end: ToOption = None,
+    reason: ReasonOption = "",
+    fingerprint: FingerprintOption = "",
+    count: CountOption = None,
+    dry_run: DryOption = False,
+    yes: YesOption = False,
+    server: ServerOption = SERVER_DEFAULT,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Remove dead letters: they are not listed any more, and not given out again."""
+    chosen = _chosen(identity, (start, end), reason, fingerprint)
+    perform(_settle("purge", (subject, group), chosen, (count, None, dry_run, yes), (server, output)), server)
+
+
+async def _settle(
+    verb: str,
+    names: tuple[str, str],
+    chosen: Chosen,
+    how: tuple[int | None, float | None, bool, bool],
+    where: tuple[str, Output],
+) -> None:
+    count, rate, dry_run, yes = how
+    server, output = where
+    async with _letters(server, *names) as letters:
+        sequences = [letter.sequence async for letter in letters.chosen(chosen, count)]
+        done = 0
+        if sequences and not dry_run:
+            _confirm(verb, len(sequences), names[1], yes)
+            with _progress(verb, len(sequences)) as advance:
+                async for part in _paced(sequences, rate):
+                    done += await (letters.redrive(part) if verb == "redrive" else letters.purge(part))
+                    advance(len(part))
+        left = (await letters.status())["waiting"]
+    settled = "redriven" if verb == "redrive" else "purged"
+    result = {"found": len(sequences), settled: done, "left": left}
+    if output is Output.JSON:
+        print(json.dumps(result))
+    elif dry_run:
+        print(f"{len(sequences):,} of {left:,} dead letters would be {settled}.")
+    else:
+        print(f"{done:,} dead letters were {settled}, {left:,} are left.")
+
+
+def _confirm(verb: str, count: int, group: str, yes: bool) -> None:
+    if yes:
+        return
+    if not interactive(sys.stdin):
+        raise wrong_usage(
+            f"{count:,} dead letters would be concerned: say --yes, or look first with --dry-run"
+        )
+    what = "be given to group" if verb == "redrive" else "be removed for ever, of group"
+    typer.confirm(f"{count:,} dead letters will {what} {group}. Go on?", abort=True, err=True)
+
+
+async def _paced(sequences: list[int], rate: float | None) -> AsyncGenerator[list[int]]:
+    """Parts of them, not more than ``rate`` a second."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    size = CHUNK if rate is None else max(1, min(CHUNK, int(rate / 4)))
+    began = loop.time()
+    for at in range(0, len(sequences), size):
+        if rate is not None:
+            await asyncio.sleep(max(0.0, began + at / rate - loop.time()))
+        yield sequences[at : at + size]
+
+
+@contextmanager
+def _progress(verb: str, total: int) -> Generator[Callable[[int], None]]:
+    """A bar on standard error when somebody watches it."""
+    if not interactive(sys.stderr):
+        yield lambda _count: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(verb, total=total)
+        yield lambda count: bar.update(task, advance=count)
+
+
+@asynccontextmanager
+async def _letters(server: str, subject: str, group: str) -> AsyncGenerator[DeadLetters]:
+    """The dead letters of a group, over a client that is closed afterwards."""
+    async with connected(server) as client:
+        yield client.dead_letters(subject, group)
+
+
+def _chosen(
+    ids: list[str] | None, span: tuple[str | None, str | None], reason: str, fingerprint: str
+) -> Chosen:
+    from tidemill.dead import Chosen
+
+    return Chosen(frozenset(ids or ()), bound_of(span[0]), bound_of(span[1]), reason, fingerprint)
+
+
+def _row(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "id": letter.id,
+        "sequence": letter.sequence,
+        "attempts": letter.attempts,
+        "reason": letter.reason,
+        "fingerprint": letter.fingerprint,
+        "error": letter.error,
+        "place": letter.place,
+        "failed_at": letter.failed_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "key": letter.message.key,
+    }

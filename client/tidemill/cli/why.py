@@ -1,0 +1,64 @@
+"""`tidemill why`: what became of a message, group by group."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.cli.failures import CommandFailed, wrong_usage
+from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, connected, perform
+
+EVENTS_SHOWN = 20
+
+
+def why(
+    identity: Annotated[
+        str, typer.Argument(metavar="ID", help="A message's id, as `tidemill send` prints it.")
+    ],
+    server: ServerOption = SERVER_DEFAULT,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Say what became of a message in each group, and how it came there."""
+
+    async def run() -> None:
+        async with connected(server) as client:
+            try:
+                found = await client.why(identity)
+            except ValueError as error:
+                raise wrong_usage(str(error)) from None
+        if found is None:
+            raise CommandFailed("there is no such message: it may have expired, or never been sent")
+        if output is Output.JSON:
+            print(json.dumps(found, ensure_ascii=False))
+        else:
+            print(text_of(found))
+
+    perform(run(), server)
+
+
+def text_of(found: dict[str, Any]) -> str:
+    """For a person."""
+    lines = [f"{found['id']}: {found['subject']} {found['sequence']}, stored at {found['stored_at']}"]
+    if not found["groups"]:
+        lines.append("  no group consumes this subject")
+    for group in found["groups"]:
+        lines.append(f"  {group['group']}: {group['sentence']}")
+        events = group["events"]
+        if len(events) > EVENTS_SHOWN:
+            lines.append(f"    … {len(events) - EVENTS_SHOWN} more before")
+        lines += [f"    {line_of(event)}" for event in events[-EVENTS_SHOWN:]]
+    return "\n".join(lines)
+
+
+def line_of(event: dict[str, Any]) -> str:
+    """One event."""
+    said = f"{event['at']} {event['what']}"
+    if event["consumer"]:
+        said += f" {event['consumer']}"
+    if event["until"]:
+        said += f", until {event['until']}"
+    if event["error"] and (event["error"]["reason"] or event["error"]["fingerprint"]):
+        said += f": {event['error']['reason'] or event['error']['fingerprint']}"
+    return said
