@@ -104,9 +104,9 @@ class Message(Seen):
             await delivery.settler.nack(delivery.subject, ranges, why)
 
     @property
-    def settler(self) -> Settler:
-        """For who gathers acks: where to say them."""
-        return self._delivery.settler
+    def origin(self) -> tuple[Settler, str]:
+        """For who gathers acks: where to say them, and of what. Of a dead letter that is not ``subject``."""
+        return self._delivery.settler, self._delivery.subject
 
     def settle(self) -> int | None:
         """For who gathers acks: the pull sequence to be acked, once; ``None`` when it was settled before."""

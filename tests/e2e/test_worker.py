@@ -191,6 +191,27 @@ def test_a_worker_starts_without_a_queue_says_so_once_and_works_when_it_comes(
     assert workers.errors(process).count("broker_away") == 1
 
 
+def test_a_rejected_message_is_a_dead_letter_at_once(queue: Queue, tmp_path: Path) -> None:
+    module = (
+        "from tidemill import Reject, Worker\nworker = Worker()\n\n\n"
+        "@worker.on('orders', group='workers')\ndef handle(message):\n    raise Reject('no such customer')\n"
+    )
+    workers = Workers(tmp_path, queue, module)
+    try:
+        process = workers.start()
+        send(queue, 2)
+        wait_until("both are dead", lambda: dead_letters(queue) == 2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        workers.close()
+    assert workers.errors(process).count("handler_rejects") == 2
+
+
+def dead_letters(queue: Queue) -> int:
+    return sum(row["dead"] for row in queue.get("/v1/groups") if row["group"] == "workers")
+
+
 def test_a_worker_ends_in_time_though_the_queue_is_away(queue: Queue, workers: Workers) -> None:
     """What it has done and could not tell is handled again: at least once."""
     send(queue, 50)

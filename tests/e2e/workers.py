@@ -1,7 +1,8 @@
 """Real worker processes, and the diary that their handlers keep.
 
 A line of the diary is one write to a file opened for appending: it survives SIGKILL, and the order of the lines is
-that of the events, whichever process they are of.
+that of the events, whichever process they are of. A kill can tear the write that it strikes, where a page ends: such
+a line has no end mark, and counts as not written.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ diary = os.open(os.environ["DIARY"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 def note(word, message):
-    os.write(diary, f"{word} {os.getpid()} {time.monotonic():.6f} {message.body.decode()}\\n".encode())
+    line = f"\\n{word} {os.getpid()} {time.monotonic():.6f} {message.attempts} {message.body.decode()} ;\\n"
+    os.write(diary, line.encode())
 
 
 @worker.on("orders", group="workers", concurrency=int(os.environ.get("CONCURRENCY", "50")))
@@ -39,11 +41,12 @@ def acked(message, context):
 
 
 class Line(NamedTuple):
-    """What happened to a message, in which process, when."""
+    """What happened to a message, in which process, when, and how often the message was given out before."""
 
     word: str
     pid: int
     at: float
+    attempts: int
     body: str
 
 
@@ -76,9 +79,11 @@ class Workers:
         """All lines, or those with one word."""
         lines: list[Line] = []
         for text in self._path.read_text().splitlines():
-            found, pid, at, body = text.split(" ")
+            if not text.endswith(" ;"):
+                continue
+            found, pid, at, attempts, body, _ = text.split(" ")
             if not word or found == word:
-                lines.append(Line(found, int(pid), float(at), body))
+                lines.append(Line(found, int(pid), float(at), int(attempts), body))
         return lines
 
     def close(self) -> None:

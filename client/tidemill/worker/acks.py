@@ -45,8 +45,7 @@ class Acks:
         number = context.message.settle()
         if number is None:
             return  # the handler has settled it
-        place = context.message.settler, context.message.subject
-        self._waiting.setdefault(place, []).append((number, context))
+        self._waiting.setdefault(context.message.origin, []).append((number, context))
         self._count += 1
         self._quiet.clear()
         if self._count >= GATHERED_MAX:

@@ -23,7 +23,7 @@ from tidemill.consumer import Consumer
 from tidemill.errors import LeaseLost, TidemillError
 from tidemill.message import Message, parse_delay
 from tidemill.tasks import Tasks
-from tidemill.why import Why, why_of
+from tidemill.why import GROUPS_POLICY, Why, why_of
 from tidemill.worker.acks import Acks
 from tidemill.worker.caught import Caught
 from tidemill.worker.context import Context
@@ -224,7 +224,7 @@ class Subscriber:
             case RetryAfter():
                 counts.retried += 1
                 log.info("handler_retries %s: %s", self._about(message), " ".join(error.reason.split()))
-                await self._nack(message, Why(error.reason, delay_ms=parse_delay(error.seconds)))
+                await self._nack(message, Why(error.reason, delay_ms=error.delay_ms))
             case Reject():
                 counts.rejected += 1
                 log.warning("handler_rejects %s: %s", self._about(message), " ".join(error.reason.split()))
@@ -237,8 +237,7 @@ class Subscriber:
                 log.warning("handler_failed %s: %s", self._about(message), why.line)
                 log.debug("handler_failed %s", self._about(message), exc_info=error)
                 self._tell.failed(message, error)
-                delay_ms = parse_delay(self._delay(message))
-                await self._nack(message, why._replace(delay_ms=delay_ms))
+                await self._nack(message, why._replace(delay_ms=self._delay_ms(message)))
 
     async def _nack(self, message: Message, why: Why) -> None:
         try:
@@ -249,12 +248,12 @@ class Subscriber:
         except TidemillError as error:
             log.warning("nack_unanswered %s: %s", self._about(message), error)
 
-    def _delay(self, message: Message) -> float | None:
+    def _delay_ms(self, message: Message) -> int:
         with Caught() as caught:
-            return self._handler.delay(message.attempts)
+            return parse_delay(self._handler.delay(message.attempts))
         assert caught.error is not None
         log.error("retry_after_failed %s: %s", self._handler.name, why_of(caught.error).line)
-        return None
+        return GROUPS_POLICY
 
     def _about(self, message: Message) -> str:
         return f"{self._handler.name} {message.subject} {message.sequence} attempts={message.attempts}"

@@ -9,11 +9,14 @@ anything else       nack, with what and where it was as the reason
 
 from __future__ import annotations
 
+from tidemill.message import parse_delay
+
 
 class RetryAfter(Exception):
     """Give the message out again after so many seconds."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
+        self.delay_ms = parse_delay(seconds)
         super().__init__(reason or f"again in {seconds:g} s")
         self.seconds = seconds
         self.reason = str(self)

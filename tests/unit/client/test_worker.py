@@ -84,6 +84,35 @@ async def test_a_failure_comes_again_and_then_succeeds():
     assert counts(worker) == {"failed": 2, "handled": 1}
 
 
+@pytest.mark.parametrize("delay", [-1, "soon", None])
+async def test_a_delay_that_is_none_leaves_it_to_the_group_and_is_logged(delay, caplog):
+    worker = Worker()
+    failures = []
+
+    @worker.on("a", group="g", retry_after=lambda attempts: 1 / 0 if delay is None else delay)
+    async def handler(message):
+        if not failures:
+            failures.append(message)
+            raise OSError
+
+    said, _ = await handle_all(worker, b"1")
+
+    assert [nack.delay_ms for nack in said.of(Nack)] == [-1]
+    assert "retry_after_failed" in caplog.text
+
+
+async def test_a_retry_that_cannot_be_is_a_failure_of_the_handler():
+    worker = Worker()
+
+    @worker.on("a", group="g", retry_after=3600)
+    async def handler(message):
+        raise RetryAfter(-1)
+
+    said, _ = await handle_all(worker, b"1")
+
+    assert said.of(Nack)[0].error == "ValueError"
+
+
 async def test_a_group_s_own_policy_is_left_to_the_broker():
     worker = Worker()
     failures = []
