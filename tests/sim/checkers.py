@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
@@ -126,6 +127,8 @@ class Terms:
     sync_within_s: float = 0.5
     ack_promise: Promise | None = Promise.NORMAL
     """What an answered ack survives; ``None``: as much as its message."""
+    dead: AbstractSet[tuple[str, str]] = frozenset()
+    """(group, message) of those that wait in the dead letters: settled, too."""
 
     def may_be_lost(self, promise: Promise, operation: Send | Ack) -> bool:
         """Whether a power cut excuses. The answer left between the invocation and the end, nobody knows when."""
@@ -151,7 +154,7 @@ def missing(history: History, terms: Terms) -> Iterable[tuple[Send, str]]:
         if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send):
             continue
         for group in terms.groups.get(send.subject, ()):
-            if (group, send.message) not in acked:
+            if (group, send.message) not in acked and (group, send.message) not in terms.dead:
                 yield send, group
 
 

@@ -15,10 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from sim.autopsy import examine
+from sim.autopsy import NOW_MS, examine, image_of, read_batches
 from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
 from sim.clients import Consuming, Producing
 from sim.faults import Kind
+from sim.graveyard import Digging, Graveyard, dead_of, draw_policies, grave_problems, letters_in
 from sim.world import Env, Phases, World
 from tidemill_broker.actions import Action, Pulled
 from tidemill_broker.doors import Service, recover
@@ -31,6 +32,7 @@ from tidemill_wire.declarations import API_VERSION, Declaration, parse_manifest
 
 PORT = 7400
 SERVER = "s1"
+DIGGER = "digger"
 SYNC_SLACK_S = 0.1
 """Between the moment a sync is due and the disk's answer, with nothing in its way."""
 SUBJECTS = {"of.low": Promise.LOW, "of.normal": Promise.NORMAL, "of.high": Promise.HIGH}
@@ -96,6 +98,7 @@ class Cluster:
 
     servers = (SERVER,)
     kinds = tuple(kind for kind in Kind if kind not in HARMFUL)
+    probes = ("dead_letters", "died_again", "pauses", "purges", "redrives", "resumes")
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/cluster")
@@ -107,12 +110,14 @@ class Cluster:
         self.granted: dict[int, float] = {}
         """When the broker decided each delivery, by its pull sequence."""
         self.problems: list[str] = []
+        self.graveyard = Graveyard(self.problems)
+        self.policies, self.outages = draw_policies(seed, tuple(self.groups), self.settings.lease_ms)
         self.finished: set[str] = set()
         self._producers = tuple(f"p{number}" for number in range(1, rng.randrange(2, 4)))
         self._consumers = {
             f"{group}-{number}": group for group in self.groups for number in range(rng.randrange(1, 3))
         }
-        self.clients = (*self._producers, *self._consumers)
+        self.clients = (*self._producers, *self._consumers, DIGGER)
         self._reigns: list[Reign] = []
         self._world: World
 
@@ -123,26 +128,37 @@ class Cluster:
             world.add_client(name, Producing(self).run)
         for name, group in self._consumers.items():
             world.add_client(name, Consuming(self, group).run)
+        world.add_client(DIGGER, Digging(self).run)
 
     def drained(self) -> bool:
-        return self.finished >= set(self._producers) and not any(missing(self.history, self._terms()))
+        terms = self._terms(self.graveyard.waiting())
+        return self.finished >= set(self._producers) and not any(missing(self.history, terms))
 
     def check(self, world: World) -> list[str]:
         disk = world.nodes[SERVER].disk
-        terms = self._terms()
+        world.faults.fired.update(self.graveyard.fired)
+        image = image_of(disk)
+        try:
+            broker, _ = recover(image.mount(), self.settings, NOW_MS)
+        except JournalError as error:
+            return [*self.problems, f"refused start: {error}"]
+        letters = [one for batch in read_batches(image.mount(), broker) for one in letters_in(batch)]
+        purged = self.graveyard.purged
+        terms = self._terms(dead_of(letters, broker.state, purged))
         return (
             self.problems
             + violations(self.history, terms)
+            + grave_problems(letters, broker.state, self.history, terms, purges=bool(purged))
             + examine(disk, self.settings, self.history, terms)
         )
 
-    def _terms(self) -> Terms:
+    def _terms(self, dead: set[tuple[str, str]]) -> Terms:
         groups = {
             subject: tuple(group for group, subjects in self.groups.items() if subject in subjects)
             for subject in self.promises
         }
         within_s = self.settings.sync_interval_ms / 1000 + SYNC_SLACK_S
-        return Terms(groups, self._cuts(), within_s, ack_promise=None)
+        return Terms(groups, self._cuts(), within_s, ack_promise=None, dead=dead)
 
     def _cuts(self) -> list[PowerCut]:
         world = self._world
@@ -179,10 +195,12 @@ class Cluster:
         except JournalError as error:
             self.problems.append(f"refused start: {error}")
             raise
+        self.graveyard.opened(env.disk, broker)
         self._watch(broker, env)
         lanes = Lanes(ThreadPoolExecutor(1), ThreadPoolExecutor(1), ThreadPoolExecutor(4))
         service = Service(broker, env.disk, lanes, env.clock)
         service.declare(declare_subjects())
+        self._declare_groups(broker, env.clock.now_ms())
         await service.listen("0.0.0.0", PORT)
         self._reigns.append(Reign(env.loop.now, env.loop.now))
         try:
@@ -194,6 +212,14 @@ class Cluster:
                 return
             await service.failed
         raise SystemExit(1)
+
+    def _declare_groups(self, broker: Broker, now_ms: int) -> None:
+        """Those that give up soon; on subjects that are there. The rest is made by the first pull."""
+        for group, settings in self.policies.items():
+            for subject in self.groups[group]:
+                partition = broker.state.by_name.get(subject.encode())
+                if partition is not None:
+                    broker.members.declare_group(partition, group, (0, 0), settings, now_ms)
 
     def _watch(self, broker: Broker, env: Env) -> None:
         """Check after each turn, and note what is granted."""
@@ -208,6 +234,7 @@ class Cluster:
             return ready()
 
         def note_and_apply(action: Action) -> int:
+            self.graveyard.acts(action, env.loop.now)
             if isinstance(action, Pulled):
                 for run in action.runs:
                     for pull in range(run.pull, run.pull + run.messages):

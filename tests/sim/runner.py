@@ -113,7 +113,8 @@ def silent_injectors(scenario: str, fired: Counter[str]) -> list[str]:
     probes = {"SYNC_ERROR": "sync_error", "WRITE_ERROR": "append_error", "READ_ERROR": "read_error"}
     probes |= {"RESET_AT_SEGMENT": "reset_at_segment"}
     kinds = [probes.get(kind.name, kind.name) for kind in load(scenario)("coverage").kinds]
-    return [name for name in (*kinds, *PROBES_EXPECTED) if not fired[name]]
+    own = getattr(load(scenario)("coverage"), "probes", ())
+    return [name for name in (*kinds, *PROBES_EXPECTED, *own) if not fired[name]]
 
 
 def twice(scenario: str, seed: str) -> bool:
