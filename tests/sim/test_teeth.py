@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUGS = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
-FOUND_BY_SEEDS = {"lease-renewed-after-its-end", "pause-that-burns-attempts"}
+FOUND_BY_SEEDS = {"lease-renewed-after-its-end", "pause-that-burns-attempts", "unwanted-copy-kept"}
 """What takes a cluster to happen. The others are found at crash points, which are faster."""
 ROOMS = ("wire", "journal", "host", "broker", "client")
 

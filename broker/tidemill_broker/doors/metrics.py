@@ -39,6 +39,10 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
         "Failed messages that a power cut had taken",
         counters.messages_voided,
     )
+    yield "dead_letters_total", "counter", "Messages that became dead letters", counters.messages_buried
+    dropped = "Messages that failed for good in a group that keeps no dead letters"
+    yield "dead_dropped_total", "counter", dropped, counters.dead_dropped
+    yield "groups_paused_total", "counter", "Pauses of groups that failed alike", counters.groups_paused
     yield "batches_total", "counter", "Batches received", counters.batches
     yield "bytes_received_total", "counter", "Bytes from clients", seen.bytes_received
     yield "bytes_sent_total", "counter", "Bytes to clients", seen.bytes_sent
