@@ -31,7 +31,7 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     yield "messages_in_total", "counter", "Messages stored", counters.messages_in
     yield "messages_out_total", "counter", "Messages given to consumers", counters.messages_out
     yield "messages_acked_total", "counter", "Messages acknowledged", counters.messages_acked
-    yield "nacks_total", "counter", "Nack commands", counters.messages_nacked
+    yield "messages_nacked_total", "counter", "Messages that consumers failed", counters.messages_nacked
     yield "leases_ended_total", "counter", "Deliveries whose lease ended", counters.leases_ended
     yield (
         "voided_messages_total",
