@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, cast
 
 import msgpack
 
-from tidemill_broker.actions import NOWHERE, Action, Buried, Purged
-from tidemill_broker.dead_letters import PROPERTY, naming_of_twin
+from tidemill_broker.actions import NOWHERE, Action, Buried, Purged, SubjectNamed
+from tidemill_broker.dead_letters import PROPERTY, naming_of_twin, settings_of_grave
 from tidemill_broker.failures import Failure
 from tidemill_broker.groups import Group
 from tidemill_broker.state import State
@@ -101,10 +101,16 @@ class Burials:
         return [*named, self._done(Purged(twin, [copy.first, copy.first + copy.buried.messages - 1]))]
 
     def _twin(self, group: Group, copy: Copied) -> list[Action]:
-        """The group's twin, when the power cut took that it was made."""
-        grave = self._state.by_name[copy.grave]
-        named = naming_of_twin(self._state, group, grave) if group.name not in grave.groups else None
-        return [self._done(named)] if named is not None else []
+        """The dead-letter subject and the group's twin in it, when the power cut took that they were made."""
+        state, made = self._state, list[Action]()
+        grave = state.by_name[copy.grave]
+        if group.name in grave.groups:
+            return made
+        settings = settings_of_grave(group, state.partitions[group.partition])
+        made.append(self._done(SubjectNamed(grave.identity, grave.name, settings.to_map())))
+        named = naming_of_twin(state, group, grave)
+        assert named is not None
+        return [*made, self._done(named)]
 
     def _done(self, action: Action) -> Action:
         self._state.apply(action)

@@ -178,9 +178,7 @@ class DeadLetters:
 
     def _grave(self, group: Group, source: Partition, now_ms: int) -> Partition:
         """The dead-letter subject of a group, and the group's twin in it, as the group is declared now."""
-        settings = SubjectSettings(
-            source.settings.durability, group.settings.dead_letter_seconds, 0, limits.MESSAGE_BYTES_MAX
-        )
+        settings = settings_of_grave(group, source)
         grave = self._intake.declare(dead_subject(source.name, group.name), settings, now_ms)
         named = naming_of_twin(self._state, group, grave)
         if named is not None:
@@ -195,6 +193,12 @@ class DeadLetters:
             "subject": source.name, "group": group.name, "attempts": failure.attempts,
             "since": failure.since_ms, "failed_at": now_ms, **detail._asdict(),
         }  # fmt: skip
+
+
+def settings_of_grave(group: Group, source: Partition) -> SubjectSettings:
+    """Dead letters are as durable as their subject, and kept as long as the group says."""
+    keeps_seconds = group.settings.dead_letter_seconds
+    return SubjectSettings(source.settings.durability, keeps_seconds, 0, limits.MESSAGE_BYTES_MAX)
 
 
 def naming_of_twin(state: State, group: Group, grave: Partition) -> GroupNamed | None:

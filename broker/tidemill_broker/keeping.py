@@ -20,6 +20,7 @@ from tidemill_journal.checkpoint import checkpoint_file, wrap
 from tidemill_wire import limits
 
 CHECKPOINT_BYTES = 512 * limits.MIB
+NO_SEGMENT = (-1, (0, 0))
 
 
 class Keeping:
@@ -46,6 +47,7 @@ class Keeping:
         self.sync_now = False
         self._synced_record_at_ms = now_ms
         self._copied = (0, 0)  # the ends of both logs behind the last message that was moved
+        self._droppable = NO_SEGMENT  # which to drop when the disk has come so far
         self._retention_at_ms = now_ms + settings.retention_interval_ms
         self.wake_at_ms = self._retention_at_ms
 
@@ -155,19 +157,33 @@ class Keeping:
             self._logs.remove(checkpoint_file(old))
 
     def _retain(self, now_ms: int) -> None:
-        """Drop message segments whose every message is past its subject's retention and not needed."""
-        logs = self._logs
-        if logs.synced_message_position < self._copied[0] or logs.synced_action_position < self._copied[1]:
+        """Drop message segments whose every message is past its subject's retention and not needed. While the disk has
+        not got what was copied out of them lately, only the oldest, and that a round later.
+        """
+        if self._synced(self._copied):
+            self._drop(self._logs.messages.open_base, now_ms)
+        else:
             self.sync_now = True
-            return
-        segments = logs.messages
+            base, copied = self._droppable
+            if self._synced(copied):
+                self._drop(base, now_ms)
+            oldest = self._logs.messages.bases[0]
+            self._droppable = (oldest, self._copied) if self._expired(oldest, now_ms) else NO_SEGMENT
+        self._retain_actions()
+
+    def _synced(self, ends: tuple[int, int]) -> bool:
+        logs = self._logs
+        return ends[0] <= logs.synced_message_position and ends[1] <= logs.synced_action_position
+
+    def _drop(self, until: int, now_ms: int) -> None:
+        """Drop what has expired, as far as the segment ``until``."""
+        segments = self._logs.messages
         for base in segments.sealed():
-            if base in segments.bases[-1:] or not self._expired(base, now_ms):
+            if base > until or not self._expired(base, now_ms):
                 break
             segments.drop_oldest()
             self._logs.remove(segments.file(base))
             self._consume_log.drop_oldest(base, self._count_expired)
-        self._retain_actions()
 
     def _expired(self, base: int, now_ms: int) -> bool:
         for partition in self._state.partitions.values():

@@ -20,6 +20,7 @@ from tidemill_broker.snapshots import pack_state
 from tidemill_host.disk import Disk
 from tidemill_journal.errors import JournalError
 from tidemill_wire.columns import Batch
+from tidemill_wire.fields import DEAD_PREFIX
 
 NOW_MS = 1_800_000_000_000
 
@@ -82,7 +83,15 @@ def _recovered_alike(
 
 
 def read_log(disk: Disk, broker: Broker) -> Iterator[tuple[str, int, bytes]]:
-    """Subject, sequence and body of every message."""
+    """Subject, sequence and body of every message that was sent; dead letters are left out."""
+    for batch in read_batches(disk, broker):
+        if not batch.partition.startswith(DEAD_PREFIX):
+            for index, body in enumerate(batch.bodies()):
+                yield batch.partition, batch.header.first_sequence + index, body
+
+
+def read_batches(disk: Disk, broker: Broker) -> Iterator[Batch]:
+    """All batches of the message log."""
     segments = broker.logs.messages
     for base in segments.bases:
         try:
@@ -96,10 +105,8 @@ def read_log(disk: Disk, broker: Broker) -> Iterator[tuple[str, int, bytes]]:
         def read(position: int, size: int, data: bytes = data) -> bytes:
             return data[position : position + size]
 
-        for header, name in BatchScanner(read, base, segments.end_of(base), base):
-            batch = Batch(data[header.position - base :][: header.length])
-            for index, body in enumerate(batch.bodies()):
-                yield name.decode(), header.first_sequence + index, body
+        for header, _ in BatchScanner(read, base, segments.end_of(base), base):
+            yield Batch(data[header.position - base :][: header.length])
 
 
 def log_problems(disk: Disk, broker: Broker, history: History, terms: Terms) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
@@ -134,6 +135,9 @@ class Terms:
     wanted: Mapping[str, TagFilter] = field(default_factory=dict)
     """The filters of groups that have one."""
 
+    dead: AbstractSet[tuple[str, str]] = frozenset()
+    """(group, message) of those that wait in the dead letters: settled, too."""
+
     def wants(self, group: str, send: Send) -> bool:
         """Whether a group is to be given a message of a subject that it consumes."""
         return group not in self.wanted or self.wanted[group].wants(send.tags)
@@ -167,7 +171,8 @@ def missing(history: History, terms: Terms) -> Iterable[tuple[Send, str]]:
         if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send) or terms.expired(send):
             continue
         for group in terms.groups.get(send.subject, ()):
-            if (group, send.message) not in acked and terms.wants(group, send):
+            settled = (group, send.message) in acked or (group, send.message) in terms.dead
+            if not settled and terms.wants(group, send):
                 yield send, group
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sim.checkers import Ack, Delivery, Outcome, Send, ended
+from sim.graveyard import alive
 from sim.world import Env
 from tidemill import Client
 from tidemill.chain import Match
@@ -173,6 +174,8 @@ class Consuming:
             match self._mood(env):
                 case "nack":
                     await self._nack(env, message)
+                case "outage":
+                    await self._cannot(message)
                 case "leave" if env.loop.now > stays_until_s:
                     self._said(env, message)
                     return
@@ -195,6 +198,8 @@ class Consuming:
             match self._mood(env):
                 case "nack":
                     await self._nack(env, batch)
+                case "outage":
+                    await self._cannot(batch)
                 case "raise":
                     raise Oops
                 case "trust":
@@ -212,8 +217,12 @@ class Consuming:
     def _mood(self, env: Env) -> str:
         if env.quiet.is_set():
             return "ack"
+        begins_s, ends_s = self._cluster.outages.get(self._group, (0.0, 0.0))
+        if begins_s <= env.loop.now < ends_s:
+            return "outage"
         moods = ("ack", "trust", "nack", "dawdle", "leave", "raise")
-        return env.rng.choices(moods, (70, 10, 8, 3, 8, 1))[0]
+        nacks = 25 if self._group in self._cluster.policies else 8  # of a group that gives up soon, some die
+        return env.rng.choices(moods, (70, 10, nacks, 3, 8, 1))[0]
 
     def _got(self, env: Env, message: Message) -> None:
         delivery = message._delivery
@@ -225,7 +234,7 @@ class Consuming:
         name = message.body.partition(b"|")[0].decode(errors="replace")
         self._cluster.history.delivered(
             Delivery(
-                env.loop.now, asked_s, self._group, env.name, message.subject, name,
+                env.loop.now, asked_s, self._group, env.name, alive(message.subject, self._group), name,
                 place_of(message.subject, message.sequence), message.body, message.key or "",
             )
         )  # fmt: skip
@@ -254,6 +263,13 @@ class Consuming:
     async def _nack(self, env: Env, whole: object) -> None:
         try:
             await whole.nack(delay=env.rng.choice((None, 0.0, 0.3)), reason="not now")  # type: ignore[attr-defined]
+        except TidemillError:
+            return
+
+    async def _cannot(self, whole: object) -> None:
+        """What every handler meets, whatever the message."""
+        try:
+            await whole.nack(reason="the database is away")  # type: ignore[attr-defined]
         except TidemillError:
             return
 

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from samples.searches import Search
-from sim.autopsy import examine, image_of
+from sim.autopsy import NOW_MS, examine, image_of, read_batches
 from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
 from sim.clients import TAGS, Consuming, Producing
 from sim.disk import SimDisk
 from sim.faults import Kind
+from sim.graveyard import Digging, Graveyard, dead_of, draw_policies, grave_problems, letters_in
 from sim.retention import Retention
 from sim.rot import judge_refusal, may_rot
 from sim.world import Env, Phases, World
@@ -38,6 +39,7 @@ PORT = 7400
 SERVER = "s1"
 LONG_LEASE_MS = 600_000
 """Longer than any drain: what a consumer does not know it has must not wait for the end of a lease."""
+DIGGER = "digger"
 SYNC_SLACK_S = 0.1
 """Between the moment a sync is due and the disk's answer, with nothing in its way."""
 SUBJECTS = {"of.low": Promise.LOW, "of.normal": Promise.NORMAL, "of.high": Promise.HIGH}
@@ -134,7 +136,10 @@ class Cluster:
 
     servers = (SERVER,)
     kinds = tuple(Kind)
-    probes = ("clock_back", "clock_forward", "retention_drops", "rot_refused", "rot_read")
+    probes = (
+        *("clock_back", "clock_forward", "retention_drops", "rot_refused", "rot_read"),
+        *("dead_letters", "died_again", "pauses", "purges", "redrives", "resumes"),
+    )
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/cluster")
@@ -148,12 +153,14 @@ class Cluster:
         """When the broker decided each delivery, by its pull sequence."""
         self.problems: list[str] = []
         self.retention = Retention(self.history, self.problems)
+        self.graveyard = Graveyard(self.problems)
+        self.policies, self.outages = draw_policies(seed, tuple(self.groups), self.settings.lease_ms)
         self.finished: set[str] = set()
         self._producers = tuple(f"p{number}" for number in range(1, rng.randrange(2, 4)))
         self._consumers = {
             f"{group}-{number}": group for group in self.groups for number in range(rng.randrange(1, 3))
         }
-        self.clients = (*self._producers, *self._consumers)
+        self.clients = (*self._producers, *self._consumers, DIGGER)
         self.rot_seen = 0
         """Messages that a consumer found to be damaged."""
         self._reigns: list[Reign] = []
@@ -168,19 +175,30 @@ class Cluster:
             world.add_client(name, Producing(self).run)
         for name, group in self._consumers.items():
             world.add_client(name, Consuming(self, group).run)
+        world.add_client(DIGGER, Digging(self).run)
 
     def drained(self) -> bool:
-        return self.finished >= set(self._producers) and not any(missing(self.history, self._terms()))
+        terms = self._terms(self.graveyard.waiting())
+        return self.finished >= set(self._producers) and not any(missing(self.history, terms))
 
     def check(self, world: World) -> list[str]:
         disk = world.nodes[SERVER].disk
         world.probes += self.retention.probes
         world.probes["rot_read"] += self.rot_seen
-        terms = self._terms()
+        world.faults.fired.update(self.graveyard.fired)
+        image = image_of(disk)
+        try:
+            broker, _ = recover(image.mount(), self.settings, NOW_MS)
+        except JournalError as error:
+            return [*self.problems, f"refused start: {error}"]
+        letters = [one for batch in read_batches(image.mount(), broker) for one in letters_in(batch)]
+        purged = self.graveyard.purged
+        terms = self._terms(dead_of(letters, broker.state, purged))
         return (
             self.problems
             + self._search_problems(disk)
             + violations(self.history, terms)
+            + grave_problems(letters, broker.state, self.history, terms, purges=bool(purged))
             + examine(disk, self.settings, self.history, terms)
         )
 
@@ -192,14 +210,14 @@ class Cluster:
             f"the last life: {problem}" for problem in Search(self._last, image_of(disk).mount()).problems()
         ]
 
-    def _terms(self) -> Terms:
+    def _terms(self, dead: set[tuple[str, str]]) -> Terms:
         groups = {
             subject: tuple(group for group, wish in self.groups.items() if wish.has(subject))
             for subject in self.promises
         }
         within_s = self.settings.sync_interval_ms / 1000 + SYNC_SLACK_S
         wanted = {group: wish.wanted for group, wish in self.groups.items()}
-        return Terms(groups, self._cuts(), within_s, self.retention.floors, None, wanted)
+        return Terms(groups, self._cuts(), within_s, self.retention.floors, None, wanted, dead)
 
     def _cuts(self) -> list[PowerCut]:
         world = self._world
@@ -243,12 +261,14 @@ class Cluster:
             if problem:
                 self.problems.append(problem)
             raise
+        self.graveyard.opened(env.disk, broker)
         self._watch(broker, env)
         self._last = broker
         self.retention.watch(broker, env)
         lanes = Lanes(ThreadPoolExecutor(1), ThreadPoolExecutor(1), ThreadPoolExecutor(4))
         service = Service(broker, env.disk, lanes, env.clock)
         service.declare(declare_subjects())
+        self._declare_groups(broker, env.clock.now_ms())
         await service.listen("0.0.0.0", PORT)
         self._reigns.append(Reign(env.loop.now, env.loop.now))
         try:
@@ -261,6 +281,14 @@ class Cluster:
                 return
             await service.failed
         raise SystemExit(1)
+
+    def _declare_groups(self, broker: Broker, now_ms: int) -> None:
+        """Those that give up soon; on subjects that are there. The rest is made by the first pull."""
+        for group, settings in self.policies.items():
+            for subject in self.groups[group]:
+                partition = broker.state.by_name.get(subject.encode())
+                if partition is not None:
+                    broker.members.declare_group(partition, group, (0, 0), settings, now_ms)
 
     def _watch(self, broker: Broker, env: Env) -> None:
         """Check after each turn, and note what is granted."""
@@ -275,6 +303,7 @@ class Cluster:
             return ready()
 
         def note_and_apply(action: Action) -> int:
+            self.graveyard.acts(action, env.loop.now)
             if isinstance(action, Pulled):
                 for run in action.runs:
                     for pull in range(run.pull, run.pull + run.messages):

@@ -1,23 +1,29 @@
-"""An experiment for crash points: a few messages sent, pulled, acked and failed, life after life, on tiny limits."""
+"""An experiment for crash points: a few messages sent, pulled, acked and failed, life after life, on tiny limits.
+
+The group gives up soon, so what fails becomes a dead letter; some dead letters are redriven.
+"""
 
 from __future__ import annotations
 
 from samples.searches import Search
-from sim.autopsy import NOW_MS, read_log, state_of
+from sim.autopsy import NOW_MS, read_batches, read_log, state_of
 from sim.crashpoints import all_cuts, operations_of, run_cut
 from sim.disk import Mount
+from sim.graveyard import Letter, alive, letters_in, sums, waits
 from sim.straight import Straight
 from sim.weather import Weather
 from tidemill_broker.doors import recover
+from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.settings import BrokerSettings
 from tidemill_wire.batch import Origin, read_header
 from tidemill_wire.columns import Batch, Content, build_batch
-from tidemill_wire.commands import Ack, Command, Done, Nack, Pull, Pulled, SendBatches, Sent
+from tidemill_wire.commands import Ack, Command, Done, Failed, Nack, Pull, Pulled, Redrive, SendBatches, Sent
 
 STORM = Weather(torn_pages=0.5, ordered_names=False, short_io=0.2)
 SUBJECTS = ("high", "normal")
+ATTEMPTS = {"high": 2, "normal": 1}
 GROUP, CONSUMER = "group", "consumer"
 KEYS = (None, "key", "another")
 ROUNDS = 6
@@ -58,11 +64,25 @@ class Sending:
         for subject in SUBJECTS:
             settings = SubjectSettings(subject, 1 << 30, 0, 1 << 20)
             self._host.broker.intake.declare(subject, settings, self._host.now_ms)
+            self._declare_group(subject)
         self._host.turn()
         for number in range(ROUNDS):
             self._send(life, number, SUBJECTS[number % 2])
+            if number == 4:
+                self._redrive("normal")
             self._pull(number)
             self._host.pass_time(ROUND_MS)
+
+    def _declare_group(self, subject: str) -> None:
+        broker = self._host.broker
+        lease_ms, attempts = self._settings.lease_ms, ATTEMPTS[subject]
+        settings = GroupSettings(lease_ms=lease_ms, attempts_max=attempts, retry_ms_min=0, backoff_ms=(20,))
+        partition = broker.state.by_name[subject.encode()]
+        broker.members.declare_group(partition, GROUP, (0, 0), settings, self._host.now_ms)
+
+    def _redrive(self, subject: str) -> None:
+        answer = self._host.ask(Redrive(subject, GROUP, []))
+        assert isinstance(answer, Done | Failed), answer
 
     def check(self, disk: Mount) -> list[str]:
         """What the last life has left."""
@@ -80,19 +100,42 @@ class Sending:
         for key, body in self._answered.items():
             if self._kept(key) and there.get(key) != body:
                 self._problems.append(f"lost: {body!r} of {key}, there is {there.get(key)!r}")
+        letters = [letter for batch in read_batches(disk, broker) for letter in letters_in(batch)]
         self._problems += [
             f"forgotten: {subject}/{sequence} is with nobody, and was not acked"
             for subject, sequence in there
-            if not self._accounted(broker, subject, sequence)
+            if not self._accounted(broker, letters, subject, sequence)
         ]
+        self._problems += self._buried_wrongly(broker, letters)
+        self._problems += sums(letters, broker.state, exact=self._powered, purges=False)
         for subject, sequence in self._acked:
             group = broker.state.group_of(subject, GROUP)
             if self._kept((subject, sequence)) and (group is None or sequence >= group.cursor):
                 self._problems.append(f"forgotten: the ack of {subject}/{sequence}")
         return self._problems + Search(broker, disk).problems(briefly=True)
 
-    def _accounted(self, broker: Broker, subject: str, sequence: int) -> bool:
-        """A message of the log is still to come, in somebody's hands, due again, or acked."""
+    def _buried_wrongly(self, broker: Broker, letters: list[Letter]) -> list[str]:
+        """A dead letter that waits is the only one of its message, whole, and nobody has acked the message."""
+        waiting = [letter for letter in letters if waits(letter, broker.state)]
+        bodies = [letter.body for letter in waiting]
+        return [
+            f"wrongly buried: {letter}"
+            for letter in waiting
+            if bodies.count(letter.body) > 1
+            or self._sent.get(letter.body) != alive(letter.subject, GROUP)
+            or (self._kept((letter.subject, 0)) and (letter.subject, letter.source) in self._acked)
+        ]
+
+    def _accounted(self, broker: Broker, letters: list[Letter], subject: str, sequence: int) -> bool:
+        """A message is still to come, in somebody's hands, due again, acked, or a dead letter that is one of these
+        or waits.
+        """
+        if any(
+            waits(letter, broker.state) or self._accounted(broker, letters, letter.grave, letter.sequence)
+            for letter in letters
+            if (letter.subject, letter.source) == (subject, sequence)
+        ):
+            return True
         group = broker.state.group_of(subject, GROUP)
         if group is None or sequence >= group.cursor or (subject, sequence) in self._given_up:
             return True
@@ -101,7 +144,7 @@ class Sending:
         return any(first <= sequence < first + count for first, count in spans)
 
     def _kept(self, key: Key) -> bool:
-        return key[0] == "high" or self._powered
+        return alive(key[0], GROUP) == "high" or self._powered
 
     def _send(self, life: int, number: int, subject: str) -> None:
         bodies = [b"%d.%d.%d " % (life, number, index) * (8 * number + 1) for index in range(1 + number % 3)]
@@ -140,7 +183,7 @@ class Sending:
             self._settle(number, grant.subject, [pulls[0], pulls[-1]], grant.first_sequence)
 
     def _take(self, key: Key, body: bytes) -> None:
-        if self._sent.get(body) != key[0]:
+        if self._sent.get(body) != alive(key[0], GROUP):
             self._problems.append(f"altered: {key} is {body!r}")
         if self._kept(key) and key in self._acked:
             self._problems.append(f"again: {key} after its ack was answered")
@@ -164,6 +207,8 @@ class Sending:
         assert isinstance(answer, Done), answer
         if isinstance(command, Ack) and not answer.lost:
             self._acked |= keys
+            again = self._host.ask(command)  # As after a lost answer: there is nothing left of it to ack.
+            assert again == Done(ranges), again
 
 
 def first_problem(draws: int = 2) -> str:

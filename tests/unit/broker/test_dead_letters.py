@@ -282,3 +282,18 @@ def test_acks_of_others_go_on_while_messages_are_buried() -> None:
     assert bodies(rig) == [b"b"]
     assert (living(rig).acked, living(rig).buried) == (2, 1)
     assert rig.ask(Pull("g", "c", [SUBJECT], 1, 1, 0)).grants == []
+
+
+def test_burials_without_end_do_not_keep_segments_for_ever() -> None:
+    """There is always a copy that the disk has not got yet."""
+    settings = replace(TINY, retention_seconds=1, sync_interval_ms=500)
+    rig = hasty_rig(replace(HASTY, dead_letter_seconds=1), settings)
+    rig.holds_syncs = True
+    for _ in range(400):
+        bury(rig, b"tide")
+        rig.wait(50)
+        rig.sync()
+        bury(rig, b"mill")
+        rig.wait(50)
+
+    assert rig.broker.logs.messages.start > 0
