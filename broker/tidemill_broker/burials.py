@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, cast
 import msgpack
 
 from tidemill_broker.actions import NOWHERE, Action, Buried, Purged, SubjectNamed
-from tidemill_broker.dead_letters import PROPERTY, naming_of_twin, settings_of_grave
+from tidemill_broker.dead_letters import naming_of_twin, settings_of_grave
 from tidemill_broker.failures import Failure
 from tidemill_broker.groups import Group
 from tidemill_broker.state import State
 from tidemill_wire.columns import Batch
-from tidemill_wire.fields import DEAD_PREFIX
+from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY
 
 PREFIX = DEAD_PREFIX.encode()
 
@@ -60,7 +60,7 @@ class Burials:
         batch = Batch(data)
         properties = batch.properties()
         assert properties  # the broker itself has written it
-        known = cast("dict[str, Any]", msgpack.unpackb(properties[0], strict_map_key=False))[PROPERTY]
+        known = cast("dict[str, Any]", msgpack.unpackb(properties[0], strict_map_key=False))[DEAD_PROPERTY]
         source = self._state.group_of(known["subject"], known["group"])
         if source is not None and position not in self._over:
             buried = Buried(source.identity, known["sequence"], batch.header.messages, position)

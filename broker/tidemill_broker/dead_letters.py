@@ -33,10 +33,7 @@ from tidemill_wire.batch import BatchIds, Flags, Origin
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content, build_batch
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
-from tidemill_wire.fields import dead_subject
-
-PROPERTY = "tidemill.dead"
-"""The property of a dead letter that says what became of it."""
+from tidemill_wire.fields import DEAD_PROPERTY, dead_subject
 
 PRODUCER = 1 << 62
 """The producer id of the broker's own batches, with the number of its life."""
@@ -168,9 +165,8 @@ class DeadLetters:
         position, count = self._desk.logs.messages.end, len(copy.content.bodies)
         self._intake.place(build_batch(origin, copy.content), target, now_ms)
         self._desk.stored(target)
-        self._desk.keeping.sync_now |= (
-            target.synced
-        )  # no answer waits for it: it would be seen half a second later
+        if target.synced:  # no answer waits for it: it would be seen half a second later
+            self._desk.keeping.sync_now = True
         self._desk.act(Buried(group.identity, failure.first, count, position), now_ms)
         self._desk.keeping.copied()
         self._desk.counters.messages_buried += count
@@ -234,7 +230,7 @@ def _copy_of(data: Buffer, failure: Failure, count: int, known: dict[str, Any]) 
     overhead = len(cast("bytes", msgpack.packb(known)))
     count = _fitting([len(a) + len(b) + overhead for a, b in zip(bodies, properties, strict=True)])
     chosen = slice(index, index + count)
-    keys, tags, order_keys = batch.keys(), batch.tags(), batch.order_keys()
+    keys, tags, order_keys, origins = batch.keys(), batch.tags(), batch.order_keys(), batch.origins()
     deltas = batch.numbers(Column.CREATED_DELTAS, "i", header.messages)
     content = Content(
         bodies[:count],
@@ -247,7 +243,7 @@ def _copy_of(data: Buffer, failure: Failure, count: int, known: dict[str, Any]) 
         ],
         created_deltas=deltas[chosen] if deltas else None,
         attempts=[failure.attempts] * count,
-        origins=[batch.message_id(index + at) for at in range(count)],
+        origins=origins[chosen] if origins else [batch.message_id(index + at) for at in range(count)],
     )
     flags = Flags.REDELIVERED | batch.flags & Flags.ORDERED
     return Copy(content, header.created_at_ms, Codec(header.codec), flags, header.priority)
@@ -280,4 +276,7 @@ def _with(packed: bytes, known: dict[str, Any], body_size: int) -> bytes:
         > limits.BATCH_BYTES_MAX - limits.PROPERTIES_BYTES_MAX
     ):
         properties = {}
-    return cast("bytes", msgpack.packb({**properties, PROPERTY: known}))
+    before = cast("object", properties.get(DEAD_PROPERTY))
+    original = cast("dict[str, Any]", before).get("original") if isinstance(before, dict) else None
+    known = known | {"original": known["sequence"] if original is None else original}
+    return cast("bytes", msgpack.packb({**properties, DEAD_PROPERTY: known}))

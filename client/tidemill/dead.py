@@ -21,10 +21,9 @@ from tidemill.search import Look, StoredMessage, browse
 from tidemill.settings import ClientSettings
 from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.commands import Done, Goodbye
-from tidemill_wire.fields import dead_subject, parse_group, parse_subject
+from tidemill_wire.fields import DEAD_PROPERTY, dead_subject, parse_group, parse_subject
 from tidemill_wire.limits import RANGES_MAX
 
-PROPERTY = "tidemill.dead"
 ANSWER_S = 30.0
 
 
@@ -164,7 +163,7 @@ def ranges_of(sequences: Iterable[int]) -> list[int]:
 
 def letter_of(message: StoredMessage) -> DeadLetter:
     """What the broker wrote on the copy."""
-    known = message.properties.pop(PROPERTY, None)
+    known = message.properties.pop(DEAD_PROPERTY, None)
     said = cast("dict[str, Any]", known) if isinstance(known, dict) else {}
     since = int(said.get("since", 0))
     return DeadLetter(

@@ -20,6 +20,7 @@ from tidemill.errors import CorruptBatch
 from tidemill.why import Why
 from tidemill_wire.batch import GATHERED, Flags
 from tidemill_wire.columns import Batch, Column
+from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY
 from tidemill_wire.filters import EVERYTHING
 from tidemill_wire.sums import check_sums, message_sums
 
@@ -123,7 +124,11 @@ class Delivery:
         return self.batch.message_id(self._place(index))
 
     def sequence_of(self, index: int) -> int:
-        """The message's number in its subject."""
+        """The message's number in its subject; of a dead letter that of the original."""
+        if self.subject.startswith(DEAD_PREFIX):
+            known: object = self.properties_of(index).get(DEAD_PROPERTY)
+            if isinstance(known, dict):
+                return int(cast("dict[str, Any]", known).get("original", -1))
         return self.batch.header.first_sequence + self._place(index)
 
     def keys(self) -> list[str | None]:

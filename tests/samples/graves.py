@@ -8,11 +8,11 @@ from typing import Any
 import msgpack
 
 from samples.brokers import SUBJECT, TINY, Rig, pulls
-from tidemill_broker.dead_letters import PROPERTY
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.groups import Group
 from tidemill_wire.columns import Batch, split_batches
 from tidemill_wire.commands import Ack, Command, Nack, Pull, Pulled
+from tidemill_wire.fields import DEAD_PROPERTY
 
 GRAVE = f"%dead%{SUBJECT}%g"
 ROOMY = replace(TINY, segment_bytes=1 << 20, action_segment_bytes=1 << 20, consumer_gone_ms=10**6)
@@ -95,7 +95,7 @@ def letters(rig: Rig, reader: str = "reader") -> list[Letter]:
             assert rows is not None
             for index, (body, row) in enumerate(zip(batch.bodies(), rows, strict=True)):
                 own = msgpack.unpackb(row)
-                known = own.pop(PROPERTY)
+                known = own.pop(DEAD_PROPERTY)
                 found.append(Letter(batch.header.first_sequence + index, body, known, own, batch, index))
         rig.ask(Ack(reader, "r", GRAVE, pulls(answer)))
         answer = rig.ask(Pull(reader, "r", [GRAVE], 10_000, 8 << 20, 0))

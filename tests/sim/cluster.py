@@ -285,7 +285,7 @@ class Cluster:
     def _declare_groups(self, broker: Broker, now_ms: int) -> None:
         """Those that give up soon; on subjects that are there. The rest is made by the first pull."""
         for group, settings in self.policies.items():
-            for subject in self.groups[group]:
+            for subject in filter(self.groups[group].has, self.promises):
                 partition = broker.state.by_name.get(subject.encode())
                 if partition is not None:
                     broker.members.declare_group(partition, group, (0, 0), settings, now_ms)

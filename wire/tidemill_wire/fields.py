@@ -14,6 +14,8 @@ from tidemill_wire.errors import Refused
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 DEAD_PREFIX = "%dead%"
+DEAD_PROPERTY = "tidemill.dead"
+"""The property of a dead letter that says what became of it."""
 CONSUMER = re.compile(r"[\x21-\x7e]{1,200}")
 
 
