@@ -20,7 +20,7 @@ FOUND_BY_SEEDS = {
     "pause-that-burns-attempts": "20",
     "unwanted-copy-kept": "60",
 }
-"""What takes a cluster to happen, and a seed to begin with: 200 seeds find it from anywhere, this saves a minute. The
+"""What takes a cluster to happen, and a seed to begin with: seeds from 0 on found it, too, this saves a minute. The
 others are found at crash points.
 """
 ROOMS = ("wire", "journal", "host", "broker", "client")
