@@ -32,9 +32,9 @@ from tidemill import Client, ClientSettings
 
 CONSUMERS = (1, 2, 5, 10, 20, 50, 100)
 HANDLER_S = 0.005
-WARM_UP_S, MEASURED_S = 1.5, 4.0
+WARM_UP_S, MEASURED_S = 4.0, 4.0
 BODY = b"x" * 100
-BACKLOG = 200_000
+BACKLOG = 300_000
 GROUPS = (1, 70)
 DRAINED = 20_000
 LIVE_RATE, LIVE_S = 100, 5.0

@@ -17,7 +17,7 @@ import msgpack
 from tidemill.errors import CorruptBatch
 from tidemill_wire.columns import Batch, Column
 
-REVOKED = -1.0
+REVOKED, DOUBTFUL = -1.0, 0.0
 CHUNK = 64
 """Bodies of equal size that are cut by one ``struct``: enough to forget the loop, few enough to compile quickly."""
 
@@ -32,6 +32,8 @@ class Settler(Protocol):
     async def nack(self, subject: str, ranges: list[int], delay_ms: int, reason: str) -> None: ...
 
     async def extend(self, subject: str, ranges: list[int]) -> None: ...
+
+    def doubt(self, subject: str) -> None: ...
 
     def flush(self) -> None: ...
 

@@ -24,7 +24,7 @@ from tidemill import Client
 from tidemill.consumer import Consumer
 from tidemill.errors import Refused, TidemillError
 from tidemill.message import Message
-from tidemill_broker.actions import Action, FailedDeliveries, Pulled, Released, Sought
+from tidemill_broker.actions import Action, FailedDeliveries, Pulled, Released, Sought, Voided
 from tidemill_broker.machine import Broker
 
 ORDER, ONCE, MOVED, CAST = "order", "once", "moved", "cast"
@@ -266,6 +266,9 @@ class Steered(Cluster):
                         for pull in range(held.pull, held.pull + held.count):
                             if any(a <= pull <= b for a, b in _pairs(action.ranges)):
                                 self.ended_s.setdefault(pull, now_s)
+            if isinstance(action, Voided):  # what failed was taken by a power cut
+                voided = broker.state.groups[action.group]
+                self.failed.pop((voided.name, broker.state.partitions[voided.partition].name), None)
             if isinstance(action, Sought):
                 partition = broker.state.partitions[broker.state.groups[action.group].partition]
                 self.sought_s[partition.name] = now_s
