@@ -49,7 +49,7 @@ async def grow_and_shrink(server: str) -> tuple[Counter[int], list[float]]:
         async with mq.consume("scaling.crowd", group="crowd") as messages:
             crowd.append(messages)
             async for message in messages:
-                await asyncio.sleep(HANDLER_S)
+                await wait_as_for_a_database()
                 handled[message.sequence] += 1
                 moments.append(time.monotonic())
                 if len(handled) in reached:
@@ -96,7 +96,7 @@ def test_consumer_that_was_paused_begins_nothing_that_another_one_has(queue: Que
             process.send_signal(signal.SIGSTOP)
             others = asyncio.run(take_over(queue.server, 199))
             process.send_signal(signal.SIGCONT)
-            time.sleep(1.0)  # it would go on at once
+            wait_for_what_comes_late()
         finally:
             process.kill()
         late = [int(line) for line in process.stdout if line.strip()]
@@ -104,6 +104,16 @@ def test_consumer_that_was_paused_begins_nothing_that_another_one_has(queue: Que
     assert others == list(range(others[0], others[0] + len(others)))
     assert others[0] <= 6, "it goes on with what was not acked"
     assert set(late) <= {5, 6}, "what was begun before the pause, and nothing more"
+
+
+async def wait_as_for_a_database() -> None:
+    """The handler's work: it takes time, and no CPU."""
+    await asyncio.sleep(HANDLER_S)
+
+
+def wait_for_what_comes_late() -> None:
+    """What the woken process would begin, it would begin at once."""
+    time.sleep(1.0)
 
 
 async def fill(server: str) -> None:
