@@ -230,7 +230,8 @@ def _copy_of(data: Buffer, failure: Failure, count: int, known: dict[str, Any]) 
     overhead = len(cast("bytes", msgpack.packb(known)))
     count = _fitting([len(a) + len(b) + overhead for a, b in zip(bodies, properties, strict=True)])
     chosen = slice(index, index + count)
-    keys, tags, order_keys, origins = batch.keys(), batch.tags(), batch.order_keys(), batch.origins()
+    keys, tags, order_keys = batch.keys(), batch.tags(), batch.order_keys()
+    origins = batch.origins() if batch.flags & Flags.REDELIVERED else None
     deltas = batch.numbers(Column.CREATED_DELTAS, "i", header.messages)
     content = Content(
         bodies[:count],

@@ -156,14 +156,14 @@ class Consumer:
 
     async def _may_begin(self, delivery: Delivery) -> bool:
         """Whether the lease still runs. When that is not certain the broker is asked."""
-        if self._loop.time() < delivery.until:
-            return True
-        if delivery.until != REVOKED:
+        while self._loop.time() >= delivery.until:
+            if delivery.until == REVOKED:
+                return False
             try:
                 await delivery.settler.extend(delivery.subject, delivery.unsettled())
             except LeaseLost:
                 return False
-        return self._loop.time() < delivery.until
+        return True
 
     def arm(self) -> None:
         """Something was handled: tell it soon."""
@@ -196,6 +196,8 @@ class Consumer:
         delivery = self._delivery
         if delivery is not None:
             self._delivery = None
+            if self._loop.time() >= delivery.until:
+                delivery.settler.doubt(delivery.subject)
             if ranges := delivery.settle(0, self.index):
                 delivery.settler.ack(delivery.subject, ranges)
             self.index = -1

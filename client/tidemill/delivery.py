@@ -24,7 +24,7 @@ from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY
 from tidemill_wire.filters import EVERYTHING
 from tidemill_wire.sums import check_sums, message_sums
 
-REVOKED = -1.0
+REVOKED, DOUBTFUL = -1.0, 0.0
 CHUNK = 64
 """Bodies of equal size that are cut by one ``struct``: enough to forget the loop, few enough to compile quickly."""
 
@@ -41,6 +41,7 @@ class Settler(Protocol):
     async def extend(self, subject: str, ranges: list[int]) -> None: ...
 
     def release(self, subject: str, ranges: list[int]) -> None: ...
+    def doubt(self, subject: str) -> None: ...
 
     def flush(self) -> None: ...
 

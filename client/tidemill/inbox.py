@@ -1,7 +1,7 @@
 """What was pulled and not begun, of all brokers of a consumer; and how much of it there should be.
 
 The window is in messages. It grows fourfold when the handler waited though the broker had given all that was asked
-for, and
+for, up to what the handler did in a second as far as is known, and
 shrinks by half when a delivery lay here for a second: so a fast handler gets whole batches, and a slow one does not
 sit
 on messages that other consumers of the group could handle.
@@ -23,15 +23,22 @@ STALE_S = 1.0
 class Window:
     """How many messages to ask for."""
 
-    __slots__ = ("_max", "size")
+    __slots__ = ("_max", "_pace_s", "size")
 
     def __init__(self, messages_max: int) -> None:
         self._max = messages_max
+        self._pace_s = STALE_S / WINDOW_FIRST
+        """Seconds that the handler needs for a message."""
         self.size = min(WINDOW_FIRST, messages_max)
+
+    def handled(self, messages: int, seconds: float) -> None:
+        """The handler asks for more after so long."""
+        self._pace_s = seconds / messages
 
     def starved(self) -> None:
         """The handler waited, and there would have been more."""
-        self.size = min(self._max, self.size * 4)
+        in_a_second = int(STALE_S / max(self._pace_s, 1e-9))
+        self.size = min(self._max, self.size * 4, max(self.size, in_a_second))
 
     def stale(self) -> None:
         """A delivery waited for the handler."""
@@ -49,6 +56,8 @@ class Inbox:
         self.waiting = False
         """The handler has nothing to do."""
         self._bytes_max = bytes_max
+        self._popped = (0, 0.0)
+        """How many messages the handler took last, and when."""
         self._ready: deque[Delivery] = deque()
         self._messages = 0
         self._bytes = 0
@@ -71,12 +80,17 @@ class Inbox:
 
     def pop(self) -> Delivery | None:
         """The next one, if there is one."""
+        now = self._loop.time()
+        if self._popped[0]:
+            self.window.handled(self._popped[0], now - self._popped[1])
+            self._popped = (0, now)
         if not self._ready:
             return None
         delivery = self._ready.popleft()
         self._messages -= delivery.count
         self._bytes -= delivery.size
-        if self._loop.time() - delivery.arrived > STALE_S:
+        self._popped = (delivery.count, now)
+        if now - delivery.arrived > STALE_S:
             self.window.stale()
         return delivery
 

@@ -129,6 +129,9 @@ class Link(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A cast: uvloop's transports are no subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
+        if self.lost.done():  # nobody waited for it any more
+            self._transport.abort()
+            return
         self._transport.write(self._connection.greet(self._name))
         self._timer = self._loop.call_later(self._tick_s, self._tick)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tidemill.backoff import Backoff
-from tidemill.delivery import Delivery
+from tidemill.delivery import DOUBTFUL, Delivery
 from tidemill.errors import ClientClosed, ConnectionLost, CorruptBatch, TidemillError, Unavailable
 from tidemill.inbox import Inbox
 from tidemill.link import Answer, Link
@@ -48,6 +48,15 @@ class Identity:
 
     subscription: Subscription
     consumer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How much a pull asked for, when, and after how many doubts of the settler."""
+
+    messages: int
+    at: float
+    era: int
 
 
 class Puller:
@@ -94,7 +103,7 @@ class Puller:
             self.settler.flush()
             subscription = self._identity.subscription
             messages = min(inbox.window.size, PULL_MESSAGES_MAX)
-            on_answer = partial(self._pulled, (messages, self._loop.time()), link)
+            on_answer = partial(self._pulled, Asked(messages, self._loop.time(), self.settler.era), link)
             command = Pull(
                 subscription.group, self._identity.consumer, subscription.subjects, messages,
                 settings.pull_bytes, settings.pull_wait_ms, subscription.start,
@@ -160,7 +169,7 @@ class Puller:
 
     # -- answers -----------------------------------------------------------------------------------------------
 
-    def _pulled(self, asked: tuple[int, float], link: Link, answer: Answer) -> None:
+    def _pulled(self, asked: Asked, link: Link, answer: Answer) -> None:
         if link is not self._link or isinstance(answer, ConnectionLost):
             return
         self._under_way -= 1
@@ -184,7 +193,7 @@ class Puller:
         self._pause = None
         self.pull()
 
-    def _granted(self, answer: Pulled, asked: tuple[int, float]) -> None:
+    def _granted(self, answer: Pulled, asked: Asked) -> None:
         if not answer.grants:
             return
         deliveries: list[Delivery] = []
@@ -210,23 +219,21 @@ class Puller:
             self._release(deliveries)
             return
         if answer.ordered:
-            deliveries = self._in_order(deliveries, asked[1] + answer.lease_ms / 1000)
+            self._in_order(deliveries, asked, answer.lease_ms / 1000)
         self.settler.outstanding.update(dict.fromkeys(deliveries))
         self._keep(answer.lease_ms / 1000)
-        if self._inbox.waiting and total >= asked[0]:
+        if self._inbox.waiting and total >= asked.messages:
             self._inbox.window.starved()
         self._inbox.put(deliveries)
 
-    def _in_order(self, deliveries: list[Delivery], until: float) -> list[Delivery]:
+    def _in_order(self, deliveries: list[Delivery], asked: Asked, lease_s: float) -> None:
         """In order nothing is begun unless the lease runs for certain: it began when the pull was sent, or later. What
-        the broker gave out before it heard of a nack comes again behind what failed.
+        was asked for before something failed may have been given out before it, too, and been taken back.
         """
         self.settler.ordered = True
-        early = [delivery for delivery in deliveries if self.settler.nacking(delivery.subject)]
-        self._release(early)
         for delivery in deliveries:
-            delivery.until = until
-        return [delivery for delivery in deliveries if delivery not in early]
+            certain = asked.era >= self.settler.doubted.get(delivery.subject, 0)
+            delivery.until = asked.at + lease_s if certain else DOUBTFUL
 
     def _cut(self, grant: Grant, answer: Pulled, at: int, into: list[Delivery]) -> tuple[int, int]:
         """Deliveries of a grant; where its batches end, and how many of its messages were found."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidemill.backoff import Backoff
-from tidemill.delivery import REVOKED, Delivery, add_range
+from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, add_range
 from tidemill.errors import (
     BrokerUnreachable,
     ConnectionLost,
@@ -28,7 +28,7 @@ from tidemill.errors import (
 from tidemill.link import Answer, Link
 from tidemill.settings import ClientSettings
 from tidemill.why import Why
-from tidemill_wire.commands import Ack, Done, Extend, Nack, Release, Settle
+from tidemill_wire.commands import Ack, Done, Extend, Nack, Release
 from tidemill_wire.limits import CORRELATIONS_MAX, HELD_RANGES_MAX, RANGES_MAX
 
 RANGES_GATHERED_MAX = 1000
@@ -45,6 +45,7 @@ class Saying:
     command: Ack | Nack | Extend | Release
     at: float = 0.0
     """When it was said: a lease that is extended runs from then on at least."""
+    era: int = 0
     waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
 
 
@@ -59,6 +60,9 @@ class BrokerSettler:
         self.ordered = False
         """The group is consumed in order."""
         self.lease_s = 0.0
+        self.era = 0
+        """Counts the doubts; what was said before one says nothing about it."""
+        self.doubted: dict[str, int] = {}
         self._group = group
         self._consumer = consumer
         self._loop = asyncio.get_running_loop()
@@ -91,36 +95,36 @@ class BrokerSettler:
 
     async def nack(self, subject: str, ranges: list[int], why: Why) -> None:
         self.flush()
+        self.doubt(subject)
         await self._await(self._nack(subject, ranges, why))
 
-    def nacking(self, subject: str) -> bool:
-        """Whether the broker has not answered yet that something failed."""
-        return any(
-            isinstance(saying.command, Nack) and saying.command.subject == subject
-            for saying in (*self._under_way, *self._queue)
-        )
-
-    def _revoke_behind(self, subject: str, pull_sequence: int) -> None:
-        """In order, the broker takes back what it gave out behind a message that failed."""
+    def doubt(self, subject: str) -> None:
+        """In order, the broker takes back what it gave out behind a message that failed. One has, or may have: nothing
+        that was given out before is begun until the broker, asked from now on, says that it is still ours.
+        """
+        if not self.ordered:
+            return
+        self.era += 1
+        self.doubted[subject] = self.era
         for delivery in self.outstanding:
-            if delivery.subject == subject and delivery.pull_sequence + delivery.count > pull_sequence:
-                delivery.until = REVOKED
+            if delivery.subject == subject and delivery.until != REVOKED:
+                delivery.until = DOUBTFUL
 
     async def extend(self, subject: str, ranges: list[int]) -> None:
         await self._await(Extend(self._group, self._consumer, subject, ranges))
 
     def nack_soon(self, subject: str, ranges: list[int], why: Why) -> None:
         """The same without waiting: what could not be read."""
+        self.doubt(subject)
         self._say(Saying(self._nack(subject, ranges, why)))
 
     def _nack(self, subject: str, ranges: list[int], why: Why) -> Nack:
-        if self.ordered:
-            self._revoke_behind(subject, ranges[0])
         told = (why.delay_ms, why.reason, why.error, why.place, why.reject)
         return Nack(self._group, self._consumer, subject, ranges, *told)
 
     def release(self, subject: str, ranges: list[int]) -> None:
         """They were not begun."""
+        self.doubt(subject)
         for at in range(0, len(ranges), 2 * RANGES_MAX):
             self._say(Saying(Release(self._group, self._consumer, subject, ranges[at : at + 2 * RANGES_MAX])))
 
@@ -136,6 +140,8 @@ class BrokerSettler:
         """Begin all leases anew."""
         ranges: dict[str, list[int]] = {}
         for delivery in self.outstanding:
+            if delivery.until == REVOKED:
+                continue
             mine = ranges.setdefault(delivery.subject, [])
             unsettled = delivery.unsettled()
             for first, last in zip(unsettled[::2], unsettled[1::2], strict=True):
@@ -189,7 +195,7 @@ class BrokerSettler:
             self._queue.append(saying)
             return
         self._under_way[saying] = None
-        saying.at = self._loop.time()
+        saying.at, saying.era = self._loop.time(), self.era
         try:
             link.ask(saying.command, lambda answer: self._answered(saying, answer))
         except (ConnectionLost, Unavailable) as error:
@@ -231,7 +237,11 @@ class BrokerSettler:
     def _done(self, saying: Saying, answer: Done) -> None:
         command = saying.command
         if isinstance(command, Extend):
-            self._extended(command, answer.lost, saying.at + self.lease_s)
+            news = self._extended(saying, answer.lost)
+        else:
+            news = bool(answer.lost) and not isinstance(command, Release)
+        if news:
+            self.doubt(command.subject)
         if not answer.lost or isinstance(command, Release):
             _tell(saying, None)
             return
@@ -241,18 +251,23 @@ class BrokerSettler:
             self.renew()  # a lease was lost, or the group was moved: is what lies here still ours?
         _tell(saying, LeaseLost(f"the lease of a message of {saying.command.subject} had ended"))
 
-    def _extended(self, command: Settle, lost: Sequence[int], until: float) -> None:
-        """Deliveries that belong to somebody else by now are not begun here as well; the others may be, if the group is
-        in order, until then.
+    def _extended(self, saying: Saying, lost: Sequence[int]) -> bool:
+        """Deliveries that belong to somebody else by now are not begun here as well: whether that is news. The others
+        may be, if the group is in order, for as long as the lease runs at least.
         """
+        news = False
+        subject, ranges = saying.command.subject, saying.command.ranges
+        certain = saying.era >= self.doubted.get(subject, 0)
         for delivery in self.outstanding:
             first, last = delivery.pull_sequence, delivery.pull_sequence + delivery.count - 1
-            if delivery.subject != command.subject or not _within([first, last], command.ranges, whole=False):
+            if delivery.subject != subject or not _within([first, last], ranges, whole=False):
                 continue
             if _within(delivery.unsettled(), lost, whole=True):
+                news = news or delivery.until != REVOKED
                 delivery.until = REVOKED
-            elif self.ordered and delivery.until != REVOKED:
-                delivery.until = max(delivery.until, until)
+            elif self.ordered and certain and delivery.until != REVOKED:
+                delivery.until = max(delivery.until, saying.at + self.lease_s)
+        return news
 
     # -- connections and the end -------------------------------------------------------------------------------
 

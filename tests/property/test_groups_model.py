@@ -14,6 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from samples.brokers import SUBJECT, TINY, Rig
 from tidemill_broker.snapshots import pack_state
 from tidemill_wire.commands import Ack, Done, Extend, Nack, Release
+from tidemill_wire.kinds import Place
+from tidemill_wire.steering import Seek, Sought, Suspend
 
 LEASE_MS = 1000
 BACKOFF_MS = [1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 600_000]
@@ -34,6 +36,9 @@ class Model:
 
     def __init__(self) -> None:
         self.stored = self.cursor = self.acked = 0
+        self.times: list[int] = []
+        """When each message was stored."""
+        self.suspended = False
         self.held: dict[int, Held] = {}
         self.failed: dict[int, tuple[int, int]] = {}  # sequence: attempts, due
 
@@ -58,6 +63,11 @@ class Model:
             wait_ms = delay_ms if delay_ms >= 0 else BACKOFF_MS[min(one.attempts, 10)]
             self.failed[one.first] = one.attempts + 1, now_ms + wait_ms
 
+    def seek(self, place: int) -> None:
+        self.held.clear()
+        self.failed.clear()
+        self.cursor = place
+
     def end_leases(self, now_ms: int) -> None:
         """At once the first time; then after the backoff of the attempt before."""
         for pull, one in list(self.held.items()):
@@ -78,6 +88,7 @@ class Groups(RuleBasedStateMachine):
     def send(self, count: int) -> None:
         self.rig.send(*(b"x" for _ in range(count)))
         self.model.stored += count
+        self.model.times += [self.rig.now_ms] * count
 
     @rule(consumer=CONSUMERS, most=st.integers(1, 12))
     def pull(self, consumer: str, most: int) -> None:
@@ -85,6 +96,9 @@ class Groups(RuleBasedStateMachine):
         due = sum(1 for _, due_ms in model.failed.values() if due_ms <= now_ms)
         given = self.rig.pull(most, consumer=consumer).grants
         counts = [grant.count for grant in given]
+        if model.suspended:
+            assert not given
+            return
         assert sum(counts) == min(most, due + model.stored - model.cursor)
         first_new = next(
             (i for i, grant in enumerate(given) if grant.first_sequence >= model.cursor), len(given)
@@ -145,6 +159,33 @@ class Groups(RuleBasedStateMachine):
             for pull, one in self.model.held.items():
                 if first <= pull <= last and one.consumer == consumer:
                     one.deadline_ms = self.rig.now_ms + LEASE_MS
+
+    @precondition(lambda self: self.rig.broker.state.groups)
+    @rule(place=st.sampled_from(Place), value=st.integers(0, 60), rehearsal=st.booleans())
+    def seek(self, place: Place, value: int, rehearsal: bool) -> None:
+        """Whatever is held or has failed is void; a rehearsal tells the same and changes nothing."""
+        model, now_ms = self.model, self.rig.now_ms
+        target = {
+            Place.EARLIEST: 0,
+            Place.LATEST: model.stored,
+            Place.SEQUENCE: min(value, model.stored),
+            Place.TIME: sum(1 for stored_ms in model.times if stored_ms < now_ms - 100 * value),
+        }[place]
+        moment = now_ms - 100 * value if place is Place.TIME else value
+        answer = self.rig.ask(Seek("g", SUBJECT, place, moment, rehearsal))
+        if answer is None:  # a read had to come first
+            answer = self.rig.answers.pop(self.rig.correlation)
+        again, skipped = max(0, model.cursor - target), max(0, target - model.cursor)
+        counts = again, skipped, len(model.held), len(model.failed)
+        assert answer == Sought(model.cursor, target, *counts)
+        if not rehearsal:
+            model.seek(target)
+
+    @precondition(lambda self: self.rig.broker.state.groups)
+    @rule(suspended=st.booleans())
+    def suspend(self, suspended: bool) -> None:
+        assert isinstance(self.rig.ask(Suspend("g", SUBJECT, suspended)), Done)
+        self.model.suspended = suspended
 
     @rule(milliseconds=st.sampled_from([1, 299, 300, 999, 1000, 5000]))
     def wait(self, milliseconds: int) -> None:

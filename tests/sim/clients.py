@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sim.checkers import Ack, Delivery, Outcome, Send, ended
+from sim.checkers import Ack, Delivery, History, Outcome, Send, ended
 from sim.graveyard import alive
 from sim.world import Env
 from tidemill import Client
@@ -139,9 +139,10 @@ class Producing:
 class Consuming:
     """A node that consumes for ever: it acks, fails, dawdles, leaves and comes back."""
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
+    def __init__(self, cluster: Cluster, group: str, history: History | None = None) -> None:
         self._cluster = cluster
         self._group = group
+        self._history = history or cluster.history
         self._open: dict[int, Ack] = {}
 
     async def run(self, env: Env) -> None:
@@ -153,11 +154,7 @@ class Consuming:
             name = env.rng.choice((None, env.name))
             stays_until_s = env.loop.now + env.rng.choice((0.5, 3.0, 1e9))
             try:
-                wish = self._cluster.groups[self._group]
-                match: Match = "all" if wish.wanted.every else "any"
-                async with client.consume(
-                    wish.subjects, group=self._group, name=name, tags=wish.wanted.tags, match=match
-                ) as messages:
+                async with self._consume(client, env, name) as messages:
                     if env.rng.random() < 0.3:
                         await self._by_the_batch(env, messages, stays_until_s)
                     else:
@@ -167,6 +164,11 @@ class Consuming:
             self._cluster.rot_seen += messages.statistics["corrupt"]
             await client.close()
             await asyncio.sleep(env.rng.random() * 0.2)
+
+    def _consume(self, client: Client, env: Env, name: str | None) -> Consumer:
+        wish = self._cluster.groups[self._group]
+        match: Match = "all" if wish.wanted.every else "any"
+        return client.consume(wish.subjects, group=self._group, name=name, tags=wish.wanted.tags, match=match)
 
     async def _one_by_one(self, env: Env, messages: Consumer, stays_until_s: float) -> None:
         async for message in messages:
@@ -232,7 +234,7 @@ class Consuming:
             self._cluster.problems.append(f"invented: pull {pull} of {self._group} was never granted")
             asked_s = 0.0
         name = message.body.partition(b"|")[0].decode(errors="replace")
-        self._cluster.history.delivered(
+        self._history.delivered(
             Delivery(
                 env.loop.now, asked_s, self._group, env.name, alive(message.subject, self._group), name,
                 place_of(message.subject, message.sequence), message.body, message.key or "",
@@ -242,7 +244,7 @@ class Consuming:
     def _begin(self, env: Env, message: Message) -> Ack:
         name = message.body.partition(b"|")[0].decode(errors="replace")
         place = place_of(message.subject, message.sequence)
-        return self._cluster.history.acking(Ack(self._group, place, name, env.loop.now))
+        return self._history.acking(Ack(self._group, place, name, env.loop.now))
 
     def _said(self, env: Env, message: Message) -> None:
         """Acked by going on: nobody hears the answer."""

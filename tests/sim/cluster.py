@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
 from sim.clients import TAGS, Consuming, Producing
 from sim.disk import SimDisk
 from sim.faults import Kind
-from sim.graveyard import Digging, Graveyard, dead_of, draw_policies, grave_problems, letters_in
+from sim.graveyard import Digging, Graveyard, Letter, dead_of, draw_policies, grave_problems, letters_in
 from sim.retention import Retention
 from sim.rot import judge_refusal, may_rot
 from sim.world import Env, Phases, World
@@ -29,6 +30,7 @@ from tidemill_broker.actions import Action, Pulled
 from tidemill_broker.doors import Service, recover
 from tidemill_broker.machine import Broker
 from tidemill_broker.settings import BrokerSettings
+from tidemill_broker.state import State
 from tidemill_host.machine import Ready
 from tidemill_host.persist import Lanes
 from tidemill_journal.errors import JournalError
@@ -192,15 +194,18 @@ class Cluster:
         except JournalError as error:
             return [*self.problems, f"refused start: {error}"]
         letters = [one for batch in read_batches(image.mount(), broker) for one in letters_in(batch)]
-        purged = self.graveyard.purged
-        terms = self._terms(dead_of(letters, broker.state, purged))
+        terms = self._terms(dead_of(letters, broker.state, self.graveyard.purged))
         return (
             self.problems
             + self._search_problems(disk)
             + violations(self.history, terms)
-            + grave_problems(letters, broker.state, self.history, terms, purges=bool(purged))
+            + self._grave_problems(letters, broker.state, terms)
             + examine(disk, self.settings, self.history, terms)
         )
+
+    def _grave_problems(self, letters: Sequence[Letter], state: State, terms: Terms) -> list[str]:
+        """What must be true of dead letters at the end."""
+        return grave_problems(letters, state, self.history, terms, purges=bool(self.graveyard.purged))
 
     def _search_problems(self, disk: SimDisk) -> list[str]:
         """What the last life had in memory, held against what it has left on the disk."""
@@ -210,7 +215,7 @@ class Cluster:
             f"the last life: {problem}" for problem in Search(self._last, image_of(disk).mount()).problems()
         ]
 
-    def _terms(self, dead: set[tuple[str, str]]) -> Terms:
+    def _terms(self, dead: AbstractSet[tuple[str, str]] = frozenset()) -> Terms:
         groups = {
             subject: tuple(group for group, wish in self.groups.items() if wish.has(subject))
             for subject in self.promises

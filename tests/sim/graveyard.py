@@ -22,7 +22,7 @@ from tidemill.errors import TidemillError
 from tidemill.link import Link
 from tidemill.routes import Address
 from tidemill.settings import ClientSettings
-from tidemill_broker.actions import Action, FailedDeliveries, Pulled, Purged
+from tidemill_broker.actions import Action, FailedDeliveries, Pulled, Purged, Sought
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.groups import Group
 from tidemill_broker.machine import Broker
@@ -139,6 +139,8 @@ class Graveyard:
                         for pull in range(start, stop):
                             key = group.identity, held.first + pull - held.pull
                             self._attempts[key] = held.attempts + (group.paused is None)
+            case Sought(group=moved):
+                self._attempts = {key: known for key, known in self._attempts.items() if key[0] != moved}
             case Pulled():
                 self._grants(self._state.consumers[action.consumer].group, action, at_s)
             case Purged():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.crashpoints import enumerate_crashes
+from sim.seeking import Seeking
 from sim.sending import STORM, Sending
 from sim.weather import Weather
 
@@ -17,6 +18,13 @@ def test_a_broker_that_dies_at_any_operation_keeps_its_answers(weather: Weather)
 
     assert report.problems == []
     assert report.runs > 500
+
+
+def test_a_seek_is_kept_and_what_it_made_void_stays_void_wherever_the_broker_dies() -> None:
+    report = enumerate_crashes(Seeking, weather=STORM, draws=2)
+
+    assert report.problems == []
+    assert report.runs > 200
 
 
 def test_a_recovery_that_dies_at_any_operation_is_recovered_from() -> None:

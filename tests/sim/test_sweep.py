@@ -34,6 +34,13 @@ def test_clusters_keep_their_promises_in_every_seed() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_groups_that_are_moved_locked_and_broadcast_keep_theirs() -> None:
+    seeds = os.environ.get("SEEDS", "50")
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.steered:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_seed_replays_alike_in_another_process() -> None:
     done = run_simulator("twice", "--seed", "3")
 

@@ -152,6 +152,12 @@ def test_waits_double_and_are_bounded_and_begin_anew_after_a_success():
 
 def test_the_window_follows_the_handler():
     window = Window(2000)
+    window.starved()
+    assert window.size == 256, "nothing is known of the handler: more might be too much for it"
+    window.handled(256, 0.32)
+    window.starved()
+    assert window.size == 800, "what it handles in a second"
+    window.handled(1000, 0.001)
     for _ in range(5):
         window.starved()
     assert window.size == 2000

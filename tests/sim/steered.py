@@ -1,0 +1,312 @@
+"""The cluster with groups that are not shared, and groups that are moved while everything goes wrong.
+
+order    two consumers, exclusive: at least once, in order, nothing begun without a lease
+cast     two broadcast consumers: each of them the same, in a group of its own
+once     two consumers, at most once: nothing comes twice
+moved    two consumers, and a client that moves the group about: what was given out before a seek is void after it;
+         after the last one, to the earliest message, it is a group like any other
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from sim.checkers import Ack, History, Outcome, Promise, Terms, missing, violations
+from sim.clients import Consuming, Producing, draw_client
+from sim.cluster import SERVER, Cluster, Wish
+from sim.graveyard import Letter
+from sim.seal import EPOCH_S
+from sim.world import Env, World
+from tidemill import Client
+from tidemill.consumer import Consumer
+from tidemill.errors import Refused, TidemillError
+from tidemill.message import Message
+from tidemill_broker.actions import Action, FailedDeliveries, Pulled, Released, Sought, Voided
+from tidemill_broker.machine import Broker
+from tidemill_broker.state import State
+
+ORDER, ONCE, MOVED, CAST = "order", "once", "moved", "cast"
+PAIR = (0, 1)
+PATIENCE_S = 100.0
+TRIES_MAX = 1000
+
+
+@dataclass(slots=True)
+class Move:
+    """A seek, with what became of it."""
+
+    subject: str
+    invoked_s: float
+    ended_s: float = 0.0
+    outcome: Outcome = Outcome.UNKNOWN
+
+
+class InOrder(Consuming):
+    """Consumes exclusively, or by broadcast, and looks at the order of what it begins."""
+
+    def __init__(self, cluster: Steered, group: str) -> None:
+        super().__init__(cluster, group)
+        self._steered = cluster
+
+    def _consume(self, client: Client, env: Env, name: str | None) -> Consumer:
+        subjects = self._steered.groups[self._group].subjects
+        if self._group == ORDER:
+            return client.consume(subjects, group=ORDER, exclusive=True, name=name)
+        return client.consume(subjects, group=CAST, broadcast=True, name=env.name)
+
+    def _got(self, env: Env, message: Message) -> None:
+        super()._got(env, message)
+        steered, now_s = self._steered, env.loop.now
+        pull = message._delivery.pull_sequence + message._index
+        where = f"{env.name} began {message.subject}/{message.sequence} of {self._group} at {now_s:.6f} s"
+        ended_s = steered.ended_s.get(pull)
+        if ended_s is not None and ended_s < now_s:
+            steered.problems.append(
+                f"lease: {where}, though the lease of pull {pull} had ended at {ended_s:.6f} s"
+            )
+        begun = steered.begun.setdefault((self._group, message.subject), set())
+        if message.sequence not in begun and begun and message.sequence < max(begun):
+            steered.problems.append(f"order: {where}, after {max(begun)}")
+        begun.add(message.sequence)
+        failed = steered.failed.get((self._group, message.subject))
+        if failed is not None and message.sequence > failed:
+            steered.problems.append(f"order: {where}, and {failed} had failed and not come again")
+        elif failed == message.sequence:
+            del steered.failed[self._group, message.subject]
+
+    async def _nack(self, env: Env, whole: Any) -> None:
+        first = whole.sequence if isinstance(whole, Message) else whole.first_sequence
+        try:
+            await whole.nack(delay=env.rng.choice((None, 0.0, 0.3)), reason="not now")
+        except TidemillError:
+            return
+        self._steered.failed[self._group, whole.subject] = first
+
+
+class Once(Consuming):
+    """Consumes at most once."""
+
+    def _consume(self, client: Client, env: Env, name: str | None) -> Consumer:
+        return client.consume(self._cluster.groups[ONCE].subjects, group=ONCE, at_most_once=True, name=name)
+
+
+class Moving(Consuming):
+    """Consumes a group that is moved, and remembers by which pull it got what it acks."""
+
+    def __init__(self, cluster: Steered) -> None:
+        super().__init__(cluster, MOVED, cluster.moved)
+        self._steered = cluster
+
+    def _begin(self, env: Env, message: Message) -> Ack:
+        ack = super()._begin(env, message)
+        pull = message._delivery.pull_sequence + message._index
+        self._steered.asked_s[id(ack)] = self._steered.granted.get(pull, 0.0)
+        return ack
+
+
+class Mover:
+    """Moves the group about until the world is quiet; then to the earliest message, for good."""
+
+    def __init__(self, cluster: Steered) -> None:
+        self._cluster = cluster
+
+    async def run(self, env: Env) -> None:
+        client = draw_client(env)
+        rng = env.rng
+        subjects = self._cluster.groups[MOVED].subjects
+        while not env.quiet.is_set():
+            await asyncio.sleep(rng.expovariate(2.0))
+            moment = datetime.fromtimestamp(EPOCH_S + env.loop.now * rng.random(), UTC)
+            to = rng.choice(("earliest", "latest", rng.randrange(50), moment))
+            await self._move(env, client, rng.choice(subjects), to)
+        for subject in subjects:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._move_for_certain(env, client, subject)
+        await client.close()
+        self._cluster.finished.add(env.name)
+
+    async def _move_for_certain(self, env: Env, client: Client, subject: str) -> None:
+        for _ in range(TRIES_MAX):
+            if await self._move(env, client, subject, "earliest"):
+                return
+            await asyncio.sleep(0.1)
+
+    async def _move(self, env: Env, client: Client, subject: str, to: str | int | datetime) -> bool:
+        rehearsal = env.rng.random() < 0.2 and not env.quiet.is_set()
+        move = Move(subject, env.loop.now)
+        try:
+            await client.seek(subject, MOVED, to, rehearsal=rehearsal)
+        except Refused:
+            move.outcome = Outcome.FAILED  # nobody has pulled yet
+        except TidemillError:
+            pass
+        else:
+            move.outcome = Outcome.OK
+        move.ended_s = env.loop.now
+        if not rehearsal:
+            self._cluster.moves.append(move)
+        return move.outcome is Outcome.OK
+
+
+class Steered(Cluster):
+    """See the module."""
+
+    def __init__(self, seed: str) -> None:
+        super().__init__(seed)
+        subjects = tuple(self.promises)
+        self.casts = {f"{CAST}-{number}": f"{CAST}.{CAST}-{number}" for number in PAIR}
+        self.groups = dict.fromkeys((ORDER, ONCE, MOVED, *self.casts.values()), Wish(subjects))
+        self.policies = {}
+        self.moved, self.once = History(), History()
+        self.moved.sends = self.once.sends = self.history.sends
+        self.moves: list[Move] = []
+        self.sought_s: dict[str, float] = {}
+        """When the broker moved the group last, by subject."""
+        self.asked_s: dict[int, float] = {}
+        """When the broker granted what an ack of a moved group is about."""
+        self.begun: dict[tuple[str, str], set[int]] = {}
+        self.failed: dict[tuple[str, str], int] = {}
+        self.ended_s: dict[int, float] = {}
+        """When the broker took back a delivery of a group in order."""
+        self._given: dict[tuple[int, int], int] = {}
+        pairs = [f"{group}-{number}" for group in (ORDER, ONCE, MOVED) for number in PAIR]
+        self.clients = (*self._producers, *pairs, *self.casts, "mover")
+
+    def build(self, world: World) -> None:
+        self._world = world
+        world.add_server(SERVER, self._serve)
+        for name in self._producers:
+            world.add_client(name, Producing(self).run)
+        for number in PAIR:
+            world.add_client(f"{ORDER}-{number}", InOrder(self, ORDER).run)
+            world.add_client(f"{ONCE}-{number}", Once(self, ONCE, self.once).run)
+            world.add_client(f"{MOVED}-{number}", Moving(self).run)
+        for name, group in self.casts.items():
+            world.add_client(name, InOrder(self, group).run)
+        world.add_client("mover", Mover(self).run)
+
+    def drained(self) -> bool:
+        if not super().drained() or "mover" not in self.finished:
+            return False
+        return not any(missing(self._since_last_moves(), self._terms_of(MOVED)))
+
+    def check(self, world: World) -> list[str]:
+        return (
+            super().check(world)
+            + violations(self._since_last_moves(), self._terms_of(MOVED))
+            + list(self._void_acks())
+            + list(self._twice())
+        )
+
+    def _grave_problems(self, letters: Sequence[Letter], state: State, terms: Terms) -> list[str]:
+        """Nothing dies here, and what a seek passes over is in no sum."""
+        del state, terms
+        return [f"dead: {letter.message}" for letter in letters]
+
+    def _terms(self, dead: AbstractSet[tuple[str, str]] = frozenset()) -> Terms:
+        """For the groups that get everything at least once."""
+        del dead
+        return self._terms_of(ORDER, *self.casts.values())
+
+    def _terms_of(self, *groups: str) -> Terms:
+        return replace(super()._terms(), groups=dict.fromkeys(self.promises, groups))
+
+    def _since_last_moves(self) -> History:
+        """What happened to the moved group after each subject's last seek."""
+        after = {subject: self.sought_s.get(subject, float("inf")) for subject in self.promises}
+        deliveries = [one for one in self.moved.deliveries if one.asked_s >= after[one.subject]]
+        acks = [
+            ack
+            for ack in self.moved.acks
+            if self.asked_s[id(ack)] >= after[self.history.sends[ack.message].subject]
+        ]
+        return History(self.history.sends, deliveries, acks)
+
+    def _void_acks(self) -> Sequence[str]:
+        """What was given out before a seek was asked for cannot be acked after it was answered."""
+        terms = self._terms_of(MOVED)
+        problems = []
+        for move in self.moves:
+            as_ack = Ack(MOVED, "", "", move.invoked_s, move.outcome, move.ended_s)
+            if move.outcome is not Outcome.OK or terms.may_be_lost(self.promises[move.subject], as_ack):
+                continue
+            problems += [
+                f"void: {ack.place} was given out at {self.asked_s[id(ack)]:.6f} s and acked at {ack.ended_s:.6f} s, "
+                f"though its group was moved between {move.invoked_s:.6f} s and {move.ended_s:.6f} s"
+                for ack in self.moved.acks
+                if ack.outcome is Outcome.OK
+                and self.history.sends[ack.message].subject == move.subject
+                and self.asked_s[id(ack)] < move.invoked_s
+                and ack.invoked_s > move.ended_s
+            ]
+        return problems
+
+    def _twice(self) -> Sequence[str]:
+        """At most once: a place that was given out is not given out again, unless a power cut took the ack."""
+        terms = self._terms()
+        first: dict[str, Ack] = {}
+        problems = []
+        for delivery in sorted(self.once.deliveries, key=lambda one: one.asked_s):
+            promise = self.promises.get(delivery.subject, Promise.LOW)
+            earlier = first.get(delivery.place)
+            if earlier is not None and not terms.may_be_lost(promise, earlier):
+                problems.append(
+                    f"twice: {delivery.place} came at {earlier.ended_s:.6f} s and at {delivery.at_s:.6f} s"
+                )
+            first[delivery.place] = Ack(ONCE, delivery.place, "", delivery.asked_s, Outcome.OK, delivery.at_s)
+        return problems
+
+    def _watch(self, broker: Broker, env: Env) -> None:
+        """Note besides what is taken back in groups in order, and that one consumer at a time holds messages."""
+        super()._watch(broker, env)
+        state: Any = broker.state
+        apply = state.apply
+
+        def note_and_apply(action: Action) -> int:
+            now_s = env.loop.now
+            if isinstance(action, FailedDeliveries | Released):
+                consumer = broker.state.consumers[action.consumer]
+                if consumer.group.ordered:
+                    for held in consumer.held():
+                        for pull in range(held.pull, held.pull + held.count):
+                            if any(a <= pull <= b for a, b in _pairs(action.ranges)):
+                                self.ended_s.setdefault(pull, now_s)
+            if isinstance(action, Voided):  # what failed was taken by a power cut
+                voided = broker.state.groups[action.group]
+                self.failed.pop((voided.name, broker.state.partitions[voided.partition].name), None)
+            if isinstance(action, Sought):
+                partition = broker.state.partitions[broker.state.groups[action.group].partition]
+                self.sought_s[partition.name] = now_s
+            if isinstance(action, Pulled):
+                self._note_given(broker, action, now_s)
+            return int(apply(action))
+
+        state.apply = note_and_apply
+
+    def _note_given(self, broker: Broker, action: Pulled, now_s: float) -> None:
+        consumer = broker.state.consumers[action.consumer]
+        group = consumer.group
+        if not group.ordered:
+            return
+        for other in group.consumers.values():
+            if other is not consumer and any(other.held()):
+                self.problems.append(f"lock: {consumer.name} and {other.name} hold messages at {now_s:.6f} s")
+        for run in action.runs:
+            for index in range(run.messages):
+                key = group.identity, run.first + index
+                if key in self._given:  # a power cut may have made the broker forget that it was given out
+                    self.ended_s.setdefault(self._given[key], now_s)
+                self._given[key] = run.pull + index
+
+
+def _pairs(ranges: Sequence[int]) -> list[tuple[int, int]]:
+    return list(zip(ranges[::2], ranges[1::2], strict=True))
+
+
+def make(seed: str) -> Steered:
+    return Steered(seed)
