@@ -33,7 +33,7 @@ from tidemill_wire.batch import BatchIds, Flags, Origin
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content, build_batch
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
-from tidemill_wire.fields import DEAD_PROPERTY, dead_subject
+from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY, dead_subject
 
 PRODUCER = 1 << 62
 """The producer id of the broker's own batches, with the number of its life."""
@@ -231,7 +231,7 @@ def _copy_of(data: Buffer, failure: Failure, count: int, known: dict[str, Any]) 
     count = _fitting([len(a) + len(b) + overhead for a, b in zip(bodies, properties, strict=True)])
     chosen = slice(index, index + count)
     keys, tags, order_keys = batch.keys(), batch.tags(), batch.order_keys()
-    origins = batch.origins() if batch.flags & Flags.REDELIVERED else None
+    origins = batch.origins() if known["subject"].startswith(DEAD_PREFIX) else None  # of one that dies again
     deltas = batch.numbers(Column.CREATED_DELTAS, "i", header.messages)
     content = Content(
         bodies[:count],
