@@ -46,6 +46,8 @@ class Settling:
     def settle(self, peer: Peer, correlation: int, command: commands.Settle, now_ms: int) -> None:
         """A consumer says what became of deliveries; it is told which of them were not its own any more."""
         consumer = self._members.holder(command)
+        if not consumer.peer:  # back over a new connection, and too busy to pull: who settles is not gone
+            self._members.adopt(peer, consumer)
         group, ranges = consumer.group, command.ranges
         lost = [bound for first, last in pairs(ranges) for bound in consumer.missing(first, last)]
         level = Durability.WRITTEN

@@ -9,7 +9,8 @@ import pytest
 from samples.brokers import SUBJECT, TINY, Rig, pulls, spans
 from tidemill_broker.action_records import encode_action
 from tidemill_broker.group_settings import GroupSettings
-from tidemill_wire.commands import Ack, Done, Failed, Goodbye, Hello, Ping, Pull, Pulled
+from tidemill_host.machine import Peer
+from tidemill_wire.commands import Ack, Done, Extend, Failed, Goodbye, Hello, Ping, Pull, Pulled
 from tidemill_wire.connection import Rejected
 from tidemill_wire.errors import KIND_BY_NAME, Refused
 
@@ -258,3 +259,16 @@ def test_consumer_beyond_the_limit_is_refused_until_another_is_gone(
     rig.disconnect(rig.peers[0])
     rig.wait(10_000)
     assert isinstance(rig.ask(pull, other), Pulled)
+
+
+def test_consumer_that_only_extends_over_its_new_connection_is_not_gone() -> None:
+    rig = Rig(PATIENT)
+    rig.send(b"1")
+    [grant] = rig.pull().grants
+    rig.broker.disconnected(Peer(1), rig.now_ms)
+    rig.broker.connected(Peer(1), rig.now_ms)
+    sequence = grant.pull_sequence
+    assert rig.ask(Extend("g", "c", SUBJECT, [sequence, sequence])) == Done()
+    rig.wait(2 * PATIENT.consumer_gone_ms)
+
+    assert rig.ask(Ack("g", "c", SUBJECT, [sequence, sequence])) == Done()
