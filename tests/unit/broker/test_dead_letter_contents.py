@@ -65,7 +65,8 @@ def test_dead_letter_has_all_that_its_message_had_and_says_why_it_died() -> None
     assert batch.header.created_at_ms == Batch(data).header.created_at_ms
     mark = one.known.pop("fingerprint")
     assert one.known == {
-        "subject": SUBJECT, "group": "g", "sequence": 1, "original": 1, "attempts": 1, "since": NOW_MS, "failed_at": NOW_MS,
+        "subject": SUBJECT, "group": "g", "sequence": 1, "original": 1, "attempts": 1,
+        "since": NOW_MS, "failed_at": NOW_MS,
         "reason": "no such customer", "error": "KeyError", "place": "shop.py:7",
     }  # fmt: skip
     assert (two.known["sequence"], two.known["fingerprint"]) == (2, mark)
