@@ -47,7 +47,7 @@ class Settling:
         """A consumer says what became of deliveries; it is told which of them were not its own any more."""
         consumer = self._members.holder(command)
         if not consumer.peer:  # back over a new connection, and too busy to pull: who settles is not gone
-            self._members.adopt(peer, consumer)
+            consumer.gone_at_ms = now_ms
         group, ranges = consumer.group, command.ranges
         lost = [bound for first, last in pairs(ranges) for bound in consumer.missing(first, last)]
         level = Durability.WRITTEN

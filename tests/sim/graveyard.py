@@ -215,7 +215,13 @@ def grave_problems(
             if key in acked:
                 problems.append(f"acked and dead: {where}")
     filtered = [group for group, wanted in terms.wanted.items() if wanted.tags]
-    problems += sums(letters, state, exact=not terms.cuts, purges=purges, filtered=filtered)
+    problems += sums(
+        letters,
+        state,
+        exact=not terms.cuts and not any(terms.floors.values()),
+        purges=purges,
+        filtered=filtered,
+    )
     return problems
 
 
