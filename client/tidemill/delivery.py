@@ -41,11 +41,10 @@ class Settler(Protocol):
     async def extend(self, subject: str, ranges: list[int]) -> None: ...
 
     def release(self, subject: str, ranges: list[int]) -> None: ...
+
     def doubt(self, subject: str) -> None: ...
 
     def flush(self) -> None: ...
-
-    def settled(self, delivery: Delivery) -> None: ...
 
     def parted(self, delivery: Delivery, into: list[Delivery]) -> None: ...
 
@@ -208,7 +207,7 @@ class Delivery:
                 self.early.remove(self.done)
                 self.done += 1
         if self.done == self.count:
-            self.settler.settled(self)
+            self.settler.parted(self, [])
         return ranges
 
     def unsettled(self) -> list[int]:

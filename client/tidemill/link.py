@@ -39,6 +39,9 @@ OnAnswer: TypeAlias = Callable[[Answer], None]
 SILENT_TICKS_MAX = 4
 """Of five in ``dead_peer_s``: the first may have begun just before the last byte came."""
 
+PART_S = 1.0
+"""How long a goodbye may take to be heard."""
+
 JOIN_BYTES = 32 * 1024
 """Below it, one copy is cheaper than a vector of writes."""
 
@@ -104,6 +107,17 @@ class Link(asyncio.BufferedProtocol):
             self._corked.append(data)
         else:
             self._transport.write(data)
+
+    async def part(self, reason: str) -> None:
+        """Say goodbye, and close when that was heard. Closed at once, what the broker is just saying would reset the
+        connection, and it might never read the goodbye: it would wait for this consumer to come back.
+        """
+        heard: asyncio.Future[None] = self._loop.create_future()
+        if not self.lost.done():
+            self.tell(Goodbye(reason))
+            self.ask(Ping(), lambda _answer: None if heard.done() else heard.set_result(None))
+            await asyncio.wait((heard, self.lost), timeout=PART_S, return_when=asyncio.FIRST_COMPLETED)
+        self.close()
 
     def close(self) -> None:
         """End it from this side, after what was written has left."""

@@ -29,7 +29,7 @@ from tidemill.settings import ClientSettings
 from tidemill.settler import BrokerSettler, OnceSettler
 from tidemill.subscription import Subscription
 from tidemill.why import Why
-from tidemill_wire.commands import Goodbye, Grant, Pull, Pulled
+from tidemill_wire.commands import Grant, Pull, Pulled
 from tidemill_wire.grants import Piece, add_pieces
 from tidemill_wire.limits import PULL_MESSAGES_MAX
 
@@ -138,8 +138,7 @@ class Puller:
         except TimeoutError:
             log.warning("consumer_left_unanswered %s: its leases end by themselves", self._identity.consumer)
         if self._link is not None:
-            self._link.tell(Goodbye("the consumer is done"))
-            self._link.close()
+            await self._link.part("the consumer is done")
         for handle in (self._renewal, self._pause):
             if handle is not None:
                 handle.cancel()

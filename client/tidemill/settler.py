@@ -128,11 +128,8 @@ class BrokerSettler:
         for at in range(0, len(ranges), 2 * RANGES_MAX):
             self._say(Saying(Release(self._group, self._consumer, subject, ranges[at : at + 2 * RANGES_MAX])))
 
-    def settled(self, delivery: Delivery) -> None:
-        self.outstanding.pop(delivery, None)
-
     def parted(self, delivery: Delivery, into: list[Delivery]) -> None:
-        """Its parts are settled in its stead; what belongs to none of them is."""
+        """Its parts are settled in its stead; what belongs to none of them is. Without any, all of it is."""
         self.outstanding.pop(delivery, None)
         self.outstanding.update(dict.fromkeys(into))
 

@@ -17,9 +17,17 @@ from crc32c import crc32c
 from e2e.peers import HELLO, Neighbour, Numbers, RawPeer, exchange
 from e2e.queues import Queue
 from tidemill_wire import limits
-from tidemill_wire.batch import CHECKED_FROM, HEADER_BYTES, PREFIX, STAMP_BYTES, STAMP_CRC, aligned
+from tidemill_wire.batch import (
+    CHECKED_FROM,
+    HEADER_BYTES,
+    PREFIX,
+    STAMP_BYTES,
+    STAMP_CRC,
+    aligned,
+    read_header,
+)
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import ENTRY, Column, Content, build_batch
+from tidemill_wire.columns import ENTRY, Column, Content, build_batch, read_directory
 from tidemill_wire.commands import Ack, Failed, Hello, Kind, Ping, Pull, Release, encode_command
 from tidemill_wire.connection import Received
 from tidemill_wire.errors import KIND_BY_NAME, KIND_BY_NUMBER
@@ -209,7 +217,7 @@ def with_tags(tags: list[str]) -> bytes:
 def with_tag_counts(*counts: int) -> bytes:
     content = Content([b"one", b"two", b"three"], tags=[["a"], ["b"], ["c"]])
     batch = build_batch(NUMBERS.origin("bad.batch"), content)
-    place = DIRECTORY + 6 * ENTRY.size + aligned(16) + aligned(11)
+    place = read_directory(batch, 0, read_header(batch))[Column.TAG_COUNTS][1]
     assert batch[place : place + 16] == struct.pack("<4i", 0, 1, 2, 3)
     struct.pack_into("<4i", batch, place, *counts)
     return sealed(batch)

@@ -203,6 +203,8 @@ def grave_problems(
     }
     counted: Counter[tuple[str, str]] = Counter()
     for letter in letters:
+        if not letter.body:
+            continue  # a flipped bit: nobody could read it, and its letter says so
         send = history.sends.get(letter.message)
         where = f"{letter.message} at {letter.grave}/{letter.sequence}"
         if send is None or send.body != letter.body or send.subject != alive(letter.subject, letter.group):

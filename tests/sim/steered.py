@@ -20,6 +20,7 @@ from sim.checkers import Ack, History, Outcome, Promise, Terms, missing, violati
 from sim.clients import Consuming, Producing, draw_client
 from sim.cluster import SERVER, Cluster, Wish
 from sim.graveyard import Letter
+from sim.rot import may_rot
 from sim.seal import EPOCH_S
 from sim.world import Env, World
 from tidemill import Client
@@ -179,7 +180,8 @@ class Steered(Cluster):
 
     def build(self, world: World) -> None:
         self._world = world
-        world.add_server(SERVER, self._serve)
+        disk = world.add_server(SERVER, self._serve).disk
+        disk.may_rot = lambda: may_rot(disk, self.settings)
         for name in self._producers:
             world.add_client(name, Producing(self).run)
         for number in PAIR:

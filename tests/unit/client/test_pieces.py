@@ -77,7 +77,8 @@ class Told:
     def __init__(self):
         self.settled_deliveries = []
 
-    def settled(self, delivery):
+    def parted(self, delivery, into):
+        assert into == []
         self.settled_deliveries.append(delivery)
 
 
