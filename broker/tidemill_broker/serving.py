@@ -45,7 +45,6 @@ class Serving:
         self.pulls = Pulls(desk.state, desk.logs, consume_log, self._filtered)
         self._patterns = Patterns(desk.state)
         self._parked: dict[Peer, dict[int, ParkedPull]] = {}
-        self._parting: set[Peer] = set()  # they said goodbye, and are given nothing more
         self._rotation = 0  # subjects of one pull take turns
 
     def joined(self, peer: Peer) -> None:
@@ -54,7 +53,6 @@ class Serving:
 
     def left(self, peer: Peer) -> None:
         """Nobody is there to be answered."""
-        self._parting.discard(peer)
         for parked in list(self._parked.pop(peer, {}).values()):
             self.pulls.unpark(parked)
 
@@ -97,8 +95,6 @@ class Serving:
         """Answer, or wait."""
         self._parked[parked.peer][id(parked)] = parked
         self.pulls.park(parked)
-        if parked.peer in self._parting:
-            self._answer(parked, [], now_ms)
         self._serve(parked, now_ms)
         if not parked.answered:
             self._desk.wake(parked.deadline_ms)
@@ -232,8 +228,7 @@ class Serving:
         return self._members.enrol(peer, pull, self._state.partitions[twin.partition], now_ms)
 
     def end_pulls(self, peer: Peer, now_ms: int) -> None:
-        """A consumer that says goodbye is given nothing more, not even by a pull that comes late."""
-        self._parting.add(peer)
+        """A consumer that says goodbye is given nothing more."""
         for parked in list(self._parked[peer].values()):
             self._answer(parked, [], now_ms)
 
@@ -248,8 +243,6 @@ class Serving:
 
     def _serve(self, parked: ParkedPull, now_ms: int, only: Consumer | None = None) -> bool:
         """Answer a pull if its groups have something for it; ``only`` one of them can have, when that is known."""
-        if parked.answered:
-            return True
         consumers: Sequence[Consumer] = (only,) if only is not None else self._in_turn(parked)
         sifting = False
         for consumer in consumers:
