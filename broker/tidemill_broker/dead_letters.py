@@ -34,6 +34,7 @@ from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content, build_batch
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY, dead_subject
+from tidemill_wire.ranges import pairs
 
 PRODUCER = 1 << 62
 """The producer id of the broker's own batches, with the number of its life."""
@@ -95,7 +96,7 @@ class DeadLetters:
         low, high = partition.first_kept, partition.visible - 1
         wanted = ranges or [low, high]
         found: list[int] = []
-        for first, last in zip(wanted[::2], wanted[1::2], strict=True):
+        for first, last in pairs(wanted):
             if max(first, low) <= min(last, high):
                 found += (max(first, low), min(last, high))
         return found

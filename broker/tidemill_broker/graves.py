@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tidemill_broker.groups import Group
-from tidemill_broker.ranges import pairs
 from tidemill_broker.state import State
 from tidemill_wire.fields import dead_subject
+from tidemill_wire.ranges import pairs
 
 
 def status_of(state: State, group: Group) -> dict[str, object]:

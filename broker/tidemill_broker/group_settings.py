@@ -12,7 +12,6 @@ from tidemill_wire.filters import parse_filter
 from tidemill_wire.specs import BACKOFF_SECONDS_DEFAULT, Delivery, GroupBounds, GroupDeadLetter
 
 SHARED, ORDERED, BROADCAST, DEAD = "shared", "ordered", "broadcast", "dead"
-DAY_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +53,19 @@ class GroupSettings:
     @classmethod
     def declared(cls, group: ConsumerGroup) -> GroupSettings:
         """What a manifest says."""
-        spec = group.spec
-        wanted = parse_filter(spec.filter.tags, spec.filter.match == "All")
+        wanted = parse_filter(group.tags, group.tag_match == "all")
         return cls(
             lease_ms=group.lease_ms,
             attempts_max=group.attempts_max,
             retry_ms_min=group.retry_ms_min,
             backoff_ms=group.backoff_ms,
             dead_letters=group.dead_letters_kept,
-            dead_letter_seconds=spec.dead_letter.retention_seconds,
+            dead_letter_seconds=group.dead_letter_retention_seconds,
             consumption=group.consumption,
             tags=wanted.tags,
             all_tags=wanted.every,
             filter_declared=bool(wanted),
             suspended=group.suspended,
-            in_flight_max=spec.limits.max_in_flight,
-            consumers_max=spec.limits.max_consumers,
+            in_flight_max=group.max_in_flight,
+            consumers_max=group.max_consumers,
         )

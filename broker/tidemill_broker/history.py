@@ -36,6 +36,7 @@ from tidemill_broker.state import State
 from tidemill_journal.records import Record
 from tidemill_wire.filters import TagFilter
 from tidemill_wire.limits import DOOMED_MS
+from tidemill_wire.ranges import pairs
 
 RATE_MS = 60_000
 EVENTS_MAX = 1_000
@@ -166,7 +167,7 @@ class History:
         assert isinstance(action, Acked | FailedDeliveries | Extended | Released)
         ranges = action.ranges
         for pull, (group, name) in list(self._pulls.items()):
-            if not any(first <= pull <= last for first, last in zip(ranges[::2], ranges[1::2], strict=True)):
+            if not any(first <= pull <= last for first, last in pairs(ranges)):
                 continue
             match action:
                 case Acked():

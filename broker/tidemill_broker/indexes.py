@@ -22,7 +22,6 @@ from tidemill_host.machine import Buffer
 from tidemill_journal.index import Numbers, SealedIndex, encode_index
 
 PIECE_BYTES = 64 * 1024
-ID_BYTES = 16
 _MIX_ONE = 0x9E3779B97F4A7C15
 _MIX_TWO = 0xC2B2AE3D27D4EB4F
 _TIME_MASK = 0xFFFF_FFFF_FFFF_0000

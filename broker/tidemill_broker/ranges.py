@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-
-def pairs(ranges: Sequence[int]) -> list[tuple[int, int]]:
-    """The (first, last) of each range."""
-    return list(zip(ranges[::2], ranges[1::2], strict=True))
+from tidemill_wire.ranges import pairs
 
 
 def merge_ranges(numbers: Sequence[tuple[int, int]]) -> list[int]:
@@ -43,8 +40,8 @@ def add_ranges(known: list[int], ranges: Sequence[int]) -> tuple[list[int], list
 def ranges_without(ranges: Sequence[int], named: Sequence[int]) -> list[int]:
     """What of ``ranges`` (in order, without overlaps) is in none of the ranges ``named``, which may be anyhow."""
     left: list[int] = []
-    others = sorted(zip(named[::2], named[1::2], strict=True), reverse=True)  # the lowest is the last
-    for first, last in zip(ranges[::2], ranges[1::2], strict=True):
+    others = sorted(pairs(named), reverse=True)  # the lowest is the last
+    for first, last in pairs(ranges):
         following = first
         while others and others[-1][0] <= last:
             begin, end = others[-1]
@@ -57,8 +54,3 @@ def ranges_without(ranges: Sequence[int], named: Sequence[int]) -> list[int]:
         if following <= last:
             left += (following, last)
     return left
-
-
-def count_of(ranges: Sequence[int]) -> int:
-    """How many numbers there are."""
-    return sum(last + 1 - first for first, last in pairs(ranges))

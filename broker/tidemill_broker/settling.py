@@ -22,12 +22,13 @@ from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members
 from tidemill_broker.pulls import ParkedPull
-from tidemill_broker.ranges import merge_ranges, pairs, ranges_without
+from tidemill_broker.ranges import merge_ranges, ranges_without
 from tidemill_broker.serving import Serving
 from tidemill_host.machine import Durability, Peer
-from tidemill_wire import commands, limits
+from tidemill_wire import commands
 from tidemill_wire.commands import Ack, Extend, Nack, Release
 from tidemill_wire.limits import DOOMED_MS
+from tidemill_wire.ranges import pairs, portions
 
 
 class Settling:
@@ -181,9 +182,7 @@ class Settling:
         counted = 0 if group.paused is not None else 1
         probed = _probed(consumer, ranges)
         for due_ms, spans in self._dues(consumer, ranges, reason, delay_ms, now_ms).items():
-            merged = merge_ranges(spans)
-            for start in range(0, len(merged), 2 * limits.RANGES_MAX):  # a million of them fit no record
-                part = merged[start : start + 2 * limits.RANGES_MAX]
+            for part in portions(merge_ranges(spans)):
                 action = FailedDeliveries(consumer.identity, due_ms, reason, part, now_ms, counted, detail)
                 concerned += self._desk.act(action, now_ms)
             if due_ms != DOOMED_MS:
@@ -196,8 +195,7 @@ class Settling:
     def _release(self, consumer: Consumer, ranges: Sequence[int], now_ms: int) -> int:
         """Take deliveries back as if they had never been given; how many messages that were."""
         back, probed = 0, _probed(consumer, ranges)
-        for start in range(0, len(ranges), 2 * limits.RANGES_MAX):  # a million of them fit no record
-            part = ranges[start : start + 2 * limits.RANGES_MAX]
+        for part in portions(ranges):
             back += self._desk.act(Released(consumer.identity, part), now_ms)
         self._probe_over(consumer.group, probed, now_ms)
         return back

@@ -6,25 +6,23 @@ redriven or purged before, the broker says.
 
 from __future__ import annotations
 
-import asyncio
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 from urllib.parse import quote
 
+from tidemill.asking import ask
+from tidemill.delivery import add_range
 from tidemill.errors import BrokerUnreachable, TidemillError
-from tidemill.link import Answer, dial
-from tidemill.routes import Address, Router
+from tidemill.routes import Router
 from tidemill.search import Look, StoredMessage, browse
 from tidemill.settings import ClientSettings
 from tidemill_wire.burying import Purge, Redrive
-from tidemill_wire.commands import Done, Goodbye
+from tidemill_wire.commands import Done
 from tidemill_wire.fields import DEAD_PROPERTY, dead_subject, parse_group, parse_subject
-from tidemill_wire.limits import RANGES_MAX
-
-ANSWER_S = 30.0
+from tidemill_wire.ranges import portions
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +97,9 @@ class DeadLetters:
         left = limit
         name = dead_subject(self.subject, self.group)
         async for message in browse(self._look, name, (status["first"], status["next"]), False, None):
-            if bisect_right(handled, message.sequence) % 2 or message.sequence in handled[1::2]:
-                continue
+            at = bisect_left(handled, message.sequence)
+            if at % 2 or handled[at : at + 1] == [message.sequence]:
+                continue  # in a range, or the first of one
             letter = letter_of(message)
             if chosen.allows(letter):
                 yield letter
@@ -121,10 +120,7 @@ class DeadLetters:
         if sequences is None:
             return await self._ask(command([]))
         ranges = ranges_of(sequences)
-        return sum([
-            await self._ask(command(ranges[at : at + 2 * RANGES_MAX]))
-            for at in range(0, len(ranges), 2 * RANGES_MAX)
-        ])  # fmt: skip
+        return sum([await self._ask(command(list(part))) for part in portions(ranges)])
 
     async def _ask(self, command: Redrive | Purge) -> int:
         answer = await ask(await self._router.writable(), self._settings, command)
@@ -135,29 +131,11 @@ class DeadLetters:
         return answer.count
 
 
-async def ask(address: Address, settings: ClientSettings, command: Redrive | Purge) -> Answer:
-    """One question over a connection of its own: such are rare."""
-    link = await dial(address, settings)
-    try:
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        link.ask(command, lambda answer: None if future.done() else future.set_result(answer))
-        async with asyncio.timeout(ANSWER_S):
-            return await future
-    except TimeoutError:
-        raise BrokerUnreachable(f"{address} did not answer within {ANSWER_S:.0f} s") from None
-    finally:
-        link.tell(Goodbye("that was all"))
-        link.close()
-
-
 def ranges_of(sequences: Iterable[int]) -> list[int]:
     """As first, last, first, last …"""
     ranges: list[int] = []
     for sequence in sorted(set(sequences)):
-        if ranges and ranges[-1] + 1 == sequence:
-            ranges[-1] = sequence
-        else:
-            ranges += (sequence, sequence)
+        add_range(ranges, sequence, sequence)
     return ranges
 
 

@@ -41,6 +41,7 @@ from tidemill_wire.connection import Connection, Received, Rejected, Role
 from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch, WireError
 from tidemill_wire.filters import matches_pattern, split_patterns
 from tidemill_wire.kinds import Mode, Place
+from tidemill_wire.ranges import pairs
 from tidemill_wire.steering import Seek, Sought, Suspend
 
 LEASE_MS = 60_000
@@ -143,7 +144,7 @@ class MemoryBroker:
         group = self.groups.get((command.subject, command.group))
         member = group.members.get(command.consumer) if group is not None else None
         lost: list[int] = []
-        for first, last in zip(command.ranges[::2], command.ranges[1::2], strict=True):
+        for first, last in pairs(command.ranges):
             for number in range(first, last + 1):
                 leased = member.leases.get(number) if member is not None else None
                 if leased is None or group is None or member is None:

@@ -32,6 +32,7 @@ from tidemill.why import Why
 from tidemill_wire.commands import Grant, Pull, Pulled
 from tidemill_wire.grants import Piece, add_pieces
 from tidemill_wire.limits import PULL_MESSAGES_MAX
+from tidemill_wire.ranges import count_of
 
 PULLS = 2
 RENEWALS_A_LEASE = 3
@@ -250,7 +251,7 @@ class Puller:
         return at, sum(len(piece.rows) for piece in pieces)
 
     def _nack_corrupt(self, subject: str, ranges: list[int], error: TidemillError) -> None:
-        count = sum(last - first + 1 for first, last in zip(ranges[::2], ranges[1::2], strict=True))
+        count = count_of(ranges)
         self.corrupt += count
         log.error("batch_corrupt %s messages=%d: %s", subject, count, error)
         if ranges:

@@ -29,7 +29,8 @@ from tidemill.link import Answer, Link
 from tidemill.settings import ClientSettings
 from tidemill.why import Why
 from tidemill_wire.commands import Ack, Done, Extend, Nack, Release
-from tidemill_wire.limits import CORRELATIONS_MAX, HELD_RANGES_MAX, RANGES_MAX
+from tidemill_wire.limits import CORRELATIONS_MAX, HELD_RANGES_MAX
+from tidemill_wire.ranges import count_of, pairs, portions
 
 RANGES_GATHERED_MAX = 1000
 UNANSWERED_MAX = CORRELATIONS_MAX // 2
@@ -82,7 +83,7 @@ class BrokerSettler:
         pending = self._pending.get(subject)
         if pending is None:
             pending = self._pending[subject] = []
-        for first, last in zip(ranges[::2], ranges[1::2], strict=True):
+        for first, last in pairs(ranges):
             add_range(pending, first, last)
         if len(pending) >= 2 * RANGES_GATHERED_MAX:
             self.flush()
@@ -125,8 +126,8 @@ class BrokerSettler:
     def release(self, subject: str, ranges: list[int]) -> None:
         """They were not begun."""
         self.doubt(subject)
-        for at in range(0, len(ranges), 2 * RANGES_MAX):
-            self._say(Saying(Release(self._group, self._consumer, subject, ranges[at : at + 2 * RANGES_MAX])))
+        for part in portions(ranges):
+            self._say(Saying(Release(self._group, self._consumer, subject, part)))
 
     def parted(self, delivery: Delivery, into: list[Delivery]) -> None:
         """Its parts are settled in its stead; what belongs to none of them is. Without any, all of it is."""
@@ -141,11 +142,10 @@ class BrokerSettler:
                 continue
             mine = ranges.setdefault(delivery.subject, [])
             unsettled = delivery.unsettled()
-            for first, last in zip(unsettled[::2], unsettled[1::2], strict=True):
+            for first, last in pairs(unsettled):
                 add_range(mine, first, last)
         for subject, found in ranges.items():
-            for at in range(0, len(found), 2 * RANGES_MAX):
-                part = found[at : at + 2 * RANGES_MAX]
+            for part in portions(found):
                 self._say(Saying(Extend(self._group, self._consumer, subject, part)))
 
     def held(self, ranges_max: int = HELD_RANGES_MAX) -> list[int]:
@@ -154,11 +154,7 @@ class BrokerSettler:
         """
         said = [saying.command.ranges for saying in (*self._under_way, *self._queue)]
         unsettled = (delivery.unsettled() for delivery in self.outstanding if delivery.until != REVOKED)
-        spans = [
-            span
-            for ranges in (*unsettled, *self._pending.values(), *said)
-            for span in zip(ranges[::2], ranges[1::2], strict=True)
-        ]
+        spans = [span for ranges in (*unsettled, *self._pending.values(), *said) for span in pairs(ranges)]
         ranges: list[int] = []
         for first, last in sorted(spans):
             if ranges and (first <= ranges[-1] + 1 or len(ranges) >= 2 * ranges_max):
@@ -242,8 +238,7 @@ class BrokerSettler:
         if not answer.lost or isinstance(command, Release):
             _tell(saying, None)
             return
-        pairs = list(zip(answer.lost[::2], answer.lost[1::2], strict=False))
-        self.lost += sum(last - first + 1 for first, last in pairs)
+        self.lost += count_of(answer.lost)
         if isinstance(command, Ack) and not any(isinstance(one.command, Extend) for one in self._under_way):
             self.renew()  # a lease was lost, or the group was moved: is what lies here still ours?
         _tell(saying, LeaseLost(f"the lease of a message of {saying.command.subject} had ended"))
@@ -339,10 +334,10 @@ class OnceSettler(BrokerSettler):
 
 def _within(inner: Sequence[int], outer: Sequence[int], *, whole: bool) -> bool:
     """Whether the ranges of ``inner`` lie in those of ``outer``, or touch them if not as a ``whole``."""
-    spans = list(zip(outer[::2], outer[1::2], strict=True))
+    spans = pairs(outer)
     return all(
         any((a <= first and last <= b) if whole else (a <= last and first <= b) for a, b in spans)
-        for first, last in zip(inner[::2], inner[1::2], strict=True)
+        for first, last in pairs(inner)
     )
 
 

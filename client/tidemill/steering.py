@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from tidemill.asking import ask
 from tidemill.errors import BrokerUnreachable, Refused, TidemillError
-from tidemill.link import Answer, dial
-from tidemill.routes import Address, Router
+from tidemill.link import Answer
+from tidemill.routes import Router
 from tidemill.settings import ClientSettings
 from tidemill.subscription import milliseconds
-from tidemill_wire.commands import Goodbye
 from tidemill_wire.fields import parse_group, parse_subject
 from tidemill_wire.kinds import Place
 from tidemill_wire.steering import Seek, Sought, Suspend
 
 To: TypeAlias = Literal["earliest", "latest"] | str | datetime | int
-ANSWER_S = 30.0
-"""A seek to a time may have to read, and waits for the disk as an ack does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ async def _ask_all(router: Router, settings: ClientSettings, command: Seek | Sus
     answers: list[Answer] = []
     unknown: TidemillError | None = None
     for address in await router.readable():
-        answer = await _ask(address, settings, command)
+        answer = await ask(address, settings, command)
         match answer:
             case Refused() if answer.kind.name == "not_found":
                 unknown = answer
@@ -89,17 +86,3 @@ async def _ask_all(router: Router, settings: ClientSettings, command: Seek | Sus
     if unknown is not None and not answers:
         raise unknown
     return answers
-
-
-async def _ask(address: Address, settings: ClientSettings, command: Seek | Suspend) -> Answer:
-    link = await dial(address, settings)
-    try:
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        link.ask(command, lambda answer: None if future.done() else future.set_result(answer))
-        async with asyncio.timeout(ANSWER_S):
-            return await future
-    except TimeoutError:
-        raise BrokerUnreachable(f"{address} did not answer within {ANSWER_S:.0f} s") from None
-    finally:
-        link.tell(Goodbye("that was all"))
-        link.close()

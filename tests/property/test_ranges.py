@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill_broker.ranges import add_ranges, count_of, merge_ranges, pairs
+from tidemill_broker.ranges import add_ranges, merge_ranges
+from tidemill_wire.ranges import count_of, pairs
 
 NUMBERS = st.sets(st.integers(0, 60))
 ANY_RANGES = st.lists(

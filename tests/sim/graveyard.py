@@ -27,12 +27,12 @@ from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.groups import Group
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import Partition
-from tidemill_broker.ranges import count_of, pairs
 from tidemill_broker.state import State
 from tidemill_host.disk import Disk
 from tidemill_wire.columns import Batch
 from tidemill_wire.commands import Purge, Redrive
 from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY, dead_letters_of
+from tidemill_wire.ranges import count_of, pairs
 
 if TYPE_CHECKING:
     from sim.cluster import Cluster

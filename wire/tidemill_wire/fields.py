@@ -11,6 +11,7 @@ import msgpack
 
 from tidemill_wire import limits
 from tidemill_wire.errors import Refused
+from tidemill_wire.ranges import pairs
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 DEAD_PREFIX = "%dead%"
@@ -95,7 +96,7 @@ class Fields:
     def ranges(self, name: str, limit: int) -> list[int]:
         """Pairs of first and last, both included."""
         values = self.longs(name, 2 * limit)
-        if len(values) % 2 or any(not 0 <= a <= b for a, b in zip(values[::2], values[1::2], strict=True)):
+        if len(values) % 2 or any(not 0 <= a <= b for a, b in pairs(values)):
             raise malformed(f"field {name!r} does not hold pairs of first and last")
         return values
 

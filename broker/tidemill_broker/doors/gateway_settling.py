@@ -8,6 +8,7 @@ from typing import cast
 from tidemill_broker.doors.gateway_messages import Receipts, malformed
 from tidemill_broker.ranges import merge_ranges
 from tidemill_wire import limits
+from tidemill_wire.ranges import pairs
 
 
 class Settlement:
@@ -31,9 +32,7 @@ class Settlement:
     def hear(self, consumer: str, lost: Sequence[int]) -> int:
         """The broker's answer; how many of the consumer's messages were settled."""
         receipts = self._receipts[consumer]
-        gone = {
-            pull for first, last in zip(lost[::2], lost[1::2], strict=True) for pull in range(first, last + 1)
-        }
+        gone = {pull for first, last in pairs(lost) for pull in range(first, last + 1)}
         self.lost += [receipts[pull] for pull in sorted(gone)]
         self.count += len(receipts) - len(gone)
         return len(receipts) - len(gone)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import signal
 import sys
@@ -11,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +24,7 @@ from tidemill.cli.session import (
     parse_subscribed_argument,
     perform,
 )
+from tidemill.cli.tables import message_as_json
 
 if TYPE_CHECKING:
     from tidemill import Consumer, Message
@@ -206,28 +206,8 @@ class Ending:
 def _write(message: Message, output: Output) -> None:
     """One line, out of this process before the message is acknowledged."""
     if output is Output.JSON:
-        line = json.dumps(as_json(message), ensure_ascii=False).encode(errors="surrogateescape")
+        line = json.dumps(message_as_json(message), ensure_ascii=False).encode(errors="surrogateescape")
     else:
         line = message.body
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
-
-
-def as_json(message: Message) -> dict[str, Any]:
-    """A message as an object; a body that is not UTF-8 as {"base64": …}."""
-    body: str | dict[str, str]
-    try:
-        body = message.body.decode()
-    except UnicodeDecodeError:
-        body = {"base64": base64.b64encode(message.body).decode()}
-    return {
-        "id": message.id,
-        "subject": message.subject,
-        "sequence": message.sequence,
-        "body": body,
-        "key": message.key,
-        "tags": sorted(message.tags),
-        "properties": message.properties,
-        "attempts": message.attempts,
-        "stored_at": message.stored_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-    }

@@ -22,7 +22,7 @@ from tidemill.cli.session import (
     perform,
 )
 from tidemill.cli.stored import as_json, bound_of, parse_time
-from tidemill.cli.tables import print_rows
+from tidemill.cli.tables import print_rows, timestamp
 
 if TYPE_CHECKING:
     from tidemill.dead import Chosen, DeadLetter, DeadLetters
@@ -247,6 +247,6 @@ def _row(letter: DeadLetter) -> dict[str, Any]:
         "fingerprint": letter.fingerprint,
         "error": letter.error,
         "place": letter.place,
-        "failed_at": letter.failed_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "failed_at": timestamp(letter.failed_at),
         "key": letter.message.key,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from collections.abc import AsyncIterable
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.session import Output, parse_subject_argument
-from tidemill.cli.tables import print_rows
+from tidemill.cli.tables import message_as_json, print_rows, timestamp
 
 if TYPE_CHECKING:
     from tidemill.search import StoredMessage
@@ -79,25 +78,9 @@ async def print_search(messages: AsyncIterable[StoredMessage], output: Output) -
 
 
 def as_json(message: StoredMessage) -> dict[str, Any]:
-    """A message as an object, as `consume` prints it; a body that is not UTF-8 as {"base64": …}."""
-    body: str | dict[str, str]
-    try:
-        body = message.body.decode()
-    except UnicodeDecodeError:
-        body = {"base64": base64.b64encode(message.body).decode()}
-    return {
-        "id": message.id,
-        "subject": message.subject,
-        "sequence": message.sequence,
-        "body": body,
-        "key": message.key,
-        "tags": sorted(message.tags),
-        "properties": message.properties,
-        "attempts": message.attempts,
-        "origin": message.origin,
-        "stored_at": _timestamp(message.stored_at),
-        "created_at": None if message.created_at is None else _timestamp(message.created_at),
-    }
+    """A message as an object: what `consume` prints of it, and what only a stored one has."""
+    created_at = None if message.created_at is None else timestamp(message.created_at)
+    return {**message_as_json(message), "origin": message.origin, "created_at": created_at}
 
 
 def as_row(message: StoredMessage) -> dict[str, Any]:
@@ -107,12 +90,8 @@ def as_row(message: StoredMessage) -> dict[str, Any]:
         "id": message.id,
         "subject": message.subject,
         "sequence": message.sequence,
-        "stored_at": _timestamp(message.stored_at),
+        "stored_at": timestamp(message.stored_at),
         "key": message.key,
         "tags": sorted(message.tags),
         "body": text if len(text) <= BODY_CHARS_SHOWN else f"{text[:BODY_CHARS_SHOWN]}…",
     }
-
-
-def _timestamp(at: datetime) -> str:
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
 
 from tidemill.cli.session import Output, interactive
+
+if TYPE_CHECKING:
+    from tidemill.message import Message
+    from tidemill.search import StoredMessage
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Output, empty: str) -> None:
@@ -35,6 +41,31 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output
             for cell, width, right in zip(line, widths, numeric, strict=True)
         )
         print("  ".join(aligned).rstrip())
+
+
+def message_as_json(message: Message | StoredMessage) -> dict[str, Any]:
+    """A message as an object; a body that is not UTF-8 as {"base64": …}."""
+    body: str | dict[str, str]
+    try:
+        body = message.body.decode()
+    except UnicodeDecodeError:
+        body = {"base64": base64.b64encode(message.body).decode()}
+    return {
+        "id": message.id,
+        "subject": message.subject,
+        "sequence": message.sequence,
+        "body": body,
+        "key": message.key,
+        "tags": sorted(message.tags),
+        "properties": message.properties,
+        "attempts": message.attempts,
+        "stored_at": timestamp(message.stored_at),
+    }
+
+
+def timestamp(at: datetime) -> str:
+    """As all output writes a time of UTC."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _print_rich(heads: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> None:

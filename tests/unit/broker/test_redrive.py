@@ -20,10 +20,10 @@ from samples.graves import (
     reject,
     twin,
 )
-from tidemill_broker.ranges import count_of
 from tidemill_wire.columns import split_batches
 from tidemill_wire.commands import Ack, Done, Extend, Goodbye, Nack, Pull, Purge, Redrive, Release
 from tidemill_wire.errors import KIND_BY_NAME
+from tidemill_wire.ranges import count_of
 
 
 def redrive(rig: Rig, *ranges: int) -> int:

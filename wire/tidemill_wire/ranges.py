@@ -1,0 +1,24 @@
+"""Ranges as commands and records hold them: first, last, first, last …, both included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tidemill_wire import limits
+
+
+def pairs(ranges: Sequence[int]) -> list[tuple[int, int]]:
+    """The (first, last) of each range."""
+    return list(zip(ranges[::2], ranges[1::2], strict=True))
+
+
+def portions(ranges: Sequence[int]) -> Iterator[Sequence[int]]:
+    """As many at a time as one command, or one record, may hold: a million of them fit none."""
+    size = 2 * limits.RANGES_MAX
+    for at in range(0, len(ranges), size):
+        yield ranges[at : at + size]
+
+
+def count_of(ranges: Sequence[int]) -> int:
+    """How many numbers there are."""
+    return sum(last + 1 - first for first, last in pairs(ranges))
