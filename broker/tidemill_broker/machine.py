@@ -209,6 +209,15 @@ class Broker:
 
     # Plumbing.
 
+    def hide(self) -> None:
+        """Show nothing before the first mark: nobody knows yet who else has what a master begins with."""
+        partitions = self.state.partitions
+        self._unseen[Durability.WRITTEN].append(
+            (0, {p.identity: p.next_sequence for p in partitions.values()})
+        )
+        for partition in partitions.values():
+            partition.visible = min(partition.visible, partition.first_kept)
+
     def drain(self) -> None:
         """Take no more work; what waits is told so."""
         self._draining = True

@@ -25,6 +25,9 @@ class BrokerSettings:
     name: str = "g0-0"
     """The broker's name in answers, logs and metrics."""
 
+    replicated: bool = False
+    """Whether this broker is one of a group, and waits for what meta appoints it to be."""
+
     durability: str = "high"
     """Class of subjects that declare none: high (fsync before the answer), normal, or low."""
 

@@ -17,6 +17,8 @@ from tidemill_broker.actions import (
     Buried,
     ConsumerForgotten,
     ConsumerNamed,
+    EpochBegun,
+    Exhumed,
     Extended,
     FailedDeliveries,
     GroupForgotten,
@@ -42,7 +44,8 @@ from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
 from tidemill_broker.indexes import Index
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_wire.fields import dead_letters_of, dead_subject
-from tidemill_wire.limits import DOOMED_MS
+from tidemill_wire.limits import DOOMED_MS, EPOCHS_MAX
+from tidemill_wire.replication import EpochStart
 
 BOOT_SHIFT = 40
 
@@ -52,6 +55,10 @@ class State:
 
     def __init__(self) -> None:
         self.boot = 0
+        self.boots_alone = 0
+        """Lives of the log before its first epoch."""
+        self.epochs: list[EpochStart] = []
+        """Where epochs began, of a broker group; a lone broker's log has none."""
         self.next_pull = 0
         self.partitions: dict[int, Partition] = {}
         self.by_name: dict[bytes, Partition] = {}
@@ -131,11 +138,27 @@ class State:
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
                 if back_ms:
                     self._go_back(back_ms)
+            case EpochBegun():
+                self._begin_epoch(action)
+            case Exhumed(identity, first, messages, attempts, since_ms, fingerprint):
+                self._exhume(Failure(first, messages, attempts, DOOMED_MS, since_ms, fingerprint), identity)
             case Synced():
                 pass  # for whoever reads the log
             case _:
                 assert_never(action)
         return 0
+
+    def _begin_epoch(self, action: EpochBegun) -> None:
+        if not self.epochs:
+            self.boots_alone = self.boot
+        self.epochs.append(EpochStart(action.epoch, action.message_position, action.action_position))
+        del self.epochs[:-EPOCHS_MAX]
+
+    def _exhume(self, failure: Failure, identity: int) -> None:
+        group = self.groups[identity]
+        group.buried -= failure.messages
+        group.fail(failure)
+        self.doomed.add(identity)
 
     def _steer(self, action: Sought | Locked | Unlocked | GroupForgotten) -> None:
         group = self.groups[action.group]

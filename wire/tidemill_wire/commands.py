@@ -30,6 +30,7 @@ from tidemill_wire.filters import EVERYTHING, TagFilter, parse_subscribed, read_
 from tidemill_wire.frame import Frame, encode_frame
 from tidemill_wire.grants import Grant, read_grants
 from tidemill_wire.kinds import Kind, Mode, Start
+from tidemill_wire.replication import REPLICATION, Replicating
 from tidemill_wire.steering import PARSERS as STEERING
 from tidemill_wire.steering import Seek, Sought, Suspend
 
@@ -248,7 +249,7 @@ class Release(Settle):
 
 Command: TypeAlias = (
     Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
-    | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge | Seek | Sought | Suspend
+    | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge | Seek | Sought | Suspend | Replicating
 )  # fmt: skip
 
 
@@ -368,6 +369,7 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.RELEASE: _settler(Release),
     **BURYING,
     **STEERING,
+    **REPLICATION,
 }
 
 
@@ -380,7 +382,7 @@ def parse_command(frame: Frame) -> Command:
     parser = _PARSERS.get(frame.type)
     if parser is None:
         raise malformed(f"a frame of type {frame.type}, which this side does not know")
-    if frame.type == Kind.PULLED:
+    if frame.type in (Kind.PULLED, Kind.CHUNK):
         control = _control_part(frame.body)
         return parser(Fields(control, limits.GRANTS_MAX, limits.CONTROL_BYTES_MAX), frame.body)
     if frame.type == Kind.SENT:
@@ -390,8 +392,8 @@ def parse_command(frame: Frame) -> Command:
 
 def _control_part(body: bytearray) -> memoryview:
     if len(body) < CONTROL_SIZE.size:
-        raise malformed("a PULLED frame without its control part")
+        raise malformed("a frame without its control part")
     size = CONTROL_SIZE.unpack_from(body)[0]
     if CONTROL_SIZE.size + size > len(body):
-        raise malformed("a PULLED frame whose control part is cut off")
+        raise malformed("a frame whose control part is cut off")
     return memoryview(body)[CONTROL_SIZE.size : CONTROL_SIZE.size + size]

@@ -84,6 +84,13 @@ class Fields:
             raise Refused("limit_exceeded", f"{name} has {len(items)} items, {limit} are allowed")
         return items
 
+    def map(self, name: str, limit: int) -> dict[Any, Any]:
+        """A map within the map; its caller proves what is in it."""
+        value: dict[Any, Any] = self._map.get(name, {})
+        if type(value) is not dict or len(value) > limit:
+            raise malformed(f"field {name!r} is not a map of at most {limit} entries")
+        return value
+
     def longs(self, name: str, limit: int) -> list[int]:
         """Numbers of 64 bits, packed as bytes: many of them cost no more than they are long."""
         value = self._map.get(name, b"")
