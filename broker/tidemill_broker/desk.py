@@ -50,7 +50,7 @@ class Desk:
     def refuse(self, peer: Peer, correlation: int, error: WireError) -> None:
         """An answer that says no, counted by its reason."""
         self.counters.refused[error.kind.name] += 1
-        self.say(peer, correlation, Failed(error.kind.number, error.detail))
+        self.say(peer, correlation, Failed(error.kind.number, error.detail), Durability.HERE)
 
     def stored(self, partition: Partition) -> None:
         """Messages were placed: they become visible when they are as durable as the subject asks for."""

@@ -173,7 +173,7 @@ class Broker:
             case Suspend():
                 self._steering.suspend(peer, correlation, command, now_ms)
             case commands.Ping():
-                self._desk.say(peer, correlation, commands.Done())
+                self._desk.say(peer, correlation, commands.Done(), Durability.HERE)
             case commands.Goodbye():
                 self._settling.goodbye(peer, now_ms)
             case _:

@@ -150,6 +150,9 @@ class Master:
     # What is committed.
 
     def _hold(self, send: Send, ready: Ready) -> None:
+        if send.after is Durability.HERE:
+            ready.sends.append(send)
+            return
         if send.after is Durability.SYNCED or not self._spread:
             ready.sync = True
         self._held[send.after].append((self.broker.logs.number, send))
@@ -281,7 +284,8 @@ class Master:
                 there = name in self._reached and self._lag_ms(name) <= 2 * limits.HEARTBEAT_MS
             if there and name != self.name:
                 wish.append(name)
-        return wish if set(wish) != set(appointment.in_sync) else None
+        settled = set(wish) == set(appointment.in_sync) and not set(self._joining) - set(wish)
+        return None if settled else wish  # also to hear again that who was wished in, and is gone, is not
 
     def _lag_ms(self, name: str) -> int:
         """How long ago a slave was heard of, or this broker had no more than the slave has now."""

@@ -288,7 +288,8 @@ class Serving:
         self._parked[parked.peer].pop(id(parked), None)
         counters = self._desk.counters
         grants: list[commands.Grant] = []
-        lease_ms, level, ordered = 0, Durability.WRITTEN, False
+        lease_ms, ordered = 0, False
+        level = Durability.WRITTEN if given else Durability.HERE
         for part in given:
             group = part.consumer.group
             ordered = group.ordered

@@ -138,27 +138,27 @@ class State:
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
                 if back_ms:
                     self._go_back(back_ms)
-            case EpochBegun():
-                self._begin_epoch(action)
-            case Exhumed(identity, first, messages, attempts, since_ms, fingerprint):
-                self._exhume(Failure(first, messages, attempts, DOOMED_MS, since_ms, fingerprint), identity)
+            case EpochBegun() | Exhumed():
+                self._go_on(action)
             case Synced():
                 pass  # for whoever reads the log
             case _:
                 assert_never(action)
         return 0
 
-    def _begin_epoch(self, action: EpochBegun) -> None:
-        if not self.epochs:
-            self.boots_alone = self.boot
-        self.epochs.append(EpochStart(action.epoch, action.message_position, action.action_position))
-        del self.epochs[:-EPOCHS_MAX]
-
-    def _exhume(self, failure: Failure, identity: int) -> None:
-        group = self.groups[identity]
-        group.buried -= failure.messages
-        group.fail(failure)
-        self.doomed.add(identity)
+    def _go_on(self, action: EpochBegun | Exhumed) -> None:
+        """What a new master writes of what it found."""
+        match action:
+            case EpochBegun(epoch, message_position, action_position):
+                if not self.epochs:
+                    self.boots_alone = self.boot
+                self.epochs.append(EpochStart(epoch, message_position, action_position))
+                del self.epochs[:-EPOCHS_MAX]
+            case Exhumed(identity, first, messages, attempts, since_ms, fingerprint):
+                group = self.groups[identity]
+                group.buried -= messages
+                group.fail(Failure(first, messages, attempts, DOOMED_MS, since_ms, fingerprint))
+                self.doomed.add(identity)
 
     def _steer(self, action: Sought | Locked | Unlocked | GroupForgotten) -> None:
         group = self.groups[action.group]

@@ -169,7 +169,12 @@ class Link(asyncio.BufferedProtocol):
                 if on_answer is None:
                     self._unasked(command)
                 elif isinstance(command, Failed):
-                    on_answer(wire_error(command.number, command.detail))
+                    error = wire_error(command.number, command.detail)
+                    if error.kind.name == "not_master":  # who is, the routes say, and those are asked when dialling
+                        self._answers[event.correlation] = on_answer
+                        self._lose(ConnectionLost(str(error)))
+                        return
+                    on_answer(error)
                 else:
                     on_answer(command)
             elif (on_answer := self._answers.pop(event.correlation, None)) is not None:

@@ -50,7 +50,7 @@ class Replica:
         self.lives += 1
         self.part = part
         broker, self.report = recover(self.disk.mount(), self.settings, self.now_ms, part)
-        self.machine: Runs = machine_for(broker, part, self.now_ms)
+        self.machine: Runs = machine_for(broker, part, self.now_ms) or broker
         self.broker = broker
         self.files = Files(self.disk.mount())
         self.written = self.synced = 0
@@ -186,7 +186,9 @@ class Group:
     def __getitem__(self, name: str) -> Replica:
         return self.replicas[name]
 
-    def appoint(self, epoch: int, master: str, in_sync: Sequence[str], version: int = 0, to: str = "") -> None:
+    def appoint(
+        self, epoch: int, master: str, in_sync: Sequence[str], version: int = 0, to: str = ""
+    ) -> None:
         """What meta says, to all or to one of them; then they do what they are."""
         names = tuple(self.replicas)
         appointment = Appointment("g", epoch, master, names, tuple(in_sync), version)

@@ -15,7 +15,7 @@ from tidemill.chain import Match
 from tidemill.consumer import Consumer
 from tidemill.errors import BrokerUnreachable, OutcomeUnknown, Refused, TidemillError, Unavailable
 from tidemill.message import Message
-from tidemill.routes import Address, Routes
+from tidemill.routes import Address, Fetch, Routes
 from tidemill.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ async def routes() -> Routes:
     return (Address("g0", "s1", PORT),)
 
 
-def draw_client(env: Env) -> Client:
+def draw_client(env: Env, fetch: Fetch = routes) -> Client:
     """A client whose patience is drawn."""
     rng = env.rng
     settings = ClientSettings(
@@ -56,7 +56,7 @@ def draw_client(env: Env) -> Client:
         random=random.Random(rng.getrandbits(64)),
         now_ms=env.clock.now_ms,
     )
-    return Client("s1:7401", settings=settings, fetch=routes)
+    return Client("s1:7401", settings=settings, fetch=fetch)
 
 
 class Producing:
@@ -67,7 +67,7 @@ class Producing:
         self._number = 0
 
     async def run(self, env: Env) -> None:
-        client = draw_client(env)
+        client = draw_client(env, self._cluster.fetch)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(SENDERS):
                 tasks.create_task(self._send(env, client))
@@ -150,7 +150,7 @@ class Consuming:
             ended(ack, Outcome.UNKNOWN, env.loop.now)
         self._open.clear()
         while True:
-            client = draw_client(env)
+            client = draw_client(env, self._cluster.fetch)
             name = env.rng.choice((None, env.name))
             stays_until_s = env.loop.now + env.rng.choice((0.5, 3.0, 1e9))
             try:

@@ -51,11 +51,11 @@ def recover(disk: Disk, settings: BrokerSettings, now_ms: int, part: Part = LONE
         storage.close()
 
 
-def machine_for(broker: Broker, part: Part, now_ms: int) -> Runs:
+def machine_for(broker: Broker, part: Part, now_ms: int) -> Master | Follower | None:
     """The machine for a broker's part; a lone one is its own."""
     name = broker.settings.name
     if part.role is Role.LONE:
-        return broker
+        return None
     return (
         Master(broker, name, part, now_ms)
         if part.role is Role.MASTER
@@ -82,7 +82,8 @@ class Service:
         self.server = Server(self.turn, self._files, lanes, broker.settings.name)
         self.server.epoch = broker.logs.epoch
         self.turned: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
-        self.server.connections[HOST] = Itself(self.turned)
+        if machine is not None:
+            self.server.connections[HOST] = Itself(self.turned)
         self.free_bytes = self.total_bytes = 0
 
     async def listen(self, host: str, port: int) -> int:

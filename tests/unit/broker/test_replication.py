@@ -256,7 +256,9 @@ def test_a_person_who_looks_makes_nobody_wait() -> None:
 
 
 def test_a_slave_begins_from_nothing_though_the_action_log_has_lost_its_beginning() -> None:
-    group = Group("a", "b", segment_bytes=1024, action_segment_bytes=300, checkpoint_pause_ms=1, checkpoint_events=5)
+    group = Group(
+        "a", "b", segment_bytes=1024, action_segment_bytes=300, checkpoint_pause_ms=1, checkpoint_events=5
+    )
     group.cut.add("b")
     group.appoint(1, "a", ["a"])
     for number in range(60):
