@@ -18,7 +18,7 @@ from typing import Any
 from sim.autopsy import NOW_MS, image_of, log_problems, state_of
 from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
 from sim.clients import Consuming, Producing
-from sim.cluster import LATE, LONG_LEASE_MS, SUBJECTS, Wish, draw_settings
+from sim.cluster import LATE, LONG_LEASE_MS, SUBJECTS, Wish, declare_subjects, draw_settings
 from sim.council import COUNCIL, Council, attend
 from sim.disk import SimDisk
 from sim.faults import Kind
@@ -185,6 +185,8 @@ class Replicated:
             assert machine is not None
             self._watch(machine, env)
             service = Service(broker, env.disk, lanes, env.clock, machine)
+            if part.role is Role.MASTER:
+                service.declare(declare_subjects())
             await service.listen("0.0.0.0", PORT)
             self.running[env.name] = service
             local = LocalPeer(service.server, lambda _command: None)
