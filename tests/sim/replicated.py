@@ -13,6 +13,7 @@ import random
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from sim.autopsy import NOW_MS, image_of, log_problems, state_of
@@ -128,6 +129,10 @@ class Replicated:
         master = self.council.appointment.master
         images = {name: image_of(world.nodes[name].disk) for name in self.servers}
         problems += self._differences(images, master)
+        for before, after in pairwise(self.council.decided):
+            if before.epoch == after.epoch:
+                world.probes["wished_in"] += len(set(after.in_sync) - set(before.in_sync))
+                world.probes["wished_out"] += len(set(before.in_sync) - set(after.in_sync))
         world.probes["failovers"] += max((one.epoch for one in self.council.decided), default=1) - 1
         settings = replace(self.settings, name=master)
         try:
