@@ -33,6 +33,7 @@ from tidemill_wire.fields import DEAD_PREFIX
 from tidemill_wire.frame import FrameDecoder
 from tidemill_wire.kinds import Start
 from tidemill_wire.replication import Begin
+from tidemill_wire.vigil import Vigil
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
 SPACE_CHECK_SECONDS = 1.0
@@ -79,6 +80,7 @@ class Service:
         self._clock = clock
         self._space_timer: asyncio.TimerHandle | None = None
         self.turn: Turn[Event] = Turn(self.machine, self._files, lanes, clock, self._fail)
+        self.turn.vigil = Vigil(enabled=broker.settings.stay_awake)
         self.server = Server(self.turn, self._files, lanes, broker.settings.name)
         self.server.epoch = broker.logs.epoch
         self.turned: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
