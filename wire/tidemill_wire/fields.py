@@ -51,6 +51,13 @@ class Fields:
             raise malformed("a control body is not a map")
         self._map = cast("Mapping[str, Any]", parsed)
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Fields:
+        """A map that came another way, as JSON."""
+        fields = cls(b"\x80")
+        fields._map = values
+        return fields
+
     def number(self, name: str, low: int, high: int, absent: int | None = None) -> int:
         value = self._map.get(name, absent)
         if type(value) is not int:

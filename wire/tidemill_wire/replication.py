@@ -251,7 +251,8 @@ def _parse_reached(f: Fields, _body: bytearray) -> Reached:
     return Reached(f.number("epoch", 0, _U32), _ends(f, "written"), _ends(f, "synced"))
 
 
-def _parse_appoint(f: Fields, _body: bytearray) -> Appoint:
+def parse_appoint(f: Fields) -> Appoint:
+    """An appointment that can be."""
     appointment = Appointment(
         f.text("group", 100), f.number("epoch", 1, _U32), f.text("master", 200), _names(f, "replicas"),
         _names(f, "in_sync"), f.number("version", 0, _I63),
@@ -282,8 +283,8 @@ def _parse_stood(f: Fields, _body: bytearray) -> Stood:
 _SLAVE = struct.Struct("=qq")
 
 
-def _parse_begin(f: Fields, body: bytearray) -> Begin:
-    return Begin(_parse_appoint(f, body), _ends(f, "cut") if f.has("cut") else None, f.flag("anew"))
+def _parse_begin(f: Fields, _body: bytearray) -> Begin:
+    return Begin(parse_appoint(f), _ends(f, "cut") if f.has("cut") else None, f.flag("anew"))
 
 
 REPLICATION: dict[int, Callable[[Fields, bytearray], Replicating]] = {
@@ -291,7 +292,7 @@ REPLICATION: dict[int, Callable[[Fields, bytearray], Replicating]] = {
     Kind.FOLLOWED: _parse_followed,
     Kind.CHUNK: _parse_chunk,
     Kind.REACHED: _parse_reached,
-    Kind.APPOINT: _parse_appoint,
+    Kind.APPOINT: lambda f, _body: parse_appoint(f),
     Kind.STAND: lambda f, _body: Stand(f.flag("asks")),
     Kind.STOOD: _parse_stood,
     Kind.BEGIN: _parse_begin,

@@ -108,11 +108,16 @@ class Service:
             await asyncio.sleep(0.005)
         self.close("the broker stops")
 
-    async def rest(self) -> None:
+    async def rest(self, deadline_seconds: float = 10.0) -> None:
         """Stop as it is, when nothing is on its way to the disk any more: another machine begins with what is there."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + deadline_seconds
         self.server.stop_listening()
         while not (self.failed.done() or self.turn.settled):
-            await asyncio.sleep(0.005)  # noqa: ASYNC110
+            if loop.time() >= end:
+                self._fail(TimeoutError("the disk did not take in time what it had been given"))
+                break
+            await asyncio.sleep(0.005)
         self.close("this broker is something else from now on")
 
     def close(self, reason: str) -> None:
