@@ -360,8 +360,10 @@ class Follower:
 
     def check(self) -> None:
         """Invariants, after every step in the simulator."""
-        if self.broker.keeping.level and self._streams:
-            self.broker.state.check()
+        for partition in self.broker.state.partitions.values():
+            partition.check()
+        for group in self.broker.state.groups.values():
+            group.check()
 
 
 class Copying:

@@ -38,7 +38,7 @@ from tidemill_broker.settings import BrokerSettings, SettingsError
 from tidemill_broker.snapshots import packed_at_ms, unpack_state
 from tidemill_broker.state import State
 from tidemill_broker.storage import Storage
-from tidemill_broker.truncation import begins_late, cut_logs, remove_all
+from tidemill_broker.truncation import begins_late, cut_logs, remove_all, remove_empty
 from tidemill_host.machine import Ready, Remove, Replace
 from tidemill_journal.checkpoint import FOLDER as CHECKPOINTS
 from tidemill_journal.checkpoint import checkpoint_file, checkpoint_number, unwrap
@@ -112,6 +112,8 @@ class Recovery:
         if self._part.cut is not None:
             self.report.cut_bytes |= {k: v for k, v in cut_logs(self._storage, self._part.cut).items() if v}
         late = self._part.follows and begins_late(self._storage)
+        if self._part.follows:
+            remove_empty(self._storage)
         if self._part.anew or (late and not self._has_checkpoint()):
             remove_all(self._storage)
 

@@ -276,13 +276,15 @@ class Master:
 
     def _wish(self) -> Sequence[str] | None:
         """In sync is to be who has all, or had all ``SLAVE_SILENT_MS`` ago and was so before."""
-        appointment, wish = self.appointment, [self.name]
+        appointment, wish = self.appointment, list[str]()
         for name in appointment.replicas:
-            if name in appointment.in_sync:
+            if name == self.name:
+                there = True
+            elif name in appointment.in_sync:
                 there = self._lag_ms(name) <= limits.SLAVE_SILENT_MS
             else:
                 there = name in self._reached and self._lag_ms(name) <= 2 * limits.HEARTBEAT_MS
-            if there and name != self.name:
+            if there:
                 wish.append(name)
         settled = set(wish) == set(appointment.in_sync) and not set(self._joining) - set(wish)
         return None if settled else wish  # also to hear again that who was wished in, and is gone, is not

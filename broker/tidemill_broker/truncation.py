@@ -36,6 +36,15 @@ def remove_all(storage: Storage) -> None:
             storage.write_now([Remove(_file(folder, base))])
 
 
+def remove_empty(storage: Storage) -> None:
+    """A segment that was begun with nothing in it: the master may go on in the one before."""
+    for folder in LOGS:
+        for base in reversed(_bases(storage, folder)):
+            if storage.size(_file(folder, base)):
+                break
+            storage.write_now([Remove(_file(folder, base))])
+
+
 def begins_late(storage: Storage) -> bool:
     """Whether the action log has lost its beginning, so that nothing can be made of it without a checkpoint."""
     return _bases(storage, "action")[:1] > [0]
@@ -46,7 +55,7 @@ def _cut(storage: Storage, folder: str, end: int) -> int:
     for base in reversed(_bases(storage, folder)):  # the last one first: a crash in between leaves no gap
         file = _file(folder, base)
         size = storage.size(file) or 0
-        if base + size <= end:
+        if size and base + size <= end:
             break
         keep = max(0, end - base)
         cut += size - keep
