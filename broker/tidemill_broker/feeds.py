@@ -12,7 +12,8 @@ from tidemill_broker.logs import Logs
 from tidemill_host.machine import Durability, Peer, Send, Slice
 from tidemill_journal.segments import Segments
 from tidemill_wire import limits
-from tidemill_wire.replication import Chunk, Ends, Log, Marks, Reached, encode_chunk
+from tidemill_wire.commands import encode_command
+from tidemill_wire.replication import Chunk, Ends, Log, Marks, Reached
 
 
 class Feed:
@@ -75,7 +76,7 @@ class Feed:
                 marks |= Marks.SYNC
             chunk = Chunk(epoch, log, base, start, marks, committed)
             self.said_at_ms = now_ms
-            yield Send(self.peer, encode_chunk(chunk, piece.size), (piece,), Durability.WRITTEN)
+            yield Send(self.peer, encode_command(chunk, 0, piece.size), (piece,), Durability.WRITTEN)
 
     def _ahead(self) -> int:
         return self._sent.message - self._behind.message + self._sent.action - self._behind.action
@@ -84,14 +85,14 @@ class Feed:
         piece, self.snapshot = self.snapshot[: limits.CHUNK_BYTES], self.snapshot[limits.CHUNK_BYTES :]
         chunk = Chunk(epoch, Log.SNAPSHOT, 0, self._snapshot_at, Marks(0), Ends(0, 0), piece)
         self._snapshot_at += len(piece)
-        return Send(self.peer, encode_chunk(chunk, 0))
+        return Send(self.peer, encode_command(chunk, 0))
 
     def beat(self, logs: Logs, committed: Ends, sync: bool, now_ms: int) -> Send:
         """Nothing, so that the slave knows that its master lives, and how much is committed."""
         self.said_at_ms = now_ms
         place = self._sent.action
         chunk = Chunk(logs.epoch, Log.ACTIONS, 0, place, Marks.SYNC if sync else Marks(0), committed)
-        return Send(self.peer, encode_chunk(chunk, 0))
+        return Send(self.peer, encode_command(chunk, 0))
 
 
 def piece_of(segments: Segments, start: int, stop: int) -> tuple[int, Slice]:

@@ -103,10 +103,9 @@ class State:
                 group.take_failed(first, messages)
                 group.buried += messages
                 return messages
-            case GroupPaused(identity, at_ms, fingerprint):
-                self.groups[identity].paused = (at_ms, fingerprint)
-            case GroupResumed(identity):
-                self.groups[identity].paused = None
+            case GroupPaused() | GroupResumed():
+                paused = (action.at_ms, action.fingerprint) if isinstance(action, GroupPaused) else None
+                self.groups[action.group].paused = paused
             case Redriven():
                 return self._redrive(action)
             case Purged(identity, ranges):
@@ -138,16 +137,14 @@ class State:
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
                 if back_ms:
                     self._go_back(back_ms)
-            case EpochBegun() | Exhumed():
+            case EpochBegun() | Exhumed() | Synced():
                 self._go_on(action)
-            case Synced():
-                pass  # for whoever reads the log
             case _:
                 assert_never(action)
         return 0
 
-    def _go_on(self, action: EpochBegun | Exhumed) -> None:
-        """What a new master writes of what it found."""
+    def _go_on(self, action: EpochBegun | Exhumed | Synced) -> None:
+        """What a new master writes of what it found; SYNCED is for whoever reads the log."""
         match action:
             case EpochBegun(epoch, message_position, action_position):
                 if not self.epochs:
@@ -159,6 +156,8 @@ class State:
                 group.buried -= messages
                 group.fail(Failure(first, messages, attempts, DOOMED_MS, since_ms, fingerprint))
                 self.doomed.add(identity)
+            case Synced():
+                pass
 
     def _steer(self, action: Sought | Locked | Unlocked | GroupForgotten) -> None:
         group = self.groups[action.group]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -56,22 +56,22 @@ class Group:
 
     async def wait_stand(self, name: str, **wanted: object) -> dict[str, Any]:
         """Until it stands so with a broker; it is away for a moment while it becomes something else."""
-        deadline = monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             found: dict[str, Any] = {}
             with suppress(OSError, urllib.error.URLError, ValueError):
                 found = await asyncio.to_thread(self.stand, name)
             if all(found.get(key) == value for key, value in wanted.items()) and found:
                 return found
-            assert monotonic() < deadline, (found, wanted, self.queues[name].errors)
+            assert time.monotonic() < deadline, (found, wanted, self.queues[name].errors)
             await asyncio.sleep(0.05)
 
 
 def post(queue: Queue, path: str, body: object) -> Any:
-    request = urllib.request.Request(  # noqa: S310 - it is our own
+    request = urllib.request.Request(
         f"http://{queue.server}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=10) as answer:
         return json.load(answer)
 
 
@@ -108,16 +108,16 @@ async def consume(mq: Client, ledger: Ledger) -> None:
 
 async def wait_more(ledger: Ledger, count: int, seconds: float) -> None:
     """Until so many more are stored."""
-    deadline, wanted = monotonic() + seconds, len(ledger.stored) + count
+    deadline, wanted = time.monotonic() + seconds, len(ledger.stored) + count
     while len(ledger.stored) < wanted:
-        assert monotonic() < deadline, f"{len(ledger.stored)} stored of {wanted}"
+        assert time.monotonic() < deadline, f"{len(ledger.stored)} stored of {wanted}"
         await asyncio.sleep(0.01)
 
 
 async def wait_given(ledger: Ledger) -> None:
-    deadline = monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not ledger.stored <= ledger.given:
-        assert monotonic() < deadline, f"{len(ledger.stored - ledger.given)} were never given"
+        assert time.monotonic() < deadline, f"{len(ledger.stored - ledger.given)} were never given"
         await asyncio.sleep(0.05)
 
 

@@ -30,7 +30,7 @@ from tidemill_wire.filters import EVERYTHING, TagFilter, parse_subscribed, read_
 from tidemill_wire.frame import Frame, encode_frame
 from tidemill_wire.grants import Grant, read_grants
 from tidemill_wire.kinds import Kind, Mode, Start
-from tidemill_wire.replication import REPLICATION, Replicating
+from tidemill_wire.replication import REPLICATION, Chunk, Replicating
 from tidemill_wire.steering import PARSERS as STEERING
 from tidemill_wire.steering import Seek, Sought, Suspend
 
@@ -254,15 +254,16 @@ Command: TypeAlias = (
 
 
 def encode_command(command: Command, correlation: int, trailing: int = 0) -> bytes:
-    """The bytes of a frame. Of a PULLED, ``trailing`` bytes follow from elsewhere, after its own ``batches``."""
+    """The bytes of a frame. Of a PULLED or CHUNK, ``trailing`` bytes follow from elsewhere, after its own."""
     if isinstance(command, SendBatches):
         return encode_frame(Kind.SEND, correlation, bytes(command.batches))
     control = _pack(command.fields())
-    if isinstance(command, Pulled):
+    if isinstance(command, Pulled | Chunk):
         size = CONTROL_SIZE.size + len(control)
         padding = bytes(aligned(size) - size)
+        raw = command.batches if isinstance(command, Pulled) else command.data
         return encode_frame(
-            Kind.PULLED, correlation, CONTROL_SIZE.pack(len(control)), control, padding, bytes(command.batches),
+            command.kind, correlation, CONTROL_SIZE.pack(len(control)), control, padding, bytes(raw),
             trailing=trailing,
         )  # fmt: skip
     return encode_frame(command.kind, correlation, control)

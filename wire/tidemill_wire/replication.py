@@ -10,14 +10,11 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
-from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
-
-import msgpack
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.errors import Refused
 from tidemill_wire.fields import Fields, malformed, packed
-from tidemill_wire.frame import encode_frame
 from tidemill_wire.kinds import Kind
 from tidemill_wire.limits import EPOCHS_MAX, REPLICAS_MAX
 
@@ -195,14 +192,6 @@ class Begin:
 
 
 Replicating: TypeAlias = Follow | Followed | Chunk | Reached | Appoint | Stand | Stood | Begin
-
-
-def encode_chunk(chunk: Chunk, trailing: int) -> bytes:
-    """The bytes of a CHUNK's frame, of which ``trailing`` bytes follow from elsewhere, behind its own."""
-    control = cast("bytes", msgpack.packb(chunk.fields()))
-    padding = bytes(-(_SIZE.size + len(control)) & 7)
-    head = _SIZE.pack(len(control))
-    return encode_frame(Kind.CHUNK, 0, head, control, padding, bytes(chunk.data), trailing=trailing)
 
 
 def _ends(f: Fields, name: str) -> Ends:
