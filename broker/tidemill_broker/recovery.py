@@ -373,15 +373,16 @@ class Recovery:
         """The START record, on the disk before anything is served."""
         logs = Logs(messages, actions, self._part.epoch, self._settings.segment_batches)
         boot = self._state.boot + 1
+        at_ms = max(now_ms, self._acted_at_ms)  # START alone says that the clock went back, and may be torn
         if self._part.role is Role.MASTER:  # its first record: all that it writes is of its epoch
             epoch = EpochBegun(self._part.epoch, messages.end, actions.end)
-            logs.act(epoch, now_ms)
+            logs.act(epoch, at_ms)
             self._state.apply(epoch)
             boot = self._state.boots_alone + self._part.epoch
         for partition in self._unnamed:
-            logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), now_ms)
+            logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), at_ms)
         for action in self._again:
-            logs.act(action, now_ms)
+            logs.act(action, at_ms)
         started = Started(boot, max(0, self._acted_at_ms - now_ms))
         logs.act(started, now_ms)
         self._state.apply(started)
