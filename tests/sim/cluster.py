@@ -22,7 +22,7 @@ from sim.clients import AWAKE_ONE_IN, TAGS, Consuming, Producing
 from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.graveyard import Digging, Graveyard, Letter, dead_of, draw_policies, grave_problems, letters_in
-from sim.lanes import make_lanes
+from sim.kernel import make_lanes
 from sim.retention import Retention
 from sim.rot import judge_refusal, may_rot
 from sim.world import Env, Phases, World
