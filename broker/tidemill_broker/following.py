@@ -94,16 +94,16 @@ class Follower:
         if peer == self._master:
             self._forget_master()
 
-    def received(self, peer: Peer, event: Event, now_ms: int) -> None:
+    def received(self, peer: Peer, command: Event, now_ms: int) -> None:
         if self._over:
             return
-        if isinstance(event, Rejected):
-            self._say(peer, event.correlation, Failed(event.error.kind.number, event.error.detail))
+        if isinstance(command, Rejected):
+            self._say(peer, command.correlation, Failed(command.error.kind.number, command.error.detail))
             return
         try:
-            self._decide(peer, event, now_ms)
+            self._decide(peer, command, now_ms)
         except WireError as error:
-            self._say(peer, event.correlation, Failed(error.kind.number, error.detail))
+            self._say(peer, command.correlation, Failed(error.kind.number, error.detail))
         except (Gap, CorruptBatch, CorruptRecord):  # it comes again over another connection
             self.refused_chunks += 1
             self._leave()

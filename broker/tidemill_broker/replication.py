@@ -15,15 +15,16 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from tidemill_broker.feeds import Feed
+from tidemill_broker.handover import Leaving
 from tidemill_broker.machine import Broker
 from tidemill_broker.membership import Part, common_ends, judge
 from tidemill_broker.snapshots import pack_state
 from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Send
 from tidemill_wire import limits
-from tidemill_wire.commands import Command, Done, Failed, encode_command
+from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, encode_command
 from tidemill_wire.connection import Event, Received
-from tidemill_wire.errors import Unavailable, WireError
-from tidemill_wire.replication import Appoint, Begin, Ends, Follow, Followed, Reached, Stand, Stood
+from tidemill_wire.errors import KIND_BY_NAME, Unavailable, WireError
+from tidemill_wire.replication import Appoint, Begin, Ends, Follow, Followed, Handover, Reached, Stand, Stood
 
 WATCHED = 8
 """For so many heartbeats the ends of the logs are remembered, to know how long ago a slave had all."""
@@ -54,6 +55,7 @@ class Master:
         self._past: deque[tuple[int, Ends]] = deque([(now_ms, ends)], WATCHED)
         self._now_ms = self._beat_at_ms = now_ms
         self._over = False
+        self._leaving: Leaving | None = None
         broker.hide()
         self._advance()
 
@@ -83,32 +85,41 @@ class Master:
         self.feeds.pop(peer, None)
         self.broker.disconnected(peer, now_ms)
 
-    def received(self, peer: Peer, event: Event, now_ms: int) -> None:
+    def received(self, peer: Peer, command: Event, now_ms: int) -> None:
         self._now_ms = now_ms
         if self._over:
             return  # whoever takes over will answer
-        command = event.command if isinstance(event, Received) else None
+        correlation = command.correlation
         try:
-            match command:
-                case Follow():
-                    self._follow(peer, command, now_ms)
-                case Reached():
-                    self._hear(peer, command, now_ms)
-                case Appoint():
-                    self._appoint(command)
-                    self._say(peer, event.correlation, Done())
+            match command.command if isinstance(command, Received) else None:
+                case Follow() as follow:
+                    self._follow(peer, follow, now_ms)
+                case Reached() as reached:
+                    self._hear(peer, reached, now_ms)
+                case Appoint() as appoint:
+                    self._appoint(appoint)
+                    self._say(peer, correlation, Done())
                 case Stand(asks):
-                    self._say(peer, event.correlation, self.stand(asks=asks))
+                    self._say(peer, correlation, self.stand(asks=asks))
+                case Handover(to):
+                    self._hand_over(to, (peer, correlation), now_ms)
+                case Ping() | Goodbye():
+                    self.broker.received(peer, command, now_ms)
+                case _ if self._leaving is not None:
+                    raise self._leaving.refusal()
                 case _:
-                    self.broker.received(peer, event, now_ms)
+                    self.broker.received(peer, command, now_ms)
         except WireError as error:
-            self._say(peer, event.correlation, Failed(error.kind.number, error.detail))
+            self._say(peer, correlation, Failed(error.kind.number, error.detail))
 
     def ticked(self, now_ms: int) -> None:
         self._now_ms = now_ms
         if self._over:
             return
-        self.broker.ticked(now_ms)
+        if self._leaving is None:
+            self.broker.ticked(now_ms)
+        elif self._leaving.is_over(now_ms):
+            self._stay(self._leaving)
         if now_ms >= self._beat_at_ms:
             self._beat_at_ms = now_ms + limits.HEARTBEAT_MS
             self._past.append((now_ms, self.ends))
@@ -121,6 +132,7 @@ class Master:
     def persisted(self, mark: Mark, now_ms: int) -> None:
         self._now_ms = now_ms
         self._local = mark
+        self.broker.reveal(Durability.HERE, mark.written, now_ms)
         self._advance()
 
     def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
@@ -180,6 +192,7 @@ class Master:
         if mark.written >= 0 and (self._written.number, self._synced.number) != before:
             self.broker.persisted(Mark(mark.written, max(0, mark.synced)), self._now_ms)
             self._release()
+        self._leave()
 
     def _release(self) -> None:
         for level, held in self._held.items():
@@ -247,6 +260,33 @@ class Master:
             self._heard[feed.name] = now_ms
             self._reached[feed.name] = reached
             self._advance()
+
+    # Handing over.
+
+    def _hand_over(self, to: str, asker: tuple[Peer, int], now_ms: int) -> None:
+        if to not in self.waited or self._leaving is not None:
+            raise Unavailable(
+                "internal", f"{to!r} is not in sync, or a hand-over is under way: look, and try again"
+            )
+        self._leaving = Leaving(to, asker, now_ms)
+        self.broker.keeping.sync_now = True
+        self._leave()
+
+    def _leave(self) -> None:
+        """Tell who asked that the slave has all, as soon as it has."""
+        leaving = self._leaving
+        if leaving is None:
+            return
+        reached = self._reached.get(leaving.to)
+        if leaving.leave(None if reached is None else reached.written, self.ends, self.committed):
+            self._say(*leaving.asker, Done())
+
+    def _stay(self, leaving: Leaving) -> None:
+        """Nobody was appointed: go on."""
+        self._leaving = None
+        if not leaving.left:
+            detail = f"{leaving.to} did not get all in {limits.HANDOVER_MS} ms; this broker goes on as master"
+            self._say(*leaving.asker, Failed(KIND_BY_NAME["too_slow"].number, detail))
 
     # Meta.
 

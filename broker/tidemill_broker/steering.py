@@ -15,7 +15,7 @@ from tidemill_broker.groups import Group
 from tidemill_broker.partitions import Partition
 from tidemill_broker.positions import begin, first_since
 from tidemill_broker.serving import Serving
-from tidemill_host.machine import Durability, Peer
+from tidemill_host.machine import Peer
 from tidemill_wire import commands
 from tidemill_wire.errors import Refused, WireError
 from tidemill_wire.steering import Seek, Suspend
@@ -51,7 +51,7 @@ class Steering:
         answer = _effect(partition, group, cursor)
         if not waiting.seek.rehearsal:
             self._desk.act(Sought(group.identity, cursor, start_ms), now_ms)
-        level = Durability.SYNCED if partition.synced else Durability.WRITTEN
+        level = self._desk.level(partition)
         self._desk.say(waiting.peer, waiting.correlation, answer, level)
         if not waiting.seek.rehearsal:
             self._serving.serve_group(group.identity, now_ms)
@@ -79,7 +79,7 @@ class Steering:
                     ),
                     now_ms,
                 )
-        level = Durability.SYNCED if self._state.partitions[group.partition].synced else Durability.WRITTEN
+        level = self._desk.level(self._state.partitions[group.partition])
         self._desk.say(peer, correlation, commands.Done(), level)
         for one in concerned:
             self._serving.serve_group(one.identity, now_ms)

@@ -41,6 +41,7 @@ from tidemill_wire.replication import (
     EpochStart,
     Follow,
     Followed,
+    Handover,
     Log,
     Marks,
     Reached,
@@ -129,6 +130,7 @@ COMMANDS: dict[str, Command] = {
         ("g0-0",),
         {"g0-1": Ends(4096, 8192)},
     ),
+    "handover": Handover("g0-1"),
     "begin": Begin(Appoint(APPOINTMENT, {}), Ends(4096, 8192), True),
 }
 
@@ -144,7 +146,7 @@ HEARD_BY_CLIENT = frozenset(
 HEARD = {Role.SERVER: HEARD_BY_SERVER, Role.CLIENT: HEARD_BY_CLIENT}
 """What each end may be told once it is open, but for the greeting that opens it. Written by hand."""
 
-WITHIN = frozenset({Kind.APPOINT, Kind.STAND, Kind.STOOD, Kind.BEGIN})
+WITHIN = frozenset({Kind.APPOINT, Kind.STAND, Kind.STOOD, Kind.BEGIN, Kind.HANDOVER})
 """What never crosses a wire."""
 
 GREETING = {Role.SERVER: COMMANDS["hello"], Role.CLIENT: COMMANDS["welcome"]}

@@ -37,6 +37,8 @@ class Council:
     addresses: Mapping[str, str]
     heard: dict[str, tuple[float, Stood]] = field(default_factory=dict)
     decided: list[Appointment] = field(default_factory=list)
+    replaced_s: list[float] = field(default_factory=list)
+    """When an epoch ended."""
 
     def hear(self, stood: Stood, now_s: float) -> Appoint:
         """A broker says how it stands; it is told what counts."""
@@ -62,6 +64,7 @@ class Council:
         if here:
             best = max(here, key=lambda one: (one.ends, one.name))
             names = tuple(one.name for one in here)
+            self.replaced_s.append(now_s)
             self._decide(
                 replace(now, epoch=now.epoch + 1, master=best.name, in_sync=names, version=now.version + 1)
             )

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from sim.autopsy import NOW_MS, image_of, log_problems, state_of
-from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
+from sim.checkers import Ack, History, PowerCut, Promise, Send, Terms, missing, violations
 from sim.clients import Consuming, Producing
 from sim.cluster import LATE, LONG_LEASE_MS, SUBJECTS, Wish, declare_subjects, draw_settings
 from sim.council import COUNCIL, Council, attend
@@ -60,8 +60,7 @@ class Replicated:
         self.servers = tuple(f"s{number}" for number in range(1, rng.choice((2, 2, 3)) + 1))
         self.settings = self._draw_settings(seed)
         self.history = History()
-        self.promises = {name: promise for name, promise in SUBJECTS.items() if promise is not Promise.LOW}
-        self.promises[LATE] = Promise.NORMAL
+        self.promises = {**SUBJECTS, LATE: Promise.NORMAL}
         self.groups: Mapping[str, Wish] = {"all": Wish(tuple(self.promises))}
         self.granted: dict[int, float] = {}
         self.problems: list[str] = []
@@ -173,7 +172,7 @@ class Replicated:
             [PowerCut(cut.at_s, cut.node, GONE_S) for cut in cuts] if len({c.node for c in cuts}) > 1 else []
         )
         groups = dict.fromkeys(self.promises, ("all",))
-        return Terms(groups, excuses, ack_promise=None)
+        return GroupTerms(groups, excuses, ack_promise=None, replaced_s=self.council.replaced_s)
 
     # -- a server ----------------------------------------------------------------------------------------------
 
@@ -251,6 +250,18 @@ class Replicated:
             other = self._commits.setdefault(epoch, name)
             if other != name:
                 self.problems.append(f"two masters: {other} and {name} commit in epoch {epoch}")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTerms(Terms):
+    """A message of the class ``low`` is on its master alone for a while: with the master goes what only it had."""
+
+    replaced_s: Sequence[float] = ()
+
+    def may_be_lost(self, promise: Promise, operation: Send | Ack) -> bool:
+        if promise is Promise.LOW and any(operation.invoked_s <= at_s for at_s in self.replaced_s):
+            return True
+        return Terms.may_be_lost(self, promise, operation)
 
 
 def used(state: dict[str, Any]) -> dict[str, Any]:

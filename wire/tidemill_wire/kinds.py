@@ -35,6 +35,7 @@ class Kind(IntEnum):
     STAND = 37
     STOOD = 38
     BEGIN = 39
+    HANDOVER = 40
 
 
 class Start(IntEnum):

@@ -127,6 +127,7 @@ EPOCHS_MAX = 1000  # of which a log remembers where they began; a slave that was
 CHUNK_BYTES = 1 * MIB  # of a log in one frame to a slave
 CHUNKS_AHEAD_BYTES = 32 * MIB  # sent to a slave and not known to be written there; the largest batch fits
 HEARTBEAT_MS = 1_000  # master and slave say something to each other as often
+HANDOVER_MS = 5_000  # a master that hands over and is not succeeded by then goes on as before
 SLAVE_SILENT_MS = 5_000  # then a connection between them is given up, and a slave is wished out of sync
 
 SUBJECTS_MAX = 100_000

@@ -191,7 +191,18 @@ class Begin:
         return self.appoint.fields() | {"anew": self.anew} | cut
 
 
-Replicating: TypeAlias = Follow | Followed | Chunk | Reached | Appoint | Stand | Stood | Begin
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A master is to take no more work, and to say DONE when that slave has all it has. Somebody appoints it then."""
+
+    kind: ClassVar = Kind.HANDOVER
+    to: str
+
+    def fields(self) -> dict[str, Any]:
+        return {"to": self.to}
+
+
+Replicating: TypeAlias = Follow | Followed | Chunk | Reached | Appoint | Stand | Stood | Begin | Handover
 
 
 def _ends(f: Fields, name: str) -> Ends:
@@ -285,4 +296,5 @@ REPLICATION: dict[int, Callable[[Fields, bytearray], Replicating]] = {
     Kind.STAND: lambda f, _body: Stand(f.flag("asks")),
     Kind.STOOD: _parse_stood,
     Kind.BEGIN: _parse_begin,
+    Kind.HANDOVER: lambda f, _body: Handover(f.text("to", 200)),
 }

@@ -15,17 +15,17 @@ from tidemill_broker.doors.service import Service
 from tidemill_broker.membership import Part, Role
 from tidemill_host.bodies import Bodies
 from tidemill_host.local import LocalPeer
-from tidemill_host.refusals import json_response, refusal_of
+from tidemill_host.refusals import json_response
 from tidemill_host.routing import Route, Variables
 from tidemill_wire.commands import Command
-from tidemill_wire.errors import WireError
 from tidemill_wire.fields import Fields
 from tidemill_wire.limits import REQUEST_BYTES_MAX
-from tidemill_wire.replication import Stand, Stood, parse_appoint
+from tidemill_wire.replication import Handover, Stand, Stood, parse_appoint
 
 STANDING = "/v1/replication"
 WISH = "/v1/replication/wish"
 APPOINTMENT = "/v1/replication/appointment"
+HANDOVER = "/v1/replication/handover"
 
 
 class Replicas:
@@ -45,6 +45,7 @@ class Replicas:
             Route("GET", STANDING, self._stand),
             Route("POST", WISH, self._wish),
             Route("POST", APPOINTMENT, self._appoint),
+            Route("POST", HANDOVER, self._hand_over),
         ]
 
     def close(self) -> None:
@@ -70,19 +71,19 @@ class Replicas:
 
     async def _appoint(self, request: web.BaseRequest, _variables: Variables) -> web.StreamResponse:
         """Be what the body says: an appointment, and where the brokers of the group listen."""
-        with self._bodies.room() as room:
-            body = parse_json(await room.read(request, REQUEST_BYTES_MAX))
-        try:
-            said = parse_appoint(Fields.of(body))
-        except WireError as error:
-            raise refusal_of(error) from error
-        await self._ask(said)
+        await self._ask(parse_appoint(await self._fields(request)))
         return json_response({"obeyed": True})
+
+    async def _hand_over(self, request: web.BaseRequest, _variables: Variables) -> web.StreamResponse:
+        """Take no more work, and answer when the slave has all; then it is to be appointed, within a few seconds."""
+        await self._ask(Handover((await self._fields(request)).text("to", 200)))
+        return json_response({"left": True})
+
+    async def _fields(self, request: web.BaseRequest) -> Fields:
+        with self._bodies.room() as room:
+            return Fields.of(parse_json(await room.read(request, REQUEST_BYTES_MAX)))
 
     async def _ask(self, command: Command) -> Command:
         if self._peer is None:
             self._peer = LocalPeer(self._service.server, lambda _answer: None)
-        try:
-            return await self._peer.ask(command)
-        except WireError as error:
-            raise refusal_of(error) from error
+        return await self._peer.ask(command)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from samples.brokers import TINY
@@ -12,7 +14,7 @@ from tidemill_broker.settings import SettingsError
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.commands import Ack, Command, Done, Failed
 from tidemill_wire.errors import KIND_BY_NAME
-from tidemill_wire.replication import Chunk, Ends, Reached
+from tidemill_wire.replication import Chunk, Ends, Handover, Reached
 
 
 def group_of_two() -> Group:
@@ -374,3 +376,63 @@ def test_a_batch_that_is_not_as_the_master_has_it_is_fetched_again() -> None:
 
     assert spoiled
     assert group["b"].log("message") == group["a"].log("message")
+
+
+def test_a_master_that_hands_over_takes_no_more_work_and_says_when_the_slave_has_all() -> None:
+    group = group_of_two()
+    group["a"].send(b"one", number=1)
+    group.run()
+    group.passes = lambda _target, command: not isinstance(command, Reached)
+    late = group["a"].send(b"two", number=2)
+    asked = group["a"].say(Handover("b"))
+    group.run()
+    assert asked not in group["a"].answers
+    refused = group["a"].send(b"three", number=3)
+    answer = group["a"].answers[refused]
+    assert isinstance(answer, Failed)
+    assert "hands over to b" in answer.detail
+
+    group.passes = lambda _target, _command: True
+    group.run()
+    assert isinstance(group["a"].answers[asked], Done)
+    assert group["a"].sent_at(late) == [1]
+
+    group.appoint(2, "b", ["a", "b"])
+    again = group["b"].send(b"three", number=3)
+    group.run()
+    assert group["b"].sent_at(again) == [2]
+    assert not group["a"].log("aside")
+
+
+def test_a_master_that_is_not_succeeded_goes_on() -> None:
+    group = group_of_two()
+    group["a"].ask(Handover("b"))
+    group.run()
+
+    for _ in range(6):
+        group.tick(1000)
+    number = group["a"].send(b"tide", number=1)
+    group.run()
+
+    assert group["a"].sent_at(number) == [0]
+
+
+def test_only_a_slave_in_sync_is_handed_over_to() -> None:
+    group = Group("a", "b")
+    group.appoint(1, "a", ["a"])
+
+    assert isinstance(group["a"].ask(Handover("b")), Failed)
+
+
+def test_a_message_of_the_class_low_waits_for_nobody() -> None:
+    group = Group("a", "b")
+    for replica in group.replicas.values():
+        replica.settings = replace(replica.settings, durability="low")
+    group.appoint(1, "a", ["a", "b"])
+    group.passes = lambda _target, command: not isinstance(command, Chunk)
+
+    number = group["a"].send(b"tide", number=1)
+    group.run()
+
+    assert group["a"].sent_at(number) == [0]
+    assert group["a"].broker.state.by_name[b"order.created"].visible == 1
