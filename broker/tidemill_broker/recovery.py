@@ -285,6 +285,9 @@ class Recovery:
             partition is None or header.first_sequence + header.messages > partition.next_sequence
         ):
             raise CorruptBatch("the checkpoint knows no such batch")
+        epochs = self._state.epochs
+        if self._part.follows and header.epoch > (epochs[-1].epoch if epochs else 1):
+            raise CorruptBatch(f"no action has begun epoch {header.epoch}")
         if partition is None:
             partition = self._find_unnamed(name)
         size = pack_size(header.length, header.messages, header.flags & 0xFF)
