@@ -19,7 +19,7 @@ from typing import Any
 from samples.searches import Search
 from sim.autopsy import NOW_MS, examine, image_of, read_batches
 from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
-from sim.clients import TAGS, Consuming, Producing
+from sim.clients import AWAKE_ONE_IN, TAGS, Consuming, Producing
 from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.graveyard import Digging, Graveyard, Letter, dead_of, draw_policies, grave_problems, letters_in
@@ -78,6 +78,7 @@ def draw_settings(seed: str) -> BrokerSettings:
         free_space_min_percent=rng.choice((0, 5)),
         retention_seconds=_draw_retention_s(seed),
         retention_interval_ms=100,
+        stay_awake=random.Random(f"{seed}/awake").randrange(AWAKE_ONE_IN) == 0,
     )
 
 
