@@ -61,7 +61,7 @@ class LaneWatch:
         """The broker is about to apply a PULL."""
         group = self._state.consumers[action.consumer].group
         kin = self._state.kin.get(group.identity)
-        if kin is None or group.settings.tags or group.paused is not None or group.start_ms:
+        if kin is None or group.settings.tags:
             return
         tally = self._tallies.setdefault(kin.head.identity, Tally())
         messages = sum(run.messages for run in action.runs)
@@ -69,6 +69,9 @@ class LaneWatch:
         where = f"{group.name} of {self._state.partitions[group.partition].name} at {at_s:.6f} s"
         tally.given += messages
         tally.largest = max(tally.largest, messages)
+        if group.paused is not None or any(one.start_ms for one in kin.groups):
+            tally.passed.clear()  # probes, and lanes that have nothing young enough
+            return
         if waiting and waiting[0].identity >> IDENTITY_BITS > group.identity >> IDENTITY_BITS:
             self._probes["lane_shares"] += 1
             tally.early[group.identity] += messages
