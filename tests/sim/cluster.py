@@ -12,7 +12,6 @@ import asyncio
 import random
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,7 @@ from sim.clients import AWAKE_ONE_IN, TAGS, Consuming, Producing
 from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.graveyard import Digging, Graveyard, Letter, dead_of, draw_policies, grave_problems, letters_in
+from sim.kernel import make_lanes
 from sim.lanes import LaneWatch, draw_priorities
 from sim.retention import Retention
 from sim.rot import judge_refusal, may_rot
@@ -33,7 +33,6 @@ from tidemill_broker.machine import Broker
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Ready
-from tidemill_host.persist import Lanes
 from tidemill_journal.errors import JournalError
 from tidemill_wire.declarations import API_VERSION, Declaration, parse_manifest
 from tidemill_wire.filters import EVERYTHING, TagFilter, is_pattern, matches_pattern, parse_filter
@@ -274,7 +273,7 @@ class Cluster:
         self._watch(broker, env)
         self._last = broker
         self.retention.watch(broker, env)
-        lanes = Lanes(ThreadPoolExecutor(1), ThreadPoolExecutor(1), ThreadPoolExecutor(4))
+        lanes = make_lanes(kernel=len(self._reigns) % 2 == 1)  # every other life
         service = Service(broker, env.disk, lanes, env.clock)
         service.declare(declare_subjects())
         self._declare_groups(broker, env.clock.now_ms())
