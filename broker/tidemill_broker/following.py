@@ -34,9 +34,11 @@ from tidemill_journal.entries import pack_size
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.segments import Place, Segments
 from tidemill_wire import limits
+from tidemill_wire.batch import Header
 from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, Welcome, encode_command
 from tidemill_wire.connection import Event, Received, Rejected
 from tidemill_wire.errors import CorruptBatch, Unavailable, WireError
+from tidemill_wire.lanes import lane_name, priority_of
 from tidemill_wire.replication import (
     Appoint,
     Begin,
@@ -305,7 +307,7 @@ class Follower:
 
     def _messages(self, whole: Whole) -> int:
         state = self.broker.state
-        batches = list(batches_in(whole))
+        batches = [(header, _lane_of(header, name), at) for header, name, at in batches_in(whole)]
         unnamed = next((name for _, name, _ in batches if name not in state.by_name), None)
         if unnamed is not None and self._copying is None:
             raise Gap(f"a batch of {unnamed!r}, which no action has named")
@@ -364,6 +366,12 @@ class Follower:
             partition.check()
         for group in self.broker.state.groups.values():
             group.check()
+
+
+def _lane_of(header: Header, name: bytes) -> bytes:
+    """The name of the partition that a batch is in."""
+    priority = priority_of(header.first_sequence)
+    return lane_name(name.decode(), priority).encode() if priority else name
 
 
 class Copying:

@@ -38,7 +38,7 @@ from tidemill_broker.settings import BrokerSettings, SettingsError
 from tidemill_broker.snapshots import packed_at_ms, unpack_state
 from tidemill_broker.state import State
 from tidemill_broker.storage import Storage
-from tidemill_broker.truncation import begins_late, cut_logs, remove_all, remove_empty
+from tidemill_broker.truncation import prepare
 from tidemill_host.machine import Ready, Remove, Replace
 from tidemill_journal.checkpoint import FOLDER as CHECKPOINTS
 from tidemill_journal.checkpoint import checkpoint_file, checkpoint_number, unwrap
@@ -50,6 +50,7 @@ from tidemill_journal.segments import Segments, base_of, from_listing
 from tidemill_wire import limits
 from tidemill_wire.batch import Header
 from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.lanes import lane_name, priority_of, split_lane
 
 
 @dataclass(slots=True)
@@ -85,7 +86,7 @@ class Recovery:
 
     def run(self, now_ms: int) -> Broker:
         """The broker as it was, ready to be run."""
-        self._cut_before()
+        self.report.cut_bytes |= prepare(self._storage, self._part)
         self._load_checkpoint()
         self._burials = Burials(self._state)
         actions = self._replay_actions()
@@ -106,19 +107,6 @@ class Recovery:
         if not self._part.follows:  # else one of its logs may be ahead
             broker.check()
         return broker
-
-    def _cut_before(self) -> None:
-        """What the part says of the logs. A slave's that cannot be read without a checkpoint are worth nothing."""
-        if self._part.cut is not None:
-            self.report.cut_bytes |= {k: v for k, v in cut_logs(self._storage, self._part.cut).items() if v}
-        late = self._part.follows and begins_late(self._storage)
-        if self._part.follows:
-            remove_empty(self._storage)
-        if self._part.anew or (late and not self._has_checkpoint()):
-            remove_all(self._storage)
-
-    def _has_checkpoint(self) -> bool:
-        return any(checkpoint_number(name) is not None for name in self._storage.names(CHECKPOINTS))
 
     def _sync_unsynced(self, segments: Segments, synced: int) -> None:
         """A killed process left bytes in the page cache: what is shown from now on must not be taken back."""
@@ -280,6 +268,9 @@ class Recovery:
             self._storage.write_now([Remove(name) for name in names if name not in sealed])
 
     def _replay_batch(self, header: Header, name: bytes, rows: dict[int, Rows]) -> None:
+        priority = priority_of(header.first_sequence)
+        if priority:
+            name = lane_name(name.decode(), priority).encode()
         partition = self._state.by_name.get(name)
         if header.position < self._message_position and (
             partition is None or header.first_sequence + header.messages > partition.next_sequence
@@ -306,6 +297,10 @@ class Recovery:
         defaults = SubjectSettings(
             self._settings.durability, self._settings.retention_seconds, 0, limits.MESSAGE_BYTES_DEFAULT
         )
+        subject = split_lane(name.decode())[0].encode()
+        base = self._state.by_name.get(subject)
+        if subject != name:
+            defaults = (base or self._find_unnamed(subject)).settings
         identity = len(self._state.partitions) + 1
         self._state.apply(SubjectNamed(identity, name.decode(), defaults.to_map()))
         self._unnamed.append(self._state.partitions[identity])

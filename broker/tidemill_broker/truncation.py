@@ -7,6 +7,7 @@ again where to cut. What is behind (``remove_all``) is not copied: others of the
 
 from __future__ import annotations
 
+from tidemill_broker.membership import Part
 from tidemill_broker.snapshots import unpack_state
 from tidemill_broker.storage import Storage
 from tidemill_host.machine import Remove
@@ -17,6 +18,18 @@ from tidemill_journal.segments import base_of
 from tidemill_wire.replication import Ends
 
 LOGS = ("message", "action")
+
+
+def prepare(storage: Storage, part: Part) -> dict[str, int]:
+    """What a part says of the logs; how many bytes were cut. A slave's that begin late, and cannot be read without a
+    checkpoint, are worth nothing.
+    """
+    cut = cut_logs(storage, part.cut) if part.cut is not None else {}
+    if part.follows:
+        remove_empty(storage)
+        if part.anew or (begins_late(storage) and not _checkpoints(storage)):
+            remove_all(storage)
+    return {folder: size for folder, size in cut.items() if size}
 
 
 def cut_logs(storage: Storage, ends: Ends) -> dict[str, int]:
