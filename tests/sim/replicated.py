@@ -23,6 +23,7 @@ from sim.cluster import LATE, LONG_LEASE_MS, SUBJECTS, Wish, declare_subjects, d
 from sim.council import COUNCIL, Council, attend
 from sim.disk import SimDisk
 from sim.faults import Kind
+from sim.lanes import draw_priorities
 from sim.world import Env, Phases, World
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Address, Routes
@@ -64,6 +65,7 @@ class Replicated:
         self.groups: Mapping[str, Wish] = {"all": Wish(tuple(self.promises))}
         self.granted: dict[int, float] = {}
         self.problems: list[str] = []
+        self.priorities = draw_priorities(seed)
         self.policies: dict[str, Any] = {}
         self.outages: dict[str, tuple[float, float]] = {}
         self.finished: set[str] = set()
