@@ -132,6 +132,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
+    from tidemill_broker.doors.segments import SegmentRanges
     from tidemill_broker.doors.why import Why
     from tidemill_host.web import Web
 
@@ -143,7 +144,8 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     if not part.follows:
         gateway.start()
     queries = Queries(broker, disk, lanes.read)
-    doors = (queries, Why(broker, Files(disk), queries, clock), Dead(broker), gateway, replicas)
+    ranges = SegmentRanges(service, disk, lanes.read)
+    doors = (queries, Why(broker, Files(disk), queries, clock), Dead(broker), gateway, replicas, ranges)
     routes = [route for door in doors for route in door.routes()]
     web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)

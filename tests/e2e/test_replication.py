@@ -129,6 +129,28 @@ async def wait_alike(group: Group) -> None:
         await asyncio.sleep(0.05)
 
 
+async def wait_committed(group: Group) -> None:
+    """Until a slave knows that all it has is committed: it is told with what comes next, or after a second."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (stood := group.stand("g0-1"))["ends"] != stood["committed"]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+def fetched(queue: Queue, folder: str) -> bytes:
+    """A log as a slave gives it to an archive, in pieces."""
+    data = b""
+    for row in queue.get("/v1/segments")[folder]:
+        at = row["base"]
+        while at < row["end"]:
+            url = f"http://{queue.server}/v1/segments/{folder}/{row['base']}?from={at}&size=1000000"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                piece = answer.read()
+            assert piece
+            data, at = data + piece, at + len(piece)
+    return data
+
+
 async def fail_over(group: Group, ledger: Ledger) -> None:
     for name in group.queues:
         await asyncio.to_thread(group.appoint, name, 1, "g0-0", ("g0-0", "g0-1"))
@@ -164,6 +186,9 @@ async def fail_over(group: Group, ledger: Ledger) -> None:
         await wait_given(ledger)
         consumer.cancel()
     await wait_alike(group)
+    await wait_committed(group)
+    for folder in ("message", "action"):
+        assert log_of(group.queues["g0-1"], folder) == fetched(group.queues["g0-1"], folder)
 
 
 def log_of(queue: Queue, folder: str) -> bytes:
