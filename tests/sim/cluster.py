@@ -141,6 +141,7 @@ class Cluster:
     probes = (
         *("clock_back", "clock_forward", "retention_drops", "rot_refused", "rot_read"),
         *("dead_letters", "died_again", "pauses", "purges", "redrives", "resumes"),
+        *("acks_spooled", "acks_told_by_another_client"),
     )
 
     def __init__(self, seed: str) -> None:
@@ -163,6 +164,9 @@ class Cluster:
             f"{group}-{number}": group for group in self.groups for number in range(rng.randrange(1, 3))
         }
         self.clients = (*self._producers, *self._consumers, DIGGER)
+        rng = random.Random(f"{seed}/spools")
+        self.spools = {name for name in self._consumers if rng.random() < 0.5}
+        """Consumers that keep what they cannot tell."""
         self.rot_seen = 0
         """Messages that a consumer found to be damaged."""
         self._reigns: list[Reign] = []
@@ -178,6 +182,10 @@ class Cluster:
         for name, group in self._consumers.items():
             world.add_client(name, Consuming(self, group).run)
         world.add_client(DIGGER, Digging(self).run)
+
+    def note(self, probe: str) -> None:
+        """It came about."""
+        self._world.probes[probe] += 1
 
     def drained(self) -> bool:
         terms = self._terms(self.graveyard.waiting())

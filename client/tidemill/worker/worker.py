@@ -165,7 +165,8 @@ class Worker:
 
     def statistics(self) -> Statistics:
         """What was done so far."""
-        return Statistics(self._counts)
+        spool = {} if self._client is None else self._client.spooled_acks
+        return Statistics(self._counts, spool)
 
     # -- life --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import pytest
 
 from tidemill import Address, Client, ClientSettings
 from tidemill.memory import MemoryBroker, Peer, StoredGroup
-from tidemill_wire.commands import Command
+from tidemill_wire.commands import Command, Goodbye
 
 
 class Recorder(MemoryBroker):
@@ -21,10 +21,20 @@ class Recorder(MemoryBroker):
     def __init__(self) -> None:
         super().__init__()
         self.said: list[Command] = []
+        self.patient = False
+        """Keeps the leases of connections that were lost, as a broker does for a while. Only a goodbye ends them."""
 
     def handle(self, peer: Peer, correlation: int, command: Command) -> None:
         self.said.append(command)
-        super().handle(peer, correlation, command)
+        if isinstance(command, Goodbye):
+            super().gone(peer)
+        else:
+            super().handle(peer, correlation, command)
+
+    def gone(self, peer: Peer) -> None:
+        if self.patient:
+            peer.members.clear()
+        super().gone(peer)
 
 
 @dataclass
