@@ -152,7 +152,7 @@ class Consuming:
         self._spooled = Spooled(cluster.note)
 
     async def run(self, env: Env) -> None:
-        spools = env.name in self._cluster.spools
+        spools = self._cluster.has_spool(env.name)
         for ack in self._open.values():  # Of a life that was killed.
             ended(ack, Outcome.UNKNOWN, env.loop.now)
         self._open.clear()

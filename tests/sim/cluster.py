@@ -164,9 +164,7 @@ class Cluster:
             f"{group}-{number}": group for group in self.groups for number in range(rng.randrange(1, 3))
         }
         self.clients = (*self._producers, *self._consumers, DIGGER)
-        rng = random.Random(f"{seed}/spools")
-        self.spools = {name for name in self._consumers if rng.random() < 0.5}
-        """Consumers that keep what they cannot tell."""
+        self._seed = seed
         self.rot_seen = 0
         """Messages that a consumer found to be damaged."""
         self._reigns: list[Reign] = []
@@ -182,6 +180,10 @@ class Cluster:
         for name, group in self._consumers.items():
             world.add_client(name, Consuming(self, group).run)
         world.add_client(DIGGER, Digging(self).run)
+
+    def has_spool(self, consumer: str) -> bool:
+        """Whether it keeps what it cannot tell."""
+        return random.Random(f"{self._seed}/spool/{consumer}").random() < 0.5
 
     def note(self, probe: str) -> None:
         """It came about."""

@@ -342,3 +342,16 @@ async def test_the_page_of_a_worker_says_what_waits_in_the_spool(serve, tmp_path
             worker.stop()
             await serving
         await place.start()
+
+
+async def test_each_of_several_worker_processes_has_a_spool_of_its_own(serve, tmp_path):
+    async with serve():
+        for number, name in enumerate(("spool", "spool.1", "spool.2")):
+            worker = Worker("localhost:1", settings=replace(SETTINGS, spool_path=tmp_path / "spool"))
+            worker.number(number)
+            worker.on("a", group="g")(print)
+            worker.on_startup(worker.stop)
+            assert await worker.serve() == 0
+            assert (tmp_path / f"{name}.acks").exists()
+            assert (tmp_path / name).exists()
+    assert len(list(tmp_path.iterdir())) == 6
