@@ -143,7 +143,9 @@ class Puller:
                 log.warning(
                     "consumer_left_unanswered %s: its leases end by themselves", self._identity.consumer
                 )
-        if self._link is not None:
+        if self._link is not None and self.settler.keeps:
+            self._link.close()  # without a goodbye, which would end the leases before they are told
+        elif self._link is not None:
             await self._link.part("the consumer is done")
         for handle in (self._renewal, self._pause):
             if handle is not None:

@@ -313,6 +313,11 @@ class BrokerSettler:
             if not saying.number and not isinstance(saying.command, Extend)
         ]
 
+    @property
+    def keeps(self) -> bool:
+        """Whether something lies in the spool that was not answered."""
+        return any(saying.number for saying in (*self._under_way, *self._queue))
+
     def _lose_patience(self) -> None:
         self._waiting, self._impatient = None, True
         self._keep_soon()

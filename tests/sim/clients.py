@@ -149,7 +149,7 @@ class Consuming:
         self._group = group
         self._history = history or cluster.history
         self._open: dict[int, Ack] = {}
-        self._spooled = Spooled(cluster.note)
+        self._spooled = Spooled(cluster)
 
     async def run(self, env: Env) -> None:
         spools = self._cluster.has_spool(env.name)
@@ -271,7 +271,7 @@ class Consuming:
         for ack, message in zip(acks, parts, strict=True):
             del self._open[id(ack)]
             if outcome is None:
-                self._spooled.keep(message._delivery.pull_sequence + message._index, ack)
+                self._spooled.keep(message._delivery.pull_sequence + message._index, ack, env.loop.now)
             else:
                 ended(ack, outcome, env.loop.now)
 

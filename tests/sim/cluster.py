@@ -18,7 +18,7 @@ from typing import Any
 
 from samples.searches import Search
 from sim.autopsy import NOW_MS, examine, image_of, read_batches
-from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
+from sim.checkers import Ack, History, PowerCut, Promise, Terms, missing, violations
 from sim.clients import TAGS, Consuming, Producing
 from sim.disk import SimDisk
 from sim.faults import Kind
@@ -165,6 +165,8 @@ class Cluster:
         }
         self.clients = (*self._producers, *self._consumers, DIGGER)
         self._seed = seed
+        self.acks_kept: list[tuple[Ack, float]] = []
+        """Those in spools, and since when."""
         self.rot_seen = 0
         """Messages that a consumer found to be damaged."""
         self._reigns: list[Reign] = []
@@ -188,6 +190,11 @@ class Cluster:
     def note(self, probe: str) -> None:
         """It came about."""
         self._world.probes[probe] += 1
+
+    def kept(self, ack: Ack, at_s: float) -> None:
+        """A consumer's spool has it."""
+        self.acks_kept.append((ack, at_s))
+        self.note("acks_spooled")
 
     def drained(self) -> bool:
         terms = self._terms(self.graveyard.waiting())

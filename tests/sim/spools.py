@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sim.checkers import Ack, Outcome, ended
 from sim.disk import Mount, SimFile
@@ -15,6 +15,9 @@ from tidemill import Client
 from tidemill.ack_file import AckFile
 from tidemill.ack_spool import Place
 from tidemill_wire.ranges import pairs
+
+if TYPE_CHECKING:
+    from sim.cluster import Cluster
 
 FOLDER = "spool"
 
@@ -65,8 +68,8 @@ class Spooled:
     One ends when the broker has answered it, then or later: until then a drain waits for it.
     """
 
-    def __init__(self, note: Callable[[str], None]) -> None:
-        self._note = note
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._waiting: dict[int, tuple[Ack, int]] = {}
         self._answered: dict[int, tuple[Outcome, float]] = {}
         """Of this client, what was told before anybody heard that it was kept."""
@@ -89,9 +92,9 @@ class Spooled:
 
         keeper.told = note_told
 
-    def keep(self, pull: int, ack: Ack) -> None:
+    def keep(self, pull: int, ack: Ack, now_s: float) -> None:
         """It was not told, and is kept."""
-        self._note("acks_spooled")
+        self._cluster.kept(ack, now_s)
         self._waiting[pull] = (ack, self._client)
         if pull in self._answered:
             self._over(pull, *self._answered.pop(pull))
@@ -103,7 +106,7 @@ class Spooled:
         ack, client = self._waiting.pop(pull)
         ended(ack, outcome, at_s)
         if client != self._client and outcome is Outcome.OK:
-            self._note("acks_told_by_another_client")
+            self._cluster.note("acks_told_by_another_client")
 
 
 def _write(file: SimFile, data: bytes) -> None:

@@ -268,6 +268,25 @@ async def test_a_courier_with_much_to_tell_hands_over_what_it_has_not_said(serve
             assert messages.statistics["lost"] == 0
 
 
+async def test_a_consumer_whose_acks_nobody_takes_says_no_goodbye_so_its_leases_live_on(
+    serve, tmp_path, until
+):
+    """The broker is there and cannot write. A goodbye would end the leases before the acks are told."""
+    settings = replace(SETTINGS, close_timeout_s=0.05)
+    async with serve() as place:
+        place.broker.patient = place.broker.busy = True
+        async with place.client(settings=settings, spool=tmp_path / "spool") as mq:
+            await mq.send("a", b"0")
+            async with mq.consume("a", group="g", name="c") as messages:
+                await anext(messages)
+            assert mq.spooled_acks["waiting"] == 1
+            assert not place.group().due
+            place.broker.busy = False
+            await until(lambda: not mq.spooled_acks["waiting"])
+        assert place.group().acked == 1
+        assert mq.spooled_acks["too_late"] == 0
+
+
 async def test_at_most_once_has_nothing_to_keep(serve, tmp_path):
     async with serve() as place:
         async with place.client(settings=SETTINGS, spool=tmp_path / "spool") as mq:
