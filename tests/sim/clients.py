@@ -27,6 +27,7 @@ SENDERS = 2
 GAP_S = 0.12
 CROWD_MAX = 12
 LATE_S = 1.0
+AWAKE_ONE_IN = 8
 TAGS = ("eu", "new", "vip")
 DAWDLE_LEASE_S = 3.0
 SPOOL_AFTER_S = 0.1
@@ -45,6 +46,7 @@ async def routes() -> Routes:
 def draw_client(env: Env, spool: str | None = None) -> Client:
     """A client whose patience is drawn; maybe with a spool on its node's disk."""
     rng = env.rng
+    chance = rng.getrandbits(64)
     settings = ClientSettings(
         linger_ms=rng.choice((0, 0, 3)),
         batch_bytes=rng.choice((500, 5_000, 1 << 20)),
@@ -56,10 +58,12 @@ def draw_client(env: Env, spool: str | None = None) -> Client:
         prefetch_messages=rng.choice((1, 20, 1 << 17)),
         pull_bytes=rng.choice((500, 5_000, 4 << 20)),
         pull_wait_ms=rng.choice((100, 2_000, 15_000)),
-        random=random.Random(rng.getrandbits(64)),
+        random=random.Random(chance),
         now_ms=env.clock.now_ms,
         spool_after_s=SPOOL_AFTER_S,
         open_ack_file=opener(env.disk),
+        stay_awake=chance % AWAKE_ONE_IN == 0,
+        seconds=env.clock.seconds,
     )
     return Client("s1:7401", settings=settings, fetch=routes, spool=spool)
 

@@ -26,6 +26,7 @@ from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.errors import Unavailable
 from tidemill_wire.fields import DEAD_PREFIX
 from tidemill_wire.kinds import Start
+from tidemill_wire.vigil import Vigil
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
 SPACE_CHECK_SECONDS = 1.0
@@ -52,6 +53,7 @@ class Service:
         self._clock = clock
         self._space_timer: asyncio.TimerHandle | None = None
         self.turn: Turn[Event] = Turn(broker, self._files, lanes, clock, self._fail)
+        self.turn.vigil = Vigil(enabled=broker.settings.stay_awake)
         self.server = Server(self.turn, self._files, lanes, broker.settings.name)
         self.server.epoch = EPOCH
         self.free_bytes = self.total_bytes = 0
