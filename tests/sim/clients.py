@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sim.checkers import Ack, Delivery, History, Outcome, Send, ended
 from sim.graveyard import alive
 from sim.lanes import draw_priority
+from sim.spools import Spooled, opener
 from sim.world import Env
 from tidemill import Client
 from tidemill.chain import Match
@@ -30,6 +31,8 @@ LATE_S = 1.0
 AWAKE_ONE_IN = 8
 TAGS = ("eu", "new", "vip")
 DAWDLE_LEASE_S = 3.0
+SPOOL_AFTER_S = 0.1
+"""So little that many an outage is longer."""
 SIZES = (0, 0, 20, 20, 300, 2_000)
 
 
@@ -41,8 +44,8 @@ async def routes() -> Routes:
     return (Address("g0", "s1", PORT),)
 
 
-def draw_client(env: Env) -> Client:
-    """A client whose patience is drawn."""
+def draw_client(env: Env, spool: str | None = None) -> Client:
+    """A client whose patience is drawn; maybe with a spool on its node's disk."""
     rng = env.rng
     chance = rng.getrandbits(64)
     settings = ClientSettings(
@@ -58,10 +61,12 @@ def draw_client(env: Env) -> Client:
         pull_wait_ms=rng.choice((100, 2_000, 15_000)),
         random=random.Random(chance),
         now_ms=env.clock.now_ms,
+        spool_after_s=SPOOL_AFTER_S,
+        open_ack_file=opener(env.disk),
         stay_awake=chance % AWAKE_ONE_IN == 0,
         seconds=env.clock.seconds,
     )
-    return Client("s1:7401", settings=settings, fetch=routes)
+    return Client("s1:7401", settings=settings, fetch=routes, spool=spool)
 
 
 class Producing:
@@ -157,13 +162,17 @@ class Consuming:
         self._group = group
         self._history = history or cluster.history
         self._open: dict[int, Ack] = {}
+        self._spooled = Spooled(cluster)
 
     async def run(self, env: Env) -> None:
+        spools = self._cluster.has_spool(env.name)
         for ack in self._open.values():  # Of a life that was killed.
             ended(ack, Outcome.UNKNOWN, env.loop.now)
         self._open.clear()
         while True:
-            client = draw_client(env)
+            client = draw_client(env, "acks" if spools else None)
+            if spools:
+                self._spooled.watch(client, env.loop.time)
             name = env.rng.choice((None, env.name))
             stays_until_s = env.loop.now + env.rng.choice((0.5, 3.0, 1e9))
             try:
@@ -266,14 +275,18 @@ class Consuming:
     async def _ack(self, env: Env, parts: Sequence[Message], whole: object) -> None:
         acks = [self._begin(env, message) for message in parts]
         self._open |= {id(ack): ack for ack in acks}
-        outcome = Outcome.OK
+        outcome: Outcome | None = Outcome.OK
         try:
-            await whole.ack()  # type: ignore[attr-defined]
+            if not await whole.ack():  # type: ignore[attr-defined]
+                outcome = None
         except TidemillError:
             outcome = Outcome.UNKNOWN
-        for ack in acks:
+        for ack, message in zip(acks, parts, strict=True):
             del self._open[id(ack)]
-            ended(ack, outcome, env.loop.now)
+            if outcome is None:
+                self._spooled.keep(message._delivery.pull_sequence + message._index, ack, env.loop.now)
+            else:
+                ended(ack, outcome, env.loop.now)
 
     async def _nack(self, env: Env, whole: object) -> None:
         try:
