@@ -24,6 +24,7 @@ from tidemill_wire.codec import Codec
 from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, plain_single, read_directory
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import parse_subject
+from tidemill_wire.lanes import lane_name, parse_priority
 
 OWN = b"%"
 """Subjects whose name begins with it are the broker's own: nobody else sends to them."""
@@ -204,7 +205,13 @@ class Intake:
             check_bodies(view, at, header, partition.settings.message_bytes_max)
         except CorruptBatch as error:
             raise Refused("corrupt_batch", str(error)) from error
-        return partition
+        return self._lane(partition, header.priority, now_ms) if header.priority else partition
+
+    def _lane(self, partition: Partition, priority: int, now_ms: int) -> Partition:
+        """The lane of a subject, made by its first message."""
+        parse_priority(priority)
+        lane = self._state.lanes.get(partition.identity, {}).get(priority)
+        return lane or self.declare(lane_name(partition.name, priority), partition.settings, now_ms)
 
     def create(self, raw_name: bytes, now_ms: int) -> Partition:
         """A subject on first use."""

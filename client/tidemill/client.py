@@ -21,6 +21,7 @@ from urllib.parse import urlencode
 
 from tidemill import search, steering
 from tidemill.chain import Chain, Filter, Match, parse_match
+from tidemill.chunks import CHUNK_BYTES_GUESS, CHUNK_MESSAGES, chunks
 from tidemill.consumer import Consumer
 from tidemill.dead import DeadLetters
 from tidemill.encode import (
@@ -47,14 +48,8 @@ from tidemill.steering import Moved, To
 from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
 from tidemill_wire.fields import parse_group, parse_subject
+from tidemill_wire.lanes import parse_priority
 from tidemill_wire.steering import Suspend
-
-CHUNK_MESSAGES = 8192
-"""Messages taken from an iterable at once: enough that a batch is full, few enough that memory stays bounded."""
-
-CHUNK_BYTES_GUESS = 4096
-"""A body longer than this on average makes the next chunk smaller."""
-
 
 LOOK_TIMEOUT_S = 30.0
 """For a page of stored messages: a broker may have to read much, and others may have asked before."""
@@ -108,8 +103,14 @@ class Client:
         key: str | None = None,
         tags: Iterable[str] | None = None,
         properties: Mapping[str, Any] | None = None,
+        priority: int = 0,
     ) -> Receipt:
-        """Store one message; returns when it is as durable as its subject asks for."""
+        """Store one message; returns when it is as durable as its subject asks for.
+
+        Messages of a higher ``priority``, 0 to 7, are given out before those of lower ones.
+        """
+        if priority != 0:
+            parse_priority(priority)
         if type(body) is not bytes:
             body = as_body(body)
         else:
@@ -123,28 +124,31 @@ class Client:
         if producer.full:
             await producer.room()
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        producer.put(subject, body, extras, Single(future))
+        producer.put(subject, body, extras, Single(future), priority)
         return await future
 
-    async def send_many(self, subject: str, bodies: Iterable[Body] | AsyncIterable[Body]) -> Receipts:
+    async def send_many(
+        self, subject: str, bodies: Iterable[Body] | AsyncIterable[Body], *, priority: int = 0
+    ) -> Receipts:
         """Store many messages of one subject, in their order; the fastest way in.
 
         When one batch cannot be stored the call fails with its error, after the others have ended.
         """
+        where = (subject, parse_priority(priority))
         producer = await self._ready()
         many = Many(asyncio.get_running_loop())
         place = 0
         try:
             if isinstance(bodies, list | tuple):
-                place = await self._put_many(producer, subject, bodies, place, many)
+                place = await self._put_many(producer, where, bodies, place, many)
             elif isinstance(bodies, AsyncIterable):
-                async for chunk in _chunks(bodies):
-                    place = await self._put_many(producer, subject, chunk, place, many)
+                async for chunk in chunks(bodies):
+                    place = await self._put_many(producer, where, chunk, place, many)
             else:
                 rest = iter(bodies)
                 size = CHUNK_MESSAGES
                 while (chunk := list(islice(rest, size))) and many.error is None:
-                    place = await self._put_many(producer, subject, chunk, place, many)
+                    place = await self._put_many(producer, where, chunk, place, many)
                     average = 1 + sum(map(len, chunk)) // len(chunk)
                     size = max(1, min(CHUNK_MESSAGES, CHUNK_MESSAGES * CHUNK_BYTES_GUESS // average))
         finally:
@@ -171,8 +175,14 @@ class Client:
         return await many.future
 
     async def _put_many(
-        self, producer: Producer, subject: str, bodies: list[Body] | tuple[Body, ...], place: int, many: Many
+        self,
+        producer: Producer,
+        where: tuple[str, int],
+        bodies: list[Body] | tuple[Body, ...],
+        place: int,
+        many: Many,
     ) -> int:
+        subject, priority = where
         if not bodies:
             return place
         for piece in producer.pieces(as_bodies(bodies)):
@@ -181,7 +191,7 @@ class Client:
             if many.error is not None:
                 break
             many.expect(1)
-            producer.put_many(subject, piece, place, many)
+            producer.put_many(subject, piece, place, many, priority)
             place += len(piece)
         return place
 
@@ -376,16 +386,3 @@ def _extras(
     packed = pack_properties(properties) if properties else None
     check_message(size + len(packed or b"") + sum(len(tag.encode()) for tag in parsed or ()))
     return Extras(check_key(key) if key is not None else None, parsed, packed)
-
-
-async def _chunks(bodies: AsyncIterable[Body]) -> AsyncIterable[list[Body]]:
-    chunk: list[Body] = []
-    size = 0
-    async for body in bodies:
-        chunk.append(body)
-        size += len(body)
-        if size >= CHUNK_MESSAGES * CHUNK_BYTES_GUESS // 32 or len(chunk) >= CHUNK_MESSAGES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk

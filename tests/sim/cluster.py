@@ -23,6 +23,7 @@ from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.graveyard import Digging, Graveyard, Letter, dead_of, draw_policies, grave_problems, letters_in
 from sim.kernel import make_lanes
+from sim.lanes import LaneWatch, draw_priorities
 from sim.retention import Retention
 from sim.rot import judge_refusal, may_rot
 from sim.world import Env, Phases, World
@@ -142,6 +143,7 @@ class Cluster:
         *("clock_back", "clock_forward", "retention_drops", "rot_refused", "rot_read"),
         *("dead_letters", "died_again", "pauses", "purges", "redrives", "resumes"),
         *("acks_spooled", "acks_told_by_another_client"),
+        *("lane_shares", "lane_waits"),
     )
 
     def __init__(self, seed: str) -> None:
@@ -152,6 +154,7 @@ class Cluster:
         self.promises = SUBJECTS | {UNDECLARED: Promise(self.settings.durability)}
         self.groups = draw_groups(seed, tuple(self.promises))
         self.promises[LATE] = Promise(self.settings.durability)
+        self.priorities = draw_priorities(seed)
         self.granted: dict[int, float] = {}
         """When the broker decided each delivery, by its pull sequence."""
         self.problems: list[str] = []
@@ -317,6 +320,7 @@ class Cluster:
         machine: Any = broker
         state: Any = broker.state
         ready, apply = broker.ready, broker.state.apply
+        lanes = LaneWatch(broker.state, self.problems, self._world.probes)
 
         def check_and_ready() -> Ready:
             broker.check()
@@ -327,6 +331,7 @@ class Cluster:
         def note_and_apply(action: Action) -> int:
             self.graveyard.acts(action, env.loop.now)
             if isinstance(action, Pulled):
+                lanes.grants(action, env.clock.now_ms(), env.loop.now)
                 for run in action.runs:
                     for pull in range(run.pull, run.pull + run.messages):
                         if pull in self.granted:
