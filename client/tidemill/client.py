@@ -21,6 +21,7 @@ from urllib.parse import urlencode
 
 from tidemill import search, steering
 from tidemill.chain import Chain, Filter, Match, parse_match
+from tidemill.chunks import CHUNK_BYTES_GUESS, CHUNK_MESSAGES, chunks
 from tidemill.consumer import Consumer
 from tidemill.dead import DeadLetters
 from tidemill.encode import (
@@ -45,13 +46,6 @@ from tidemill.tasks import Tasks
 from tidemill_wire.fields import parse_group, parse_subject
 from tidemill_wire.lanes import parse_priority
 from tidemill_wire.steering import Suspend
-
-CHUNK_MESSAGES = 8192
-"""Messages taken from an iterable at once: enough that a batch is full, few enough that memory stays bounded."""
-
-CHUNK_BYTES_GUESS = 4096
-"""A body longer than this on average makes the next chunk smaller."""
-
 
 LOOK_TIMEOUT_S = 30.0
 """For a page of stored messages: a broker may have to read much, and others may have asked before."""
@@ -144,7 +138,7 @@ class Client:
             if isinstance(bodies, list | tuple):
                 place = await self._put_many(producer, where, bodies, place, many)
             elif isinstance(bodies, AsyncIterable):
-                async for chunk in _chunks(bodies):
+                async for chunk in chunks(bodies):
                     place = await self._put_many(producer, where, chunk, place, many)
             else:
                 rest = iter(bodies)
@@ -379,16 +373,3 @@ class Client:
         self._closed.__cause__ = error
         if self._producer is not None:
             self._producer.fail(self._closed)
-
-
-async def _chunks(bodies: AsyncIterable[Body]) -> AsyncIterable[list[Body]]:
-    chunk: list[Body] = []
-    size = 0
-    async for body in bodies:
-        chunk.append(body)
-        size += len(body)
-        if size >= CHUNK_MESSAGES * CHUNK_BYTES_GUESS // 32 or len(chunk) >= CHUNK_MESSAGES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
