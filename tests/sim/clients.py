@@ -19,6 +19,7 @@ from tidemill.errors import BrokerUnreachable, OutcomeUnknown, Refused, Tidemill
 from tidemill.message import Message
 from tidemill.routes import Address, Routes
 from tidemill.settings import ClientSettings
+from tidemill_wire.fields import DEAD_PROPERTY
 
 if TYPE_CHECKING:
     from sim.cluster import Cluster
@@ -255,6 +256,8 @@ class Consuming:
         if asked_s is None:
             self._cluster.problems.append(f"invented: pull {pull} of {self._group} was never granted")
             asked_s = 0.0
+        if not message.body and DEAD_PROPERTY in message.properties:
+            return  # a flipped bit, buried without a body and redriven: nobody sent that
         name = message.body.partition(b"|")[0].decode(errors="replace")
         self._history.delivered(
             Delivery(
