@@ -104,9 +104,11 @@ class Asked:
 
     def labels(self, field: str) -> tuple[tuple[str, str], ...]:
         given: object = self._map.get(field, {})
-        if not isinstance(given, dict) or len(cast("dict[object, object]", given)) > LABELS_MAX:
-            raise wrong(f"{field} is {_shown(given)}: write an object of at most {LABELS_MAX} texts")
-        pairs = [(str(key), value) for key, value in cast("dict[object, object]", given).items()]
+        if not isinstance(given, dict):
+            raise wrong(f"{field} is no object: write one of at most {LABELS_MAX} texts")
+        pairs = list(cast("dict[object, object]", given).items())
+        if len(pairs) > LABELS_MAX:
+            raise wrong(f"{field} has {len(pairs)} texts: write at most {LABELS_MAX}")
         return tuple(sorted((_label(key, field), _label(value, field)) for key, value in pairs))
 
 

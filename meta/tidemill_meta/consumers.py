@@ -73,9 +73,8 @@ def _judged(draft: Draft, senses: Senses, key: str, seen: Seen, now_ms: int) -> 
         return None
     _look_for_others(known, senses, seen, now_ms)
     partitions = [partition.key for partition in route.current.partitions]
-    over = {
-        one for one in known.formers if one.consumer in seen.over and senses.known_to_all((key, one), now_ms)
-    }
+    settled = [one for one in known.formers if senses.known_to_all((key, one), now_ms)]
+    over = {one for one in settled if one.consumer in seen.over}
     changed = rebalanced(released(known, seen.applied, over), partitions, seen.here)
     return None if changed == known else changed
 

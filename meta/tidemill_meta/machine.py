@@ -107,15 +107,21 @@ class Meta:
         self._check_fresh(now_ms)
         self.senses.clients.hear(beat.client, beat, now_ms)
         rows = list(grants_of(self.registry, self.senses, beat, now_ms))
-        ordered = any("partitions" in row for row in rows)
         return {
             "revision": self.registry.revision,
-            "beat_ms": self.settings.ordered_beat_ms if ordered else self.settings.client_beat_ms,
+            "beat_ms": self._beat_ms(rows),
             "routes": [
                 row for subject in beat.subjects if (row := self.route_since(subject, known)) is not None
             ],
             "consumes": rows,
         }
+
+    def _beat_ms(self, rows: list[dict[str, Any]]) -> int:
+        """When a client shall speak again: soon, when it may have something and is not authorised yet."""
+        ordered = [row for row in rows if "partitions" in row]
+        if any(not row["authorised_ms"] for row in ordered):
+            return self.settings.exchange_ms
+        return self.settings.ordered_beat_ms if ordered else self.settings.client_beat_ms
 
     def client_left(self, client: str, now_ms: int) -> None:
         """A client process ends; it has let go of everything."""

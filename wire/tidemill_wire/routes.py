@@ -26,7 +26,7 @@ _RIGHTS: dict[State, frozenset[str]] = {
     "W": frozenset("W"),
     "NRW": frozenset(),
 }
-_STATE_OF = {rights: state for state, rights in _RIGHTS.items()}
+_STATE_OF: dict[frozenset[str], State] = {rights: state for state, rights in _RIGHTS.items()}
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 """Logical partitions: from the first number of each pair to before the second."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
@@ -200,7 +200,7 @@ class Api:
     # -- subjects and groups ----------------------------------------------------------------------------------
 
     async def _declare(self, body: object, _: Variables) -> object:
-        documents = body if isinstance(body, list) else [body]
+        documents = cast("list[object]", body) if isinstance(body, list) else [body]
         try:
             declared = parse_manifests(documents)
         except ManifestError as error:

@@ -8,7 +8,7 @@ a process killed in its middle leaves nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -95,7 +95,7 @@ class SqlStore:
         return insert.on_conflict_do_update(index_elements=["replica"], set_=columns)
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
+    async def _transaction(self) -> AsyncGenerator[AsyncConnection]:
         try:
             async with self._engine.begin() as connection:
                 yield connection
