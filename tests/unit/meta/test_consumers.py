@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from samples.metas import World
 from tidemill_meta.beats import Consumes
+from tidemill_meta.errors import Denied
 from tidemill_meta.subjects import remove_group
 from tidemill_meta.values import Allocation
 
@@ -56,6 +59,8 @@ def world_with(replicas: int = 1) -> World:
     world = World(replicas)
     for name in ("g1", "g2"):
         world.register(name, f"{name}-0")
+    for replica in world.replicas:
+        replica.read()
     return world
 
 
@@ -181,3 +186,44 @@ def test_group_that_was_removed_has_no_allocation_any_more() -> None:
     world.pass_ms(SECOND, keep_brokers(world))
 
     assert world.first.meta.registry.get(Allocation, KEY) is None
+
+
+def test_what_only_a_replica_heard_that_died_authorises_nobody_for_longer() -> None:
+    """A consumer speaks to a replica, which dies before it told the others; the consumer is cut off from then on."""
+    world = world_with(2)
+    one, other = Process(world, "p", at=1), Process(world, "q")
+    world.pass_ms(21_750, keep_brokers(world, one, other))
+    one.beat()
+    world.replicas[1].running = one.running = False
+
+    for _ in range(60):
+        world.pass_ms(250, keep_brokers(world, other))
+        assert not one.handles & other.handles
+
+    assert other.handles == {"g1/s", "g2/s"}
+
+
+def test_replica_that_lost_its_database_authorises_nobody() -> None:
+    world = world_with(2)
+    one = Process(world, "p", at=1)
+    world.pass_ms(20 * SECOND, keep_brokers(world, one))
+    world.replicas[1].running = False
+
+    with pytest.raises(Denied, match="does not know what the others do"):
+        world.pass_ms(4 * SECOND, one.beat)
+
+
+def test_partition_is_granted_again_only_when_every_replica_knows_that_it_moved() -> None:
+    world = world_with(2)
+    one, other = Process(world, "p", at=1), Process(world, "q")
+    world.pass_ms(20 * SECOND, keep_brokers(world, one, other))
+    one.running = False
+
+    world.client(
+        "p", at=0
+    )  # it consumes nothing any more; replica 1 may not know that the partition has moved
+    world.pass_ms(750, keep_brokers(world, other))
+    assert len(other.handles) == 1
+    world.pass_ms(1_250, keep_brokers(world, other))
+
+    assert len(other.handles) == 2
