@@ -21,6 +21,11 @@ _TYPE_OF = {kind.KIND: kind for kind in KINDS}
 class View(Protocol):
     """What is registered, stored or not."""
 
+    @property
+    def stored(self) -> Registry:
+        """Without what is only tried."""
+        ...
+
     def get(self, kind: type[AnyValue], key: str) -> AnyValue | None: ...
 
     def version(self, kind: str, key: str) -> int:
@@ -42,8 +47,14 @@ class Registry:
         self.changed_at: dict[tuple[str, str], int] = {}
         """The revision up to which this replica had read when it met the entry's last change."""
         self._values: dict[str, dict[str, Value]] = {kind: {} for kind in _TYPE_OF}
+        self.kind_changed_at: Counter[str] = Counter()
+        """The same of all entries of a kind."""
         self._versions: dict[tuple[str, str], int] = {}
         self._routed: Counter[str] = Counter()
+
+    @property
+    def stored(self) -> Registry:
+        return self
 
     def get(self, kind: type[AnyValue], key: str) -> AnyValue | None:
         return cast("AnyValue | None", self._values[kind.KIND].get(key))
@@ -69,7 +80,7 @@ class Registry:
         place = entry.kind, entry.name
         assert entry.version > self._versions.get(place, 0), f"{place} is not older than {entry.version}"
         self._versions[place] = entry.version
-        self.changed_at[place] = self.revision
+        self.changed_at[place] = self.kind_changed_at[entry.kind] = self.revision
         values = self._values[entry.kind]
         former = values.get(entry.name)
         if isinstance(former, Route):
@@ -90,6 +101,10 @@ class Draft:
         self._base = base
         self._changed: dict[tuple[str, str], tuple[int, Value | None]] = {}
         self._moved: Counter[str] = Counter()
+
+    @property
+    def stored(self) -> Registry:
+        return self._base.stored
 
     def get(self, kind: type[AnyValue], key: str) -> AnyValue | None:
         if (kind.KIND, key) in self._changed:

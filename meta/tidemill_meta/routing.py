@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from tidemill_meta.errors import Denied
 from tidemill_wire.routes import LOGICAL_PARTITIONS, Partition, PartitionSet, Ranges
@@ -45,7 +46,7 @@ def default_route(
     else:
         allowed = _allowed(sites, placement)
         least = placement.min_broker_groups if placement is not None else None
-        chosen = sorted(allowed, key=lambda site: site.rank)[: least or count]
+        chosen = nsmallest(least or count, allowed, key=lambda site: site.rank)
         if not chosen:
             raise Denied(
                 "no_broker_group", f"no broker group takes new subjects now, {subject} cannot be placed"

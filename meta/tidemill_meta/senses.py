@@ -41,6 +41,7 @@ class Senses:
         self._ticked_ms = self._read_ms = now_ms
         self._numbers: dict[str, int] = {}
         self._noticed: dict[object, int] = {}
+        self._sites: tuple[tuple[int, int], list[Site]] = (-1, -1), []
 
     # -- time -------------------------------------------------------------------------------------------------
 
@@ -156,17 +157,27 @@ class Senses:
         return both(allowed, beat.state) if beat is not None else allowed
 
     def sites(self, view: View, now_ms: int) -> Iterator[Site]:
-        """All broker groups as places for subjects."""
+        """All broker groups as places for subjects. Many subjects are often placed in a moment: who is open is looked
+        at once in it, how full they are each time.
+        """
+        stored = view.stored
+        changed_at = max(stored.kind_changed_at[kind] for kind in (Broker.KIND, BrokerGroup.KIND))
+        moment = now_ms // self.settings.exchange_ms, changed_at
+        if self._sites[0] != moment:
+            self._sites = moment, [self._site(stored, group, now_ms) for group in stored.all(BrokerGroup)]
         counts = view.routed()
-        for group in view.all(BrokerGroup):
-            broker = view.get(Broker, broker_key(group.name, group.master))
-            labels = frozenset(broker.labels) if broker is not None else frozenset[tuple[str, str]]()
-            beat = self.brokers.beat(
-                broker_life(group.name, group.master, dict(group.replicas).get(group.master, 0))
-            )
-            load = beat.load if beat is not None else 0.0
-            is_open = not group.draining and writable(self.state(group, now_ms))
-            yield Site(group.name, labels, load, counts[group.name], is_open)
+        for site in self._sites[1]:
+            yield Site(site.name, site.labels, site.load, counts[site.name], site.open)
+
+    def _site(self, view: View, group: BrokerGroup, now_ms: int) -> Site:
+        broker = view.get(Broker, broker_key(group.name, group.master))
+        labels = frozenset(broker.labels) if broker is not None else frozenset[tuple[str, str]]()
+        beat = self.brokers.beat(
+            broker_life(group.name, group.master, dict(group.replicas).get(group.master, 0))
+        )
+        load = beat.load if beat is not None else 0.0
+        is_open = not group.draining and writable(self.state(group, now_ms))
+        return Site(group.name, labels, load, 0, is_open)
 
     # -- consumers in order -----------------------------------------------------------------------------------
 

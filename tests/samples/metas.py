@@ -10,6 +10,7 @@ from tidemill_meta.beats import BrokerBeat, ClientBeat, Consumes
 from tidemill_meta.brokers import Registration, parse_registration
 from tidemill_meta.machine import Meta
 from tidemill_meta.memory import MemoryStore
+from tidemill_meta.picture import broker_rows
 from tidemill_meta.registry import Draft
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import Bulletin
@@ -178,3 +179,28 @@ def registration(
             "epoch": epoch,
         }
     )
+
+
+def pair(world: World, at: int = 0) -> None:
+    """A master and a slave in sync."""
+    for name in ("g1-0", "g1-1"):
+        world.register("g1", name, at=at)
+    for name in ("g1-0", "g1-1"):
+        world.beat("g1", name, at, messages=100)
+    world.in_sync("g1", "g1-0", "g1-1", at=at)
+
+
+def speaking(world: World, *names: str, at: int = 0, **said: Any) -> Callable[[], None]:
+    """Heartbeats of these each second."""
+
+    def speak() -> None:
+        if world.now_ms % 1_000 == 0:
+            for name in names:
+                world.beat("g1", name, at, **({"messages": 100} | said))
+
+    return speak
+
+
+def state(world: World, at: int = 0) -> str:
+    meta = world.replicas[at].meta
+    return broker_rows(meta.registry, meta.senses, world.replicas[at].now_ms)["g1"]["state"]

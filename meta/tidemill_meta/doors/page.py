@@ -255,6 +255,10 @@ def _process() -> dict[str, Part]:
 
 
 def _schemas() -> dict[str, Part]:
+    return {**_broker_schemas(), **_subject_schemas(), **_client_schemas()}
+
+
+def _broker_schemas() -> dict[str, Part]:
     appointment: dict[str, Part] = {
         "group": TEXT,
         "epoch": COUNT,
@@ -267,21 +271,57 @@ def _schemas() -> dict[str, Part]:
             "description": "how long the only replica in sync may go on; 0: it has no lease",
         },
     }
+    return {
+        "Appointment": record(appointment),
+        "Registered": record({**appointment, "beat_ms": COUNT}),
+        "GroupState": record({"group": TEXT, "state": STATE, "draining": {"type": "boolean"}, "version": COUNT}),
+        "BrokerGroup": {"type": "object", "required": ["group", "epoch", "master", "in_sync", "problem", "brokers"]},
+    }  # fmt: skip
+
+
+def _subject_schemas() -> dict[str, Part]:
     ranges = _many({"type": "array", "items": whole(0, LOGICAL_PARTITIONS), "minItems": 2, "maxItems": 2})
-    partition = record({"group": TEXT, "name": TEXT, "ranges": ranges})
-    partitions = _many(partition)
-    subject = {"name": TEXT, "state": STATE, "version": COUNT, "declared": {"type": ["object", "null"]}}
-    broker = record(
-        {
-            "group": TEXT,
-            "name": TEXT,
-            "host": TEXT,
-            "port": COUNT,
-            "state": STATE,
-            "epoch": COUNT,
-            "control": TEXT,
-        }
-    )
+    partitions = _many(record({"group": TEXT, "name": TEXT, "ranges": ranges}))
+    declared: Part = {"type": ["object", "null"]}
+    return {
+        "Route": record(
+            {
+                "subject": TEXT, "version": COUNT, "state": STATE, "partitions": partitions,
+                "former": _many(record({"version": COUNT, "partitions": partitions})),
+            }
+        ),
+        "SubjectRow": record(
+            {
+                "name": TEXT, "state": STATE, "version": COUNT, "declared": declared,
+                "route": {"anyOf": [{"type": "null"}, ref("Route")]},
+            }
+        ),
+        "Group": record(
+            {
+                "group": TEXT, "subject": TEXT, "consumption": {"enum": list(CONSUMPTIONS)}, "declared": declared,
+                "version": COUNT,
+            }
+        ),
+        "Allocation": record(
+            {
+                "subject": TEXT, "group": TEXT, "version": COUNT,
+                "owners": {"type": "object", "additionalProperties": TEXT},
+                "waiting": _many(record({"partition": TEXT, "for": TEXT, "since": COUNT}), WHOLE_MAX),
+            }
+        ),
+    }  # fmt: skip
+
+
+def _client_schemas() -> dict[str, Part]:
+    broker = {
+        "group": TEXT,
+        "name": TEXT,
+        "host": TEXT,
+        "port": COUNT,
+        "state": STATE,
+        "epoch": COUNT,
+        "control": TEXT,
+    }
     consumed = record({"subject": TEXT, "group": TEXT, "consumer": TEXT})
     granted = record(
         {
@@ -294,41 +334,14 @@ def _schemas() -> dict[str, Part]:
     refused = record(
         {"subject": TEXT, "group": TEXT, "code": TEXT, "detail": TEXT, "advice": TEXT}, ("group",)
     )
+    routes = _many(ref("Route"), WHOLE_MAX)
     return {
-        "Appointment": record(appointment),
-        "Registered": record({**appointment, "beat_ms": COUNT}),
-        "GroupState": record({"group": TEXT, "state": STATE, "draining": {"type": "boolean"}, "version": COUNT}),
-        "BrokerGroup": {"type": "object", "required": ["group", "epoch", "master", "in_sync", "problem", "brokers"]},
-        "Route": record(
-            {
-                "subject": TEXT, "version": COUNT, "state": STATE, "partitions": partitions,
-                "former": _many(record({"version": COUNT, "partitions": partitions})),
-            }
-        ),
-        "SubjectRow": record({**subject, "route": {"anyOf": [{"type": "null"}, ref("Route")]}}),
-        "Routes": record(
-            {"version": whole(1), "brokers": _many(broker), "routes": _many(ref("Route"), WHOLE_MAX)}, ("routes",)
-        ),
-        "Group": record(
-            {
-                "group": TEXT, "subject": TEXT, "consumption": {"enum": list(CONSUMPTIONS)},
-                "declared": {"type": ["object", "null"]}, "version": COUNT,
-            }
-        ),
-        "Allocation": record(
-            {
-                "subject": TEXT, "group": TEXT, "version": COUNT,
-                "owners": {"type": "object", "additionalProperties": TEXT},
-                "waiting": _many(record({"partition": TEXT, "for": TEXT, "since": COUNT}), WHOLE_MAX),
-            }
-        ),
-        "Client": record(
-            {"client": TEXT, "silent_ms": COUNT, "produces": _many(TEXT), "consumes": _many(consumed)}
-        ),
+        "Routes": record({"version": whole(1), "brokers": _many(record(broker)), "routes": routes}, ("routes",)),
+        "Client": record({"client": TEXT, "silent_ms": COUNT, "produces": _many(TEXT), "consumes": _many(consumed)}),
         "ClientAnswer": record(
             {
-                "revision": COUNT, "beat_ms": COUNT, "routes": _many(ref("Route"), WHOLE_MAX),
-                "consumes": _many(granted), "refused": _many(refused, WHOLE_MAX),
+                "revision": COUNT, "beat_ms": COUNT, "routes": routes, "consumes": _many(granted),
+                "refused": _many(refused, WHOLE_MAX),
             }
         ),
     }  # fmt: skip

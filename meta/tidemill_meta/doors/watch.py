@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from tidemill_host.clock import Clock
 from tidemill_meta.asked import Asked, wrong
 from tidemill_meta.brokers import appointment_map
 from tidemill_meta.machine import Meta
-from tidemill_meta.values import Allocation, BrokerGroup, Route, SubjectRecord, consumer_group_key
+from tidemill_meta.values import Allocation, Broker, BrokerGroup, Route, SubjectRecord, consumer_group_key
 
 FIELDS = frozenset({"subjects", "patterns", "groups", "broker_groups", "known"})
 QUIET_SECONDS = 10.0
@@ -88,9 +88,11 @@ class Watch:
 
     # -- telling ----------------------------------------------------------------------------------------------
 
-    def changed(self, keys: Iterable[tuple[str, str]]) -> None:
+    def changed(self, keys: Sequence[tuple[str, str]]) -> None:
         """These were stored; and brokers may live or die without anything being stored."""
+        by_broker = not keys
         for kind, key in keys:
+            by_broker = by_broker or kind in {Broker.KIND, BrokerGroup.KIND}
             if kind in {Route.KIND, SubjectRecord.KIND}:
                 self._subject_changed(key)
             elif kind == Allocation.KIND:
@@ -98,6 +100,10 @@ class Watch:
             elif kind == BrokerGroup.KIND:
                 named = (one for one in self._watchers if key in one.interest.broker_groups)
                 self._tell("appointments", named, key)
+        if by_broker:
+            self._look_at_brokers()
+
+    def _look_at_brokers(self) -> None:
         rows = self._meta.brokers(self._clock.now_ms())
         for group in rows.keys() | self._rows.keys():
             if rows.get(group) != self._rows.get(group):
@@ -120,10 +126,10 @@ class Watch:
         interest, known = parse_interest(body)
         response = web.StreamResponse(headers={"Server": "tidemill", "Cache-Control": "no-store"})
         response.content_type = "application/x-ndjson"
-        await response.prepare(request)
         watcher = Watcher(interest)
         self._add(watcher)
         try:
+            await response.prepare(request)
             await self._write(response, self._first(interest, known))
             while True:
                 try:
