@@ -45,6 +45,7 @@ from tidemill.steering import Moved, To
 from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
 from tidemill_wire.fields import parse_group, parse_subject
+from tidemill_wire.lanes import parse_priority
 from tidemill_wire.steering import Suspend
 
 CHUNK_MESSAGES = 8192
@@ -100,8 +101,14 @@ class Client:
         key: str | None = None,
         tags: Iterable[str] | None = None,
         properties: Mapping[str, Any] | None = None,
+        priority: int = 0,
     ) -> Receipt:
-        """Store one message; returns when it is as durable as its subject asks for."""
+        """Store one message; returns when it is as durable as its subject asks for.
+
+        Messages of a higher ``priority``, 0 to 7, are given out before those of lower ones.
+        """
+        if priority != 0:
+            parse_priority(priority)
         if type(body) is not bytes:
             body = as_body(body)
         else:
@@ -115,28 +122,31 @@ class Client:
         if producer.full:
             await producer.room()
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        producer.put(subject, body, extras, Single(future))
+        producer.put(subject, body, extras, Single(future), priority)
         return await future
 
-    async def send_many(self, subject: str, bodies: Iterable[Body] | AsyncIterable[Body]) -> Receipts:
+    async def send_many(
+        self, subject: str, bodies: Iterable[Body] | AsyncIterable[Body], *, priority: int = 0
+    ) -> Receipts:
         """Store many messages of one subject, in their order; the fastest way in.
 
         When one batch cannot be stored the call fails with its error, after the others have ended.
         """
+        where = (subject, parse_priority(priority))
         producer = await self._ready()
         many = Many(asyncio.get_running_loop())
         place = 0
         try:
             if isinstance(bodies, list | tuple):
-                place = await self._put_many(producer, subject, bodies, place, many)
+                place = await self._put_many(producer, where, bodies, place, many)
             elif isinstance(bodies, AsyncIterable):
                 async for chunk in _chunks(bodies):
-                    place = await self._put_many(producer, subject, chunk, place, many)
+                    place = await self._put_many(producer, where, chunk, place, many)
             else:
                 rest = iter(bodies)
                 size = CHUNK_MESSAGES
                 while (chunk := list(islice(rest, size))) and many.error is None:
-                    place = await self._put_many(producer, subject, chunk, place, many)
+                    place = await self._put_many(producer, where, chunk, place, many)
                     average = 1 + sum(map(len, chunk)) // len(chunk)
                     size = max(1, min(CHUNK_MESSAGES, CHUNK_MESSAGES * CHUNK_BYTES_GUESS // average))
         finally:
@@ -163,8 +173,14 @@ class Client:
         return await many.future
 
     async def _put_many(
-        self, producer: Producer, subject: str, bodies: list[Body] | tuple[Body, ...], place: int, many: Many
+        self,
+        producer: Producer,
+        where: tuple[str, int],
+        bodies: list[Body] | tuple[Body, ...],
+        place: int,
+        many: Many,
     ) -> int:
+        subject, priority = where
         if not bodies:
             return place
         for piece in producer.pieces(as_bodies(bodies)):
@@ -173,7 +189,7 @@ class Client:
             if many.error is not None:
                 break
             many.expect(1)
-            producer.put_many(subject, piece, place, many)
+            producer.put_many(subject, piece, place, many, priority)
             place += len(piece)
         return place
 

@@ -42,6 +42,7 @@ class StoredMessage:
     stored_at: datetime
     created_at: datetime | None
     """By the producer's clock; ``None`` when that said nothing sensible."""
+    priority: int = 0
 
 
 class Search:
@@ -181,6 +182,7 @@ def parse_message(value: object) -> StoredMessage:
             origin=row["origin"],
             stored_at=_time(row["stored_at"]),
             created_at=None if created_at is None else _time(created_at),
+            priority=int(row.get("priority", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BrokerUnreachable(f"the answer holds a message that is none: {error!r}") from error

@@ -68,8 +68,8 @@ class Partition:
     @classmethod
     def from_map(cls, given: Mapping[str, Any]) -> Partition:
         match given:
-            case {"group": str(group), "name": str(name), "ranges": list(pairs)}:
-                return cls(group, name, tuple(_pair(pair) for pair in cast("list[object]", pairs)))
+            case {"group": str(group), "name": str(name), "ranges": [*pairs]}:
+                return cls(group, name, tuple(_pair(pair) for pair in pairs))
             case _:
                 raise malformed("a partition has a group, a name and ranges")
 

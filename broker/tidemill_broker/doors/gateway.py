@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, cast
 
@@ -30,11 +30,11 @@ from tidemill_broker.doors.gateway_messages import (
     integer,
     malformed,
     parse_json,
-    parse_messages,
+    parse_sending,
     plain_message,
     render,
 )
-from tidemill_broker.doors.gateway_settling import Settlement, parse_receipts
+from tidemill_broker.doors.gateway_settling import Settlement, parse_receipts, parts_of
 from tidemill_broker.doors.service import Service
 from tidemill_host.bodies import Bodies, Room
 from tidemill_host.local import LocalPeer
@@ -58,6 +58,7 @@ from tidemill_wire.commands import (
 )
 from tidemill_wire.errors import Refused, WireError, wire_error
 from tidemill_wire.fields import parse_consumer, parse_group, parse_subject
+from tidemill_wire.lanes import parse_priority
 
 SWEEP_SECONDS = 5.0
 WAIT_MS_DEFAULT = 1_000
@@ -126,8 +127,8 @@ class Gateway:
             )
         keyed = _idempotency_key(request)
         with self._bodies.room() as room:
-            content = await self._content(request, room)
-            origin = self._origin(subject, keyed)
+            content, priority = await self._content(request, room)
+            origin = self._origin(subject, keyed, priority)
             batch = build_batch(origin, content)
             count = len(content.bodies)
             del content
@@ -139,27 +140,29 @@ class Gateway:
         rows = [{"id": message_id(origin.batch_id, at), "sequence": first + at} for at in range(count)]
         return json_response({"subject": subject, "messages": rows})
 
-    async def _content(self, request: web.BaseRequest, room: Room) -> Content:
+    async def _content(self, request: web.BaseRequest, room: Room) -> tuple[Content, int]:
         defaults = _defaults(request)
         kind = request.content_type
         if kind == "application/json":
             data = await room.read(request, limits.HTTP_JSON_BYTES_MAX)
-            return parse_messages(parse_json(data), defaults)
+            return parse_sending(parse_json(data), defaults)
         if kind == "application/octet-stream" and "Content-Type" in request.headers:
-            return plain_message(await room.read(request, limits.MESSAGE_BYTES_MAX), defaults)
+            body = await room.read(request, limits.MESSAGE_BYTES_MAX)
+            return plain_message(body, defaults), defaults.priority
         raise _unknown_kind("application/json, or application/octet-stream for one message as it is")
 
-    def _origin(self, subject: str, keyed: str | None) -> Origin:
+    def _origin(self, subject: str, keyed: str | None, priority: int) -> Origin:
         """Who sends: this gateway, which counts; or the key of a request, which is one batch and has one id."""
         now_ms = self._turn.now_ms()
         if keyed is None:
             self._producer_sequence += 1
             batch_id = self._batch_ids.next(now_ms)
-            return Origin(subject.encode(), self._producer_id, self._producer_sequence, batch_id, now_ms)
+            named = (self._producer_id, self._producer_sequence, batch_id, now_ms)
+            return Origin(subject.encode(), *named, priority=priority)
         digest = blake2b(f"{subject}\0{keyed}".encode(), digest_size=32).digest()
         producer = int.from_bytes(digest[:8], "big") | SINGLES_FROM
         sequence = int.from_bytes(digest[8:16], "big") >> 1
-        return Origin(subject.encode(), producer, sequence, digest[16:], now_ms)
+        return Origin(subject.encode(), producer, sequence, digest[16:], now_ms, priority=priority)
 
     # Receiving.
 
@@ -215,7 +218,9 @@ class Gateway:
             settlement.add(consumer.name, pull, "")
         [(name, ranges)] = settlement.ranges()
         reason = "the bytes of its batch do not hold what they claim"
-        tell(consumer.peer, Nack(consumer.group, PREFIX + name, subject, ranges, -1, reason))
+        state = self._service.broker.state
+        for where, part in parts_of(state, subject, consumer.group, PREFIX + name, ranges):
+            tell(consumer.peer, Nack(consumer.group, PREFIX + name, where, part, -1, reason))
         self.consumers.settled(consumer.group, name, len(pulls))
 
     # Settling.
@@ -245,38 +250,25 @@ class Gateway:
         check_fields(value, more | {"receipts"})
         make = chosen(value)
         settlement = parse_receipts(value.get("receipts"), Receipts(subject, group))
-        asked: list[tuple[str, asyncio.Future[Command]]] = []
+        asked: list[tuple[str, list[int], asyncio.Future[Command]]] = []
         for name, ranges in settlement.ranges():
-            asked.append((name, self._peer().ask(make(group, PREFIX + name, subject, ranges))))
-        answers = await asyncio.gather(*(future for _, future in asked), return_exceptions=True)
-        for (name, _), answer in zip(asked, answers, strict=True):
-            self._heard(settlement, group, name, answer, extended=make is Extend)
+            for where, part in parts_of(self._service.broker.state, subject, group, PREFIX + name, ranges):
+                asked.append((name, part, self._peer().ask(make(group, PREFIX + name, where, part))))
+        answers = await asyncio.gather(*(future for _, _, future in asked), return_exceptions=True)
+        lost: dict[str, list[int]] = {}
+        for (name, part, _), answer in zip(asked, answers, strict=True):
+            lost.setdefault(name, []).extend(_lost(part, answer))
+        for name, ranges in lost.items():
+            messages = settlement.hear(name, ranges)
+            if make is Extend:
+                self.consumers.extended(group, name)
+            else:
+                self.consumers.settled(group, name, messages)
         result = {"count": settlement.count, "lost": settlement.lost}
         if settlement.lost:
             detail = f"{len(settlement.lost)} receipts are of no lease of group {group}"
             raise refusal_of(Refused("lease_lost", detail), more=result)
         return json_response(result)
-
-    def _heard(
-        self,
-        settlement: Settlement,
-        group: str,
-        name: str,
-        answer: Command | BaseException,
-        *,
-        extended: bool,
-    ) -> None:
-        if isinstance(answer, Refused) and answer.kind.name == "lease_lost":
-            settlement.lose(name)
-            return
-        if isinstance(answer, BaseException):
-            raise answer
-        assert isinstance(answer, Done)
-        messages = settlement.hear(name, answer.lost)
-        if extended:
-            self.consumers.extended(group, name)
-        else:
-            self.consumers.settled(group, name, messages)
 
     # Plumbing.
 
@@ -313,15 +305,24 @@ def _idempotency_key(request: web.BaseRequest) -> str | None:
 
 def _defaults(request: web.BaseRequest) -> Defaults:
     key = _header(request, "Tidemill-Key", limits.KEY_BYTES_MAX)
+    priority = _priority(request)
     texts = _header(request, "Tidemill-Tags", limits.TAGS_MAX * (limits.TAG_BYTES_MAX + 1))
     if texts is None:
-        return Defaults(key)
+        return Defaults(key, (), priority)
     tags = [tag.strip() for tag in texts.split(",")]
     if "" in tags or len(tags) > limits.TAGS_MAX:
         raise malformed(
             f"header Tidemill-Tags is no list of 1 to {limits.TAGS_MAX} texts with commas between"
         )
-    return Defaults(key, tuple(sorted(set(tags))))
+    return Defaults(key, tuple(sorted(set(tags))), priority)
+
+
+def _priority(request: web.BaseRequest) -> int:
+    written = _header(request, "Tidemill-Priority", KEY_CHARS_MAX) or "0"
+    try:
+        return parse_priority(int(written) if written.isdigit() and len(written) == 1 else -1)
+    except Refused:
+        raise refusal_of(Refused("invalid_priority", f"{written[:40]!r} is no priority")) from None
 
 
 def _header(request: web.BaseRequest, name: str, most: int) -> str | None:
@@ -376,6 +377,16 @@ def _pull(subject: str, group: str, value: Mapping[str, Any]) -> tuple[Pull, str
         ),
         name,
     )
+
+
+def _lost(asked: list[int], answer: Command | BaseException) -> Sequence[int]:
+    """The ranges of those asked for that nobody holds any more."""
+    if isinstance(answer, Refused) and answer.kind.name == "lease_lost":
+        return asked
+    if isinstance(answer, BaseException):
+        raise answer
+    assert isinstance(answer, Done)
+    return answer.lost
 
 
 def _nack(value: Mapping[str, Any]) -> Make:

@@ -21,13 +21,15 @@ from typing import Any, NoReturn, cast
 import msgpack
 from crc32c import crc32c
 
-from tidemill_host.refusals import HttpRefused
+from tidemill_host.refusals import HttpRefused, refusal_of
 from tidemill_wire import limits
 from tidemill_wire.batch import GATHERED
 from tidemill_wire.columns import Batch, Column, Content
 from tidemill_wire.commands import Grant, Pulled
-from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.errors import CorruptBatch, Refused
+from tidemill_wire.fields import living_subject
 from tidemill_wire.grants import set_bits
+from tidemill_wire.lanes import parse_priority
 
 ADVICE = "see /openapi.json for what a request may hold"
 RECEIPT = struct.Struct(">IQ")
@@ -96,17 +98,32 @@ def integer(value: Mapping[str, Any], name: str, bounds: tuple[int, int], defaul
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Key and tags from the head of a request, for messages that have none of their own."""
+    """Key, tags and priority from the head of a request, for messages that have none of their own."""
 
     key: str | None = None
     tags: tuple[str, ...] = ()
+    priority: int = 0
 
 
 MESSAGE_FIELDS = frozenset({"text", "body", "key", "tags", "properties"})
 
 
+def parse_sending(value: Mapping[str, Any], defaults: Defaults) -> tuple[Content, int]:
+    """One message, or ``{"messages": [...]}``; and their priority, which is one for all of a request, because they are
+    one batch.
+    """
+    priority = value.get("priority", defaults.priority)
+    if type(priority) is float and priority.is_integer():
+        priority = int(priority)
+    rest = {name: part for name, part in value.items() if name != "priority"}
+    try:
+        return parse_messages(rest, defaults), parse_priority(priority)
+    except Refused as error:
+        raise refusal_of(error) from None
+
+
 def parse_messages(value: Mapping[str, Any], defaults: Defaults) -> Content:
-    """One message, or ``{"messages": [...]}``."""
+    """The messages alone."""
     if "messages" not in value:
         return _content([_parse_message(value, "", defaults)])
     check_fields(value, frozenset({"messages"}))
@@ -297,7 +314,7 @@ def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, A
         body = bodies[at] if bodies else b""
         row: dict[str, Any] = {
             "id": batch.message_id(start + at),
-            "subject": grant.subject,
+            "subject": living_subject(grant.subject),
             "sequence": first + at,
             "body": base64.b64encode(body).decode(),
         }
@@ -308,6 +325,7 @@ def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, A
         row["key"] = (keys[at].decode(errors="replace") or None) if keys else None
         row["tags"] = tags[at] if tags else []
         row["properties"] = _unpack(properties[at]) if properties and properties[at] else {}
+        row["priority"] = header.priority
         row["attempts"] = grant.attempts
         row["stored_at"] = stored_at
         rows.append(row)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from tidemill_broker.doors.gateway_messages import Receipts, malformed
-from tidemill_broker.ranges import merge_ranges
+from tidemill_broker.ranges import merge_ranges, ranges_without
+from tidemill_broker.state import State
 from tidemill_wire import limits
 from tidemill_wire.ranges import pairs
 
@@ -37,9 +38,27 @@ class Settlement:
         self.count += len(receipts) - len(gone)
         return len(receipts) - len(gone)
 
-    def lose(self, consumer: str) -> None:
-        """The broker knows no such consumer any more."""
-        self.lost += self._receipts[consumer].values()
+
+def parts_of(
+    state: State, subject: str, group: str, consumer: str, ranges: list[int]
+) -> list[tuple[str, list[int]]]:
+    """What a consumer holds of a subject is in its lanes and among redriven dead letters, too, and is settled where it
+    is: the partitions, and the ranges of each. What is held nowhere is said of the subject itself.
+    """
+    head = state.group_of(subject, group)
+    if head is None:
+        return [(subject, ranges)]
+    parts: list[tuple[str, list[int]]] = []
+    twin = state.dead.get(head.identity)
+    for one in (*state.family(head)[:-1], *([state.groups[twin]] if twin is not None else [])):
+        holder = one.consumers.get(consumer)
+        if holder is None:
+            continue
+        others = [bound for first, last in pairs(ranges) for bound in holder.missing(first, last)]
+        if mine := ranges_without(ranges, others):
+            parts.append((state.partitions[one.partition].name, mine))
+            ranges = others
+    return [*parts, (subject, ranges)] if ranges else parts
 
 
 def parse_receipts(value: object, receipts: Receipts) -> Settlement:

@@ -22,6 +22,7 @@ from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import HEADER_BYTES, decode_record
 from tidemill_journal.segments import Segments
 from tidemill_wire.batch import MESSAGE_ID, parse_message_id
+from tidemill_wire.lanes import lane_name, priority_of
 
 PATH = "/v1/messages/{id}/why"
 EARLY_MS = 60_000
@@ -51,7 +52,7 @@ class Why:
         if found is None:
             raise HttpRefused(404, "not_found", f"there is no message {identity}", "it may have expired")
         state, now_ms = self._broker.state, self._clock.now_ms()
-        partition = state.by_name[found.subject.encode()]
+        partition = state.by_name[lane_name(found.subject, priority_of(found.sequence)).encode()]
         standings = {
             number: standing_of(state.groups[number], found.sequence, found.tags)
             for number in partition.groups.values()
