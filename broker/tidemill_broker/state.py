@@ -225,16 +225,19 @@ class State:
         subject, priority = split_lane(name)
         if not priority:
             partition = Partition(identity, name, settings)
-        else:
-            base = self.by_name[subject.encode()]
-            partition = lane = Lane(identity, base, priority, settings)
-            self.lanes.setdefault(base.identity, {})[priority] = lane
-        self.partitions[identity] = partition
+            self._index_partition(partition)
+            return partition
+        base = self.by_name[subject.encode()]
+        lane = Lane(identity, base, priority, settings)
+        self.lanes.setdefault(base.identity, {})[priority] = lane
+        self._index_partition(lane)
+        for head in [self.groups[number] for number in base.groups.values()]:
+            self.add_group(group_in(lane, head, (first_of_lane(priority), head.start_ms)))
+        return lane
+
+    def _index_partition(self, partition: Partition) -> None:
+        self.partitions[partition.identity] = partition
         self.by_name[partition.raw_name] = partition
-        if priority:
-            for head in [self.groups[number] for number in base.groups.values()]:
-                self.add_group(group_in(lane, head, (first_of_lane(priority), head.start_ms)))
-        return partition
 
     def _name_group(self, action: GroupNamed) -> None:
         settings = GroupSettings.from_map(action.settings)

@@ -118,7 +118,7 @@ class Link(asyncio.BufferedProtocol):
         assert self._transport is not None
         if self._corked is not None:
             self._corked.append(data)
-        else:
+        elif not self._transport.is_closing():  # else it is lost, and will say so in this turn
             self._transport.write(data)
 
     async def part(self, reason: str) -> None:

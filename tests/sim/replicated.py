@@ -89,6 +89,10 @@ class Replicated:
             lease_ms=3_000 if drawn.lease_ms == LONG_LEASE_MS else drawn.lease_ms,
         )
 
+    def has_spool(self, _name: str) -> bool:
+        """Spools are another scenario's."""
+        return False
+
     async def fetch(self) -> Routes:
         """Whom clients go to."""
         if not self.council.heard:

@@ -1,4 +1,4 @@
-"""Who is what in a broker group, as meta decides and brokers obey."""
+"""Who is master, replica and in sync in a broker group: what meta answers to a broker's heartbeat."""
 
 from __future__ import annotations
 

@@ -112,9 +112,8 @@ def parse_sending(value: Mapping[str, Any], defaults: Defaults) -> tuple[Content
     """One message, or ``{"messages": [...]}``; and their priority, which is one for all of a request, because they are
     one batch.
     """
-    priority = value.get("priority", defaults.priority)
-    if type(priority) is float and priority.is_integer():
-        priority = int(priority)
+    given: Any = value.get("priority", defaults.priority)
+    priority: Any = int(given) if type(given) is float and given.is_integer() else given
     rest = {name: part for name, part in value.items() if name != "priority"}
     try:
         return parse_messages(rest, defaults), parse_priority(priority)

@@ -1,139 +1,51 @@
-"""The page that describes the HTTP port: each door describes its own paths, this puts them together.
-
-A door gives *path items* as OpenAPI 3.1 knows them; what several need is in ``components`` here.
-"""
+"""What the doors of a broker share in their descriptions; how a page is made is the host's part."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
 
+from tidemill_host import openapi
+from tidemill_host.openapi import (
+    Part,
+    answers,
+    error_answer,
+    error_fields,
+    header,
+    json_content,
+    pattern,
+    reading,
+    record,
+    ref,
+    variable,
+    whole,
+)
 from tidemill_wire.fields import CONSUMER, NAME
-from tidemill_wire.limits import DETAIL_CHARS_MAX
 
-Part: TypeAlias = dict[str, Any]
+__all__ = [
+    "Part",
+    "answers",
+    "assemble",
+    "error_answer",
+    "error_fields",
+    "header",
+    "json_content",
+    "pattern",
+    "reading",
+    "record",
+    "ref",
+    "variable",
+    "whole",
+]
 
 DESCRIPTION = (
     "Send and consume over HTTP, and look at the queue. Every error has one shape, says what to do, and whether to "
     "try again: with `retryable` the same request may work later, and `Retry-After` says when."
 )
-_ERROR_TEXTS = {
-    400: "the request is wrong, the detail says where",
-    404: "there is no such thing",
-    405: "the path takes other methods",
-    408: "the body did not come in time",
-    409: "it is not so any more: a lease ended, or there are too many of them",
-    413: "the body or a message is too large",
-    415: "the body is of a kind that is not known here",
-    429: "too much at once",
-    500: "a defect; the broker's log has more",
-    503: "not now: the broker stops, its disk is full or behind",
-}
-EXAMPLE_ERROR: Part = {
-    "error": {
-        "code": "invalid_subject",
-        "detail": "'a b' is no subject name",
-        "advice": "use 1 to 100 characters of A-Z a-z 0-9 . _ -",
-        "retryable": False,
-    }
-}
-
-
-def ref(name: str) -> Part:
-    """A schema by its name."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def record(properties: Mapping[str, Part], optional: tuple[str, ...] = (), **more: Any) -> Part:
-    """An object with these fields and no others."""
-    required = [name for name in properties if name not in optional]
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        **({"required": required} if required else {}),
-        "additionalProperties": False,
-        **more,
-    }
-
-
-def whole(low: int, high: int | None = None, **more: Any) -> Part:
-    """A whole number."""
-    return {"type": "integer", "minimum": low, **({} if high is None else {"maximum": high}), **more}
-
-
-def pattern(expression: str, description: str, **more: Any) -> Part:
-    """A text that matches as a whole."""
-    return {"type": "string", "pattern": f"^(?:{expression})$", "description": description, **more}
-
-
-def variable(name: str, description: str) -> Part:
-    """A part of a path."""
-    schema = pattern(NAME.pattern, description)
-    return {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
-
-
-def header(name: str, description: str, expression: str, **more: Any) -> Part:
-    """A field of the request's head, not required."""
-    schema = pattern(expression, description, **more)
-    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
-
-
-def json_content(schema: Part, example: Any = None) -> Part:
-    return {"application/json": {"schema": schema, **({} if example is None else {"example": example})}}
-
-
-def answers(schema: Part, example: Any, description: str, errors: tuple[int, ...]) -> Part:
-    """200 with a value, and errors by their status."""
-    ok = {"description": description, "content": json_content(schema, example)}
-    return {"200": ok, **{str(status): error_answer(status) for status in sorted({405, *errors})}}
-
-
-def error_answer(status: int, schema: Part | None = None) -> Part:
-    answer: Part = {
-        "description": _ERROR_TEXTS[status],
-        "content": json_content(schema or ref("Error"), None if schema else EXAMPLE_ERROR),
-    }
-    if status in {429, 503}:
-        seconds = {"description": "seconds until it may work", "schema": whole(1)}
-        answer["headers"] = {"Retry-After": seconds}
-    if status == 405:
-        allowed = {"description": "the methods there are", "schema": {"type": "string"}}
-        answer["headers"] = {"Allow": allowed}
-    return answer
-
-
-def reading(name: str, summary: str, schema: Part, example: Any) -> Part:
-    """A path that is only read and takes nothing."""
-    operation = {
-        "operationId": name,
-        "summary": summary,
-        "responses": answers(schema, example, summary, ()),
-    }
-    return {"get": operation}
-
-
-def error_fields() -> Part:
-    text = {"type": "string", "minLength": 1}
-    detail = {**text, "maxLength": 2 * DETAIL_CHARS_MAX, "description": "what is wrong, in a sentence"}
-    return {
-        "error": record(
-            {
-                "code": {
-                    **text,
-                    "description": "the name of the error, for programs; docs/protocol.md has a table",
-                },
-                "detail": detail,
-                "advice": {**text, "description": "what to do"},
-                "retryable": {"type": "boolean", "description": "the same request may work later"},
-            }
-        )
-    }
 
 
 def schemas() -> Part:
     """What several doors need."""
     return {
-        "Error": record(error_fields()),
         "Subject": pattern(NAME.pattern, "a subject's name", examples=["order.created"]),
         "Group": pattern(NAME.pattern, "a consumer group's name", examples=["billing"]),
         "Consumer": pattern(CONSUMER.pattern, "a consumer's name"),
@@ -142,17 +54,4 @@ def schemas() -> Part:
 
 def assemble(paths: Iterable[Mapping[str, Part]], components: Iterable[Part], version: str) -> Part:
     """The whole page. Two doors may share a path; each has its own methods there."""
-    items: dict[str, Part] = {}
-    for described in paths:
-        for path, item in described.items():
-            items[path] = {**items.get(path, {}), **item}
-    known: Part = {}
-    for named in (*components, schemas()):
-        known.update(named)
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "tidemill", "version": version, "description": DESCRIPTION},
-        "servers": [{"url": "/"}],
-        "paths": items,
-        "components": {"schemas": known},
-    }
+    return openapi.assemble(paths, (*components, schemas()), version, DESCRIPTION)

@@ -89,6 +89,7 @@ def _run(target: str, concurrency: int | None, server: str | None, metrics_port:
         found.server = server
     if concurrency is not None:
         found.limit(concurrency)
+    found.number(int(os.environ.get(NUMBER_VARIABLE, "0")))
     if first:
         print(banner(target, found), file=sys.stderr, flush=True)
     try:

@@ -74,7 +74,7 @@ class Subscriber:
         self._tasks = Tasks(tell.crashed)
         self._threads = Threads(handler.name) if handler.mode is Mode.THREAD else None
         self._processes = Processes(handler.function) if handler.mode is Mode.PROCESS else None
-        self._acks = Acks(client.settings.ack_linger_ms / 1000, self._acked, self._lost, self._tasks)
+        self._acks = Acks(client.settings.ack_linger_ms / 1000, self._acked, counts, self._tasks)
         self._consumer: Consumer | None = None
         self._stopped = asyncio.Event()
         self._idle = asyncio.Event()
@@ -241,9 +241,10 @@ class Subscriber:
 
     async def _nack(self, message: Message, why: Why) -> None:
         try:
-            await message.fail(why)
+            if not await message.fail(why):
+                self._counts.spooled += 1
         except LeaseLost as error:
-            self._lost(1)
+            self._counts.lost += 1
             log.warning("nack_too_late %s: %s", self._about(message), error)
         except TidemillError as error:
             log.warning("nack_unanswered %s: %s", self._about(message), error)
@@ -264,9 +265,6 @@ class Subscriber:
                 await self._tell.acked(context)
             if caught.error is not None:
                 log.error("acked_hook_failed %s: %s", self._handler.name, why_of(caught.error).line)
-
-    def _lost(self, count: int) -> None:
-        self._counts.lost += count
 
     def _back(self, future: asyncio.Future[object]) -> None:
         self._stuck.discard(future)

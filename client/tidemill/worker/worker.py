@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, nullcontext
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -163,9 +164,16 @@ class Worker:
         """Another concurrency for every handler, as ``tidemill worker --concurrency`` asks for."""
         self.handlers = [one.with_concurrency(concurrency) for one in self.handlers]
 
+    def number(self, number: int) -> None:
+        """It is one of several processes, from 0: each has a spool of its own."""
+        settings = self._settings
+        if number and settings is not None and settings.spool_path is not None:
+            self._settings = replace(settings, spool_path=f"{settings.spool_path}.{number}")
+
     def statistics(self) -> Statistics:
         """What was done so far."""
-        return Statistics(self._counts)
+        spool = {} if self._client is None else self._client.spooled_acks
+        return Statistics(self._counts, spool)
 
     # -- life --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Who serves what: subjects, groups, brokers, routes, appointments and allocations."""

@@ -1,0 +1,126 @@
+"""``python -m tidemill_meta``: one replica of meta. Wiring only."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import secrets
+import socket
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tidemill_host.clock import RealClock
+from tidemill_host.process import (
+    FolderInUse,
+    FolderLock,
+    calm_collector,
+    raise_file_limit,
+    run,
+    say,
+    stop_event,
+)
+from tidemill_meta.doors.store import SqlStore
+from tidemill_meta.settings import MetaSettings, read_settings
+from tidemill_meta.storing import StoreAway
+from tidemill_wire.errors import TidemillError
+
+DATABASE_VARIABLE = "TIDEMILL_META_DATABASE"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    arguments = argparse.ArgumentParser(
+        prog="python -m tidemill_meta", description="Run one replica of meta."
+    )
+    arguments.add_argument("--data", default="tidemill-meta", help="folder of the SQLite database")
+    arguments.add_argument(
+        "--database",
+        default="",
+        help=f"postgresql://USER@HOST/NAME, for several replicas; else {DATABASE_VARIABLE}, else SQLite in --data",
+    )
+    arguments.add_argument("--host", default="127.0.0.1")
+    arguments.add_argument("--port", type=_port, default=7401)
+    return arguments
+
+
+def _port(written: str) -> int:
+    if written.isascii() and written.isdigit() and int(written) < 1 << 16:
+        return int(written)
+    raise argparse.ArgumentTypeError(f"{written[:40]!r} is no port: write 0 to 65535, 0 for any free one")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run; the exit code."""
+    arguments = parser().parse_args(argv)
+    url = arguments.database or os.environ.get(DATABASE_VARIABLE, "")
+    lock: FolderLock | None = None
+    try:
+        settings = read_settings(os.environ)
+        if not url:
+            lock = FolderLock(arguments.data)
+            url = f"sqlite:///{os.path.abspath(arguments.data)}/meta.db"
+        store = SqlStore(url)
+    except (TidemillError, FolderInUse, OSError) as error:
+        sys.stderr.write(f"tidemill: {error}\n")
+        return 1
+    if not settings.name:
+        settings = replace(settings, name=f"{socket.gethostname()[:60]}-{secrets.token_hex(4)}")
+    files_max = raise_file_limit()
+    try:
+        return run(_serve(arguments, settings, store, files_max))
+    except StoreAway as error:
+        sys.stderr.write(
+            f"tidemill: the database does not answer ({error}): start it, or look at its address\n"
+        )
+        return 1
+    except (TidemillError, OSError) as error:
+        sys.stderr.write(f"tidemill: {error}\n")
+        return 1
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+async def _serve(
+    arguments: argparse.Namespace, settings: MetaSettings, store: SqlStore, files_max: int
+) -> int:
+    # aiohttp's server takes a third of the start; nothing before needs it.
+    from tidemill_host.web import Web
+    from tidemill_meta.doors.api import Api
+    from tidemill_meta.doors.metrics import render_metrics
+    from tidemill_meta.doors.page import page
+    from tidemill_meta.doors.replica import Replica
+    from tidemill_meta.doors.watch import Watch
+
+    stopping = stop_event()
+    clock = RealClock()
+    replica = Replica(settings, store, clock)
+    watch = Watch(replica.meta, clock)
+    replica.changed = watch.changed
+    await replica.open()
+    api = Api(replica, watch)
+    values: dict[str, Callable[[], Any]] = {
+        "/healthz": lambda: {"status": "ok"},
+        "/readyz": lambda: {"status": "ready"},
+        "/openapi.json": page,
+    }
+    web = Web(values, lambda: render_metrics(replica, watch, api), Counter(), api.routes())
+    connections_max = min(settings.connections_max, files_max * 3 // 4)
+    port = await web.listen(arguments.host, arguments.port, connections_max)
+    calm_collector()
+    async with asyncio.TaskGroup() as tasks:
+        work = tasks.create_task(replica.run(), name="replica")
+        say(f"ready http://{arguments.host}:{port}")
+        await stopping.wait()
+        await web.close()
+        work.cancel()
+    await replica.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

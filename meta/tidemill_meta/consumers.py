@@ -1,0 +1,116 @@
+"""Consumers in order: who is there, what they have applied, and the allocations that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tidemill_meta.allocation import granted, rebalanced, released
+from tidemill_meta.beats import ClientBeat
+from tidemill_meta.registry import Draft, View
+from tidemill_meta.senses import Senses
+from tidemill_meta.values import Allocation, ConsumerGroupRecord, Route
+
+
+@dataclass(slots=True)
+class Seen:
+    """The consumers of one group, as they are heard."""
+
+    here: set[str] = field(default_factory=set[str])
+    over: set[str] = field(default_factory=set[str])
+    applied: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def member(client: str, consumer: str) -> str:
+    """A consumer is named together with its process: the same name in another process is somebody else."""
+    return f"{client} {consumer}"
+
+
+def client_of(member_name: str) -> str:
+    return member_name.partition(" ")[0]
+
+
+def seen_by_group(view: View, senses: Senses, now_ms: int) -> dict[str, Seen]:
+    """All consumers in order that are here, by group."""
+    found: dict[str, Seen] = {}
+    for key in senses.clients.peers():
+        beat = senses.clients.beat(key)
+        if beat is None or senses.clients.gone(key, senses.session_ms, now_ms):
+            continue
+        for consumes in beat.consumes:
+            if not is_ordered(view, consumes.key):
+                continue
+            seen = found.setdefault(consumes.key, Seen())
+            name = member(beat.client, consumes.consumer)
+            seen.here.add(name)
+            seen.applied[name] = consumes.allocation
+    return found
+
+
+def is_ordered(view: View, key: str) -> bool:
+    group = view.get(ConsumerGroupRecord, key)
+    return group is not None and group.consumption == "ordered"
+
+
+def judge_allocations(draft: Draft, senses: Senses, now_ms: int) -> None:
+    """Allocations as they have to be."""
+    by_group = seen_by_group(draft, senses, now_ms)
+    keys = {allocation.key for allocation in draft.all(Allocation)} | set(by_group)
+    for key in sorted(keys):
+        changed = _judged(draft, senses, key, by_group.get(key, Seen()), now_ms)
+        if changed is not None:
+            draft.put(changed)
+
+
+def _judged(draft: Draft, senses: Senses, key: str, seen: Seen, now_ms: int) -> Allocation | None:
+    """The allocation that is to be stored; ``None``: none, or the one that is."""
+    group = draft.get(ConsumerGroupRecord, key)
+    if group is None:
+        return None
+    route = draft.get(Route, group.subject)
+    known = draft.get(Allocation, key) or Allocation(group.subject, group.name)
+    if route is None:
+        return None
+    _look_for_others(known, senses, seen, now_ms)
+    partitions = [partition.key for partition in route.current.partitions]
+    settled = [one for one in known.formers if senses.known_to_all((key, one), now_ms)]
+    over = {one for one in settled if one.consumer in seen.over}
+    changed = rebalanced(released(known, seen.applied, over), partitions, seen.here)
+    return None if changed == known else changed
+
+
+def _look_for_others(known: Allocation, senses: Senses, seen: Seen, now_ms: int) -> None:
+    """Owners and formers that do not consume now: is their time over, or is it not known?
+
+    Who was silent for a while and is not surely over loses what it has, and nobody else is granted it yet.
+    """
+    names = {owner for _, owner in known.owners} | {one.consumer for one in known.formers}
+    for name in names - seen.here:
+        client = client_of(name)
+        if senses.clients.present(client, senses.session_ms, now_ms):
+            seen.over.add(name)  # its process is there, and says that it consumes this no more
+        elif senses.clients.gone(client, senses.settings.authorisation_ms, now_ms):
+            seen.over.add(name)
+        elif not senses.clients.gone(client, senses.session_ms, now_ms):
+            seen.here.add(name)
+
+
+def grants_of(view: View, senses: Senses, beat: ClientBeat, now_ms: int) -> Iterator[dict[str, object]]:
+    """What a heartbeat of a client is answered for each of its consumers in order."""
+    left_ms = senses.clients.lease_left(beat.client, senses.settings.authorisation_ms, now_ms)
+    for consumes in beat.consumes:
+        group = view.get(ConsumerGroupRecord, consumes.key)
+        row: dict[str, object] = {
+            "subject": consumes.subject,
+            "group": consumes.group,
+            "consumer": consumes.consumer,
+            "strategy": "shared" if group is None or group.consumption == "shared" else "exclusive",
+        }
+        if group is not None and group.consumption == "ordered":
+            allocation = view.get(Allocation, consumes.key) or Allocation(consumes.subject, consumes.group)
+            row |= {
+                "allocation": allocation.version,
+                "partitions": list(granted(allocation, member(beat.client, consumes.consumer))),
+                "authorised_ms": left_ms,
+            }
+        yield row

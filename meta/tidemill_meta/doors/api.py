@@ -1,0 +1,317 @@
+"""The HTTP paths of meta. Each answers from memory, or has a decision made and stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from aiohttp import web
+
+from tidemill_host.bodies import Bodies
+from tidemill_host.refusals import HttpRefused, json_response
+from tidemill_host.routing import Route as Path
+from tidemill_host.routing import Variables
+from tidemill_meta.asked import Asked, wrong
+from tidemill_meta.beats import BrokerBeat, parse_broker_beat, parse_client_beat
+from tidemill_meta.brokers import (
+    HANDOVER_FIELDS,
+    IN_SYNC_FIELDS,
+    appointment_map,
+    change_in_sync,
+    elect,
+    hand_over,
+    parse_registration,
+    remove_broker,
+    set_group_state,
+)
+from tidemill_meta.doors.replica import Replica
+from tidemill_meta.doors.watch import Watch
+from tidemill_meta.errors import Denied
+from tidemill_meta.machine import asked_version
+from tidemill_meta.picture import allocation_row, group_rows, route_row, subject_row
+from tidemill_meta.registry import Draft
+from tidemill_meta.subjects import (
+    EXPAND_FIELDS,
+    declare,
+    expand,
+    find_subject,
+    lacking,
+    remove_group,
+    remove_subject,
+    set_subject_state,
+)
+from tidemill_meta.values import (
+    Allocation,
+    BrokerGroup,
+    ConsumerGroupRecord,
+    SubjectRecord,
+    consumer_group_key,
+)
+from tidemill_wire import limits
+from tidemill_wire.declarations import ManifestError, parse_manifests
+
+BODY_BYTES_MAX = 1 * limits.MIB
+HELD_BYTES_MAX = 64 * limits.MIB
+
+Answer = TypeVar("Answer")
+Handler = Callable[[Any, Variables], Awaitable[object]]
+
+
+class Api:
+    """Answers ``routes``."""
+
+    def __init__(self, replica: Replica, watch: Watch) -> None:
+        self._replica = replica
+        self._meta = replica.meta
+        self._watch = watch
+        self._bodies = Bodies(HELD_BYTES_MAX)
+        self.requests = 0
+
+    def routes(self) -> list[Path]:
+        """Methods, paths, and who answers."""
+        asked: dict[tuple[str, str], Handler] = {
+            ("POST", "/v1/brokers"): self._register,
+            ("POST", "/v1/brokers/heartbeat"): self._broker_beat,
+            ("POST", "/v1/brokers/leave"): self._broker_leave,
+            ("POST", "/v1/groups/{group}/in-sync"): self._in_sync,
+            ("POST", "/v1/groups/{group}/handover"): self._hand_over,
+            ("POST", "/v1/groups/{group}/elect"): self._elect,
+            ("POST", "/v1/groups/{group}/state"): self._group_state,
+            ("POST", "/v1/clients/heartbeat"): self._client_beat,
+            ("POST", "/v1/clients/leave"): self._client_leave,
+            ("POST", "/v1/declarations"): self._declare,
+            ("POST", "/v1/subjects/{subject}/expand"): self._expand,
+            ("POST", "/v1/subjects/{subject}/state"): self._subject_state,
+        }
+        read: dict[tuple[str, str], Handler] = {
+            ("GET", "/v1/brokers"): self._brokers,
+            ("DELETE", "/v1/groups/{group}/brokers/{broker}"): self._remove_broker,
+            ("GET", "/v1/routes"): self._routes,
+            ("GET", "/v1/subjects"): self._subjects,
+            ("GET", "/v1/subjects/{subject}"): self._subject,
+            ("DELETE", "/v1/subjects/{subject}"): self._remove_subject,
+            ("GET", "/v1/subjects/{subject}/route"): self._route,
+            ("GET", "/v1/groups"): self._groups,
+            ("DELETE", "/v1/subjects/{subject}/groups/{group}"): self._remove_group,
+            ("GET", "/v1/subjects/{subject}/groups/{group}/allocation"): self._allocation,
+            ("GET", "/v1/clients"): self._clients,
+        }
+        return [
+            *(Path(method, path, self._with_body(handler)) for (method, path), handler in asked.items()),
+            *(Path(method, path, self._without(handler)) for (method, path), handler in read.items()),
+            Path("POST", "/v1/watch", self._watching),
+        ]
+
+    # -- brokers ----------------------------------------------------------------------------------------------
+
+    async def _register(self, body: object, _: Variables) -> object:
+        asked = parse_registration(body)
+        answer = await self._replica.change(lambda draft, now_ms: self._meta.register(draft, asked, now_ms))
+        self._meta.registered(asked, self._now_ms())
+        return answer
+
+    async def _broker_beat(self, body: object, _: Variables) -> object:
+        return self._meta.broker_heard(parse_broker_beat(body), self._now_ms())
+
+    async def _broker_leave(self, body: object, _: Variables) -> object:
+        asked = Asked(body, frozenset({"group", "name", "boot"}))
+        beat = BrokerBeat(asked.name("group"), asked.name("name"), asked.whole("boot"))
+        self._meta.broker_left(beat, self._now_ms())
+        return {"left": beat.name}
+
+    async def _in_sync(self, body: object, variables: Variables) -> object:
+        asked = Asked(body, IN_SYNC_FIELDS)
+        return await self._of_group(
+            lambda draft, now_ms: change_in_sync(draft, self._meta.senses, variables["group"], asked, now_ms)
+        )
+
+    async def _hand_over(self, body: object, variables: Variables) -> object:
+        asked = Asked(body, HANDOVER_FIELDS)
+        return await self._of_group(
+            lambda draft, now_ms: hand_over(draft, self._meta.senses, variables["group"], asked, now_ms)
+        )
+
+    async def _elect(self, body: object, variables: Variables) -> object:
+        asked = Asked(body, frozenset({"to"}))
+        return await self._of_group(
+            lambda draft, now_ms: elect(draft, self._meta.senses, variables["group"], asked, now_ms)
+        )
+
+    async def _group_state(self, body: object, variables: Variables) -> object:
+        asked = Asked(body, frozenset({"state", "draining"}))
+        group = await self._replica.change(lambda draft, _: set_group_state(draft, variables["group"], asked))
+        return {
+            "group": group.name,
+            "state": group.state,
+            "draining": group.draining,
+            "version": group.version,
+        }
+
+    async def _of_group(self, decide: Callable[[Draft, int], BrokerGroup]) -> object:
+        return appointment_map(await self._replica.change(decide), 0)
+
+    async def _brokers(self, _: web.BaseRequest, __: Variables) -> object:
+        return list(group_rows(self._meta.registry, self._meta.senses, self._now_ms()))
+
+    async def _remove_broker(self, _: web.BaseRequest, variables: Variables) -> object:
+        group, broker = variables["group"], variables["broker"]
+        await self._replica.change(
+            lambda draft, now_ms: remove_broker(draft, self._meta.senses, group, broker, now_ms)
+        )
+        return {"removed": f"{group}/{broker}"}
+
+    # -- clients ----------------------------------------------------------------------------------------------
+
+    async def _client_beat(self, body: object, _: Variables) -> object:
+        beat = parse_client_beat(body)
+        refused: list[dict[str, Any]] = []
+        if lacking(self._meta.registry, beat):
+            refused = await self._replica.change(lambda draft, now_ms: self._meta.use(draft, beat, now_ms))
+        answer = self._meta.client_heard(beat, asked_version(body), self._now_ms())
+        return {**answer, "refused": refused}
+
+    async def _client_leave(self, body: object, _: Variables) -> object:
+        client = Asked(body, frozenset({"client"})).consumer("client")
+        self._meta.client_left(client, self._now_ms())
+        return {"left": client}
+
+    async def _clients(self, _: web.BaseRequest, __: Variables) -> object:
+        clients = self._meta.senses.clients
+        beats = [(key, clients.beat(key)) for key in clients.peers()]
+        now_ms = self._now_ms()
+        return [
+            {
+                "client": beat.client,
+                "silent_ms": max(0, now_ms - (clients.heard_ms(key) or 0)),
+                "produces": list(beat.produces),
+                "consumes": [
+                    {"subject": one.subject, "group": one.group, "consumer": one.consumer}
+                    for one in beat.consumes
+                ],
+            }
+            for key, beat in beats
+            if beat is not None
+        ]
+
+    async def _watching(self, request: web.BaseRequest, _: Variables) -> web.StreamResponse:
+        return await self._watch.serve(request, await self._json(request))
+
+    # -- subjects and groups ----------------------------------------------------------------------------------
+
+    async def _declare(self, body: object, _: Variables) -> object:
+        documents = cast("list[object]", body) if isinstance(body, list) else [body]
+        try:
+            declared = parse_manifests(documents)
+        except ManifestError as error:
+            raise HttpRefused(400, "invalid_manifest", str(error), "write what the sentence says") from None
+        await self._replica.change(lambda draft, now_ms: declare(draft, self._meta.senses, declared, now_ms))
+        return {"declared": len(declared), "revision": self._meta.registry.revision}
+
+    async def _expand(self, body: object, variables: Variables) -> object:
+        asked, subject = Asked(body, EXPAND_FIELDS), variables["subject"]
+        route = await self._replica.change(
+            lambda draft, now_ms: expand(draft, self._meta.senses, subject, asked, now_ms)
+        )
+        record, _ = find_subject(self._meta.registry, subject)
+        return route_row(route, record)
+
+    async def _subject_state(self, body: object, variables: Variables) -> object:
+        asked = Asked(body, frozenset({"state"}))
+        record = await self._replica.change(
+            lambda draft, _: set_subject_state(draft, variables["subject"], asked)
+        )
+        return {"subject": record.name, "state": record.state, "version": record.version}
+
+    async def _subjects(self, _: web.BaseRequest, __: Variables) -> object:
+        registry = self._meta.registry
+        return [
+            subject_row(registry, one)
+            for one in sorted(registry.all(SubjectRecord), key=lambda one: one.name)
+        ]
+
+    async def _subject(self, _: web.BaseRequest, variables: Variables) -> object:
+        record, _route = find_subject(self._meta.registry, variables["subject"])
+        return subject_row(self._meta.registry, record)
+
+    async def _remove_subject(self, _: web.BaseRequest, variables: Variables) -> object:
+        await self._replica.change(lambda draft, _: remove_subject(draft, variables["subject"]))
+        return {"removed": variables["subject"]}
+
+    async def _route(self, _: web.BaseRequest, variables: Variables) -> object:
+        return self._meta.route(variables["subject"])
+
+    async def _routes(self, request: web.BaseRequest, _: Variables) -> object:
+        """Brokers as every client of this version knows them; and the routes of subjects that are named."""
+        subjects = request.rel_url.query.getall("subject", [])
+        answer: dict[str, Any] = {
+            "version": max(1, self._meta.registry.revision),
+            "brokers": list(self._meta.brokers(self._now_ms()).values()),
+        }
+        if subjects:
+            answer["routes"] = [self._meta.route(subject) for subject in subjects]
+        return answer
+
+    async def _groups(self, _: web.BaseRequest, __: Variables) -> object:
+        groups = sorted(self._meta.registry.all(ConsumerGroupRecord), key=lambda one: one.key)
+        return [
+            {
+                "group": one.name,
+                "subject": one.subject,
+                "consumption": one.consumption,
+                "declared": one.declared.to_map() if one.declared is not None else None,
+                "version": one.version,
+            }
+            for one in groups
+        ]
+
+    async def _remove_group(self, _: web.BaseRequest, variables: Variables) -> object:
+        subject, group = variables["subject"], variables["group"]
+        await self._replica.change(lambda draft, _: remove_group(draft, subject, group))
+        return {"removed": f"{subject}/{group}"}
+
+    async def _allocation(self, _: web.BaseRequest, variables: Variables) -> object:
+        key = consumer_group_key(variables["subject"], variables["group"])
+        if self._meta.registry.get(ConsumerGroupRecord, key) is None:
+            raise Denied("unknown_consumer_group", f"there is no group {key[:200]!r}")
+        found = self._meta.registry.get(Allocation, key)
+        return allocation_row(found or Allocation(variables["subject"], variables["group"]))
+
+    # -- requests ---------------------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return self._replica.clock.now_ms()
+
+    async def _json(self, request: web.BaseRequest) -> object:
+        self.requests += 1
+        with self._bodies.room() as room:
+            data = await room.read(request, BODY_BYTES_MAX)
+        try:
+            return json.loads(data) if data else {}
+        except (ValueError, RecursionError) as error:
+            raise wrong(f"the body is no JSON ({str(error)[:100]})") from None
+
+    def _with_body(
+        self, handler: Handler
+    ) -> Callable[[web.BaseRequest, Variables], Awaitable[web.StreamResponse]]:
+        async def answer(request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
+            return await _answered(handler(await self._json(request), variables))
+
+        return answer
+
+    def _without(
+        self, handler: Handler
+    ) -> Callable[[web.BaseRequest, Variables], Awaitable[web.StreamResponse]]:
+        async def answer(request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
+            self.requests += 1
+            return await _answered(handler(request, variables))
+
+        return answer
+
+
+async def _answered(answer: Awaitable[object]) -> web.StreamResponse:
+    try:
+        return json_response(await answer)
+    except Denied as error:
+        kind = error.kind
+        raise HttpRefused(kind.status, kind.code, error.detail, kind.advice, error.more) from None

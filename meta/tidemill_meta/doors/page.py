@@ -1,0 +1,347 @@
+"""The page that describes the HTTP port. Its examples are those of docs/meta.md."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from tidemill_host.openapi import (
+    Part,
+    answers,
+    assemble,
+    error_answer,
+    json_content,
+    pattern,
+    reading,
+    record,
+    ref,
+    whole,
+)
+from tidemill_meta.asked import ADDRESS_CHARS_MAX, LABELS_MAX, NAMES_MAX, WHOLE_MAX
+from tidemill_meta.beats import CONSUMPTIONS, ROLES
+from tidemill_meta.routing import PARTITIONS_MAX
+from tidemill_wire.fields import CONSUMER, NAME
+from tidemill_wire.routes import LOGICAL_PARTITIONS, STATES
+
+DESCRIPTION = (
+    "Who serves what: brokers register and are appointed, clients learn where subjects lie and what they may consume, "
+    "people declare and change. Every error has one shape, says what to do, and whether to try again."
+)
+TEXT: Part = {"type": "string"}
+COUNT = whole(0, WHOLE_MAX)
+STATE: Part = {"enum": list(STATES), "description": "what it takes: reads, writes, both, neither"}
+A_NAME = pattern(NAME.pattern, "1 to 100 characters of A-Z a-z 0-9 . _ -")
+A_CONSUMER = pattern(CONSUMER.pattern, "1 to 200 printable characters")
+ADDRESS: Part = {"type": "string", "maxLength": ADDRESS_CHARS_MAX, "description": "HOST:PORT"}
+ERRORS = (400, 404, 408, 409, 413, 415, 503)
+APPOINTMENT = {
+    "group": "g1", "epoch": 3, "master": "g1-0", "replicas": ["g1-0", "g1-1"], "in_sync": ["g1-0", "g1-1"],
+    "version": 9, "lease_ms": 0,
+}  # fmt: skip
+
+
+@cache
+def page() -> Part:
+    """The whole page."""
+    return assemble((_brokers(), _subjects(), _clients(), _process()), (_schemas(),), "1", DESCRIPTION)
+
+
+def _many(items: Part, limit: int = NAMES_MAX, **more: Any) -> Part:
+    return {"type": "array", "items": items, "maxItems": limit, **more}
+
+
+def _asking(
+    name: str, summary: str, body: Part, schema: Part, example: Any, names: tuple[str, ...] = (), **more: Any
+) -> Part:
+    """A path that is posted to."""
+    return {
+        "post": {
+            "operationId": name,
+            "summary": summary,
+            **({"parameters": [_variable(one) for one in names]} if names else {}),
+            "requestBody": {"required": True, "content": json_content(body)},
+            "responses": answers(schema, example, summary, ERRORS),
+            **more,
+        }
+    }
+
+
+def _variable(name: str) -> Part:
+    return {"name": name, "in": "path", "required": True, "schema": A_NAME}
+
+
+def _of(method: str, name: str, summary: str, names: tuple[str, ...], schema: Part, example: Any) -> Part:
+    """A path with variables that takes no body."""
+    operation = {
+        "operationId": name,
+        "summary": summary,
+        "parameters": [_variable(one) for one in names],
+        "responses": answers(schema, example, summary, (404, 409, 503) if method == "delete" else (404,)),
+    }
+    return {method: operation}
+
+
+def _brokers() -> dict[str, Part]:
+    addresses = record({"data": ADDRESS, "control": ADDRESS})
+    labels = {
+        "type": "object",
+        "additionalProperties": {"type": "string", "maxLength": 63},
+        "maxProperties": LABELS_MAX,
+    }
+    registration = record(
+        {
+            "group": A_NAME, "name": A_NAME, "addresses": addresses, "labels": labels, "boot": COUNT, "folder": TEXT,
+            "epoch": COUNT,
+        },
+        ("labels", "folder", "epoch"),
+    )  # fmt: skip
+    beat = record(
+        {
+            "group": A_NAME, "name": A_NAME, "boot": COUNT, "epoch": COUNT,
+            "positions": record({"messages": COUNT, "actions": COUNT}, ("messages", "actions")),
+            "load": {"type": "number", "minimum": 0, "exclusiveMaximum": 1e12}, "state": STATE,
+            "role": {"enum": list(ROLES)},
+        },
+        ("epoch", "positions", "load", "state", "role"),
+    )  # fmt: skip
+    leave = record({"group": A_NAME, "name": A_NAME, "boot": COUNT})
+    in_sync = record({"master": A_NAME, "epoch": COUNT, "version": COUNT, "in_sync": _many(A_NAME)})
+    handover = record({"to": A_NAME, "epoch": COUNT, "version": COUNT}, ("epoch", "version"))
+    state = record({"state": STATE, "draining": whole(0, 1)}, ("state", "draining"))
+    registered = {**APPOINTMENT, "beat_ms": 1000}
+    appointment = ref("Appointment")
+    group = ("group",)
+    listed = reading("brokers", "Broker groups and their brokers", _many(ref("BrokerGroup")), [])
+    return {
+        "/v1/brokers": {
+            **listed,
+            **_asking("register", "A broker begins to live", registration, ref("Registered"), registered),
+        },
+        "/v1/brokers/heartbeat": _asking("heartbeat", "A broker is there", beat, appointment, APPOINTMENT),
+        "/v1/brokers/leave": _asking(
+            "leave", "A broker stops", leave, record({"left": TEXT}), {"left": "g1-0"}
+        ),
+        "/v1/groups/{group}/in-sync": _asking(
+            "in_sync", "A master wants other slaves in sync", in_sync, appointment, APPOINTMENT, group
+        ),
+        "/v1/groups/{group}/handover": _asking(
+            "handover", "A replica in sync becomes master", handover, appointment, APPOINTMENT, group
+        ),
+        "/v1/groups/{group}/elect": _asking(
+            "elect", "A replica becomes master that may lack messages", record({"to": A_NAME}), appointment,
+            APPOINTMENT, group,
+        ),
+        "/v1/groups/{group}/state": _asking(
+            "group_state", "What a broker group takes", state, ref("GroupState"),
+            {"group": "g1", "state": "R", "draining": False, "version": 10}, group,
+        ),
+        "/v1/groups/{group}/brokers/{broker}": _of(
+            "delete", "remove_broker", "Forget a broker that will not come back", ("group", "broker"),
+            record({"removed": TEXT}), {"removed": "g1/g1-1"},
+        ),
+    }  # fmt: skip
+
+
+def _subjects() -> dict[str, Part]:
+    manifest = {"type": "object", "description": "a manifest, as docs/operations.md has it"}
+    body = {"anyOf": [manifest, _many(manifest)]}
+    expand = record(
+        {"partitions": whole(1, PARTITIONS_MAX), "groups": _many(A_NAME), "version": COUNT},
+        ("partitions", "groups"),
+    )
+    subject = ("subject",)
+    changed = {"subject": "order.created", "state": "R", "version": 2}
+    pair = ("subject", "group")
+    return {
+        "/v1/declarations": _asking(
+            "declare", "Declare subjects and groups", body, record({"declared": COUNT, "revision": COUNT}),
+            {"declared": 1, "revision": 4},
+        ),
+        "/v1/subjects": reading("subjects", "Subjects there are", _many(ref("SubjectRow"), WHOLE_MAX), []),
+        "/v1/subjects/{subject}": {
+            **_of("get", "subject", "A subject and its route", subject, ref("SubjectRow"), None),
+            **_of(
+                "delete", "remove_subject", "Forget a subject and its groups", subject, record({"removed": TEXT}),
+                {"removed": "order.created"},
+            ),
+        },
+        "/v1/subjects/{subject}/route": _of("get", "route", "Where a subject lies", subject, ref("Route"), None),
+        "/v1/subjects/{subject}/expand": _asking(
+            "expand", "More partitions", expand, ref("Route"), None, subject
+        ),
+        "/v1/subjects/{subject}/state": _asking(
+            "subject_state", "What a subject takes", record({"state": STATE}),
+            record({"subject": TEXT, "state": STATE, "version": COUNT}), changed, subject,
+        ),
+        "/v1/groups": reading("groups", "Consumer groups there are", _many(ref("Group"), WHOLE_MAX), []),
+        "/v1/subjects/{subject}/groups/{group}": _of(
+            "delete", "remove_group", "Forget a consumer group", pair, record({"removed": TEXT}),
+            {"removed": "order.created/billing"},
+        ),
+        "/v1/subjects/{subject}/groups/{group}/allocation": _of(
+            "get", "allocation", "Which consumer has which partition", pair, ref("Allocation"), None
+        ),
+    }  # fmt: skip
+
+
+def _clients() -> dict[str, Part]:
+    consumes = record(
+        {
+            "subject": A_NAME, "group": A_NAME, "consumer": A_CONSUMER, "consumption": {"enum": list(CONSUMPTIONS)},
+            "allocation": COUNT,
+        },
+        ("consumer", "consumption", "allocation"),
+    )  # fmt: skip
+    beat = record(
+        {"client": A_CONSUMER, "produces": _many(A_NAME), "consumes": _many(consumes), "known": COUNT},
+        ("produces", "consumes", "known"),
+    )
+    prefixed = _many({"type": "string", "maxLength": 101, "pattern": r"^[^*]*\*$"})
+    watch = record(
+        {
+            "subjects": _many(A_NAME), "patterns": prefixed,
+            "groups": _many(record({"subject": A_NAME, "group": A_NAME})), "broker_groups": _many(A_NAME),
+            "known": COUNT,
+        },
+        ("subjects", "patterns", "groups", "broker_groups", "known"),
+    )  # fmt: skip
+    stream = {
+        "description": "lines of JSON, as long as somebody reads them",
+        "content": {"application/x-ndjson": {"schema": TEXT}},
+    }
+    watching = _asking("watch", "Hear what changes", watch, TEXT, None)
+    watching["post"]["responses"] = {
+        "200": stream, **{str(status): error_answer(status) for status in (400, 405, 408, 413, 415, 503)},
+    }  # fmt: skip
+    named: Part = {
+        "name": "subject", "in": "query", "required": False, "schema": _many(A_NAME),
+        "description": "subjects whose routes are wanted",
+    }  # fmt: skip
+    routes = reading("routes", "Where brokers are, and subjects lie", ref("Routes"), None)
+    routes["get"]["parameters"] = [named]
+    routes["get"]["responses"]["404"] = error_answer(404)
+    return {
+        "/v1/routes": routes,
+        "/v1/clients": reading("clients", "Clients heard of late", _many(ref("Client"), WHOLE_MAX), []),
+        "/v1/clients/heartbeat": _asking(
+            "client_heartbeat", "A client is there", beat, ref("ClientAnswer"), None
+        ),
+        "/v1/clients/leave": _asking(
+            "client_leave",
+            "A client ends",
+            record({"client": A_CONSUMER}),
+            record({"left": TEXT}),
+            {"left": "shop-1"},
+        ),
+        "/v1/watch": watching,
+    }
+
+
+def _process() -> dict[str, Part]:
+    status = record({"status": TEXT})
+    metrics = {"200": {"description": "Prometheus text", "content": {"text/plain": {"schema": TEXT}}}}
+    return {
+        "/healthz": reading("healthz", "Whether the process answers", status, {"status": "ok"}),
+        "/readyz": reading("readyz", "Whether the replica serves", status, {"status": "ready"}),
+        "/metrics": {
+            "get": {
+                "operationId": "metrics",
+                "summary": "Numbers for Prometheus",
+                "responses": {**metrics, "405": error_answer(405)},
+            }
+        },
+        "/openapi.json": reading("openapi", "This page", {"type": "object"}, {"openapi": "3.1.0"}),
+    }
+
+
+def _schemas() -> dict[str, Part]:
+    return {**_broker_schemas(), **_subject_schemas(), **_client_schemas()}
+
+
+def _broker_schemas() -> dict[str, Part]:
+    appointment: dict[str, Part] = {
+        "group": TEXT,
+        "epoch": COUNT,
+        "master": {**TEXT, "description": "empty: nobody is, wait"},
+        "replicas": _many(TEXT),
+        "in_sync": _many(TEXT),
+        "version": COUNT,
+        "lease_ms": {
+            **COUNT,
+            "description": "how long the only replica in sync may go on; 0: it has no lease",
+        },
+    }
+    return {
+        "Appointment": record(appointment),
+        "Registered": record({**appointment, "beat_ms": COUNT}),
+        "GroupState": record({"group": TEXT, "state": STATE, "draining": {"type": "boolean"}, "version": COUNT}),
+        "BrokerGroup": {"type": "object", "required": ["group", "epoch", "master", "in_sync", "problem", "brokers"]},
+    }  # fmt: skip
+
+
+def _subject_schemas() -> dict[str, Part]:
+    ranges = _many({"type": "array", "items": whole(0, LOGICAL_PARTITIONS), "minItems": 2, "maxItems": 2})
+    partitions = _many(record({"group": TEXT, "name": TEXT, "ranges": ranges}))
+    declared: Part = {"type": ["object", "null"]}
+    return {
+        "Route": record(
+            {
+                "subject": TEXT, "version": COUNT, "state": STATE, "partitions": partitions,
+                "former": _many(record({"version": COUNT, "partitions": partitions})),
+            }
+        ),
+        "SubjectRow": record(
+            {
+                "name": TEXT, "state": STATE, "version": COUNT, "declared": declared,
+                "route": {"anyOf": [{"type": "null"}, ref("Route")]},
+            }
+        ),
+        "Group": record(
+            {
+                "group": TEXT, "subject": TEXT, "consumption": {"enum": list(CONSUMPTIONS)}, "declared": declared,
+                "version": COUNT,
+            }
+        ),
+        "Allocation": record(
+            {
+                "subject": TEXT, "group": TEXT, "version": COUNT,
+                "owners": {"type": "object", "additionalProperties": TEXT},
+                "waiting": _many(record({"partition": TEXT, "for": TEXT, "since": COUNT}), WHOLE_MAX),
+            }
+        ),
+    }  # fmt: skip
+
+
+def _client_schemas() -> dict[str, Part]:
+    broker = {
+        "group": TEXT,
+        "name": TEXT,
+        "host": TEXT,
+        "port": COUNT,
+        "state": STATE,
+        "epoch": COUNT,
+        "control": TEXT,
+    }
+    consumed = record({"subject": TEXT, "group": TEXT, "consumer": TEXT})
+    granted = record(
+        {
+            "subject": TEXT, "group": TEXT, "consumer": TEXT, "strategy": {"enum": ["shared", "exclusive"]},
+            "allocation": COUNT, "partitions": _many(TEXT),
+            "authorised_ms": {**COUNT, "description": "counted from when the heartbeat was sent"},
+        },
+        ("allocation", "partitions", "authorised_ms"),
+    )  # fmt: skip
+    refused = record(
+        {"subject": TEXT, "group": TEXT, "code": TEXT, "detail": TEXT, "advice": TEXT}, ("group",)
+    )
+    routes = _many(ref("Route"), WHOLE_MAX)
+    return {
+        "Routes": record({"version": whole(1), "brokers": _many(record(broker)), "routes": routes}, ("routes",)),
+        "Client": record({"client": TEXT, "silent_ms": COUNT, "produces": _many(TEXT), "consumes": _many(consumed)}),
+        "ClientAnswer": record(
+            {
+                "revision": COUNT, "beat_ms": COUNT, "routes": routes, "consumes": _many(granted),
+                "refused": _many(refused, WHOLE_MAX),
+            }
+        ),
+    }  # fmt: skip

@@ -1,0 +1,168 @@
+"""The store on a database: SQLite in the data folder, or PostgreSQL that replicas share.
+
+A commit updates the revision first, where it still is the one that was seen. That takes the row's lock, so of two
+replicas at once one waits, and then finds another revision. Everything else of the commit is in the same transaction:
+a process killed in its middle leaves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy import event, select, update
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.engine import CursorResult, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from tidemill_meta.doors.tables import BULLETINS, ENTRIES, HEAD, migrate
+from tidemill_meta.storing import Board, Bulletin, Changes, Entry, StoreAway
+from tidemill_wire.errors import TidemillError
+
+DRIVERS = {"postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg", "sqlite": "sqlite+aiosqlite"}
+TIMEOUT_SECONDS = 5.0
+CONNECTIONS = 3
+"""One that commits, one that exchanges, and one in reserve."""
+
+Result = TypeVar("Result")
+
+
+class DatabaseUrlError(TidemillError):
+    """A database that meta cannot use."""
+
+
+class SqlStore:
+    """Answers ``Store``."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = _engine(url)
+        self.alone = self._engine.dialect.name == "sqlite"
+
+    async def open(self) -> None:
+        async with self._transaction() as connection:
+            await connection.run_sync(migrate)
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+    async def changes(self, after: int) -> Changes:
+        rows = select(ENTRIES).where(ENTRIES.c.revision > after).order_by(ENTRIES.c.revision)
+        async with self._transaction() as connection:
+            # Commits come one after the other, so a statement that sees one sees all before it; and none is empty.
+            found = (await connection.execute(rows)).all()
+            last = max((row.revision for row in found), default=after)
+            return Changes(
+                last,
+                tuple(
+                    Entry(row.kind, row.name, row.version, row.body and json.loads(row.body)) for row in found
+                ),
+            )
+
+    async def commit(self, seen: int, entries: Sequence[Entry]) -> bool:
+        assert entries
+        step = update(HEAD).where(HEAD.c.revision == seen).values(revision=seen + 1)
+        async with self._transaction() as connection:
+            result: CursorResult[Any] = await connection.execute(step)
+            if result.rowcount != 1:
+                return False
+            await connection.execute(self._upsert, [_row(entry, seen + 1) for entry in entries])
+        return True
+
+    async def exchange(self, mine: Bulletin) -> Board:
+        async with self._transaction() as connection:
+            row = {"replica": mine.replica, "number": mine.number, "body": mine.body}
+            await connection.execute(self._post, [row])
+        # In a transaction of its own: what is read is then later than what is written.
+        async with self._transaction() as connection:
+            revision = (await connection.execute(select(HEAD.c.revision))).scalar_one()
+            rows = (await connection.execute(select(BULLETINS))).all()
+        return Board(revision, tuple(Bulletin(row.replica, row.number, row.body) for row in rows))
+
+    @property
+    def _upsert(self) -> Any:
+        insert = (sqlite_insert if self.alone else postgresql_insert)(ENTRIES)
+        columns = {name: insert.excluded[name] for name in ("version", "revision", "body")}
+        return insert.on_conflict_do_update(index_elements=["kind", "name"], set_=columns)
+
+    @property
+    def _post(self) -> Any:
+        insert = (sqlite_insert if self.alone else postgresql_insert)(BULLETINS)
+        columns = {name: insert.excluded[name] for name in ("number", "body")}
+        return insert.on_conflict_do_update(index_elements=["replica"], set_=columns)
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncGenerator[AsyncConnection]:
+        try:
+            async with self._engine.begin() as connection:
+                yield connection
+        except (OperationalError, InterfaceError, OSError, TimeoutError) as error:
+            raise StoreAway(_sentence(error)) from error
+        except DBAPIError as error:
+            if error.connection_invalidated or _is_shutdown(error):
+                raise StoreAway(_sentence(error)) from error
+            raise
+
+
+def _row(entry: Entry, revision: int) -> dict[str, Any]:
+    body = json.dumps(entry.body, separators=(",", ":")) if entry.body is not None else None
+    return {
+        "kind": entry.kind, "name": entry.name, "version": entry.version, "revision": revision, "body": body,
+    }  # fmt: skip
+
+
+def _is_shutdown(error: DBAPIError) -> bool:
+    """PostgreSQL says class 57 when it stops, and 25 when it is only read."""
+    state = getattr(error.orig, "sqlstate", None) or ""
+    return str(state).startswith(("57", "08", "25", "40", "53"))
+
+
+def _sentence(error: BaseException) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return " ".join(str(cause).split())[:300] or type(cause).__name__
+
+
+def _engine(url: str) -> AsyncEngine:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise DatabaseUrlError(f"{url[:40]!r} is no database: write postgresql://USER@HOST/NAME") from None
+    name = parsed.get_backend_name()
+    if name not in DRIVERS:
+        raise DatabaseUrlError(
+            f"meta knows no {name}: write postgresql://USER@HOST/NAME, or leave it out for SQLite"
+        )
+    parsed = parsed.set(drivername=DRIVERS[name])
+    if name == "sqlite":
+        engine = create_async_engine(
+            parsed, pool_size=1, max_overflow=0, connect_args={"timeout": TIMEOUT_SECONDS}
+        )
+        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+        event.listen(engine.sync_engine, "begin", _begin_sqlite)
+        return engine
+    return create_async_engine(
+        parsed,
+        pool_size=CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=TIMEOUT_SECONDS,
+        pool_pre_ping=True,
+        connect_args={
+            "timeout": TIMEOUT_SECONDS,
+            "command_timeout": TIMEOUT_SECONDS,
+            "server_settings": {"application_name": "tidemill-meta", "synchronous_commit": "on"},
+        },
+    )
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    """The driver shall begin no transaction by itself; a commit is on the disk when it returns."""
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Any) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,0 +1,197 @@
+"""Meta as one object: what is stored, what is heard, and every decision over the two. It does nothing itself.
+
+``doors/replica.py`` reads and writes the store for it; a simulation does the same over a store in memory. A decision
+is a function of a draft and the time: it may be made again when the store has moved on meanwhile, and is stored as a
+whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from tidemill_meta.asked import Asked
+from tidemill_meta.beats import BrokerBeat, ClientBeat
+from tidemill_meta.brokers import (
+    NOT_SAID,
+    Registration,
+    appointment_map,
+    check_life,
+    register,
+)
+from tidemill_meta.consumers import grants_of, judge_allocations
+from tidemill_meta.errors import Denied
+from tidemill_meta.picture import broker_rows, route_row
+from tidemill_meta.promotion import judge
+from tidemill_meta.registry import Draft, Registry
+from tidemill_meta.senses import Senses
+from tidemill_meta.settings import MetaSettings
+from tidemill_meta.subjects import find_subject, use_group, use_subject
+from tidemill_meta.values import BrokerGroup, ConsumerGroupRecord, Route, SubjectRecord
+from tidemill_wire.errors import WireError
+
+Answer = TypeVar("Answer")
+FORGET_EVERY_MS = 60_000
+
+
+class Meta:
+    """One replica of meta, without its store and its ports."""
+
+    def __init__(self, settings: MetaSettings, now_ms: int, *, alone: bool) -> None:
+        self.settings = settings
+        self.registry = Registry()
+        self.senses = Senses(settings, now_ms, alone=alone)
+        self._forgot_ms = now_ms
+
+    # -- deciding ---------------------------------------------------------------------------------------------
+
+    def judge(self, draft: Draft, now_ms: int) -> None:
+        """What follows from who is there and who is not. Without a fresh view: nothing."""
+        if not self.senses.fresh(now_ms):
+            return
+        for group in list(draft.all(BrokerGroup)):
+            judged = judge(group, self.senses.members(group, now_ms))
+            if judged != group:
+                draft.put(judged)
+        judge_allocations(draft, self.senses, now_ms)
+
+    def ticked(self, now_ms: int) -> None:
+        """Time passed."""
+        self.senses.ticked(now_ms)
+        for group in self.registry.all(BrokerGroup):
+            self.senses.sample(group, now_ms)
+        if now_ms - self._forgot_ms >= FORGET_EVERY_MS:
+            self._forgot_ms = now_ms
+            self.senses.forget(self.registry, now_ms)
+
+    def register(self, draft: Draft, asked: Registration, now_ms: int) -> Mapping[str, Any]:
+        """A broker begins to live."""
+        group = register(draft, self.senses, asked, now_ms)
+        return {**appointment_map(group, 0), "beat_ms": self.settings.broker_beat_ms}
+
+    def use(self, draft: Draft, beat: ClientBeat, now_ms: int) -> list[dict[str, Any]]:
+        """Make what a client names and is not there yet; what cannot be made, and why."""
+        refused: list[dict[str, Any]] = []
+        for subject in beat.subjects:
+            decide = partial(use_subject, senses=self.senses, subject=subject, now_ms=now_ms)
+            _try(draft, refused, {"subject": subject}, decide)
+        for consumes in beat.consumes:
+            if draft.get(Route, consumes.subject) is not None:
+                named = {"subject": consumes.subject, "group": consumes.group}
+                _try(draft, refused, named, partial(use_group, senses=self.senses, consumes=consumes))
+        return refused
+
+    # -- answering --------------------------------------------------------------------------------------------
+
+    def registered(self, asked: Registration, now_ms: int) -> None:
+        """A registration is stored: the broker was heard."""
+        broker = asked.broker
+        known = BrokerBeat(broker.group, broker.name, broker.boot, 0, NOT_SAID, NOT_SAID)
+        self.senses.brokers.hear(known.key, known, now_ms)
+
+    def broker_heard(self, beat: BrokerBeat, now_ms: int) -> Mapping[str, Any]:
+        """A broker's heartbeat, and its appointment."""
+        self._check_fresh(now_ms)
+        group = check_life(self.registry, beat)
+        self.senses.brokers.hear(beat.key, beat, now_ms)
+        return appointment_map(group, self.senses.lease_ms(group, beat.name, beat.boot, now_ms))
+
+    def broker_left(self, beat: BrokerBeat, now_ms: int) -> None:
+        """A broker stops, and serves nothing any more."""
+        check_life(self.registry, beat)
+        self.senses.brokers.leave(beat.key, beat, now_ms)
+
+    def client_heard(self, beat: ClientBeat, known: int, now_ms: int) -> dict[str, Any]:
+        """A client's heartbeat: routes that changed after the revision that it knows, and its consumers' partitions."""
+        self._check_fresh(now_ms)
+        self.senses.clients.hear(beat.client, beat, now_ms)
+        rows = list(grants_of(self.registry, self.senses, beat, now_ms))
+        return {
+            "revision": self.registry.revision,
+            "beat_ms": self._beat_ms(rows),
+            "routes": [
+                row for subject in beat.subjects if (row := self.route_since(subject, known)) is not None
+            ],
+            "consumes": rows,
+        }
+
+    def _beat_ms(self, rows: list[dict[str, Any]]) -> int:
+        """When a client shall speak again: soon, when it may have something and is not authorised yet."""
+        ordered = [row for row in rows if "partitions" in row]
+        if any(not row["authorised_ms"] for row in ordered):
+            return self.settings.exchange_ms
+        return self.settings.ordered_beat_ms if ordered else self.settings.client_beat_ms
+
+    def client_left(self, client: str, now_ms: int) -> None:
+        """A client process ends; it has let go of everything."""
+        self.senses.clients.leave(client, ClientBeat(client), now_ms)
+
+    def route_since(self, subject: str, known: int) -> dict[str, Any] | None:
+        """A subject's route, if it changed after a revision."""
+        changed_at = self.registry.changed_at
+        last = max(changed_at.get((kind, subject), 0) for kind in (Route.KIND, SubjectRecord.KIND))
+        if last <= known:
+            return None
+        record, route = self.registry.get(SubjectRecord, subject), self.registry.get(Route, subject)
+        return route_row(route, record) if record is not None and route is not None else None
+
+    def route(self, subject: str) -> dict[str, Any]:
+        """A subject's route."""
+        record, route = find_subject(self.registry, subject)
+        return route_row(route, record)
+
+    def brokers(self, now_ms: int) -> dict[str, dict[str, Any]]:
+        """The masters, by broker group."""
+        return broker_rows(self.registry, self.senses, now_ms)
+
+    def statistics(self, now_ms: int) -> dict[str, int]:
+        """Numbers to watch."""
+        groups = list(self.registry.all(BrokerGroup))
+        members = [self.senses.members(group, now_ms) for group in groups]
+        return {
+            "revision": self.registry.revision,
+            "subjects": sum(1 for _ in self.registry.all(SubjectRecord)),
+            "groups": sum(1 for _ in self.registry.all(ConsumerGroupRecord)),
+            "broker_groups": len(groups),
+            "broker_groups_without_master": sum(
+                not (group.seated and some[group.master].alive)
+                for group, some in zip(groups, members, strict=True)
+            ),
+            "brokers": sum(len(some) for some in members),
+            "brokers_alive": sum(one.alive for some in members for one in some.values()),
+            "clients": sum(
+                self.senses.clients.present(key, 2 * self.settings.client_beat_ms, now_ms)
+                for key in self.senses.clients.peers()
+            ),
+        }
+
+    def _check_fresh(self, now_ms: int) -> None:
+        if not self.senses.fresh(now_ms):
+            raise Denied(
+                "behind", "this replica of meta does not know what the others do, the database is away"
+            )
+
+
+def asked_version(body: object) -> int:
+    """The revision that a client's heartbeat says it knows."""
+    return Asked(body).whole("known", 0)
+
+
+def _try(
+    draft: Draft, refused: list[dict[str, Any]], named: Mapping[str, str], decide: Callable[[Draft], None]
+) -> None:
+    """One of several decisions: when it cannot be, the others still can."""
+    inner = Draft(draft)
+    try:
+        decide(inner)
+    except Denied as error:
+        refused.append(
+            {**named, "code": error.kind.code, "detail": error.detail, "advice": error.kind.advice}
+        )
+    except WireError as error:
+        refused.append(
+            {**named, "code": error.kind.name, "detail": error.detail, "advice": error.kind.advice}
+        )
+    else:
+        draft.merge(inner)

@@ -1,0 +1,50 @@
+"""A store in memory: what several replicas of a simulation or a test share. It keeps what the database keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidemill_meta.storing import Board, Bulletin, Changes, Entry, StoreAway
+
+
+class MemoryStore:
+    """The same as ``doors/store.py`` does on a database. ``away`` makes it fail."""
+
+    def __init__(self, *, alone: bool = False) -> None:
+        self.alone = alone
+        self.away = False
+        self.revision = 0
+        self._entries: dict[tuple[str, str], tuple[int, Entry]] = {}
+        self._bulletins: dict[str, Bulletin] = {}
+
+    async def open(self) -> None:
+        self._reach()
+
+    async def close(self) -> None:
+        return
+
+    async def changes(self, after: int) -> Changes:
+        self._reach()
+        found = sorted((row for row in self._entries.values() if row[0] > after), key=lambda row: row[0])
+        return Changes(self.revision, tuple(entry for _, entry in found))
+
+    async def commit(self, seen: int, entries: Sequence[Entry]) -> bool:
+        self._reach()
+        if seen != self.revision:
+            return False
+        for entry in entries:
+            former = self._entries.get((entry.kind, entry.name))
+            assert entry.version > (former[1].version if former is not None else 0), entry
+        self.revision += 1
+        for entry in entries:
+            self._entries[entry.kind, entry.name] = self.revision, entry
+        return True
+
+    async def exchange(self, mine: Bulletin) -> Board:
+        self._reach()
+        self._bulletins[mine.replica] = mine
+        return Board(self.revision, tuple(self._bulletins.values()))
+
+    def _reach(self) -> None:
+        if self.away:
+            raise StoreAway("the store in memory was told to be away")

@@ -1,0 +1,101 @@
+"""What clients see: brokers with what they take now, and routes. Values for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tidemill_meta.promotion import problem_of
+from tidemill_meta.registry import View
+from tidemill_meta.senses import Senses
+from tidemill_meta.values import Allocation, Broker, BrokerGroup, Route, SubjectRecord, broker_key
+
+
+def broker_row(view: View, senses: Senses, group: BrokerGroup, now_ms: int) -> dict[str, Any] | None:
+    """Where the master of a broker group is, and what it takes; ``None`` while there was never one."""
+    broker = view.get(Broker, broker_key(group.name, group.master))
+    if broker is None:
+        return None
+    host, _, port = broker.data.rpartition(":")
+    return {
+        "group": group.name, "name": broker.name, "host": host.strip("[]"), "port": int(port),
+        "state": senses.state(group, now_ms), "epoch": group.epoch, "control": broker.control,
+    }  # fmt: skip
+
+
+def broker_rows(view: View, senses: Senses, now_ms: int) -> dict[str, dict[str, Any]]:
+    """All masters, by broker group."""
+    rows = ((group.name, broker_row(view, senses, group, now_ms)) for group in view.all(BrokerGroup))
+    return {name: row for name, row in rows if row is not None}
+
+
+def route_row(route: Route, record: SubjectRecord) -> dict[str, Any]:
+    """A subject's route: its newest version, and the versions before."""
+    return {
+        "subject": route.subject,
+        "version": route.version,
+        "state": record.state,
+        "partitions": [partition.to_map() for partition in route.current.partitions],
+        "former": [one.to_map() for one in route.sets[:-1]],
+    }
+
+
+def group_rows(view: View, senses: Senses, now_ms: int) -> Iterator[dict[str, Any]]:
+    """Broker groups as people look at them."""
+    for group in sorted(view.all(BrokerGroup), key=lambda one: one.name):
+        members = senses.members(group, now_ms)
+        yield {
+            "group": group.name,
+            "epoch": group.epoch,
+            "version": group.version,
+            "state": senses.state(group, now_ms),
+            "allowed": group.state,
+            "draining": group.draining,
+            "master": group.master if group.seated else "",
+            "in_sync": [name for name, _ in group.in_sync],
+            "problem": problem_of(group, members),
+            "brokers": [_member_row(view, senses, group, name, now_ms) for name, _ in group.replicas],
+        }
+
+
+def _member_row(view: View, senses: Senses, group: BrokerGroup, name: str, now_ms: int) -> dict[str, Any]:
+    broker = view.get(Broker, broker_key(group.name, name))
+    assert broker is not None
+    member = senses.members(group, now_ms)[name]
+    return {
+        "name": name,
+        "role": "master" if group.seated and name == group.master else "slave",
+        "alive": member.alive,
+        "in_sync": name in dict(group.in_sync),
+        "boot": member.boot,
+        "epoch": member.epoch,
+        "positions": {"messages": max(0, member.messages), "actions": max(0, member.actions)},
+        "addresses": {"data": broker.data, "control": broker.control},
+        "labels": dict(broker.labels),
+    }
+
+
+def subject_row(view: View, record: SubjectRecord) -> dict[str, Any]:
+    """A subject as people look at it."""
+    route = view.get(Route, record.name)
+    return {
+        "name": record.name,
+        "state": record.state,
+        "version": record.version,
+        "declared": record.declared.to_map() if record.declared is not None else None,
+        "route": route_row(route, record) if route is not None else None,
+    }
+
+
+def allocation_row(allocation: Allocation) -> dict[str, Any]:
+    """Who has what."""
+    return {
+        "subject": allocation.subject,
+        "group": allocation.group,
+        "version": allocation.version,
+        "owners": {partition: owner.partition(" ")[2] for partition, owner in allocation.owners},
+        "waiting": [
+            {"partition": one.partition, "for": one.consumer.partition(" ")[2], "since": one.since}
+            for one in allocation.formers
+        ],
+    }

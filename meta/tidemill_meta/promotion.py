@@ -1,0 +1,123 @@
+"""Who is master: one rule over a broker group and what is known of its brokers.
+
+What is committed is on every in-sync replica, so each of them may become master and nothing is lost; whoever is not
+in the set may lack something, and never becomes master by itself. Every change is stored by compare-and-set on the
+group as it was judged, so two replicas of meta cannot appoint two masters in one epoch.
+
+| state | event | becomes |
+|---|---|---|
+| led | a slave in sync is dead, was started again, or is behind for too long | led, with fewer in sync |
+| led | its master asks for a slave that caught up | led, with more in sync |
+| led | the master is dead, or was started again, and an in-sync replica lives | led by that one, epoch + 1 |
+| led | the same, and none lives | without a master, until one of the set is back, or a person elects |
+| led | a planned hand-over | led by the one that was named, epoch + 1 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tidemill_meta.values import BrokerGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What is known of a broker of the group.
+
+    ``alive``: not declared dead. ``reported``: has sent a heartbeat in this life, of late. ``fenced``: a former life
+    may still hold a lease. ``behind``: was behind its master for too long.
+    """
+
+    name: str
+    boot: int
+    alive: bool
+    reported: bool
+    epoch: int = 0
+    messages: int = 0
+    actions: int = 0
+    leads: bool = False
+    fenced: bool = False
+    behind: bool = False
+
+
+def judge(group: BrokerGroup, members: Mapping[str, Member]) -> BrokerGroup:
+    """The group as it has to be; the same one when all is well, or nothing can be done."""
+    spoken = max((member.epoch for member in members.values()), default=0)
+    if spoken > group.epoch:
+        return _restored(group, members, spoken)
+    master = members.get(group.master)
+    if master is not None and master.alive and group.seated:
+        return _shrunk(group, members)
+    candidates = [members[name] for name, _ in group.in_sync if name in members and _can_lead(members[name])]
+    if not candidates:
+        return group
+    found_in = dict(group.in_sync)
+    best = max(candidates, key=lambda member: _fitness(member, found_in, group.master))
+    return promoted(group, best.name, members)
+
+
+def promoted(group: BrokerGroup, name: str, members: Mapping[str, Member]) -> BrokerGroup:
+    """A new mastership, of a replica in sync. Those in sync that live follow it; they hold what is committed."""
+    assert name in dict(group.in_sync)
+    in_sync = tuple(
+        (other, members[other].boot)
+        for other, boot in group.in_sync
+        if other == name or (other in members and members[other].alive and members[other].boot == boot)
+    )
+    return replace(group, epoch=group.epoch + 1, master=name, in_sync=in_sync)
+
+
+def problem_of(group: BrokerGroup, members: Mapping[str, Member]) -> str:
+    """Why a group has no master now, for people; empty when it has one."""
+    spoken = max((member.epoch for member in members.values()), default=0)
+    if spoken > group.epoch:
+        return (
+            f"brokers know epoch {spoken}, the store {group.epoch}: the store is an old copy, elect a master"
+        )
+    master = members.get(group.master)
+    if master is not None and master.alive and group.seated:
+        return ""
+    if not group.in_sync:
+        return "nobody has all messages: elect the replica that has most of them"
+    names = ", ".join(name for name, _ in group.in_sync)
+    return (
+        f"no replica in sync lives ({names}): start one of them again, or elect another, which loses messages"
+    )
+
+
+def _can_lead(member: Member) -> bool:
+    return member.alive and member.reported and not member.fenced
+
+
+def _fitness(member: Member, found_in: Mapping[str, int], master: str) -> tuple[bool, int, int, bool, str]:
+    """Who was not started again since it was found in sync, then the longest log."""
+    unbroken = found_in[member.name] == member.boot
+    return unbroken, member.messages, member.actions, member.name == master, member.name
+
+
+def _shrunk(group: BrokerGroup, members: Mapping[str, Member]) -> BrokerGroup:
+    """Without the slaves that are no longer in sync."""
+    kept = tuple(
+        (name, boot)
+        for name, boot in group.in_sync
+        if name == group.master
+        or (
+            name in members
+            and members[name].alive
+            and members[name].boot == boot
+            and not members[name].behind
+        )
+    )
+    return group if kept == group.in_sync else replace(group, in_sync=kept)
+
+
+def _restored(group: BrokerGroup, members: Mapping[str, Member], spoken: int) -> BrokerGroup:
+    """Brokers know a later epoch than the store, which is then an old copy, and its set of no use. Who leads in that
+    epoch has all that was committed in it; nobody else is known to.
+    """
+    leaders = [one for one in members.values() if one.epoch == spoken and one.leads and _can_lead(one)]
+    if len(leaders) != 1:
+        return group
+    leader = leaders[0]
+    return replace(group, epoch=spoken + 1, master=leader.name, in_sync=((leader.name, leader.boot),))

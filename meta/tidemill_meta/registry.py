@@ -1,0 +1,160 @@
+"""What is registered: a fold over the store's entries, and drafts in which decisions are tried.
+
+A ``Registry`` holds what is stored, and changes only by ``apply``. A ``Draft`` is a view of one with changes that are
+not stored yet; drafts stack, so that a decision that fails takes nothing back but its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar, cast
+
+from tidemill_meta.storing import Changes, Entry
+from tidemill_meta.values import KINDS, Route, Value
+
+AnyValue = TypeVar("AnyValue", bound=Value)
+_TYPE_OF = {kind.KIND: kind for kind in KINDS}
+
+
+class View(Protocol):
+    """What is registered, stored or not."""
+
+    @property
+    def stored(self) -> Registry:
+        """Without what is only tried."""
+        ...
+
+    def get(self, kind: type[AnyValue], key: str) -> AnyValue | None: ...
+
+    def version(self, kind: str, key: str) -> int:
+        """Of the entry; it goes on counting when the value is gone."""
+        ...
+
+    def all(self, kind: type[AnyValue]) -> Iterator[AnyValue]: ...
+
+    def routed(self) -> Counter[str]:
+        """How many partitions lie on each broker group."""
+        ...
+
+
+class Registry:
+    """What is stored."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.changed_at: dict[tuple[str, str], int] = {}
+        """The revision up to which this replica had read when it met the entry's last change."""
+        self._values: dict[str, dict[str, Value]] = {kind: {} for kind in _TYPE_OF}
+        self.kind_changed_at: Counter[str] = Counter()
+        """The same of all entries of a kind."""
+        self._versions: dict[tuple[str, str], int] = {}
+        self._routed: Counter[str] = Counter()
+
+    @property
+    def stored(self) -> Registry:
+        return self
+
+    def get(self, kind: type[AnyValue], key: str) -> AnyValue | None:
+        return cast("AnyValue | None", self._values[kind.KIND].get(key))
+
+    def version(self, kind: str, key: str) -> int:
+        return self._versions.get((kind, key), 0)
+
+    def all(self, kind: type[AnyValue]) -> Iterator[AnyValue]:
+        return cast("Iterator[AnyValue]", iter(self._values[kind.KIND].values()))
+
+    def routed(self) -> Counter[str]:
+        return Counter(self._routed)
+
+    def apply(self, changes: Changes) -> list[tuple[str, str]]:
+        """Take what was stored; kinds and keys of what changed."""
+        assert changes.revision >= self.revision
+        self.revision = changes.revision
+        for entry in changes.entries:
+            self._take(entry)
+        return [(entry.kind, entry.name) for entry in changes.entries]
+
+    def _take(self, entry: Entry) -> None:
+        place = entry.kind, entry.name
+        assert entry.version > self._versions.get(place, 0), f"{place} is not older than {entry.version}"
+        self._versions[place] = entry.version
+        self.changed_at[place] = self.kind_changed_at[entry.kind] = self.revision
+        values = self._values[entry.kind]
+        former = values.get(entry.name)
+        if isinstance(former, Route):
+            self._routed.subtract(partition.group for partition in former.current.partitions)
+        if entry.body is None:
+            values.pop(entry.name, None)
+            return
+        value = _TYPE_OF[entry.kind].from_map(entry.name, entry.version, entry.body)
+        values[entry.name] = value
+        if isinstance(value, Route):
+            self._routed.update(partition.group for partition in value.current.partitions)
+
+
+class Draft:
+    """Changes that are tried on a view."""
+
+    def __init__(self, base: View) -> None:
+        self._base = base
+        self._changed: dict[tuple[str, str], tuple[int, Value | None]] = {}
+        self._moved: Counter[str] = Counter()
+
+    @property
+    def stored(self) -> Registry:
+        return self._base.stored
+
+    def get(self, kind: type[AnyValue], key: str) -> AnyValue | None:
+        if (kind.KIND, key) in self._changed:
+            return cast("AnyValue | None", self._changed[kind.KIND, key][1])
+        return self._base.get(kind, key)
+
+    def version(self, kind: str, key: str) -> int:
+        found = self._changed.get((kind, key))
+        return found[0] if found is not None else self._base.version(kind, key)
+
+    def all(self, kind: type[AnyValue]) -> Iterator[AnyValue]:
+        mine = {key: value for (named, key), (_, value) in self._changed.items() if named == kind.KIND}
+        for value in self._base.all(kind):
+            if value.key not in mine:
+                yield value
+        yield from (cast("AnyValue", value) for value in mine.values() if value is not None)
+
+    def routed(self) -> Counter[str]:
+        counted = self._base.routed()
+        counted.update(self._moved)
+        return counted
+
+    def _count(self, former: Value | None, value: Value | None) -> None:
+        if isinstance(former, Route):
+            self._moved.subtract(partition.group for partition in former.current.partitions)
+        if isinstance(value, Route):
+            self._moved.update(partition.group for partition in value.current.partitions)
+
+    def put(self, value: AnyValue) -> AnyValue:
+        """The value with its next version. Each change has one of its own, also when a commit has several."""
+        place = value.KIND, value.key
+        version = self.version(*place) + 1
+        stored = cast("AnyValue", replace(cast("Any", value), version=version))
+        self._count(self.get(type(value), value.key), stored)
+        self._changed[place] = version, stored
+        return stored
+
+    def drop(self, kind: type[Value], key: str) -> None:
+        self._count(self.get(kind, key), None)
+        self._changed[kind.KIND, key] = self.version(kind.KIND, key) + 1, None
+
+    def merge(self, inner: Draft) -> None:
+        """Take over what was tried on this draft."""
+        assert inner._base is self
+        self._changed.update(inner._changed)
+        self._moved.update(inner._moved)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """What is to be stored."""
+        return tuple(
+            Entry(kind, key, version, value.to_map() if value is not None else None)
+            for (kind, key), (version, value) in self._changed.items()
+        )

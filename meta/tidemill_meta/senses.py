@@ -1,0 +1,189 @@
+"""What a replica knows without the store: who is there, how far, how busy. It is told to nobody and never stored; a
+replica that starts again learns it anew, and decides nothing about the dead until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tidemill_meta.beats import (
+    BrokerBeat,
+    ClientBeat,
+    broker_life,
+    pack_broker,
+    pack_client,
+    unpack_broker,
+    unpack_client,
+)
+from tidemill_meta.lagging import Lagging
+from tidemill_meta.liveness import VIEW_MS_MAX, Liveness
+from tidemill_meta.promotion import Member
+from tidemill_meta.registry import View
+from tidemill_meta.routing import Site
+from tidemill_meta.settings import MetaSettings
+from tidemill_meta.values import Broker, BrokerGroup, broker_key
+from tidemill_wire.routes import State, both, writable
+
+GAP_MS = VIEW_MS_MAX
+"""A replica that was not asked for so long stood still, and heard nobody meanwhile."""
+
+
+class Senses:
+    """Brokers and clients as they are heard, here and by the other replicas."""
+
+    def __init__(self, settings: MetaSettings, now_ms: int, *, alone: bool) -> None:
+        self.settings = settings
+        self.alone = alone
+        self.brokers = Liveness[BrokerBeat](now_ms, alone=alone)
+        self.clients = Liveness[ClientBeat](now_ms, alone=alone, returning=True)
+        self.lagging = Lagging()
+        self._ticked_ms = self._read_ms = now_ms
+        self._numbers: dict[str, int] = {}
+        self._noticed: dict[object, int] = {}
+        self._sites: tuple[tuple[int, int], list[Site]] = (-1, -1), []
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def ticked(self, now_ms: int) -> None:
+        """Called often; long silence between two calls means that this replica was not there."""
+        if now_ms - self._ticked_ms > GAP_MS or not self.fresh(now_ms):
+            self.brokers.restart_listening(now_ms)
+            self.clients.restart_listening(now_ms)
+        self._ticked_ms = now_ms
+
+    def fresh(self, now_ms: int) -> bool:
+        """Whether the replica knows enough of the others to decide and to promise."""
+        return self.alone or now_ms - self._read_ms <= VIEW_MS_MAX
+
+    def known_to_all(self, stored: object, now_ms: int) -> bool:
+        """Whether a thing that is stored was noticed so long ago that every replica which promises knows it, too."""
+        return self.alone or now_ms - self._noticed.setdefault(stored, now_ms) > VIEW_MS_MAX
+
+    # -- the board --------------------------------------------------------------------------------------------
+
+    def bulletin(self, now_ms: int) -> dict[str, Any]:
+        """What the other replicas shall know."""
+        brokers = [[key, pack_broker(beat), at, left] for key, beat, at, left in self.brokers.news(now_ms)]
+        clients = [[key, pack_client(beat), at, left] for key, beat, at, left in self.clients.news(now_ms)]
+        return {"made": now_ms, "brokers": brokers, "clients": clients}
+
+    def exchanged(self, made_ms: int, asked_ms: int, now_ms: int) -> None:
+        """The bulletin of ``made_ms`` is on the board; what was read there is as of ``asked_ms`` at least."""
+        self.brokers.published(made_ms, now_ms)
+        self.clients.published(made_ms, now_ms)
+        self._read_ms = asked_ms
+
+    def is_new(self, replica: str, number: int) -> bool:
+        """Whether a bulletin was not read yet."""
+        new = self._numbers.get(replica) != number
+        self._numbers[replica] = number
+        return new
+
+    def learn(self, replica: str, bulletin: dict[str, Any], now_ms: int) -> None:
+        """What another replica tells."""
+        made_ms = bulletin["made"]
+        for key, row, at, left in bulletin["brokers"]:
+            beat = unpack_broker(row)
+            self.brokers.learn((key, beat, at, left), replica, made_ms, now_ms)
+        for key, row, at, left in bulletin["clients"]:
+            self.clients.learn((key, unpack_client(row), at, left), replica, made_ms, now_ms)
+
+    def forget(self, view: View, now_ms: int) -> None:
+        """Let go of what was long ago. What is noticed anew only waits a second longer."""
+        self._noticed.clear()
+        self.brokers.forget(now_ms)
+        self.clients.forget(now_ms)
+        self.lagging.forget(frozenset(group.name for group in view.all(BrokerGroup)))
+
+    # -- brokers ----------------------------------------------------------------------------------------------
+
+    def sample(self, group: BrokerGroup, now_ms: int) -> None:
+        """Note how far the master is."""
+        master = self.brokers.beat(
+            broker_life(group.name, group.master, dict(group.replicas).get(group.master, 0))
+        )
+        if master is not None and master.epoch == group.epoch and master.role == "master":
+            self.lagging.led(group.name, group.epoch, (master.messages, master.actions), now_ms)
+
+    def members(self, group: BrokerGroup, now_ms: int) -> dict[str, Member]:
+        """What is known of a group's brokers."""
+        return {name: self._member(group, name, boot, now_ms) for name, boot in group.replicas}
+
+    def _member(self, group: BrokerGroup, name: str, boot: int, now_ms: int) -> Member:
+        key = broker_life(group.name, name, boot)
+        beat = self.brokers.beat(key)
+        alive = not self.brokers.gone(key, self.settings.liveness_ms, now_ms)
+        if beat is None or beat.messages < 0:
+            return Member(name, boot, alive=alive, reported=False)
+        reached = beat.messages, beat.actions
+        behind_ms = self.lagging.behind_ms(group.name, reached, now_ms) if name != group.master else 0
+        return Member(
+            name,
+            boot,
+            alive=alive,
+            reported=self.brokers.present(key, self.settings.liveness_ms, now_ms),
+            epoch=beat.epoch,
+            messages=beat.messages,
+            actions=beat.actions,
+            leads=beat.role == "master",
+            fenced=self._fenced(group, name, boot, now_ms),
+            behind=behind_ms > self.settings.behind_ms,
+        )
+
+    def _fenced(self, group: BrokerGroup, name: str, boot: int, now_ms: int) -> bool:
+        """Whether a former life of it, which had a lease, may go on with it yet. Only the one that was master had."""
+        former = dict(group.in_sync).get(name)
+        if former is None or former == boot or name != group.master or len(group.in_sync) > 1:
+            return False
+        known_for = self.brokers.known_for_ms(broker_life(group.name, name, boot), now_ms)
+        over = self.brokers.gone(broker_life(group.name, name, former), self.settings.lease_ms, now_ms)
+        return not over or (known_for <= VIEW_MS_MAX and not self.alone)
+
+    def lease_ms(self, group: BrokerGroup, name: str, boot: int, now_ms: int) -> int:
+        """How long a broker that is in sync alone may go on; 0 when it needs none, or has none."""
+        if not group.seated or group.master != name or len(group.in_sync) != 1:
+            return 0
+        return self.brokers.lease_left(broker_life(group.name, name, boot), self.settings.lease_ms, now_ms)
+
+    def state(self, group: BrokerGroup, now_ms: int) -> State:
+        """What a broker group takes now: what people allow, and what its master can."""
+        boot = dict(group.replicas).get(group.master)
+        key = broker_life(group.name, group.master, boot or 0)
+        if boot is None or not group.seated or self.brokers.gone(key, self.settings.liveness_ms, now_ms):
+            return "NRW"
+        beat = self.brokers.beat(key)
+        allowed: State = both(group.state, "R") if group.draining else group.state
+        return both(allowed, beat.state) if beat is not None else allowed
+
+    def sites(self, view: View, now_ms: int) -> Iterator[Site]:
+        """All broker groups as places for subjects. Many subjects are often placed in a moment: who is open is looked
+        at once in it, how full they are each time.
+        """
+        stored = view.stored
+        changed_at = max(stored.kind_changed_at[kind] for kind in (Broker.KIND, BrokerGroup.KIND))
+        moment = now_ms // self.settings.exchange_ms, changed_at
+        if self._sites[0] != moment:
+            self._sites = moment, [self._site(stored, group, now_ms) for group in stored.all(BrokerGroup)]
+        counts = view.routed()
+        for site in self._sites[1]:
+            yield Site(site.name, site.labels, site.load, counts[site.name], site.open)
+
+    def _site(self, view: View, group: BrokerGroup, now_ms: int) -> Site:
+        broker = view.get(Broker, broker_key(group.name, group.master))
+        labels = frozenset(broker.labels) if broker is not None else frozenset[tuple[str, str]]()
+        beat = self.brokers.beat(
+            broker_life(group.name, group.master, dict(group.replicas).get(group.master, 0))
+        )
+        load = beat.load if beat is not None else 0.0
+        is_open = not group.draining and writable(self.state(group, now_ms))
+        return Site(group.name, labels, load, 0, is_open)
+
+    # -- consumers in order -----------------------------------------------------------------------------------
+
+    @property
+    def session_ms(self) -> int:
+        """A consumer in order that is silent for so long loses its partitions; a bit before its authorisation is
+        over, so that the next owner is known when it is.
+        """
+        return self.settings.authorisation_ms - VIEW_MS_MAX - self.settings.exchange_ms

@@ -1,0 +1,98 @@
+"""What an operator may set. Read once in ``__main__``, printed at start, passed down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tidemill_wire.errors import TidemillError
+
+PREFIX = "TIDEMILL_META_"
+SWITCH = {"true": True, "false": False}
+
+
+class SettingsError(TidemillError):
+    """A setting that cannot be; the text says which, and what can."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaSettings:
+    """One replica of meta. Replicas on one database want the same values but for the name."""
+
+    name: str = ""
+    """The replica's name among the others on its database; a random one when empty."""
+
+    liveness_ms: int = 5_000
+    """A broker that sent no heartbeat for so long is dead."""
+
+    behind_ms: int = 5_000
+    """A slave that lacks for so long what its master has is taken out of the in-sync set."""
+
+    lease_ms: int = 5_000
+    """How long the only replica in sync may go on without hearing from meta."""
+
+    authorisation_ms: int = 10_000
+    """How long a consumer in order may go on without hearing from meta."""
+
+    broker_beat_ms: int = 1_000
+    """How often a broker is told to send a heartbeat."""
+
+    client_beat_ms: int = 10_000
+    """How often a client is told to, when it consumes nothing in order."""
+
+    ordered_beat_ms: int = 2_000
+    """How often a client is told to, when it does."""
+
+    exchange_ms: int = 250
+    """How often the replica looks at the database for what others did, tells whom it heard, and judges."""
+
+    route_groups: int = 2
+    """On how many broker groups a subject lies that declares nothing else."""
+
+    create_subjects: bool = True
+    """Whether a subject that nobody declared is made when a client first names it."""
+
+    create_groups: bool = True
+    """Whether a consumer group that nobody declared is made when a client first names it."""
+
+    connections_max: int = 10_000
+    """HTTP connections at a time; a client has two, one of them for its watch stream."""
+
+
+def read_settings(environment: Mapping[str, str]) -> MetaSettings:
+    """The settings that the environment names, as in TIDEMILL_META_LIVENESS_MS; the defaults for the rest."""
+    given: dict[str, Any] = {}
+    for field in fields(MetaSettings):
+        name = PREFIX + field.name.upper()
+        if name in environment:
+            given[field.name] = _parse(name, environment[name], field.default)
+    settings = MetaSettings(**given)
+    if settings.authorisation_ms < 2 * settings.ordered_beat_ms + 2_000:
+        raise SettingsError(
+            f"{PREFIX}AUTHORISATION_MS is {settings.authorisation_ms}: write at least two seconds more than twice "
+            f"{PREFIX}ORDERED_BEAT_MS, which is {settings.ordered_beat_ms}"
+        )
+    if settings.liveness_ms < 3 * settings.broker_beat_ms:
+        raise SettingsError(
+            f"{PREFIX}LIVENESS_MS is {settings.liveness_ms}: write at least three times {PREFIX}BROKER_BEAT_MS, "
+            f"which is {settings.broker_beat_ms}"
+        )
+    if settings.lease_ms > settings.liveness_ms:
+        raise SettingsError(
+            f"{PREFIX}LEASE_MS is {settings.lease_ms}: write at most {PREFIX}LIVENESS_MS, "
+            f"which is {settings.liveness_ms}"
+        )
+    return settings
+
+
+def _parse(name: str, text: str, default: object) -> object:
+    if isinstance(default, bool):
+        if text.lower() in SWITCH:
+            return SWITCH[text.lower()]
+        raise SettingsError(f"{name} is {text[:60]!r}: write true or false")
+    if isinstance(default, int):
+        if text.isascii() and text.isdigit() and 0 < int(text) < 1 << 31:
+            return int(text)
+        raise SettingsError(f"{name} is {text[:60]!r}: write a whole number above zero, without a unit")
+    return text

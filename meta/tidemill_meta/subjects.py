@@ -1,0 +1,150 @@
+"""Subjects and consumer groups: declared by people, or made by their first use where the policy allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tidemill_meta.asked import Asked, wrong
+from tidemill_meta.beats import ClientBeat, Consumes
+from tidemill_meta.errors import Denied
+from tidemill_meta.registry import Draft, View
+from tidemill_meta.routing import PARTITIONS_MAX, default_route, expanded
+from tidemill_meta.senses import Senses
+from tidemill_meta.values import (
+    Allocation,
+    ConsumerGroupRecord,
+    Route,
+    SubjectRecord,
+    consumer_group_key,
+)
+from tidemill_wire.declarations import ConsumerGroup, Declaration, Subject
+from tidemill_wire.routes import State, both
+from tidemill_wire.specs import Placement
+
+EXPAND_FIELDS = frozenset({"partitions", "groups", "version"})
+
+
+def declare(draft: Draft, senses: Senses, declarations: Iterable[Declaration], now_ms: int) -> None:
+    """Keep what was declared. A subject gets its route with the first declaration or use, and keeps it."""
+    declarations = list(declarations)
+    for declaration in declarations:
+        if isinstance(declaration, Subject):
+            known = draft.get(SubjectRecord, declaration.name)
+            if known is None or known.declared != declaration:
+                base = known or SubjectRecord(declaration.name, None)
+                draft.put(replace(base, declared=declaration))
+            _place(draft, senses, declaration.name, declaration.spec.placement, now_ms)
+    for declaration in declarations:
+        if isinstance(declaration, ConsumerGroup):
+            _declare_group(draft, senses, declaration, now_ms)
+
+
+def _declare_group(draft: Draft, senses: Senses, group: ConsumerGroup, now_ms: int) -> None:
+    if draft.get(SubjectRecord, group.subject) is None:
+        _create(draft, senses, group.subject, now_ms)
+    known = draft.get(ConsumerGroupRecord, consumer_group_key(group.subject, group.name))
+    if known is None or known.declared != group:
+        draft.put(ConsumerGroupRecord(group.subject, group.name, group.consumption, group))
+
+
+def _place(draft: Draft, senses: Senses, subject: str, placement: Placement | None, now_ms: int) -> None:
+    if draft.get(Route, subject) is None:
+        count = senses.settings.route_groups
+        draft.put(Route(subject, (default_route(subject, senses.sites(draft, now_ms), placement, count),)))
+
+
+def _create(draft: Draft, senses: Senses, subject: str, now_ms: int) -> None:
+    if not senses.settings.create_subjects:
+        raise Denied("unknown_subject", f"there is no subject {subject!r}")
+    draft.put(SubjectRecord(subject, None))
+    _place(draft, senses, subject, None, now_ms)
+
+
+def lacking(view: View, beat: ClientBeat) -> bool:
+    """Whether a client names a subject or group that is not there yet."""
+    return any(view.get(Route, subject) is None for subject in beat.subjects) or any(
+        view.get(ConsumerGroupRecord, one.key) is None for one in beat.consumes
+    )
+
+
+def use_subject(draft: Draft, senses: Senses, subject: str, now_ms: int) -> None:
+    """A client names a subject."""
+    known = draft.get(SubjectRecord, subject)
+    if known is None:
+        _create(draft, senses, subject, now_ms)
+    else:
+        _place(draft, senses, subject, known.declared.spec.placement if known.declared else None, now_ms)
+
+
+def use_group(draft: Draft, senses: Senses, consumes: Consumes) -> None:
+    """A client consumes with a group."""
+    if draft.get(ConsumerGroupRecord, consumes.key) is not None:
+        return
+    if not senses.settings.create_groups:
+        raise Denied(
+            "unknown_consumer_group", f"there is no group {consumes.group!r} of {consumes.subject!r}"
+        )
+    draft.put(ConsumerGroupRecord(consumes.subject, consumes.group, consumes.consumption, None))
+
+
+def expand(draft: Draft, senses: Senses, subject: str, asked: Asked, now_ms: int) -> Route:
+    """More partitions; the version says which route the person was looking at."""
+    record, route = find_subject(draft, subject)
+    if asked.whole("version") != route.version:
+        raise Denied(
+            "conflict", f"the route of {subject} is at version {route.version}", {"version": route.version}
+        )
+    if asked.has("partitions") == asked.has("groups"):
+        raise wrong("write either partitions, a number, or groups, a list of broker groups")
+    more: int | tuple[str, ...] = asked.names("groups")
+    if asked.has("partitions"):
+        more = asked.whole("partitions", high=PARTITIONS_MAX) - len(route.current.partitions)
+        if more <= 0:
+            raise wrong(
+                f"{subject} has {len(route.current.partitions)} partitions already: write a larger number"
+            )
+    placement = record.declared.spec.placement if record.declared else None
+    sites = senses.sites(draft, now_ms)
+    return draft.put(
+        replace(route, sets=(*route.sets, expanded(subject, route.current, sites, placement, more)))
+    )
+
+
+def set_subject_state(draft: Draft, subject: str, asked: Asked) -> SubjectRecord:
+    """What a subject takes, on all broker groups."""
+    record, _ = find_subject(draft, subject)
+    changed = replace(record, state=asked.state("state"))
+    return record if changed == record else draft.put(changed)
+
+
+def remove_subject(draft: Draft, subject: str) -> None:
+    """Forget a subject and its groups. What brokers keep of it is theirs to remove."""
+    find_subject(draft, subject)
+    groups = [group for group in draft.all(ConsumerGroupRecord) if group.subject == subject]
+    for group in groups:
+        remove_group(draft, subject, group.name)
+    draft.drop(Route, subject)
+    draft.drop(SubjectRecord, subject)
+
+
+def remove_group(draft: Draft, subject: str, group: str) -> None:
+    """Forget a consumer group."""
+    key = consumer_group_key(subject, group)
+    if draft.get(ConsumerGroupRecord, key) is None:
+        raise Denied("unknown_consumer_group", f"there is no group {group[:100]!r} of {subject[:100]!r}")
+    if draft.get(Allocation, key) is not None:
+        draft.drop(Allocation, key)
+    draft.drop(ConsumerGroupRecord, key)
+
+
+def find_subject(view: View, subject: str) -> tuple[SubjectRecord, Route]:
+    record, route = view.get(SubjectRecord, subject), view.get(Route, subject)
+    if record is None or route is None:
+        raise Denied("unknown_subject", f"there is no subject {subject[:100]!r}")
+    return record, route
+
+
+def state_of(record: SubjectRecord, group_state: State) -> State:
+    """What a subject takes on a broker group."""
+    return both(record.state, group_state)

@@ -1,0 +1,237 @@
+"""The things that meta keeps: each a frozen value with a key and a version, written into the store as a map.
+
+``from_map`` trusts the map: it was written by ``to_map`` of this or an earlier version of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
+
+from tidemill_wire.appointments import Appointment
+from tidemill_wire.declarations import ConsumerGroup, Subject
+from tidemill_wire.routes import PartitionSet, State
+
+Consumption: TypeAlias = Literal["shared", "broadcast", "ordered"]
+Lives: TypeAlias = tuple[tuple[str, int], ...]
+"""Brokers by name, each with the boot that is meant."""
+
+
+class Value(Protocol):
+    """What every kind has. ``version`` counts changes, from 1; 0 is a value that was never stored."""
+
+    KIND: ClassVar[str]
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def to_map(self) -> dict[str, Any]: ...
+
+    @classmethod
+    def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> Self: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker as it registered. ``boot`` is the number of its life, ``folder`` what its data folder is called."""
+
+    KIND: ClassVar[str] = "broker"
+    group: str
+    name: str
+    data: str
+    control: str
+    labels: tuple[tuple[str, str], ...]
+    boot: int
+    folder: str = ""
+    version: int = 0
+
+    @property
+    def key(self) -> str:
+        return broker_key(self.group, self.name)
+
+    def to_map(self) -> dict[str, Any]:
+        return {"data": self.data, "control": self.control, "labels": dict(self.labels), "boot": self.boot,
+                "folder": self.folder}  # fmt: skip
+
+    @classmethod
+    def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> Broker:
+        group, _, name = key.partition("/")
+        labels = tuple(sorted(body["labels"].items()))
+        return cls(group, name, body["data"], body["control"], labels, body["boot"], body["folder"], version)
+
+
+def broker_key(group: str, name: str) -> str:
+    return f"{group}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerGroup:
+    """A master and its slaves. Empty ``master``: nobody is appointed yet.
+
+    ``replicas`` has the boot in which each registered last, ``in_sync`` the boot in which each was found in sync; a
+    broker whose two differ was started again since, and is trusted only when nobody better lives.
+    """
+
+    KIND: ClassVar[str] = "broker_group"
+    name: str
+    epoch: int
+    master: str
+    replicas: Lives
+    in_sync: Lives
+    state: State = "RW"
+    draining: bool = False
+    version: int = 0
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def seated(self) -> bool:
+        """Whether the master is the process that was appointed, and not a later life of it."""
+        in_sync = dict(self.in_sync)
+        return self.master in in_sync and in_sync[self.master] == dict(self.replicas).get(self.master)
+
+    def appointment(self) -> Appointment:
+        """What its brokers are told. A master that was started again is none until it is appointed again."""
+        return Appointment(
+            self.name,
+            self.epoch,
+            self.master if self.seated else "",
+            tuple(name for name, _ in self.replicas),
+            tuple(name for name, _ in self.in_sync),
+            self.version,
+        )
+
+    def to_map(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch, "master": self.master, "replicas": dict(self.replicas),
+            "in_sync": dict(self.in_sync), "state": self.state, "draining": self.draining,
+        }  # fmt: skip
+
+    @classmethod
+    def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> BrokerGroup:
+        replicas, in_sync = tuple(body["replicas"].items()), tuple(body["in_sync"].items())
+        return cls(
+            key, body["epoch"], body["master"], replicas, in_sync, body["state"], body["draining"], version
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectRecord:
+    """A subject, and what was declared of it; ``None``: it was made by its first use."""
+
+    KIND: ClassVar[str] = "subject"
+    name: str
+    declared: Subject | None
+    state: State = "RW"
+    version: int = 0
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    def to_map(self) -> dict[str, Any]:
+        return {"declared": self.declared and self.declared.to_map(), "state": self.state}
+
+    @classmethod
+    def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> SubjectRecord:
+        declared = body["declared"]
+        return cls(key, Subject.from_map(declared) if declared else None, body["state"], version)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """All versions of a subject's route, the newest last; those that were there once never change."""
+
+    KIND: ClassVar[str] = "route"
+    subject: str
+    sets: tuple[PartitionSet, ...]
+    version: int = 0
+
+    @property
+    def key(self) -> str:
+        return self.subject
+
+    @property
+    def current(self) -> PartitionSet:
+        return self.sets[-1]
+
+    def to_map(self) -> dict[str, Any]:
+        return {"sets": [one.to_map() for one in self.sets]}
+
+    @classmethod
+    def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> Route:
+        return cls(key, tuple(PartitionSet.from_map(one) for one in body["sets"]), version)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupRecord:
+    """A consumer group of a subject."""
+
+    KIND: ClassVar[str] = "consumer_group"
+    subject: str
+    name: str
+    consumption: Consumption
+    declared: ConsumerGroup | None
+    version: int = 0
+
+    @property
+    def key(self) -> str:
+        return consumer_group_key(self.subject, self.name)
+
+    def to_map(self) -> dict[str, Any]:
+        return {"consumption": self.consumption, "declared": self.declared and self.declared.to_map()}
+
+    @classmethod
+    def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> ConsumerGroupRecord:
+        subject, _, name = key.partition("/")
+        declared = body["declared"]
+        group = ConsumerGroup.from_map(declared) if declared else None
+        return cls(subject, name, body["consumption"], group, version)
+
+
+def consumer_group_key(subject: str, group: str) -> str:
+    return f"{subject}/{group}"
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """Who may still handle messages of a partition that went to another consumer in the version ``since``."""
+
+    partition: str
+    consumer: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Which consumer of a group in order has which partition, and who may still hold some of them."""
+
+    KIND: ClassVar[str] = "allocation"
+    subject: str
+    group: str
+    owners: tuple[tuple[str, str], ...] = ()
+    formers: tuple[Former, ...] = ()
+    version: int = 0
+
+    @property
+    def key(self) -> str:
+        return consumer_group_key(self.subject, self.group)
+
+    def to_map(self) -> dict[str, Any]:
+        formers = [[one.partition, one.consumer, one.since] for one in self.formers]
+        return {"owners": dict(self.owners), "formers": formers}
+
+    @classmethod
+    def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> Allocation:
+        subject, _, group = key.partition("/")
+        formers = tuple(Former(*row) for row in body["formers"])
+        return cls(subject, group, tuple(body["owners"].items()), formers, version)
+
+
+KINDS: tuple[type[Value], ...] = (Broker, BrokerGroup, SubjectRecord, Route, ConsumerGroupRecord, Allocation)

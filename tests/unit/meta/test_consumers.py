@@ -1,0 +1,231 @@
+"""Consumers in order: allocated, authorised, moved, and never two for one partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from samples.metas import World
+from tidemill_meta.beats import Consumes
+from tidemill_meta.errors import Denied
+from tidemill_meta.subjects import remove_group
+from tidemill_meta.values import Allocation
+
+SECOND = 1_000
+KEY = "s/g"
+
+
+def ordered(allocation: int = 0, consumer: str = "c") -> Consumes:
+    return Consumes("s", "g", consumer, "ordered", allocation)
+
+
+class Process:
+    """A client process. It beats as often as it is told, and at once when its watch stream says that its allocation
+    changed; it applies what it is answered, says so, and knows until when it may go on.
+    """
+
+    def __init__(self, world: World, name: str, at: int = 0) -> None:
+        self.name = name
+        self.at = at
+        self.partitions: frozenset[str] = frozenset()
+        self.until_ms = 0
+        self.running = True
+        self._world = world
+        self._applied = self._said = self.due_ms = 0
+
+    def beat(self) -> None:
+        sent_ms = self._world.now_ms
+        self._said = self._applied
+        answer = self._world.client(self.name, ordered(self._applied), at=self.at)
+        row: dict[str, Any] = answer["consumes"][0]
+        self.partitions = frozenset(row["partitions"])
+        self.until_ms = sent_ms + row["authorised_ms"]
+        self._applied = row["allocation"]
+        self.due_ms = sent_ms + answer["beat_ms"]
+
+    def speak(self) -> None:
+        version = self._world.replicas[self.at].meta.registry.version(Allocation.KIND, KEY)
+        due = self._world.now_ms >= self.due_ms
+        if self.running and (due or self._said != self._applied or self._applied != version):
+            self.beat()
+
+    @property
+    def handles(self) -> frozenset[str]:
+        return self.partitions if self._world.now_ms < self.until_ms else frozenset()
+
+
+def world_with(replicas: int = 1) -> World:
+    world = World(replicas)
+    for name in ("g1", "g2"):
+        world.register(name, f"{name}-0")
+    for replica in world.replicas:
+        replica.read()
+    return world
+
+
+def keep_brokers(world: World, *processes: Process, at: int = 0):
+    def speak() -> None:
+        if world.now_ms % SECOND == 0:
+            for name in ("g1", "g2"):
+                world.beat(name, f"{name}-0", at)
+        for process in processes:
+            process.speak()
+
+    return speak
+
+
+def test_group_in_order_is_exclusive_and_others_are_shared() -> None:
+    world = world_with()
+    answer = world.client("p", ordered(), Consumes("s", "h", "c"))
+
+    assert [row["strategy"] for row in answer["consumes"]] == ["exclusive", "shared"]
+    assert "partitions" not in answer["consumes"][1]
+    assert (answer["beat_ms"], world.client("q", Consumes("s", "h", "c"))["beat_ms"]) == (2_000, 10_000)
+
+
+def test_one_consumer_has_all_and_a_second_takes_half() -> None:
+    world = world_with()
+    one, other = Process(world, "p"), Process(world, "q")
+    world.pass_ms(4 * SECOND, keep_brokers(world, one))
+    assert one.handles == {"g1/s", "g2/s"}
+
+    world.pass_ms(6 * SECOND, keep_brokers(world, one, other))
+
+    assert sorted(len(process.handles) for process in (one, other)) == [1, 1]
+    assert one.handles | other.handles == {"g1/s", "g2/s"}
+
+
+def test_partitions_of_a_killed_consumer_are_owned_again_within_its_authorisation_and_a_second() -> None:
+    for replicas in (1, 3):
+        world = world_with(replicas)
+        one, other = Process(world, "p"), Process(world, "q", at=replicas - 1)
+        world.pass_ms(20 * SECOND, keep_brokers(world, one, other))
+        assert one.handles
+        assert other.handles
+        one.running = False
+        killed_ms = world.now_ms
+        while other.handles != {"g1/s", "g2/s"}:
+            world.pass_ms(250, keep_brokers(world, other))
+            assert world.now_ms - killed_ms <= world.settings.authorisation_ms + SECOND
+
+
+def test_consumers_that_come_and_go_orderly_share_everything_again_within_two_seconds() -> None:
+    world = world_with(3)
+    one, other = Process(world, "p"), Process(world, "q", at=2)
+    world.pass_ms(20 * SECOND, keep_brokers(world, one))
+
+    world.pass_ms(2 * SECOND, keep_brokers(world, one, other))
+    assert (len(one.handles), len(other.handles)) == (1, 1)
+
+    world.replicas[1].meta.client_left("p", world.replicas[1].now_ms)
+    world.pass_ms(2 * SECOND, keep_brokers(world, other))
+    assert other.handles == {"g1/s", "g2/s"}
+
+
+def test_consumer_that_leaves_is_replaced_at_the_next_beat() -> None:
+    world = world_with()
+    one, other = Process(world, "p"), Process(world, "q")
+    world.pass_ms(20 * SECOND, keep_brokers(world, one, other))
+
+    world.client("p")  # the process goes on, and consumes nothing
+    world.pass_ms(2 * SECOND, keep_brokers(world, other))
+
+    assert other.handles == {"g1/s", "g2/s"}
+
+
+def test_process_that_ends_orderly_is_replaced_at_the_next_beat_and_may_come_back() -> None:
+    world = world_with(3)
+    one, other = Process(world, "p"), Process(world, "q", at=1)
+    world.pass_ms(20 * SECOND, keep_brokers(world, one, other))
+
+    world.replicas[2].meta.client_left("p", world.replicas[2].now_ms)
+    world.pass_ms(4 * SECOND, keep_brokers(world, other))
+    assert other.handles == {"g1/s", "g2/s"}
+
+    world.pass_ms(10 * SECOND, keep_brokers(world, one, other))
+    assert (len(one.handles), len(other.handles)) == (1, 1)
+
+
+def test_restart_of_meta_moves_nothing_while_consumers_live() -> None:
+    world = world_with()
+    one, other = Process(world, "p"), Process(world, "q")
+    world.pass_ms(20 * SECOND, keep_brokers(world, one, other))
+    before = world.first.meta.registry.get(Allocation, KEY)
+
+    world.restart()
+    world.pass_ms(30 * SECOND, keep_brokers(world, one, other))
+
+    assert world.first.meta.registry.get(Allocation, KEY) == before
+
+
+def test_expansion_gives_the_new_partitions_to_who_has_fewest() -> None:
+    from tidemill_meta.asked import Asked
+    from tidemill_meta.subjects import expand
+
+    world = world_with()
+    one, other = Process(world, "p"), Process(world, "q")
+    world.pass_ms(20 * SECOND, keep_brokers(world, one, other))
+    held = one.handles, other.handles
+    asked = Asked({"partitions": 4, "version": 1})
+    world.first.change(lambda draft, now_ms: expand(draft, world.first.meta.senses, "s", asked, now_ms))
+
+    world.pass_ms(6 * SECOND, keep_brokers(world, one, other))
+
+    assert (len(one.handles), len(other.handles)) == (2, 2)
+    assert held[0] < one.handles
+    assert held[1] < other.handles
+
+
+def test_group_that_was_removed_has_no_allocation_any_more() -> None:
+    world = world_with()
+    one = Process(world, "p")
+    world.pass_ms(4 * SECOND, keep_brokers(world, one))
+
+    world.first.change(lambda draft, _: remove_group(draft, "s", "g"))
+    world.pass_ms(SECOND, keep_brokers(world))
+
+    assert world.first.meta.registry.get(Allocation, KEY) is None
+
+
+def test_what_only_a_replica_heard_that_died_authorises_nobody_for_longer() -> None:
+    """A consumer speaks to a replica, which dies before it told the others; the consumer is cut off from then on."""
+    world = world_with(2)
+    one, other = Process(world, "p", at=1), Process(world, "q")
+    world.pass_ms(20 * SECOND, keep_brokers(world, one, other))
+    while one.due_ms - world.now_ms > 250:
+        world.pass_ms(250, keep_brokers(world, one, other))
+    one.beat()
+    world.replicas[1].running = one.running = False
+
+    for _ in range(60):
+        world.pass_ms(250, keep_brokers(world, other))
+        assert not one.handles & other.handles
+
+    assert other.handles == {"g1/s", "g2/s"}
+
+
+def test_replica_that_lost_its_database_authorises_nobody() -> None:
+    world = world_with(2)
+    one = Process(world, "p", at=1)
+    world.pass_ms(20 * SECOND, keep_brokers(world, one))
+    world.replicas[1].running = False
+
+    with pytest.raises(Denied, match="does not know what the others do"):
+        world.pass_ms(4 * SECOND, one.beat)
+
+
+def test_partition_is_granted_again_only_when_every_replica_knows_that_it_moved() -> None:
+    world = world_with(2)
+    one, other = Process(world, "p", at=1), Process(world, "q")
+    world.pass_ms(20 * SECOND, keep_brokers(world, one, other))
+    one.running = False
+
+    world.client(
+        "p", at=0
+    )  # it consumes nothing any more; replica 1 may not know that the partition has moved
+    world.pass_ms(750, keep_brokers(world, other))
+    assert len(other.handles) == 1
+    world.pass_ms(1_250, keep_brokers(world, other))
+
+    assert len(other.handles) == 2

@@ -1,0 +1,115 @@
+"""Who becomes master: every row of the table in promotion.py, and what must not happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tidemill_meta.promotion import Member, judge, problem_of, promoted
+from tidemill_meta.values import BrokerGroup
+
+THREE = (("a", 1), ("b", 1), ("c", 1))
+LED = BrokerGroup("g", 4, "a", THREE, THREE, version=7)
+
+
+def member(name: str, **other: Any) -> Member:
+    given: dict[str, Any] = {
+        "boot": 1,
+        "alive": True,
+        "reported": True,
+        "epoch": 4,
+        "messages": 100,
+        "actions": 50,
+    }
+    return Member(name, **(given | other))
+
+
+def members(**changed: dict[str, Any]) -> dict[str, Member]:
+    return {name: member(name, leads=name == "a", **changed.get(name, {})) for name in "abc"}
+
+
+DEAD = {"alive": False, "reported": False}
+
+
+def test_group_in_which_all_is_well_stays_as_it_is() -> None:
+    assert judge(LED, members()) is LED
+    assert problem_of(LED, members()) == ""
+
+
+def test_dead_and_late_slaves_leave_the_set_and_the_epoch_stays() -> None:
+    judged = judge(LED, members(b=DEAD, c={"behind": True}))
+
+    assert judged == replace(LED, in_sync=(("a", 1),))
+
+
+def test_slave_that_was_started_again_leaves_the_set() -> None:
+    group = replace(LED, replicas=(("a", 1), ("b", 2), ("c", 1)))
+
+    assert judge(group, members(b={"boot": 2})).in_sync == (("a", 1), ("c", 1))
+
+
+def test_dead_master_is_followed_by_the_longest_log_in_sync() -> None:
+    judged = judge(LED, members(a=DEAD, b={"messages": 120}, c={"messages": 130}))
+
+    assert (judged.master, judged.epoch, judged.in_sync) == ("c", 5, (("b", 1), ("c", 1)))
+
+
+def test_longest_log_out_of_sync_is_never_promoted() -> None:
+    group = replace(LED, in_sync=(("a", 1), ("b", 1)))
+
+    judged = judge(group, members(a=DEAD, b={"messages": 10}, c={"messages": 999}))
+
+    assert (judged.master, judged.in_sync) == ("b", (("b", 1),))
+
+
+def test_without_a_living_replica_in_sync_nothing_is_promoted_and_it_is_shown() -> None:
+    group = replace(LED, in_sync=(("a", 1), ("b", 1)))
+    dead = members(a=DEAD, b=DEAD)
+
+    assert judge(group, dead) is group
+    assert problem_of(group, dead).startswith("no replica in sync lives (a, b)")
+
+
+def test_set_is_not_emptied_while_there_is_no_master() -> None:
+    """Whoever of the set comes back first may lead: it has all that is committed."""
+    group = judge(LED, members(a=DEAD, b=DEAD, c=DEAD))
+    assert group is LED
+
+    back = judge(group, members(a=DEAD, b=DEAD))
+    assert (back.master, back.epoch) == ("c", 5)
+
+
+def test_master_that_was_started_again_leads_in_a_new_epoch_at_best() -> None:
+    group = replace(LED, replicas=(("a", 2), ("b", 1), ("c", 1)))
+    assert group.appointment().master == ""
+
+    judged = judge(group, members(a={"boot": 2, "messages": 500}))
+    assert (judged.master, judged.epoch) == ("c", 5)
+
+    alone = replace(group, replicas=(("a", 2),), in_sync=(("a", 1),))
+    again = judge(alone, {"a": member("a", boot=2)})
+    assert (again.master, again.epoch, again.in_sync, again.seated) == ("a", 5, (("a", 2),), True)
+
+
+def test_replica_that_said_nothing_yet_or_may_hold_a_lease_waits() -> None:
+    alone = replace(LED, replicas=(("a", 2),), in_sync=(("a", 1),))
+
+    assert judge(alone, {"a": member("a", boot=2, reported=False)}) is alone
+    assert judge(alone, {"a": member("a", boot=2, fenced=True)}) is alone
+
+
+def test_handover_keeps_the_former_master_in_the_set() -> None:
+    handed = promoted(LED, "b", members())
+
+    assert (handed.master, handed.epoch, handed.in_sync) == ("b", 5, THREE)
+
+
+def test_store_that_is_an_old_copy_appoints_only_who_led_last() -> None:
+    """The store knows epoch 4, the brokers 9: its set says nothing, but the master of epoch 9 has all."""
+    later = {"a": member("a", epoch=4), "b": member("b", epoch=9), "c": member("c", epoch=9, leads=True)}
+    judged = judge(LED, later)
+    assert (judged.master, judged.epoch, judged.in_sync) == ("c", 10, (("c", 1),))
+
+    nobody = {**later, "c": member("c", epoch=9, leads=True, **DEAD)}
+    assert judge(LED, nobody) is LED
+    assert problem_of(LED, nobody).startswith("brokers know epoch 9, the store 4")

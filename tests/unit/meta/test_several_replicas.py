@@ -1,0 +1,85 @@
+"""Brokers under three replicas of meta: whoever hears, whoever dies, they agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from samples.metas import World, pair, speaking, state
+from tidemill_meta.beats import BrokerBeat
+from tidemill_meta.errors import Denied
+
+SECOND = 1_000
+
+
+def test_heartbeats_at_any_replica_count_at_all() -> None:
+    world = World(3)
+    world.register("g1", "g1-0", at=0)
+    world.pass_ms(500)
+    turn = [0]
+
+    def speak() -> None:
+        if world.now_ms % SECOND == 0:
+            turn[0] += 1
+            world.beat("g1", "g1-0", at=turn[0] % 3)
+
+    world.pass_ms(20 * SECOND, speak)
+
+    assert [state(world, at) for at in range(3)] == ["RW"] * 3
+    assert world.group("g1").epoch == 1
+
+
+def test_replica_that_dies_with_the_broker_it_heard_hides_no_death() -> None:
+    """QMQ's weakness: the timer lives in the one server that heard the heartbeat, and both may die at once."""
+    world = World(3)
+    pair(world, at=0)
+    world.pass_ms(2 * SECOND, speaking(world, "g1-0", "g1-1", at=0))
+    world.replicas[0].running = False
+
+    world.pass_ms(6 * SECOND, speaking(world, "g1-1", at=1))
+
+    assert (world.group("g1", at=1).master, world.group("g1", at=2).epoch) == ("g1-1", 2)
+    assert state(world, at=2) == "RW"
+
+
+def test_replicas_that_see_the_same_death_promote_once() -> None:
+    world = World(3)
+    pair(world, at=1)
+    world.pass_ms(6 * SECOND, speaking(world, "g1-0", "g1-1", at=1))
+
+    world.pass_ms(10 * SECOND, speaking(world, "g1-1", at=1))
+
+    assert {(world.group("g1", at).master, world.group("g1", at).epoch) for at in range(3)} == {("g1-1", 2)}
+
+
+def test_replica_without_its_database_promises_nothing_and_appoints_nobody() -> None:
+    world = World(2)
+    pair(world)
+    world.pass_ms(6 * SECOND, speaking(world, "g1-0", "g1-1"))
+    world.now_ms += 1_500
+
+    with pytest.raises(Denied, match="does not know what the others do"):
+        world.beat("g1", "g1-0")
+    entries = world.store.revision
+    world.first.change(world.first.meta.judge)
+    assert world.store.revision == entries
+
+
+def test_lease_counts_only_from_what_every_replica_knows() -> None:
+    world = World(2)
+    world.register("g1", "g1-0")
+    assert world.beat("g1", "g1-0")["lease_ms"] == 0
+
+    world.pass_ms(3 * SECOND, speaking(world, "g1-0"))
+
+    assert 3_000 <= world.beat("g1", "g1-0")["lease_ms"] <= 4_000
+
+
+def test_goodbye_is_heard_by_every_replica_and_no_old_news_revive() -> None:
+    world = World(3)
+    pair(world, at=0)
+    world.pass_ms(2 * SECOND, speaking(world, "g1-0", "g1-1", at=0))
+    world.replicas[1].meta.broker_left(BrokerBeat("g1", "g1-0", 1), world.replicas[1].now_ms)
+
+    world.pass_ms(SECOND, speaking(world, "g1-1", at=0))
+
+    assert {world.group("g1", at).master for at in range(3)} == {"g1-1"}

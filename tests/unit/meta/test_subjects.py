@@ -1,0 +1,195 @@
+"""Subjects and groups: declared, or made by their first use; changed on purpose only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from samples.metas import World
+from tidemill_meta.asked import Asked
+from tidemill_meta.beats import Consumes
+from tidemill_meta.errors import Denied
+from tidemill_meta.settings import MetaSettings, SettingsError, read_settings
+from tidemill_meta.subjects import declare, expand, remove_subject, set_subject_state
+from tidemill_meta.values import ConsumerGroupRecord, Route, SubjectRecord
+from tidemill_wire.declarations import parse_manifests
+
+
+def world_with(settings: MetaSettings | None = None, groups: int = 3) -> World:
+    world = World(settings=settings)
+    for number in range(1, groups + 1):
+        world.register(f"g{number}", f"g{number}-0", labels={"disk": "ssd"} if number == 3 else {})
+        world.beat(f"g{number}", f"g{number}-0")
+    return world
+
+
+def ask(world: World, decide: Any, *arguments: Any) -> Any:
+    replica = world.first
+    return replica.change(lambda draft, now_ms: decide(draft, replica.meta.senses, *arguments, now_ms))
+
+
+def route(world: World, subject: str) -> Route:
+    found = world.first.meta.registry.get(Route, subject)
+    assert found is not None
+    return found
+
+
+def manifest(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "tidemill.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def test_first_use_makes_subject_route_and_group() -> None:
+    world = world_with()
+    answer = world.client("p", Consumes("order.paid", "billing", "c"), produces=("order.created",))
+
+    assert answer["refused"] == []
+    assert [row["subject"] for row in answer["routes"]] == ["order.created", "order.paid"]
+    assert [len(row["partitions"]) for row in answer["routes"]] == [2, 2]
+    assert world.first.meta.registry.get(ConsumerGroupRecord, "order.paid/billing") is not None
+
+
+def test_first_use_is_refused_where_the_policy_says_so_and_the_rest_is_made() -> None:
+    world = world_with(MetaSettings(create_subjects=False))
+    ask(world, declare, parse_manifests([manifest("Subject", "known")]))
+
+    answer = world.client("p", Consumes("known", "billing", "c"), produces=("unknown",))
+
+    assert [(row["subject"], row["code"]) for row in answer["refused"]] == [("unknown", "unknown_subject")]
+    assert [row["subject"] for row in answer["routes"]] == ["known"]
+    assert world.first.meta.registry.get(ConsumerGroupRecord, "known/billing") is not None
+
+    strict = world_with(MetaSettings(create_groups=False))
+    refused = strict.client("p", Consumes("known", "billing", "c"))["refused"]
+    assert [(row["group"], row["code"]) for row in refused] == [("billing", "unknown_consumer_group")]
+
+
+def test_use_without_brokers_is_refused_and_may_be_tried_again() -> None:
+    world = World()
+    assert world.client("p", produces=("s",))["refused"][0]["code"] == "no_broker_group"
+    assert world.first.meta.registry.get(SubjectRecord, "s") is None
+
+    world.register("g1", "g1-0")
+    assert world.client("p", produces=("s",))["refused"] == []
+
+
+def test_many_subjects_are_spread_over_broker_groups_evenly() -> None:
+    world = world_with()
+    world.client("p", produces=tuple(f"s{number}" for number in range(30)))
+
+    assert dict(world.first.meta.registry.routed()) == {"g1": 20, "g2": 20, "g3": 20}
+
+
+def test_route_stays_when_brokers_come_and_go_and_when_it_is_declared_otherwise() -> None:
+    world = world_with(groups=2)
+    world.client("p", produces=("s",))
+    before = route(world, "s")
+    world.register("g0", "g0-0")
+    world.pass_ms(10_000)
+    placed = manifest("Subject", "s", placement={"brokerGroups": ["g0"]})
+    ask(world, declare, parse_manifests([placed]))
+    world.restart()
+
+    assert route(world, "s") == before
+
+
+def test_placement_of_a_declaration_is_kept() -> None:
+    world = world_with()
+    ssd = {"minBrokerGroups": 1, "brokerGroupSelector": {"matchLabels": {"disk": "ssd"}}}
+    documents = [manifest("Subject", "s", placement=ssd), manifest("ConsumerGroup", "g", subjectName="s")]
+    ask(world, declare, parse_manifests(documents))
+
+    assert [one.group for one in route(world, "s").current.partitions] == ["g3"]
+    declared = world.first.meta.registry.get(SubjectRecord, "s")
+    assert declared is not None
+    assert declared.declared is not None
+    assert declared.declared.to_map()["metadata"]["name"] == "s"
+
+
+def test_declaring_the_same_again_changes_no_version() -> None:
+    world = world_with()
+    documents = [
+        manifest("Subject", "s"),
+        manifest("ConsumerGroup", "g", subjectName="s", consumption="Ordered"),
+    ]
+    for _ in range(2):
+        ask(world, declare, parse_manifests(documents))
+        assert world.first.meta.registry.version("subject", "s") == 1
+        assert world.first.meta.registry.version("consumer_group", "s/g") == 1
+
+
+def test_one_declaration_that_cannot_be_placed_leaves_nothing_of_the_others() -> None:
+    world = world_with()
+    documents = [
+        manifest("Subject", "good"),
+        manifest("Subject", "bad", placement={"brokerGroups": ["nowhere"]}),
+    ]
+
+    with pytest.raises(Denied, match="there is no broker group nowhere"):
+        ask(world, declare, parse_manifests(documents))
+
+    assert world.first.meta.registry.get(SubjectRecord, "good") is None
+
+
+def test_expansion_keeps_the_former_version_and_asks_for_the_version_that_was_seen() -> None:
+    world = world_with()
+    world.client("p", produces=("s",))
+    first = route(world, "s").current
+
+    with pytest.raises(Denied, match="the route of s is at version 1"):
+        ask(world, expand, "s", Asked({"partitions": 4, "version": 0}))
+    with pytest.raises(Denied, match="has 2 partitions already"):
+        ask(world, expand, "s", Asked({"partitions": 2, "version": 1}))
+    ask(world, expand, "s", Asked({"partitions": 4, "version": 1}))
+
+    assert route(world, "s").sets[0] == first
+    assert len(route(world, "s").current.partitions) == 4
+
+
+def test_read_only_subject_says_so_in_its_route() -> None:
+    world = world_with()
+    world.client("p", produces=("s",))
+    known = world.first.meta.registry.revision
+
+    world.first.change(lambda draft, _: set_subject_state(draft, "s", Asked({"state": "R"})))
+
+    row = world.first.meta.route_since("s", known)
+    assert row is not None
+    assert row["state"] == "R"
+    assert world.first.meta.route_since("s", world.first.meta.registry.revision) is None
+
+
+def test_subject_that_is_removed_takes_its_groups_along_and_may_come_back() -> None:
+    world = world_with()
+    world.client("p", Consumes("s", "g", "c"))
+    world.first.change(lambda draft, _: remove_subject(draft, "s"))
+
+    assert world.first.meta.registry.get(Route, "s") is None
+    assert world.first.meta.registry.get(ConsumerGroupRecord, "s/g") is None
+    assert sum(world.first.meta.registry.routed().values()) == 0
+
+    world.client("p", produces=("s",))
+    assert world.first.meta.registry.version("route", "s") == 3
+
+
+@pytest.mark.parametrize(
+    "name, text, sentence",
+    [
+        ("CREATE_SUBJECTS", "maybe", "write true or false"),
+        ("LIVENESS_MS", "5s", "write a whole number above zero"),
+        ("LIVENESS_MS", "2000", "at least three times"),
+        ("LEASE_MS", "9000", "write at most TIDEMILL_META_LIVENESS_MS"),
+        ("AUTHORISATION_MS", "4000", "at least two seconds more than twice"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_with_a_sentence(name: str, text: str, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        read_settings({f"TIDEMILL_META_{name}": text})
+
+
+def test_settings_are_read_from_the_environment() -> None:
+    settings = read_settings(
+        {"TIDEMILL_META_ROUTE_GROUPS": "3", "TIDEMILL_META_CREATE_GROUPS": "false", "OTHER": "1"}
+    )
+
+    assert (settings.route_groups, settings.create_groups, settings.liveness_ms) == (3, False, 5_000)
