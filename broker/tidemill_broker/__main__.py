@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.doors.control import routes_of, values_of
@@ -22,6 +23,7 @@ from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
 from tidemill_host.disk import RealDisk
 from tidemill_host.files import Files
+from tidemill_host.local import LocalPeer
 from tidemill_host.persist import Lanes
 from tidemill_host.process import (
     FolderInUse,
@@ -38,6 +40,9 @@ from tidemill_journal.errors import JournalError
 from tidemill_wire import limits
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
+
+if TYPE_CHECKING:
+    from tidemill_broker.doors.attending import Attending
 
 LISTEN_TRIES, LISTEN_PAUSE_SECONDS = 50, 0.1
 
@@ -109,6 +114,8 @@ class Premises:
     lanes: Lanes
     clock: RealClock
     stopping: asyncio.Event
+    boot: int
+    """Grows with each process on its folder."""
 
 
 async def _serve(
@@ -118,7 +125,9 @@ async def _serve(
     files_max: int,
 ) -> int:
     disk, clock = RealDisk(arguments.data), RealClock()
-    premises = Premises(arguments, declarations, settings, files_max, disk, make_lanes(), clock, stop_event())
+    premises = Premises(
+        arguments, declarations, settings, files_max, disk, make_lanes(), clock, stop_event(), clock.now_ms()
+    )
     part: Part | int = first_part(settings.replicated)
     while isinstance(part, Part):
         part = await _play(premises, part)
@@ -152,7 +161,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     http_port = await web.listen(arguments.host, arguments.http_port, http_max)
     calm_collector()
     _say_ready(arguments, part, (port, http_port))
-    await _until(service, part, premises.stopping)
+    await _until(service, part, premises)
     gateway.close()
     replicas.close()
     end: Part | int = 0
@@ -196,18 +205,35 @@ async def _listen(service: Service, arguments: argparse.Namespace) -> int:
     return await service.listen(arguments.host, arguments.port)
 
 
-async def _until(service: Service, part: Part, stopping: asyncio.Event) -> None:
-    """Serve, and keep a connection to the master, until something ends it."""
+async def _until(service: Service, part: Part, premises: Premises) -> None:
+    """Serve, attend meta, and keep a connection to the master, until something ends it."""
     async with asyncio.TaskGroup() as tasks:
         host, _, port = part.master_address.rpartition(":")
-        dialing = None
+        work: list[asyncio.Task[None]] = []
         if part.role is Role.SLAVE and port.isdigit():
-            dialing = tasks.create_task(Dialer(service.server, host, int(port)).keep())
-        stopped = tasks.create_task(stopping.wait())
+            work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
+        attending = _attending(service, premises)
+        if attending is not None:
+            work.append(tasks.create_task(attending.keep()))
+        stopped = tasks.create_task(premises.stopping.wait())
         await asyncio.wait((service.failed, service.turned, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        if dialing is not None:
-            dialing.cancel()
+        for task in work:
+            task.cancel()
+
+
+def _attending(service: Service, premises: Premises) -> Attending | None:
+    """What tells meta of this broker; nothing when it is alone, or somebody else appoints."""
+    from tidemill_broker.doors.attending import Attending, Identity
+
+    settings, arguments = premises.settings, premises.arguments
+    if not (settings.replicated and settings.meta):
+        return None
+    host = settings.advertise or arguments.host
+    data, control = f"{host}:{arguments.port}", f"{host}:{arguments.http_port}"
+    identity = Identity(settings.name.partition("-")[0], settings.name, premises.boot, data, control)
+    local = LocalPeer(service.server, lambda _answer: None)
+    return Attending(local, identity, settings.meta.split(","))
 
 
 def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]) -> None:

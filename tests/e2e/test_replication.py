@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from e2e.conftest import MakeQueue
+from e2e.metas import Meta
 from e2e.queues import Queue
 from tidemill import BrokerUnreachable, Client, ClientSettings, LeaseLost, OutcomeUnknown, Unavailable
 
@@ -222,3 +223,56 @@ def test_a_slave_refuses_a_person_and_says_who_is_master(make_queue: MakeQueue) 
     assert refused.value.code == 503
     assert said["code"] == "not_master"
     assert "g0-0 is the master" in said["detail"]
+
+
+async def be_replaced(make_queue: MakeQueue, meta: Meta, ledger: Ledger) -> float:
+    """How long nothing was stored after the master was killed, with nobody but meta to decide."""
+    queues = [
+        make_queue(
+            name,
+            settings={"TIDEMILL_NAME": name, "TIDEMILL_REPLICATED": "true", "TIDEMILL_META": meta.server},
+        )
+        for name in ("g0-0", "g0-1")
+    ]
+    for queue in queues:
+        queue.start()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(in_sync := meta_group(meta).get("in_sync", [])) < 2:
+        assert time.monotonic() < deadline, (meta_group(meta), [queue.errors for queue in queues])
+        await asyncio.sleep(0.1)
+    master = next(queue for queue in queues if queue.data.name == meta_group(meta)["master"])
+    slave = next(queue for queue in queues if queue is not master)
+    settings = ClientSettings(send_timeout_s=PATIENCE_SECONDS, backoff_max_s=0.2)
+    async with Client(slave.server, settings=settings) as mq, asyncio.TaskGroup() as tasks:
+        producer = tasks.create_task(produce(mq, ledger))
+        consumer = tasks.create_task(consume(mq, ledger))
+        await wait_more(ledger, 10 * MANY, PATIENCE_SECONDS)
+        master.kill()
+        killed = time.monotonic()
+        await wait_more(ledger, 2 * MANY, PATIENCE_SECONDS)
+        gap = time.monotonic() - killed
+        ledger.over = True
+        await producer
+        await wait_given(ledger)
+        consumer.cancel()
+    assert in_sync
+    return gap
+
+
+def meta_group(meta: Meta) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://{meta.server}/v1/brokers", timeout=5) as answer:
+        rows: list[dict[str, Any]] = json.load(answer)
+    return next((row for row in rows if row["group"] == "g0"), {})
+
+
+def test_meta_appoints_a_slave_when_the_master_is_killed(make_queue: MakeQueue, tmp_path: Path) -> None:
+    meta, ledger = Meta(tmp_path / "meta").start(), Ledger()
+    try:
+        gap = asyncio.run(be_replaced(make_queue, meta, ledger))
+    finally:
+        meta.kill()
+
+    print(f"automatic failover: {gap:.1f} s without writes")
+    assert gap < WRITES_AGAIN_SECONDS + 5
+    assert ledger.stored <= ledger.given
+    assert not ledger.again
