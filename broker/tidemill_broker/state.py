@@ -215,17 +215,16 @@ class State:
         message on: they began before it came.
         """
         subject, priority = split_lane(name)
-        if not priority:
-            partition = Partition(identity, name, settings)
+        if priority:
+            partition: Partition = Lane(identity, self.by_name[subject.encode()], priority, settings)
         else:
-            base = self.by_name[subject.encode()]
-            partition = lane = Lane(identity, base, priority, settings)
-            self.lanes.setdefault(base.identity, {})[priority] = lane
+            partition = Partition(identity, name, settings)
         self.partitions[identity] = partition
         self.by_name[partition.raw_name] = partition
-        if priority:
-            for head in [self.groups[number] for number in base.groups.values()]:
-                self.add_group(group_in(lane, head, (first_of_lane(priority), head.start_ms)))
+        if isinstance(partition, Lane):
+            self.lanes.setdefault(partition.base.identity, {})[priority] = partition
+            for head in [self.groups[number] for number in partition.base.groups.values()]:
+                self.add_group(group_in(partition, head, (first_of_lane(priority), head.start_ms)))
         return partition
 
     def _name_group(self, action: GroupNamed) -> None:

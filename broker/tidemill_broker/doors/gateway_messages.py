@@ -112,9 +112,8 @@ def parse_sending(value: Mapping[str, Any], defaults: Defaults) -> tuple[Content
     """One message, or ``{"messages": [...]}``; and their priority, which is one for all of a request, because they are
     one batch.
     """
-    priority = value.get("priority", defaults.priority)
-    if type(priority) is float and priority.is_integer():
-        priority = int(priority)
+    said: Any = value.get("priority", defaults.priority)
+    priority = int(said) if type(said) is float and said.is_integer() else cast("int", said)
     rest = {name: part for name, part in value.items() if name != "priority"}
     try:
         return parse_messages(rest, defaults), parse_priority(priority)
