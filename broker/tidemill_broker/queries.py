@@ -169,6 +169,17 @@ class Query:
                 return self._messages(position, known[0].length).message(index)
         return None
 
+    def first_at(self, position: int) -> int | None:
+        """The first sequence of the batch at a position that was noted; ``None`` when it is not kept any more."""
+        segments = self._view.segments
+        if not segments.start <= position < segments.end:
+            return None
+        try:
+            known = self._header(position)
+        except FileNotFoundError:
+            return None
+        return None if known is None else known[0].first_sequence
+
     def by_key(
         self, key: str, subject: bytes | None, span: Span, start: Place | None, newest: bool
     ) -> Answer:

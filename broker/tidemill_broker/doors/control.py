@@ -103,7 +103,7 @@ def schemas() -> dict[str, Part]:
             {
                 "group": text,
                 "subject": text,
-                "lag": whole(0, description="messages that the group was not given yet"),
+                "lag": whole(0, description="messages that no consumer has, and that did not fail"),
                 "in_flight": whole(0),
                 "failed": whole(0, description="messages that wait for another attempt"),
                 "dead": whole(0, description="dead letters that were neither redriven nor purged"),

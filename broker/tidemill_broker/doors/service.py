@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from tidemill_broker.graves import waiting
-from tidemill_broker.group_settings import DEAD, GroupSettings
+from tidemill_broker.doors.status import groups_of
+from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.positions import begin_as_asked
@@ -137,24 +137,7 @@ class Service:
 
     def groups(self) -> list[dict[str, Any]]:
         """What the control plane tells about groups."""
-        state = self.broker.state
-        return [
-            {
-                "group": group.name,
-                "subject": state.partitions[group.partition].name,
-                "lag": max(0, state.partitions[group.partition].visible - group.reached),
-                "in_flight": group.in_flight,
-                "failed": group.failed_count(),
-                "dead": waiting(state, group),
-                "paused": group.paused[1] if group.paused is not None else None,
-                "acked": group.acked,
-                "consumption": group.settings.consumption,
-                "suspended": group.settings.suspended,
-                "consumers": sum(1 for consumer in group.consumers.values() if consumer.peer),
-            }
-            for group in state.groups.values()
-            if group.settings.consumption != DEAD
-        ]
+        return groups_of(self.broker.state)
 
 
 def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSettings:
