@@ -97,6 +97,7 @@ async def _serve(
     # aiohttp's server takes a third of the start; nothing before needs it.
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
+    from tidemill_broker.doors.gateway_steering import Steering
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.why import Why
     from tidemill_host.web import Web
@@ -118,7 +119,8 @@ async def _serve(
     gateway = Gateway(service)
     gateway.start()
     queries = Queries(broker, disk, lanes.read)
-    doors = (queries, Why(broker, Files(disk), queries, clock), Dead(broker), gateway)
+    steering = Steering(service)
+    doors = (queries, Why(broker, Files(disk), queries, clock), Dead(broker), gateway, steering)
     routes = [route for door in doors for route in door.routes()]
     web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, files_max // 16)
@@ -134,6 +136,7 @@ async def _serve(
         return 1
     await service.drain()
     gateway.close()
+    steering.close()
     await web.close()
     return 0
 

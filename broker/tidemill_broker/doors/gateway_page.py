@@ -77,6 +77,7 @@ def schemas() -> Part:
         0, limits.NACK_DELAY_MS_MAX, description="when again; without it, as the group's policy says"
     )
     reason = {"type": "string", "maxLength": limits.DETAIL_CHARS_MAX, "description": "why, for a person"}
+    reject = {"type": "boolean", "default": False, "description": "never again: it is a dead letter at once"}
     settled: dict[str, Part] = {
         "count": whole(0, description="messages for which it was done"),
         "lost": {
@@ -94,7 +95,10 @@ def schemas() -> Part:
         "Receive": _receive(),
         "Received": _received(),
         "Receipts": record({"receipts": receipts}),
-        "Nack": record({"receipts": receipts, "delay_ms": delay, "reason": reason}, ("delay_ms", "reason")),
+        "Nack": record(
+            {"receipts": receipts, "delay_ms": delay, "reason": reason, "reject": reject},
+            ("delay_ms", "reason", "reject"),
+        ),
         "Settled": record(settled),
         "LeaseLost": record({**error_fields(), **settled}, ("count", "lost")),
     }
@@ -126,6 +130,25 @@ def _receive() -> Part:
             "default": "earliest",
             "description": "where the group begins when it is new; a number is a time in ms since 1970",
         },
+        "tags": {
+            **_message_fields()["tags"],
+            "description": "the group is given only messages with these tags; the filter is the group's",
+        },
+        "match": {
+            "enum": ["any", "all"],
+            "default": "any",
+            "description": "how many of the tags a message must have",
+        },
+        "exclusive": {
+            "type": "boolean",
+            "default": False,
+            "description": "in order, one consumer of the group at a time",
+        },
+        "at_most_once": {
+            "type": "boolean",
+            "default": False,
+            "description": "what is given counts as handled: there are no receipts, and nothing comes again",
+        },
     }
     return record(properties, tuple(properties))
 
@@ -143,9 +166,12 @@ def _received() -> Part:
             "properties": {"type": "object"},
             "attempts": whole(0, description="how often it was given out before"),
             "stored_at": {"type": "string", "format": "date-time"},
-            "receipt": {"type": "string", "description": "what ack, nack, extend and release take"},
+            "receipt": {
+                "type": "string",
+                "description": "what ack, nack, extend and release take; at most once has none",
+            },
         },
-        ("text",),
+        ("text", "receipt"),
     )
     return record(
         {

@@ -3,43 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
-from tidemill_broker.doors.gateway_messages import Receipts, malformed
+from tidemill_broker.doors.gateway_messages import malformed
+from tidemill_broker.doors.gateway_receipts import Receipts
 from tidemill_broker.ranges import merge_ranges
 from tidemill_wire import limits
 from tidemill_wire.ranges import pairs
 
 
+class Holder(NamedTuple):
+    """Who holds deliveries: a consumer, in the subject or in the dead letters of its group."""
+
+    subject: str
+    consumer: str
+
+
 class Settlement:
-    """Receipts by consumer and pull sequence; each counts once."""
+    """Receipts by holder and pull sequence; each counts once."""
 
     def __init__(self) -> None:
-        self._receipts: dict[str, dict[int, str]] = {}
+        self._receipts: dict[Holder, dict[int, str]] = {}
         self.lost: list[str] = []
         self.count = 0
 
-    def add(self, consumer: str, pull: int, receipt: str) -> None:
-        self._receipts.setdefault(consumer, {})[pull] = receipt
+    def add(self, holder: Holder, pull: int, receipt: str) -> None:
+        self._receipts.setdefault(holder, {})[pull] = receipt
 
-    def ranges(self) -> list[tuple[str, list[int]]]:
-        """For each consumer, what a command names."""
+    def ranges(self) -> list[tuple[Holder, list[int]]]:
+        """For each holder, what a command names."""
         return [
-            (name, merge_ranges([(pull, 1) for pull in sorted(pulls)]))
-            for name, pulls in self._receipts.items()
+            (holder, merge_ranges([(pull, 1) for pull in sorted(pulls)]))
+            for holder, pulls in self._receipts.items()
         ]
 
-    def hear(self, consumer: str, lost: Sequence[int]) -> int:
-        """The broker's answer; how many of the consumer's messages were settled."""
-        receipts = self._receipts[consumer]
+    def hear(self, holder: Holder, lost: Sequence[int]) -> int:
+        """The broker's answer; how many of the holder's messages were settled."""
+        receipts = self._receipts[holder]
         gone = {pull for first, last in pairs(lost) for pull in range(first, last + 1)}
         self.lost += [receipts[pull] for pull in sorted(gone)]
         self.count += len(receipts) - len(gone)
         return len(receipts) - len(gone)
 
-    def lose(self, consumer: str) -> None:
+    def lose(self, holder: Holder) -> None:
         """The broker knows no such consumer any more."""
-        self.lost += self._receipts[consumer].values()
+        self.lost += self._receipts[holder].values()
 
 
 def parse_receipts(value: object, receipts: Receipts) -> Settlement:
@@ -54,5 +62,5 @@ def parse_receipts(value: object, receipts: Receipts) -> Settlement:
         if known is None:
             settlement.lost.append(receipt)
         else:
-            settlement.add(*known, receipt)
+            settlement.add(Holder(known.subject, known.consumer), known.pull, receipt)
     return settlement
