@@ -28,7 +28,7 @@ from tidemill_host.process import (
     say,
     stop_event,
 )
-from tidemill_journal.errors import JournalError
+from tidemill_journal.errors import CorruptRun, JournalError
 from tidemill_wire import limits
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
@@ -145,6 +145,8 @@ def _end(error: Exception) -> str:
     """Why the service cannot go on, and what to do."""
     if isinstance(error, OSError):
         return f"the disk refused ({error.strerror or error}): free or mend it, then start again"
+    if isinstance(error, CorruptRun):
+        return f"{error.file} was damaged and is removed: start again, and it is made again of its segment"
     traceback.print_exception(error)
     return f"work on the disk broke down ({error!r}): start again, and report the lines above"
 

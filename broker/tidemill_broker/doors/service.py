@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from tidemill_broker.doors.status import groups_of
@@ -20,6 +21,7 @@ from tidemill_host.persist import Lanes
 from tidemill_host.server import Server
 from tidemill_host.storage import Storage
 from tidemill_host.turn import Turn
+from tidemill_journal.errors import CorruptRun
 from tidemill_wire import limits
 from tidemill_wire.connection import Event
 from tidemill_wire.declarations import ConsumerGroup, Subject
@@ -105,7 +107,13 @@ class Service:
         self.broker.members.declare_group(partition, group.name, place, GroupSettings.declared(group), now_ms)
 
     def _fail(self, error: Exception) -> None:
-        """The log can no longer be trusted: answer nobody, let a restart find out what is there."""
+        """The log can no longer be trusted: answer nobody, let a restart find out what is there.
+
+        A damaged run is removed, and made again by the restart.
+        """
+        if isinstance(error, CorruptRun):
+            with suppress(FileNotFoundError):
+                self._disk.remove(error.file)
         if not self.failed.done():
             self.failed.set_result(error)
         self.turn.stop()
