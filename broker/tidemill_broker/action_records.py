@@ -107,8 +107,9 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.FORGET, _U32.pack(group)
         case SubjectNamed(partition, name, settings):
             return ActionKind.SUBJECT, _pack([partition, name, settings])
-        case GroupNamed(group, partition, name, cursor, start_ms, settings):
-            return ActionKind.GROUP, _pack([group, partition, name, cursor, start_ms, settings])
+        case GroupNamed(group, partition, name, cursor, start_ms, settings, lanes):
+            named = [group, partition, name, cursor, start_ms, settings]
+            return ActionKind.GROUP, _pack([*named, lanes] if lanes else named)
         case ConsumerNamed(consumer, group, name):
             return ActionKind.CONSUMER, _pack([consumer, group, name])
         case _:

@@ -81,7 +81,9 @@ class SubjectNamed:
 
 @dataclass(frozen=True, slots=True)
 class GroupNamed:
-    """A consumer group begins at ``cursor`` of a partition, skipping what was stored before ``start_ms``."""
+    """A consumer group begins at ``cursor`` of a partition, skipping what was stored before ``start_ms``; and in the
+    lanes that the partition has, each of ``lanes`` being priority, cursor and ``start_ms``.
+    """
 
     group: int
     partition: int
@@ -89,6 +91,7 @@ class GroupNamed:
     cursor: int
     start_ms: int
     settings: dict[str, Any]
+    lanes: Sequence[Sequence[int]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from tidemill_broker.groups import Group
 from tidemill_broker.state import State
 from tidemill_wire.columns import Batch
 from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY
+from tidemill_wire.lanes import lane_name, priority_of
 
 PREFIX = DEAD_PREFIX.encode()
 
@@ -61,7 +62,8 @@ class Burials:
         properties = batch.properties()
         assert properties  # the broker itself has written it
         known = cast("dict[str, Any]", msgpack.unpackb(properties[0], strict_map_key=False))[DEAD_PROPERTY]
-        source = self._state.group_of(known["subject"], known["group"])
+        lane = lane_name(known["subject"], priority_of(known["sequence"]))
+        source = self._state.group_of(lane, known["group"])
         if source is not None and position not in self._over:
             buried = Buried(source.identity, known["sequence"], batch.header.messages, position)
             self._copies[source.identity, buried.first] = Copied(buried, name, batch.header.first_sequence)

@@ -24,6 +24,7 @@ from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import DEAD
 from tidemill_broker.groups import Group
 from tidemill_broker.intake import Intake
+from tidemill_broker.lanes import base_of
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Buffer, Slice
@@ -34,6 +35,7 @@ from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content, build_batch
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY, dead_subject
+from tidemill_wire.lanes import priority_of
 from tidemill_wire.ranges import pairs
 
 PRODUCER = 1 << 62
@@ -157,7 +159,8 @@ class DeadLetters:
         try:
             copy = _copy_of(data, failure, count, known)
         except CorruptBatch as error:
-            copy = _remains(failure, count, known | {"reason": f"undecodable: {error}"}, now_ms)
+            known = known | {"reason": f"undecodable: {error}"}
+            copy = _remains(failure, count, known, now_ms)
         self._sequence += 1
         origin = Origin(
             target.raw_name, PRODUCER | self._state.boot, self._sequence, self._ids.next(now_ms),
@@ -176,7 +179,7 @@ class DeadLetters:
     def _grave(self, group: Group, source: Partition, now_ms: int) -> Partition:
         """The dead-letter subject of a group, and the group's twin in it, as the group is declared now."""
         settings = settings_of_grave(group, source)
-        grave = self._intake.declare(dead_subject(source.name, group.name), settings, now_ms)
+        grave = self._intake.declare(dead_subject(base_of(source).name, group.name), settings, now_ms)
         named = naming_of_twin(self._state, group, grave)
         if named is not None:
             self._desk.act(named, now_ms)
@@ -187,7 +190,7 @@ class DeadLetters:
         seen = group.errors.get(failure.fingerprint)
         detail = seen.detail if seen is not None else FORGOTTEN if failure.fingerprint else UNSAID
         return {
-            "subject": source.name, "group": group.name, "attempts": failure.attempts,
+            "subject": base_of(source).name, "group": group.name, "attempts": failure.attempts,
             "since": failure.since_ms, "failed_at": now_ms, **detail._asdict(),
         }  # fmt: skip
 
@@ -256,7 +259,7 @@ def _remains(failure: Failure, count: int, known: dict[str, Any], now_ms: int) -
     count = _fitting([len(cast("bytes", msgpack.packb(known)))] * count)
     said = [_with(b"", known | {"sequence": failure.first + at}, 0) for at in range(count)]
     content = Content([b""] * count, properties=said, attempts=[failure.attempts] * count)
-    return Copy(content, now_ms, Codec.NONE, Flags.REDELIVERED, 0)
+    return Copy(content, now_ms, Codec.NONE, Flags.REDELIVERED, priority_of(failure.first))
 
 
 def _fitting(sizes: list[int]) -> int:

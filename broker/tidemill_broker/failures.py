@@ -144,6 +144,12 @@ class Health:
         self.probe, self.probe_pause_ms = None, PROBE_MS_MIN
         self.probe_failed(now_ms)
 
+    def forget(self) -> None:
+        """As if nothing had been delivered yet."""
+        self.end_pause()
+        self.at_ms = self.probe_at_ms = 0
+        self.probe_pause_ms = PROBE_MS_MIN
+
     def end_pause(self) -> None:
         """What was before the outage says nothing about what comes."""
         self.acked, self.failed, self.probe = 0.0, {}, None

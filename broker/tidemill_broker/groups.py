@@ -247,7 +247,7 @@ class Group:
             self.paused = (self.paused[0] - back_ms, self.paused[1])
         if self.owner:
             self.lock_ms = max(0, self.lock_ms - back_ms)
-        self.health = Health()
+        self.health.forget()
 
     def next_failure(self) -> Failure | None:
         """The failure that is due first."""

@@ -134,7 +134,11 @@ class History:
         self._groups = {
             identity: group.name for identity, group in state.groups.items() if group.partition == partition
         }
-        self._twins = {state.dead[identity]: identity for identity in self._groups if identity in state.dead}
+        families = {identity: state.family(state.groups[identity]) for identity in self._groups}
+        heads = {identity: family[-1].identity for identity, family in families.items()}
+        self._twins = {state.dead[head]: identity for identity, head in heads.items() if head in state.dead}
+        self._kin = {one.identity: identity for identity, family in families.items() for one in family}
+        """The group in any lane -> the one in the message's."""
         self._consumers = {
             identity: (consumer.group.identity, consumer.name)
             for identity, consumer in state.consumers.items()
@@ -167,10 +171,13 @@ class History:
                 self._add(twin, Event(record.at_ms, "redriven"))
             case Purged(twin, ranges) if self._are_in(twin, ranges):
                 self._add(twin, Event(record.at_ms, "purged"))
-            case GroupPaused(group, _, fingerprint) if group in self._groups:
-                self._add(group, Event(record.at_ms, "paused", detail=FailureDetail("", "", "", fingerprint)))
-            case GroupResumed(group) if group in self._groups:
-                self._add(group, Event(record.at_ms, "resumed"))
+            case GroupPaused(group, _, fingerprint) if group in self._kin:
+                self._add(
+                    self._kin[group],
+                    Event(record.at_ms, "paused", detail=FailureDetail("", "", "", fingerprint)),
+                )
+            case GroupResumed(group) if group in self._kin:
+                self._add(self._kin[group], Event(record.at_ms, "resumed"))
             case Sought(group) if group in self._groups:
                 self._pulls = {pull: held for pull, held in self._pulls.items() if held.group != group}
                 self._add(group, Event(record.at_ms, "moved"))

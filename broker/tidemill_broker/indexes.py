@@ -136,6 +136,11 @@ class OpenIndex:
         self._ids += batch_id
         self._places.append(position)
 
+    def note_many(self, batch_ids: bytes, positions: list[int]) -> None:
+        """Batches that were stored together."""
+        self._ids += batch_ids
+        self._places.extend(positions)
+
     def note_keys(self, hashes: memoryview, position: int) -> None:
         """A batch's key hashes; the bytes are copied, for the batch's own go as soon as they are written."""
         self._hashes += hashes

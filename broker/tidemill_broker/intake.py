@@ -15,6 +15,7 @@ from tidemill_broker.actions import SubjectNamed
 from tidemill_broker.columns import check_columns, place_of_key_hashes
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_broker.singles import Run, find_runs
 from tidemill_broker.state import State
 from tidemill_journal.entries import pack_size
 from tidemill_wire import limits
@@ -23,6 +24,7 @@ from tidemill_wire.codec import Codec
 from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, plain_single, read_directory
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import parse_subject
+from tidemill_wire.lanes import lane_name, parse_priority
 
 OWN = b"%"
 """Subjects whose name begins with it are the broker's own: nobody else sends to them."""
@@ -66,7 +68,15 @@ class Intake:
         view = memoryview(buffer)
         at, size = 0, len(view)
         start, file = 0, ""  # the piece of memory that is accepted and not yet handed on
+        runs = find_runs(view)
         while at < size:
+            run = runs.get(at)
+            if run is not None and (place_file := self._take_run(run, taken, now_ms)):
+                if place_file != file:
+                    self._hand_on(file, view[start:at])
+                    start, file = at, place_file
+                at += run.size
+                continue
             try:
                 header = read_header(view, at)
                 if len(taken.first_sequences) >= limits.SEND_BATCHES_MAX:
@@ -105,6 +115,40 @@ class Intake:
             at = stop
         self._hand_on(file, view[start:at])
         return taken
+
+    def _take_run(self, run: Run, taken: Taken, now_ms: int) -> str:
+        """Store a run of plain singles; the file it goes to, or nothing when one of them needs a closer look."""
+        producers, sequences = run.heads["producer"].tolist(), run.heads["sequence"].tolist()
+        partitions: list[Partition] = []
+        for name, producer, sequence in zip(run.names, producers, sequences, strict=True):
+            partition = self._state.by_name.get(name)
+            if partition is None or partition.settings.message_bytes_max < run.largest:
+                return ""
+            seen = partition.producers.get(producer)
+            if seen is not None and sequence <= seen[-2]:
+                return ""
+            partitions.append(partition)
+        touched = {partition.identity: partition for partition in partitions}
+        place = (
+            self._logs.place_batches(run.size, len(partitions)) if len(touched) == len(partitions) else None
+        )
+        if place is None or self.refusal is not None:
+            return ""
+        firsts = [partition.next_sequence for partition in partitions]
+        positions = run.stamp(firsts, place.position, now_ms, self._logs.epoch)
+        columns = zip(
+            partitions, firsts, positions, run.row_sizes(), run.heads["bloom"].tolist(), producers, sequences,
+            strict=True,
+        )  # fmt: skip
+        for partition, first, position, size, bloom, producer, sequence in columns:
+            partition.stored(first, position, size, now_ms, bloom)
+            partition.remember(producer, sequence, first)
+        self._state.index.open.note_many(run.heads["id"].tobytes(), positions)
+        taken.first_sequences += firsts
+        taken.messages += len(firsts)
+        taken.synced = taken.synced or any(partition.synced for partition in partitions)
+        taken.touched.update(touched)
+        return place.file
 
     def _store(self, view: memoryview, at: int, header: Header, partition: Partition, now_ms: int) -> str:
         """Give the batch its place and sequence; the file it goes to."""
@@ -161,7 +205,13 @@ class Intake:
             check_bodies(view, at, header, partition.settings.message_bytes_max)
         except CorruptBatch as error:
             raise Refused("corrupt_batch", str(error)) from error
-        return partition
+        return self._lane(partition, header.priority, now_ms) if header.priority else partition
+
+    def _lane(self, partition: Partition, priority: int, now_ms: int) -> Partition:
+        """The lane of a subject, made by its first message."""
+        parse_priority(priority)
+        lane = self._state.lanes.get(partition.identity, {}).get(priority)
+        return lane or self.declare(lane_name(partition.name, priority), partition.settings, now_ms)
 
     def create(self, raw_name: bytes, now_ms: int) -> Partition:
         """A subject on first use."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from tidemill_broker.actions import Synced
 from tidemill_broker.consume_log import ConsumeLog
 from tidemill_broker.group_settings import DEAD
+from tidemill_broker.lanes import base_of
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, StoredRun
 from tidemill_broker.settings import BrokerSettings
@@ -191,7 +192,7 @@ class Keeping:
                 continue
             run, settings = partition.runs[0].run, partition.settings
             old = stored_before_ms(partition, now_ms) + settings.retention_seconds * 1000 < now_ms
-            large = 0 < settings.retention_bytes < partition.size - run.size
+            large = 0 < settings.retention_bytes < self._size_behind(partition, base)
             if not (old or large):
                 return False
             for identity in partition.groups.values():
@@ -199,6 +200,13 @@ class Keeping:
                 if group.holds_before(run.end_sequence):
                     return False
         return True
+
+    def _size_behind(self, partition: Partition, base: int) -> int:
+        """What a subject keeps, in all its lanes, behind the segment ``base``, which is the oldest."""
+        own = base_of(partition)
+        family = (own, *self._state.lanes.get(own.identity, {}).values())
+        first = sum(one.runs[0].run.size for one in family if one.runs and one.runs[0].run.base == base)
+        return sum(one.size for one in family) - first
 
     def _count_expired(self, partition: Partition, stored: StoredRun) -> None:
         """Messages nobody pulled in time are gone: say so, group by group."""

@@ -48,7 +48,7 @@ class Locks:
         """
         group = consumer.group
         mine = group.owner == consumer.identity
-        if not mine and (self.free_ms(group) > now_ms or _held_by_others(group, consumer)):
+        if not mine and (self.free_ms(group) > now_ms or self._held_by_others(consumer)):
             return False
         lasts_ms = wait_ms + self._gone_ms
         if not mine or group.lock_ms - now_ms < lasts_ms // 2:
@@ -67,8 +67,10 @@ class Locks:
         return done
 
     def free(self, consumer: Consumer, now_ms: int) -> None:
-        """The consumer is gone."""
+        """The consumer is gone. The lock of a group is that of its head, in all lanes."""
         group = consumer.group
+        if group is not self._state.family(group)[-1]:
+            return
         if group.owner == consumer.identity or (group.settings.consumption == BROADCAST and not group.owner):
             self._desk.act(Unlocked(group.identity, now_ms), now_ms)
 
@@ -88,11 +90,14 @@ class Locks:
         return [
             (identity, since_ms + self._silence_ms)
             for identity, since_ms in state.silent.items()
-            if not state.groups[identity].consumers
+            if not any(one.consumers for one in state.family(state.groups[identity]))
         ]
 
-
-def _held_by_others(group: Group, consumer: Consumer) -> bool:
-    return group.in_flight > 0 and any(
-        any(other.held()) for other in group.consumers.values() if other is not consumer
-    )
+    def _held_by_others(self, consumer: Consumer) -> bool:
+        group = consumer.group
+        kin = self._state.kin.get(group.identity)
+        if kin is not None:
+            return kin.held_by_others(consumer)
+        return group.in_flight > 0 and any(
+            any(other.held()) for other in group.consumers.values() if other is not consumer
+        )

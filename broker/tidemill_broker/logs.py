@@ -49,6 +49,14 @@ class Logs:
         """Room for a batch. The caller stamps it and hands it to ``append``."""
         return self.messages.append(size, self._batches_max)
 
+    def place_batches(self, size: int, count: int) -> Place | None:
+        """The same for so many batches of ``size`` bytes together, when they fit into the open segment."""
+        if self.messages.is_full(size, self._batches_max - count + 1):
+            return None
+        place = self.messages.append(size)
+        self.messages.records += count - 1
+        return place
+
     def append(self, file: str, buffer: Buffer, size: int) -> None:
         """Bytes for the end of a log file."""
         buffers, before = self._appends.get(file, ([], 0))

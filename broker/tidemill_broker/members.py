@@ -11,7 +11,7 @@ then on pulls of older connections are refused, for what they were given nobody 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tidemill_broker.actions import Action, ConsumerNamed, GroupNamed
@@ -113,8 +113,9 @@ class Members:
 
     def _found(self, partition: Partition, pull: Pull, now_ms: int) -> Group:
         settings = self._settings_asked(partition, pull)
+        place = begin_as_asked(partition, pull.start)
         return self.declare_group(
-            partition, pull.group, begin_as_asked(partition, pull.start), settings, now_ms
+            partition, pull.group, place, settings, now_ms, self.begun(partition, pull.start)
         )
 
     def _settings_asked(self, partition: Partition, pull: Pull) -> GroupSettings:
@@ -143,16 +144,30 @@ class Members:
         start = (group.cursor, group.start_ms)
         self.declare_group(self._state.partitions[group.partition], group.name, start, settings, now_ms)
 
+    def begun(self, partition: Partition, start: int) -> list[tuple[int, int, int]]:
+        """Where a group begins in the lanes of a partition: priority, cursor, start_ms."""
+        lanes = self._state.lanes.get(partition.identity, {})
+        return [(priority, *begin_as_asked(lane, start)) for priority, lane in lanes.items()]
+
     def declare_group(
-        self, partition: Partition, name: str, start: tuple[int, int], settings: GroupSettings, now_ms: int
+        self,
+        partition: Partition,
+        name: str,
+        start: tuple[int, int],
+        settings: GroupSettings,
+        now_ms: int,
+        lanes: Sequence[tuple[int, int, int]] = (),
     ) -> Group:
-        """A group with these settings, new or known; ``start`` (cursor, start_ms) counts for a new one."""
+        """A group with these settings, new or known; ``start`` (cursor, start_ms) and what ``begun`` says of ``lanes``
+        count for a new one.
+        """
         known = partition.groups.get(name)
         if known is None and len(self._state.groups) >= limits.GROUPS_MAX:
             raise Refused("too_many_groups", f"{limits.GROUPS_MAX} consumer groups are on this broker")
         if known is None or self._state.groups[known].settings != settings:
             identity = known if known is not None else self._state.next_group
-            self._act(GroupNamed(identity, partition.identity, name, *start, settings.to_map()), now_ms)
+            named = GroupNamed(identity, partition.identity, name, *start, settings.to_map(), lanes)
+            self._act(named, now_ms)
         group = self._state.groups[partition.groups[name]]
         self._declare_twin(group, now_ms)
         return group
@@ -167,15 +182,21 @@ class Members:
 
     def _check_room(self, group: Group) -> None:
         """A group has as many consumers as its bounds say; those that are away and hold nothing take no place, up to
-        what the broker can keep. A twin has the consumers of its group.
+        what the broker can keep. A twin has the consumers of its group, and so has the group in a lane.
         """
-        if group.settings.consumption == DEAD:
+        if group.settings.consumption == DEAD or group is not self._state.family(group)[-1]:
             return
         there = len(group.consumers)
         if limits.CONSUMERS_MAX > there >= group.settings.consumers_max:
             there = sum(1 for other in group.consumers.values() if other.peer or any(other.held()))
         if there >= min(group.settings.consumers_max, limits.CONSUMERS_MAX):
             raise Unavailable("too_many_consumers", f"group {group.name!r} has {there} consumers")
+
+
+def named_again(group: Group, settings: GroupSettings) -> GroupNamed:
+    """What gives other settings to a group."""
+    place = (group.cursor, group.start_ms)
+    return GroupNamed(group.identity, group.partition, group.name, *place, settings.to_map())
 
 
 def replaced(pull: Pull) -> Refused:

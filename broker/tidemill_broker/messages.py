@@ -28,6 +28,7 @@ class Found:
     """A msgpack map, or nothing."""
     attempts: int
     origin: str | None
+    priority: int = 0
 
     @property
     def size(self) -> int:
@@ -75,6 +76,7 @@ class Rows:
             self._cut(Column.PROPERTY_OFFSETS, Column.PROPERTIES, index),
             self._number(Column.ATTEMPTS, index),
             self._text(Column.ORIGIN_OFFSETS, Column.ORIGINS, index) or None,
+            header.priority,
         )
 
     def _tags(self, index: int) -> tuple[str, ...]:

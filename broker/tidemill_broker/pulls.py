@@ -134,7 +134,7 @@ class Pulls:
         partition = self._state.partitions[group.partition]
         given = Given(consumer)
         pull = parked.pull
-        room = min(pull.messages_max, group.room)
+        room = min(pull.messages_max, self._state.room(group))
         if room <= 0:
             return given
         if group.paused is not None:

@@ -7,7 +7,8 @@ partition's ``visible``, a number that only grows, and the open segment's rows b
 An answer is bounded in messages, bytes, and work (``Budget``). When a bound is met before the end, ``Answer.after`` is
 where the next question begins; it may come with few messages, or none, when much was looked at in vain.
 
-Order: oldest first is the order of arrival at this broker, which within a subject is that of sequences.
+Order: oldest first is the order of arrival at this broker, which within a subject is that of sequences; a subject
+with priorities is browsed lane by lane, which is the order of its sequences, too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +36,7 @@ from tidemill_wire import limits
 from tidemill_wire.batch import HEADER_BYTES, Header, check_stamp, read_header
 from tidemill_wire.columns import hash_text
 from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.lanes import lane_name, priority_of
 
 SEQUENCE_END = 1 << 64
 TIME_END = 1 << 63
@@ -52,15 +55,15 @@ class View:
     """A copy."""
     sealed: tuple[SegmentIndex, ...]
     open: Pieces
-    stored: Stored | None = None
-    """The subject's that is browsed."""
+    stored: tuple[Stored, ...] = ()
+    """The subject's that is browsed, and those of its lanes, the lowest priority first."""
 
 
 def view_of(state: State, messages: Segments, browsed: Partition | None = None) -> View:
     """The view of now; made where the state is changed."""
-    stored = None
-    if browsed is not None:
-        stored = Stored(tuple(browsed.runs), browsed.recent, browsed.visible)
+    lanes = state.lanes.get(browsed.identity, {}) if browsed is not None else {}
+    parts = [browsed, *(lanes[priority] for priority in sorted(lanes))] if browsed is not None else []
+    stored = tuple(Stored(tuple(part.runs), part.recent, part.visible) for part in parts)
     copy = Segments(messages.folder, messages.size_max, messages.bases, messages.end)
     return View(state.by_name, copy, tuple(state.index.sealed.values()), state.index.open.view(), stored)
 
@@ -165,7 +168,7 @@ class Query:
             known = self._header(position)
             if known is None or known[0].batch_id != batch_id or index >= known[0].messages:
                 continue
-            if known[0].first_sequence + index < self._visible(known[1]):
+            if known[0].first_sequence + index < self._visible(known):
                 return self._messages(position, known[0].length).message(index)
         return None
 
@@ -188,8 +191,9 @@ class Query:
 
     def browse(self, span: Span, newest: bool) -> Answer:
         """The messages of the subject that the view was made for. ``after`` is a sequence."""
-        assert self._view.stored is not None
-        return self._collect(self._steps_of_rows(self._view.stored, span, newest))
+        parts = reversed(self._view.stored) if newest else self._view.stored
+        steps = (self._steps_of_rows(stored, span, newest) for stored in parts)
+        return self._collect(chain.from_iterable(steps))
 
     def _collect(self, steps: Iterator[Step]) -> Answer:
         answer = Answer()
@@ -213,7 +217,7 @@ class Query:
         for position in self._positions_of_key(hash_text(key.encode()), start, newest):
             known = self._header(position)
             if known is not None and (subject is None or known[1] == subject):
-                header, visible = known[0], self._visible(known[1])
+                header, visible = known[0], self._visible(known)
                 if span.may_have(header):
                     messages = self._messages(position, header.length)
                     found = messages.with_key(key)
@@ -312,7 +316,11 @@ class Query:
 
     # -- reading -----------------------------------------------------------------------------------------------
 
-    def _visible(self, name: bytes) -> int:
+    def _visible(self, known: tuple[Header, bytes]) -> int:
+        header, name = known
+        priority = priority_of(header.first_sequence)
+        if priority:
+            name = lane_name(name.decode(), priority).encode()
         partition = self._view.by_name.get(name)
         return 0 if partition is None else partition.visible
 

@@ -46,6 +46,7 @@ from tidemill_journal.segments import Segments, base_of, from_listing
 from tidemill_wire import limits
 from tidemill_wire.batch import Header
 from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.lanes import lane_name, priority_of, split_lane
 
 EPOCH = 1
 
@@ -245,6 +246,9 @@ class Recovery:
             self._storage.write_now([Remove(name) for name in names if name not in sealed])
 
     def _replay_batch(self, header: Header, name: bytes, rows: dict[int, Rows]) -> None:
+        priority = priority_of(header.first_sequence)
+        if priority:
+            name = lane_name(name.decode(), priority).encode()
         partition = self._state.by_name.get(name)
         if header.position < self._message_position and (
             partition is None or header.first_sequence + header.messages > partition.next_sequence
@@ -266,6 +270,10 @@ class Recovery:
         defaults = SubjectSettings(
             self._settings.durability, self._settings.retention_seconds, 0, limits.MESSAGE_BYTES_DEFAULT
         )
+        subject = split_lane(name.decode())[0].encode()
+        base = self._state.by_name.get(subject)
+        if subject != name:
+            defaults = (base or self._find_unnamed(subject)).settings
         identity = len(self._state.partitions) + 1
         self._state.apply(SubjectNamed(identity, name.decode(), defaults.to_map()))
         self._unnamed.append(self._state.partitions[identity])

@@ -16,6 +16,7 @@ from tidemill_broker.desk import Desk
 from tidemill_broker.filtered import Filtered
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.intake import Intake
+from tidemill_broker.lanes import Lane
 from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members, replaced
 from tidemill_broker.partitions import Partition
@@ -78,6 +79,10 @@ class Serving:
             settings = consumer.group.settings
             if settings.tags != tags or settings.all_tags != every:
                 self._members.agree(consumer, pull.filter, now_ms)
+        if self._state.lanes:
+            consumers += [
+                one for consumer in consumers for one in self._enrol_in_lanes(peer, pull, consumer, now_ms)
+            ]
         consumers += [
             self._enrol_twin(peer, pull, consumer.group, now_ms)
             for consumer in consumers
@@ -119,7 +124,14 @@ class Serving:
         return self._members.enrol(peer, pull, partition, now_ms)
 
     def _join(self, partition: Partition, now_ms: int) -> None:
-        """A subject is new: pulls that wait and name a pattern of it wait for it, too."""
+        """A subject is new: pulls that wait and name a pattern of it wait for it, too. A lane is new: those of its
+        subject do.
+        """
+        if isinstance(partition, Lane):
+            for identity in list(partition.groups.values()):
+                head = self._state.family(self._state.groups[identity])[-1]
+                self._widen(head, partition, now_ms)
+            return
         for parked in list(self.pulls.patterned.values()):
             pattern = next((one for one in parked.patterns if matches_pattern(one, partition.name)), None)
             if pattern is None or any(one.group.partition == partition.identity for one in parked.consumers):
@@ -212,16 +224,22 @@ class Serving:
         """Dead letters were redriven: those who wait for their group wait for them, too."""
         for living, identity in self._state.dead.items():
             if identity == twin.identity:
-                for parked in list(self.pulls.waiting.get(living, {}).values()):
-                    if any(consumer.group is twin for consumer in parked.consumers):
-                        continue
-                    self.pulls.unpark(parked)
-                    parked.answered = False
-                    parked.consumers.append(
-                        self._enrol_twin(parked.peer, parked.pull, self._state.groups[living], now_ms)
-                    )
-                    self.pulls.park(parked)
+                self._widen(self._state.groups[living], self._state.partitions[twin.partition], now_ms)
         self.serve_group(twin.identity, now_ms)
+
+    def _widen(self, group: Group, partition: Partition, now_ms: int) -> None:
+        """Who waits for a group waits for its namesake in another partition, too."""
+        for parked in list(self.pulls.waiting.get(group.identity, {}).values()):
+            if any(consumer.group.partition == partition.identity for consumer in parked.consumers):
+                continue
+            self.pulls.unpark(parked)
+            parked.answered = False
+            parked.consumers.append(self._members.enrol(parked.peer, parked.pull, partition, now_ms))
+            self.pulls.park(parked)
+
+    def _enrol_in_lanes(self, peer: Peer, pull: Pull, consumer: Consumer, now_ms: int) -> list[Consumer]:
+        lanes = self._state.lanes.get(consumer.group.partition, {})
+        return [self._members.enrol(peer, pull, lane, now_ms) for lane in lanes.values()]
 
     def _enrol_twin(self, peer: Peer, pull: Pull, group: Group, now_ms: int) -> Consumer:
         twin = self._state.groups[self._state.dead[group.identity]]
@@ -244,10 +262,14 @@ class Serving:
     def _serve(self, parked: ParkedPull, now_ms: int, only: Consumer | None = None) -> bool:
         """Answer a pull if its groups have something for it; ``only`` one of them can have, when that is known."""
         consumers: Sequence[Consumer] = (only,) if only is not None else self._in_turn(parked)
+        if self._state.kin:
+            consumers = self._by_lane(parked, consumers, now_ms)
         sifting = False
         for consumer in consumers:
             group = consumer.group
-            if group.ordered and not self._locks.hold(consumer, parked.pull.wait_ms, now_ms):
+            if group.ordered and not self._locks.hold(
+                self._head(parked, consumer), parked.pull.wait_ms, now_ms
+            ):
                 continue
             if group.reached >= self._state.partitions[group.partition].visible and not group.failed:
                 continue
@@ -259,6 +281,8 @@ class Serving:
             except Loading:
                 return False
             if given.runs:
+                if self._state.kin and group.identity in self._state.kin:
+                    self._state.kin[group.identity].gave(group, given.messages)
                 self._answer(parked, [given], now_ms)
                 return True
         if self._filtered.later:
@@ -279,9 +303,37 @@ class Serving:
                 return given
 
     def _in_turn(self, parked: ParkedPull) -> Sequence[Consumer]:
-        start = self._rotation % max(1, len(parked.consumers))
+        consumers = parked.consumers
+        if self._state.kin:  # a subject has one turn, however many lanes
+            consumers = [one for one in consumers if one is self._head(parked, one)]
+        start = self._rotation % max(1, len(consumers))
         self._rotation += 1
-        return (*parked.consumers[start:], *parked.consumers[:start]) if start else parked.consumers
+        return (*consumers[start:], *consumers[:start]) if start else consumers
+
+    def _head(self, parked: ParkedPull, consumer: Consumer) -> Consumer:
+        """The same consumer in the subject itself, for one in a lane of it."""
+        kin = self._state.kin.get(consumer.group.identity)
+        return consumer if kin is None else parked.by_group[kin.head.identity]
+
+    def _by_lane(self, parked: ParkedPull, consumers: Sequence[Consumer], now_ms: int) -> list[Consumer]:
+        """Instead of a consumer in one lane, the same in all that have something, in the order of their turns."""
+        found: list[Consumer] = []
+        for consumer in consumers:
+            kin = self._state.kin.get(consumer.group.identity)
+            if kin is None:
+                found.append(consumer)
+                continue
+            waiting = [one for one in kin.groups if self._has_something(one, now_ms)]
+            found += [
+                parked.by_group[one.identity] for one in kin.turns(waiting) if one.identity in parked.by_group
+            ]
+        return found
+
+    def _has_something(self, group: Group, now_ms: int) -> bool:
+        if group.reached < self._state.partitions[group.partition].visible:
+            return True
+        failure = group.first_due() if group.ordered else group.next_failure()
+        return failure is not None and failure.due_ms <= now_ms
 
     def _answer(self, parked: ParkedPull, given: Sequence[Given], now_ms: int) -> None:
         self.pulls.unpark(parked)

@@ -73,6 +73,9 @@ class BrokerSettings:
     subjects_max: int = limits.SUBJECTS_MAX
     """Subjects on one broker."""
 
+    stay_awake: bool = True
+    """Whether to wait awake, for a fraction of a millisecond, for requests that come that fast."""
+
 
 def read_settings(environment: Mapping[str, str]) -> BrokerSettings:
     """The settings that the environment names, as in TIDEMILL_SEGMENT_BYTES; the defaults for the rest."""

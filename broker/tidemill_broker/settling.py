@@ -54,7 +54,7 @@ class Settling:
         level = Durability.WRITTEN
         match command:
             case Ack():
-                was_full = group.room <= 0
+                was_full = self._state.room(group) <= 0
                 self._acked(consumer, command, now_ms)
                 if was_full or group.ordered:
                     self._serving.serve_group(group.identity, now_ms)

@@ -97,7 +97,7 @@ def _pack_producers(partition: Partition) -> list[tuple[int, list[int]]]:
 
 def _unpack_partition(state: State, row: list[Any]) -> None:
     identity, name, settings, next_sequence, producers = row
-    partition = Partition(identity, name, SubjectSettings.from_map(settings))
+    partition = state.add_partition(identity, name, SubjectSettings.from_map(settings))
     partition.next_sequence = next_sequence
     for producer, seen in producers:
         if producer >= SINGLES_FROM:
@@ -105,8 +105,6 @@ def _unpack_partition(state: State, row: list[Any]) -> None:
                 partition.singles[producer, batch] = first
         else:
             partition.producers[producer] = list(seen)
-    state.partitions[identity] = partition
-    state.by_name[partition.raw_name] = partition
 
 
 def _unpack_group(state: State, row: list[Any]) -> None:

@@ -40,8 +40,10 @@ from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import BROADCAST, GroupSettings
 from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
 from tidemill_broker.indexes import Index
+from tidemill_broker.lanes import Kin, Lane, group_in
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_wire.fields import dead_letters_of, dead_subject
+from tidemill_wire.lanes import first_of_lane, split_lane
 from tidemill_wire.limits import DOOMED_MS
 
 BOOT_SHIFT = 40
@@ -65,6 +67,10 @@ class State:
         """Groups with failures to be buried; it may name some that have none left."""
         self.dead: dict[int, int] = {}
         """Group -> the group of the same name in its dead-letter subject."""
+        self.lanes: dict[int, dict[int, Lane]] = {}
+        """Partition -> priority -> lane, of those that have some."""
+        self.kin: dict[int, Kin] = {}
+        """Group -> its kin, of the groups of such partitions and of their lanes."""
         self.index = Index()
         self.leases: list[tuple[int, int, int, Delivery]] = []  # heap of (deadline, pull, consumer, delivery)
 
@@ -75,6 +81,16 @@ class State:
             return None
         identity = partition.groups.get(name)
         return None if identity is None else self.groups[identity]
+
+    def family(self, group: Group) -> Sequence[Group]:
+        """A group and its namesakes in lanes, the highest priority first."""
+        kin = self.kin.get(group.identity)
+        return (group,) if kin is None else kin.groups
+
+    def room(self, group: Group) -> int:
+        """How many messages more a group may give out now."""
+        kin = self.kin.get(group.identity)
+        return group.room if kin is None else kin.room_of(group)
 
     def apply(self, action: Action) -> int:
         """Change the state. Returns how many messages the action really concerned."""
@@ -97,9 +113,9 @@ class State:
                 group.buried += messages
                 return messages
             case GroupPaused(identity, at_ms, fingerprint):
-                self.groups[identity].paused = (at_ms, fingerprint)
+                self._pause(identity, (at_ms, fingerprint))
             case GroupResumed(identity):
-                self.groups[identity].paused = None
+                self._pause(identity, None)
             case Redriven():
                 return self._redrive(action)
             case Purged(identity, ranges):
@@ -143,6 +159,7 @@ class State:
             case Sought(_, cursor, start_ms):
                 self._note_given(group)
                 group.go_on_at(cursor, start_ms)
+                self._pause(group.identity, None)
             case Locked(_, consumer, until_ms):
                 group.owner, group.lock_ms = consumer, until_ms
                 self.rest(group, 0)
@@ -150,14 +167,23 @@ class State:
                 group.owner = group.lock_ms = 0
                 self.rest(group, at_ms)
             case GroupForgotten():
-                assert not group.consumers
-                self._note_given(group)
-                self.rest(group, 0)
-                group.go_on_at(group.cursor, 0)  # nothing is doomed any more: a burial under way does nothing
-                self.doomed.discard(group.identity)
-                self.dead.pop(group.identity, None)
-                del self.groups[group.identity]
-                del self.partitions[group.partition].groups[group.name]
+                for one in list(self.family(group)):
+                    self._forget(one)
+
+    def _pause(self, identity: int, paused: tuple[int, str] | None) -> None:
+        for one in self.family(self.groups[identity]):
+            one.paused = paused
+
+    def _forget(self, group: Group) -> None:
+        assert not group.consumers
+        self._note_given(group)
+        self.rest(group, 0)
+        group.go_on_at(group.cursor, 0)  # nothing is doomed any more: a burial under way does nothing
+        self.doomed.discard(group.identity)
+        self.dead.pop(group.identity, None)
+        self.kin.pop(group.identity, None)
+        del self.groups[group.identity]
+        del self.partitions[group.partition].groups[group.name]
 
     def rest(self, group: Group, silent_ms: int) -> None:
         """Nobody is there for a group from then on; 0: somebody is, or nobody cares any more."""
@@ -177,29 +203,61 @@ class State:
     def _name_subject(self, action: SubjectNamed) -> None:
         settings = SubjectSettings.from_map(action.settings)
         known = self.partitions.get(action.partition)
-        if known is not None:
-            known.configure(settings)
+        if known is None:
+            self.add_partition(action.partition, action.name, settings)
             return
-        partition = Partition(action.partition, action.name, settings)
-        self.partitions[action.partition] = partition
+        known.configure(settings)
+        for lane in self.lanes.get(known.identity, {}).values():
+            lane.configure(settings)
+
+    def add_partition(self, identity: int, name: str, settings: SubjectSettings) -> Partition:
+        """A partition that is new, or comes from a checkpoint. The groups of a subject are in a lane from its first
+        message on: they began before it came.
+        """
+        subject, priority = split_lane(name)
+        if not priority:
+            partition = Partition(identity, name, settings)
+        else:
+            base = self.by_name[subject.encode()]
+            partition = lane = Lane(identity, base, priority, settings)
+            self.lanes.setdefault(base.identity, {})[priority] = lane
+        self.partitions[identity] = partition
         self.by_name[partition.raw_name] = partition
+        if isinstance(partition, Lane):
+            for head in [self.groups[number] for number in partition.base.groups.values()]:
+                self.add_group(group_in(partition, head, (first_of_lane(priority), head.start_ms)))
+        return partition
 
     def _name_group(self, action: GroupNamed) -> None:
         settings = GroupSettings.from_map(action.settings)
         known = self.groups.get(action.group)
         if known is not None:
-            known.settings = settings
-            known.passed = NOTHING_PASSED
+            for one in self.family(known):
+                one.settings = settings
+                one.passed = NOTHING_PASSED
             return
-        group = Group(action.group, action.partition, action.name, action.cursor, action.start_ms, settings)
-        self.add_group(group)
+        head = Group(action.group, action.partition, action.name, action.cursor, action.start_ms, settings)
+        self.add_group(head)
+        starts = {priority: (cursor, start_ms) for priority, cursor, start_ms in action.lanes}
+        for priority, lane in self.lanes.get(action.partition, {}).items():
+            self.add_group(
+                group_in(lane, head, starts.get(priority, (first_of_lane(priority), head.start_ms)))
+            )
 
     def add_group(self, group: Group) -> None:
         """A group that is new, or comes from a checkpoint."""
         partition = self.partitions[group.partition]
         self.groups[group.identity] = group
-        self.next_group = max(self.next_group, group.identity + 1)
         partition.groups[group.name] = group.identity
+        if group.doomed:
+            self.doomed.add(group.identity)
+        if isinstance(partition, Lane):
+            head = self.groups[partition.base.groups[group.name]]
+            kin = self.kin.setdefault(head.identity, Kin(head))
+            kin.join(group)
+            self.kin[group.identity] = kin
+            return
+        self.next_group = max(self.next_group, group.identity + 1)
         subject = dead_letters_of(partition.name, group.name)
         living = self.group_of(subject, group.name) if subject is not None else None
         if living is not None:
@@ -207,8 +265,6 @@ class State:
         twin = self.group_of(dead_subject(partition.name, group.name), group.name)
         if twin is not None and twin is not group:  # of a group that was forgotten and is there again
             self.dead[group.identity] = twin.identity
-        if group.doomed:
-            self.doomed.add(group.identity)
 
     def _pulled(self, action: Pulled) -> int:
         consumer = self.consumers[action.consumer]
@@ -323,5 +379,8 @@ class State:
             partition.check()
         for group in self.groups.values():
             group.check()
+            assert group.identity in self.kin or not isinstance(self.partitions[group.partition], Lane)
             assert not group.owner or self.consumers[group.owner].group is group
             assert group.cursor <= self.partitions[group.partition].next_sequence
+        for kin in self.kin.values():
+            kin.check()

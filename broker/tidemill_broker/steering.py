@@ -6,18 +6,22 @@ not, and in no third place. Consumers learn of it by the ``lost`` of what they s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidemill_broker.actions import GroupNamed, Sought
+from tidemill_broker.actions import Sought
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
 from tidemill_broker.groups import Group
+from tidemill_broker.members import named_again
 from tidemill_broker.partitions import Partition
 from tidemill_broker.positions import begin, first_since
 from tidemill_broker.serving import Serving
 from tidemill_host.machine import Durability, Peer
 from tidemill_wire import commands
 from tidemill_wire.errors import Refused, WireError
+from tidemill_wire.kinds import Place
+from tidemill_wire.lanes import priority_of
 from tidemill_wire.steering import Seek, Suspend
 from tidemill_wire.steering import Sought as SoughtAnswer
 
@@ -42,19 +46,30 @@ class Steering:
 
     def seek(self, waiting: WaitingSeek, now_ms: int) -> None:
         """Move a group, or say what that would do. A time may need rows to be read first; then again."""
-        group = self._group(waiting.seek)
-        partition = self._state.partitions[group.partition]
+        seek = waiting.seek
+        head = self._group(seek)
+        groups = [self._in_lane(head, seek)] if seek.place == Place.SEQUENCE else self._state.family(head)
+        partitions = [self._state.partitions[group.partition] for group in groups]
         try:
-            cursor, start_ms = self._place(waiting, partition)
+            places = [self._place(waiting, partition) for partition in partitions]
         except Loading:
             return
-        answer = _effect(partition, group, cursor)
-        if not waiting.seek.rehearsal:
-            self._desk.act(Sought(group.identity, cursor, start_ms), now_ms)
-        level = Durability.SYNCED if partition.synced else Durability.WRITTEN
-        self._desk.say(waiting.peer, waiting.correlation, answer, level)
-        if not waiting.seek.rehearsal:
-            self._serving.serve_group(group.identity, now_ms)
+        effects = [
+            _effect(partition, group, cursor)
+            for partition, group, (cursor, _) in zip(partitions, groups, places, strict=True)
+        ]
+        for group, (cursor, start_ms) in zip(groups, places, strict=True):
+            if not seek.rehearsal:
+                self._desk.act(Sought(group.identity, cursor, start_ms), now_ms)
+        level = Durability.SYNCED if partitions[-1].synced else Durability.WRITTEN
+        self._desk.say(waiting.peer, waiting.correlation, _sum_of(effects), level)
+        if not seek.rehearsal:
+            self._serving.serve_group(head.identity, now_ms)
+
+    def _in_lane(self, head: Group, seek: Seek) -> Group:
+        """The group where the sequence is that it is to go on at: a sequence says nothing of other lanes."""
+        lane = self._state.lanes.get(head.partition, {}).get(priority_of(seek.value))
+        return head if lane is None else self._state.groups[lane.groups[head.name]]
 
     def again(self, waiting: WaitingSeek, now_ms: int) -> None:
         """Rows came that a seek waits for."""
@@ -73,12 +88,7 @@ class Steering:
         for one in concerned:
             settings = replace(one.settings, suspended=command.suspended)
             if settings != one.settings:
-                self._desk.act(
-                    GroupNamed(
-                        one.identity, one.partition, one.name, one.cursor, one.start_ms, settings.to_map()
-                    ),
-                    now_ms,
-                )
+                self._desk.act(named_again(one, settings), now_ms)
         level = Durability.SYNCED if self._state.partitions[group.partition].synced else Durability.WRITTEN
         self._desk.say(peer, correlation, commands.Done(), level)
         for one in concerned:
@@ -97,6 +107,17 @@ class Steering:
             cursor = first_since(self._consume_log, partition, (cursor, start_ms), waiting)
             start_ms = start_ms if cursor == partition.next_sequence else 0
         return cursor, start_ms
+
+
+def _sum_of(effects: Sequence[SoughtAnswer]) -> SoughtAnswer:
+    """What a seek does in all lanes; the places are those of the last one, which is the subject itself."""
+    return replace(
+        effects[-1],
+        again=sum(effect.again for effect in effects),
+        skipped=sum(effect.skipped for effect in effects),
+        in_flight=sum(effect.in_flight for effect in effects),
+        failed=sum(effect.failed for effect in effects),
+    )
 
 
 def _effect(partition: Partition, group: Group, cursor: int) -> SoughtAnswer:

@@ -77,15 +77,18 @@ class Client:
         key: str | None = None,
         tags: Iterable[str] | None = None,
         properties: Mapping[str, Any] | None = None,
+        priority: int = 0,
     ) -> Receipt:
         """Store one message; returns when it is as durable as its subject asks for."""
         background, mq = self._started()
-        return background.run(mq.send(subject, body, key=key, tags=tags, properties=properties))
+        return background.run(
+            mq.send(subject, body, key=key, tags=tags, properties=properties, priority=priority)
+        )
 
-    def send_many(self, subject: str, bodies: Iterable[Body]) -> Receipts:
+    def send_many(self, subject: str, bodies: Iterable[Body], *, priority: int = 0) -> Receipts:
         """Store many messages of one subject, in their order. An iterator is read in the loop's thread."""
         background, mq = self._started()
-        return background.run(mq.send_many(subject, bodies))
+        return background.run(mq.send_many(subject, bodies, priority=priority))
 
     def send_each(self, messages: Iterable[tuple[str, Body]]) -> Receipts:
         """Store messages of many subjects in one go."""

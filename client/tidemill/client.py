@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from tidemill import search, steering
@@ -46,6 +46,7 @@ from tidemill.steering import Moved, To
 from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
 from tidemill_wire.fields import parse_group, parse_subject
+from tidemill_wire.lanes import parse_priority
 from tidemill_wire.steering import Suspend
 
 CHUNK_MESSAGES = 8192
@@ -101,8 +102,14 @@ class Client:
         key: str | None = None,
         tags: Iterable[str] | None = None,
         properties: Mapping[str, Any] | None = None,
+        priority: int = 0,
     ) -> Receipt:
-        """Store one message; returns when it is as durable as its subject asks for."""
+        """Store one message; returns when it is as durable as its subject asks for.
+
+        Messages of a higher ``priority``, 0 to 7, are given out before those of lower ones.
+        """
+        if priority != 0:
+            parse_priority(priority)
         if type(body) is not bytes:
             body = as_body(body)
         else:
@@ -116,28 +123,31 @@ class Client:
         if producer.full:
             await producer.room()
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        producer.put(subject, body, extras, Single(future))
+        producer.put(subject, body, extras, Single(future), priority)
         return await future
 
-    async def send_many(self, subject: str, bodies: Iterable[Body] | AsyncIterable[Body]) -> Receipts:
+    async def send_many(
+        self, subject: str, bodies: Iterable[Body] | AsyncIterable[Body], *, priority: int = 0
+    ) -> Receipts:
         """Store many messages of one subject, in their order; the fastest way in.
 
         When one batch cannot be stored the call fails with its error, after the others have ended.
         """
+        where = (subject, parse_priority(priority))
         producer = await self._ready()
         many = Many(asyncio.get_running_loop())
         place = 0
         try:
             if isinstance(bodies, list | tuple):
-                place = await self._put_many(producer, subject, bodies, place, many)
+                place = await self._put_many(producer, where, bodies, place, many)
             elif isinstance(bodies, AsyncIterable):
                 async for chunk in _chunks(bodies):
-                    place = await self._put_many(producer, subject, chunk, place, many)
+                    place = await self._put_many(producer, where, chunk, place, many)
             else:
                 rest = iter(bodies)
                 size = CHUNK_MESSAGES
                 while (chunk := list(islice(rest, size))) and many.error is None:
-                    place = await self._put_many(producer, subject, chunk, place, many)
+                    place = await self._put_many(producer, where, chunk, place, many)
                     average = 1 + sum(map(len, chunk)) // len(chunk)
                     size = max(1, min(CHUNK_MESSAGES, CHUNK_MESSAGES * CHUNK_BYTES_GUESS // average))
         finally:
@@ -164,8 +174,14 @@ class Client:
         return await many.future
 
     async def _put_many(
-        self, producer: Producer, subject: str, bodies: list[Body] | tuple[Body, ...], place: int, many: Many
+        self,
+        producer: Producer,
+        where: tuple[str, int],
+        bodies: list[Body] | tuple[Body, ...],
+        place: int,
+        many: Many,
     ) -> int:
+        subject, priority = where
         if not bodies:
             return place
         for piece in producer.pieces(as_bodies(bodies)):
@@ -174,7 +190,7 @@ class Client:
             if many.error is not None:
                 break
             many.expect(1)
-            producer.put_many(subject, piece, place, many)
+            producer.put_many(subject, piece, place, many, priority)
             place += len(piece)
         return place
 
@@ -248,11 +264,11 @@ class Client:
 
     async def subjects(self) -> list[dict[str, Any]]:
         """The subjects there are, as the server describes them."""
-        return _rows(await self._web.get("/v1/subjects"), "subjects")
+        return search.rows_of(await self._web.get("/v1/subjects"), "subjects")
 
     async def groups(self) -> list[dict[str, Any]]:
         """The consumer groups there are, as the server describes them."""
-        return _rows(await self._web.get("/v1/groups"), "groups")
+        return search.rows_of(await self._web.get("/v1/groups"), "groups")
 
     async def find(self, identity: str) -> StoredMessage | None:
         """The stored message with an id, as its receipt says it; ``None`` when there is none."""
@@ -377,11 +393,3 @@ async def _chunks(bodies: AsyncIterable[Body]) -> AsyncIterable[list[Body]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-def _rows(answer: Any, name: str) -> list[dict[str, Any]]:
-    found = cast("dict[str, Any]", answer).get(name) if isinstance(answer, dict) else answer
-    rows = cast("list[object]", found if isinstance(found, list) else [None])
-    if not all(isinstance(row, dict) for row in rows):
-        raise BrokerUnreachable(f"the answer to GET /v1/{name} is no list: is this tidemill's HTTP port?")
-    return cast("list[dict[str, Any]]", rows)

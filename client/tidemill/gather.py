@@ -135,13 +135,14 @@ class Gather:
         parcel.batch_id = self._ids.next(now_ms)
         named = (signature.producer_id, parcel.number, parcel.batch_id, now_ms)
         if parcel.plain:
-            if len(parcel.bodies) == 1 and signature.codec is Codec.NONE:
+            if len(parcel.bodies) == 1 and signature.codec is Codec.NONE and not partition.priority:
                 parcel.data = encode_single(partition.padded, len(partition.raw), named, parcel.bodies[0])
                 return
             content = Content(parcel.bodies)
         else:
             content = Content(parcel.bodies, parcel.keys, parcel.tags, None, parcel.properties)
-        parcel.data = build_batch(Origin(partition.raw, *named, signature.codec), content)
+        origin = Origin(partition.raw, *named, signature.codec, priority=partition.priority)
+        parcel.data = build_batch(origin, content)
 
 
 def cut(bodies: Sequence[bytes], batch_bytes: int) -> list[int]:

@@ -32,6 +32,7 @@ from tidemill_wire.commands import Command, Failed, Goodbye, Kind, Ping, Welcome
 from tidemill_wire.connection import Connection, Received, Role
 from tidemill_wire.frame import FRAME_HEADER
 from tidemill_wire.limits import CORRELATIONS_MAX
+from tidemill_wire.vigil import Vigil
 
 Answer: TypeAlias = Command | TidemillError
 OnAnswer: TypeAlias = Callable[[Answer], None]
@@ -65,6 +66,9 @@ class Link(asyncio.BufferedProtocol):
         self._answers: dict[int, OnAnswer] = {}
         self._correlation = 0
         self._corked: list[bytes] | None = None
+        self._seconds = settings.seconds
+        self._vigil = Vigil(enabled=settings.stay_awake)
+        self._looking = False
         self._heard = True
         self._silent_ticks = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -85,6 +89,15 @@ class Link(asyncio.BufferedProtocol):
             self._transport.write(b"".join((header, *batches)))
         else:
             self._transport.writelines((header, *batches))
+        if self._vigil.began(self._seconds()) and not self._looking:
+            self._looking = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        """Come back instead of falling asleep: the loop asks the kernel for the answer in between."""
+        self._looking = self._vigil.look(self._seconds()) and not self.lost.done()
+        if self._looking:
+            self._loop.call_soon(self._look)
 
     def tell(self, command: Command) -> None:
         """Say it and expect no answer."""
@@ -157,6 +170,7 @@ class Link(asyncio.BufferedProtocol):
         self._heard = True
         if self.lost.done():
             return
+        self._vigil.ended(self._seconds())
         try:
             events = self._connection.advance(nbytes)
         except ProtocolError as error:

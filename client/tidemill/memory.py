@@ -2,8 +2,8 @@
 
 It keeps batches as lists, groups as cursors, and forgets all of it with the process. Leases do not end by themselves.
 What is nacked comes again after its delay, 0 unless one was given; a consumer that says GOODBYE or loses its
-connection gives
-back what it held. A group is in order when its first pull asks for that; then one consumer has it until it is gone.
+connection gives back what it held. A group is in order when its first pull asks for that; then one consumer has it
+until it is gone. Higher priorities come first, and lower ones have no share meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidemill.delivery import add_range
-from tidemill.memory_stores import Lease, Member, StoredGroup, StoredSubject, first_since, next_wanted
+from tidemill.memory_stores import (
+    Lease,
+    Member,
+    StoredGroup,
+    StoredSubject,
+    first_since,
+    lane_for,
+    lanes_of,
+    moved,
+    next_wanted,
+    sum_of,
+    wrong_priority,
+)
 from tidemill.memory_transport import MemoryTransport
 from tidemill.settings import ProtocolFactory
 from tidemill_wire.batch import partition_name, read_header, stamp
@@ -41,8 +53,9 @@ from tidemill_wire.connection import Connection, Received, Rejected, Role
 from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch, WireError
 from tidemill_wire.filters import matches_pattern, split_patterns
 from tidemill_wire.kinds import Mode, Place
+from tidemill_wire.lanes import lane_name, priority_of
 from tidemill_wire.ranges import pairs
-from tidemill_wire.steering import Seek, Sought, Suspend
+from tidemill_wire.steering import Seek, Suspend
 
 LEASE_MS = 60_000
 EPOCH = 1
@@ -118,12 +131,12 @@ class MemoryBroker:
         while at < len(buffer):
             header = read_header(buffer, at)
             name = partition_name(buffer, at, header).decode()
-            error = self.refuse_batch(name)
+            error = self.refuse_batch(name) or wrong_priority(header.priority)
             if error is not None:
                 refused.append((len(firsts), error.kind.number, error.detail))
                 firsts.append(-1)
             else:
-                subject = self.subjects.setdefault(name, StoredSubject())
+                subject = lane_for(self.subjects, self.groups, name, header.priority)
                 seen = subject.producers.setdefault(header.producer_id, [])
                 if seen and header.producer_sequence <= seen[-1][0]:
                     firsts.append(dict(seen).get(header.producer_sequence, -1))
@@ -175,25 +188,13 @@ class MemoryBroker:
             group.suspended = command.suspended
             peer.say(Done(), correlation)
         else:
-            peer.say(self._seek(self.subjects[command.subject], group, command), correlation)
+            names = lanes_of(self.subjects, command.subject)
+            if command.place is Place.SEQUENCE:
+                names = [lane_name(command.subject, priority_of(command.value))]
+                names = [name if name in self.subjects else command.subject for name in names]
+            found = [(self.subjects[name], self.groups[name, command.group]) for name in names]
+            peer.say(sum_of([moved(subject, one, command) for subject, one in found]), correlation)
         self.serve()
-
-    def _seek(self, subject: StoredSubject, group: StoredGroup, seek: Seek) -> Sought:
-        place = {
-            Place.EARLIEST: 0,
-            Place.LATEST: subject.next_sequence,
-            Place.SEQUENCE: min(seek.value, subject.next_sequence),
-            Place.TIME: first_since(subject, seek.value),
-        }[seek.place]
-        before = group.cursor
-        again, skipped = max(0, before - place), max(0, place - before)
-        answer = Sought(before, place, again, skipped, group.in_flight, len(group.due))
-        if not seek.rehearsal:
-            group.cursor = place
-            group.due.clear()
-            for member in group.members.values():
-                member.leases.clear()
-        return answer
 
     def pull(self, peer: Peer, correlation: int, command: Pull) -> None:
         """Answer at once, or wait."""
@@ -248,12 +249,15 @@ class MemoryBroker:
 
     def _give(self, peer: Peer, correlation: int, pull: Pull) -> bool:
         for name, begins_here in self._named(pull):
-            subject = self.subjects.setdefault(name, StoredSubject())
+            self.subjects.setdefault(name, StoredSubject())
             group = self.groups.get((name, pull.group))
             if group is None:
                 latest = pull.start == Start.LATEST and not begins_here
-                start = subject.next_sequence if latest else first_since(subject, pull.start)
-                group = self.groups[name, pull.group] = StoredGroup(start, pull.filter, mode=pull.mode)
+                for lane in lanes_of(self.subjects, name):  # the subject itself is the last one
+                    stored = self.subjects[lane]
+                    start = stored.next_sequence if latest else first_since(stored, pull.start)
+                    group = self.groups[lane, pull.group] = StoredGroup(start, pull.filter, mode=pull.mode)
+                assert group is not None
             if group.wanted != pull.filter and self._others(peer, name, pull):
                 detail = (
                     f"group {pull.group!r} has other consumers, which want {group.wanted}, not {pull.filter}"
@@ -263,19 +267,31 @@ class MemoryBroker:
             group.wanted = pull.filter
             if group.mode is not Mode.AS_DECLARED:
                 group.owner = group.owner or pull.consumer
-            member = group.members.setdefault(pull.consumer, Member())
             peer.members[name, pull.group, pull.consumer] = None
+            group.members.setdefault(pull.consumer, Member())
             if group.suspended or group.owner not in ("", pull.consumer):
                 continue
-            grants, data = self._grant(name, (subject, group, member), pull)
-            if grants:
-                if pull.once:
-                    group.acked += len(member.leases)
-                    member.leases.clear()
-                ordered = group.mode is not Mode.AS_DECLARED
-                peer.say(Pulled(grants, LEASE_MS, memoryview(data), ordered, pull.filter), correlation)
+            lanes = lanes_of(self.subjects, name)
+            if any(self._give_lane(peer, correlation, pull, (lane, group)) for lane in lanes):
                 return True
         return False
+
+    def _give_lane(self, peer: Peer, correlation: int, pull: Pull, place: tuple[str, StoredGroup]) -> bool:
+        """From one lane, the subject itself being one."""
+        name, head = place
+        subject = self.subjects[name]
+        group = self.groups[name, pull.group]
+        group.wanted = head.wanted
+        peer.members[name, pull.group, pull.consumer] = None
+        member = group.members.setdefault(pull.consumer, Member())
+        grants, data = self._grant(name, (subject, group, member), pull)
+        if grants:
+            if pull.once:
+                group.acked += len(member.leases)
+                member.leases.clear()
+            ordered = group.mode is not Mode.AS_DECLARED
+            peer.say(Pulled(grants, LEASE_MS, memoryview(data), ordered, pull.filter), correlation)
+        return bool(grants)
 
     def _grant(
         self, name: str, parts: tuple[StoredSubject, StoredGroup, Member], pull: Pull

@@ -34,7 +34,7 @@ def look(broker: MemoryBroker, path: str, parameters: Mapping[str, str]) -> Any:
             if subject not in broker.subjects:
                 raise Refused("not_found", f"there is no subject {subject!r}")
             rows = [row for row in _rows(broker) if row["subject"] == subject and _wanted(row, parameters)]
-            return _page(rows, parameters)
+            return _page(sorted(rows, key=lambda row: int(row["sequence"])), parameters)
         case _:
             raise Refused("not_found", f"there is no path {path}")
 
@@ -80,6 +80,7 @@ def _rows_of(batch: Batch) -> Iterator[Row]:
             "properties": cast("Row", msgpack.unpackb(packed[index])) if packed and packed[index] else {},
             "attempts": 0,
             "origin": None,
+            "priority": header.priority,
             "body": base64.b64encode(body).decode(),
         }
 

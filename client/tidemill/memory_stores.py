@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidemill_wire.batch import read_header
 from tidemill_wire.columns import Batch
+from tidemill_wire.errors import WireError
 from tidemill_wire.filters import EVERYTHING, TagFilter
-from tidemill_wire.kinds import Mode
+from tidemill_wire.kinds import Mode, Place
+from tidemill_wire.lanes import LANE_PREFIX, first_of_lane, lane_name, parse_priority
+from tidemill_wire.limits import PRIORITY_MAX
+from tidemill_wire.steering import Seek, Sought
 
 Lease: TypeAlias = tuple[int, int]
 """A sequence and how often it failed."""
@@ -24,6 +29,13 @@ class StoredSubject:
     firsts: list[int] = field(default_factory=list[int])
     next_sequence: int = 0
     producers: dict[int, list[tuple[int, int]]] = field(default_factory=dict[int, list[tuple[int, int]]])
+    begin: int = 0
+
+    @classmethod
+    def lane(cls, priority: int) -> StoredSubject:
+        """Without a priority, the subject itself."""
+        begin = first_of_lane(priority)
+        return cls(next_sequence=begin, begin=begin)
 
     def holding(self, sequence: int) -> int:
         """The index of the batch that a sequence is in."""
@@ -69,9 +81,34 @@ class StoredGroup:
         self.due = deque(sorted(self.due))
 
 
+def lanes_of(subjects: Mapping[str, StoredSubject], name: str) -> list[str]:
+    """A subject and its lanes, the highest priority first."""
+    names = [lane_name(name, priority) for priority in range(PRIORITY_MAX, 0, -1)]
+    return [lane for lane in names if lane in subjects] + [name]
+
+
+def lane_for(
+    subjects: dict[str, StoredSubject], groups: dict[tuple[str, str], StoredGroup], name: str, priority: int
+) -> StoredSubject:
+    """Where messages go; the groups of a subject are in its lanes from their first message on."""
+    subjects.setdefault(name, StoredSubject())
+    lane = lane_name(name, priority)
+    if lane not in subjects:
+        made = subjects[lane] = StoredSubject.lane(priority)
+        for (known, group), head in list(groups.items()):
+            if known == name:
+                groups[lane, group] = StoredGroup(made.begin, mode=head.mode)
+    return subjects[lane]
+
+
+def is_lane(name: str) -> bool:
+    """Whether it is no subject itself."""
+    return name.startswith(LANE_PREFIX)
+
+
 def first_since(subject: StoredSubject, start: int) -> int:
     if start <= 0:
-        return 0
+        return subject.begin
     found = (
         first for first, batch in zip(subject.firsts, subject.batches, strict=True) if _time(batch) >= start
     )
@@ -95,3 +132,39 @@ def next_wanted(batch: bytes, begin: int, span: tuple[int, int], wanted: TagFilt
 
 def _time(batch: bytes) -> int:
     return read_header(batch).stored_at_ms
+
+
+def moved(subject: StoredSubject, group: StoredGroup, seek: Seek) -> Sought:
+    """A group goes on elsewhere in a lane, or would."""
+    place = {
+        Place.EARLIEST: subject.begin,
+        Place.LATEST: subject.next_sequence,
+        Place.SEQUENCE: min(seek.value, subject.next_sequence),
+        Place.TIME: first_since(subject, seek.value),
+    }[seek.place]
+    before = group.cursor
+    again, skipped = max(0, before - place), max(0, place - before)
+    answer = Sought(before, place, again, skipped, group.in_flight, len(group.due))
+    if not seek.rehearsal:
+        group.cursor = place
+        group.due.clear()
+        for member in group.members.values():
+            member.leases.clear()
+    return answer
+
+
+def sum_of(effects: list[Sought]) -> Sought:
+    """What a seek does in all lanes; the places are those of the subject itself, which is the last one."""
+    last = effects[-1]
+    again, skipped = sum(one.again for one in effects), sum(one.skipped for one in effects)
+    in_flight, failed = sum(one.in_flight for one in effects), sum(one.failed for one in effects)
+    return Sought(last.before, last.sequence, again, skipped, in_flight, failed)
+
+
+def wrong_priority(priority: int) -> WireError | None:
+    """Why a batch is refused for its priority, if it is."""
+    try:
+        parse_priority(priority)
+    except WireError as error:
+        return error
+    return None

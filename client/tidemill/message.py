@@ -53,6 +53,11 @@ class Seen:
         return self._delivery.properties_of(self._index)
 
     @property
+    def priority(self) -> int:
+        """What the producer sent it with, 0 to 7: higher ones are given out before lower ones."""
+        return self._delivery.batch.header.priority
+
+    @property
     def attempts(self) -> int:
         """How often it was given out before, as the broker counts."""
         return self._delivery.attempts
@@ -151,6 +156,11 @@ class SeenBatch:
     def sequences(self) -> list[int]:
         """Their numbers."""
         return [self._delivery.sequence_of(index) for index in range(self._delivery.count)]
+
+    @property
+    def priority(self) -> int:
+        """What they were sent with."""
+        return self._delivery.batch.header.priority
 
     @property
     def attempts(self) -> int:

@@ -47,12 +47,13 @@ NO_EXTRAS = Extras()
 
 
 class Partition:
-    """A subject as this producer knows it."""
+    """A subject as this producer knows it; its messages of one priority, each priority being one of its own."""
 
-    __slots__ = ("in_flight", "name", "open", "padded", "raw", "reached", "refused", "sequence")
+    __slots__ = ("in_flight", "name", "open", "padded", "priority", "raw", "reached", "refused", "sequence")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, priority: int = 0) -> None:
         self.name = name
+        self.priority = priority
         self.raw = name.encode()
         self.padded = self.raw.ljust(aligned(len(self.raw)), b"\0")
         self.sequence = 0

@@ -59,7 +59,8 @@ class Producer:
         self._gather = Gather(
             Signature(settings.random.getrandbits(63), settings.codec, settings.now_ms), settings.batch_bytes
         )
-        self._partitions: dict[str, Partition] = {}
+        self._partitions: dict[str | tuple[str, int], Partition] = {}
+        """By subject; with a priority, by both."""
         self._link: Link | None = None
         self._flights = Flights()
         self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
@@ -89,9 +90,12 @@ class Producer:
             self._room.append(future)
             await future
 
-    def put(self, subject: str, body: bytes, extras: Extras | None, waiter: Waiter) -> None:
+    def put(
+        self, subject: str, body: bytes, extras: Extras | None, waiter: Waiter, priority: int = 0
+    ) -> None:
         """One message. It leaves now when nothing is under way, else with the next frame."""
-        partition = self._partitions.get(subject) or self._partition(subject)
+        key = (subject, priority) if priority else subject
+        partition = self._partitions.get(key) or self._partition(subject, priority)
         deadline = self._loop.time() + self._settings.send_timeout_s
         self._memory += self._gather.add(partition, body, extras, waiter, deadline)
         if self._scheduled is None:
@@ -109,9 +113,12 @@ class Producer:
         finally:
             self.wake()
 
-    def put_many(self, subject: str, bodies: list[bytes], place: int, waiter: Waiter) -> None:
+    def put_many(
+        self, subject: str, bodies: list[bytes], place: int, waiter: Waiter, priority: int = 0
+    ) -> None:
         """Bodies for one subject, about a batch of them."""
-        partition = self._partitions.get(subject) or self._partition(subject)
+        key = (subject, priority) if priority else subject
+        partition = self._partitions.get(key) or self._partition(subject, priority)
         deadline = self._loop.time() + self._settings.send_timeout_s
         self._memory += self._gather.add_many(partition, bodies, place, waiter, deadline)
         if self._scheduled is None:
@@ -122,10 +129,11 @@ class Producer:
         ends = cut(bodies, self._settings.batch_bytes)
         return [bodies[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    def _partition(self, subject: str) -> Partition:
+    def _partition(self, subject: str, priority: int = 0) -> Partition:
         if self._closed is not None:
             raise again(self._closed)
-        partition = self._partitions[subject] = Partition(parse_subject(subject))
+        key = (subject, priority) if priority else subject
+        partition = self._partitions[key] = Partition(parse_subject(subject), priority)
         return partition
 
     # -- leaving -----------------------------------------------------------------------------------------------

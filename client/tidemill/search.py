@@ -42,6 +42,7 @@ class StoredMessage:
     stored_at: datetime
     created_at: datetime | None
     """By the producer's clock; ``None`` when that said nothing sensible."""
+    priority: int = 0
 
 
 class Search:
@@ -189,6 +190,7 @@ def parse_message(value: object) -> StoredMessage:
             origin=row["origin"],
             stored_at=_time(row["stored_at"]),
             created_at=None if created_at is None else _time(created_at),
+            priority=int(row.get("priority", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BrokerUnreachable(f"the answer holds a message that is none: {error!r}") from error
@@ -196,3 +198,12 @@ def parse_message(value: object) -> StoredMessage:
 
 def _time(written: str) -> datetime:
     return datetime.fromisoformat(written).astimezone(UTC)
+
+
+def rows_of(answer: Any, name: str) -> list[dict[str, Any]]:
+    """What the HTTP port tells of subjects or groups: a map each."""
+    found = cast("dict[str, Any]", answer).get(name) if isinstance(answer, dict) else answer
+    rows = cast("list[object]", found if isinstance(found, list) else [None])
+    if not all(isinstance(row, dict) for row in rows):
+        raise BrokerUnreachable(f"the answer to GET /v1/{name} is no list: is this tidemill's HTTP port?")
+    return cast("list[dict[str, Any]]", rows)

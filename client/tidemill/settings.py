@@ -102,6 +102,12 @@ class ClientSettings:
     now_ms: Callable[[], int] = wall_clock_ms
     """The time of day, for ``created_at`` and ids."""
 
+    stay_awake: bool = True
+    """Whether to wait awake, for a fraction of a millisecond, for answers to sends that come that fast."""
+
+    seconds: Callable[[], float] = time.monotonic
+    """A clock fine enough for that: an event loop's own may count in milliseconds."""
+
     connect: Connect = connect_tcp
     """How a connection comes to be. Tests have others."""
 

@@ -27,10 +27,12 @@ from typing import Any
 from tidemill import client
 from tidemill.memory import MemoryBroker
 from tidemill.memory_search import look
+from tidemill.memory_stores import is_lane, lanes_of
 from tidemill.message import Message
 from tidemill.routes import Address, Routes
 from tidemill.settings import ClientSettings
 from tidemill.worker import Worker
+from tidemill_wire.lanes import split_lane
 
 __all__ = ["Client", "MemoryBroker", "Running", "running"]
 
@@ -48,24 +50,33 @@ class Client(client.Client):
     async def subjects(self) -> list[dict[str, Any]]:
         """The subjects there are."""
         return [
-            {"name": name, "messages": subject.next_sequence, "next_sequence": subject.next_sequence}
+            {
+                "name": name,
+                "messages": sum(
+                    self.broker.subjects[lane].next_sequence - self.broker.subjects[lane].begin
+                    for lane in lanes_of(self.broker.subjects, name)
+                ),
+                "next_sequence": subject.next_sequence,
+            }
             for name, subject in self.broker.subjects.items()
+            if not is_lane(name)
         ]
 
     async def groups(self) -> list[dict[str, Any]]:
         """The consumer groups there are."""
-        return [
-            {
-                "group": group,
-                "subject": subject,
-                "lag": self.broker.subjects[subject].next_sequence - found.cursor,
-                "in_flight": sum(len(member.leases) for member in found.members.values()),
+        rows: dict[tuple[str, str], dict[str, Any]] = {}
+        for (name, group), found in sorted(self.broker.groups.items(), key=lambda item: is_lane(item[0][0])):
+            subject = split_lane(name)[0]
+            row = rows.setdefault((subject, group), {"group": group, "subject": subject})
+            numbers = {
+                "lag": self.broker.subjects[name].next_sequence - found.cursor,
+                "in_flight": found.in_flight,
                 "failed": len(found.due),
                 "acked": found.acked,
-                "consumers": len(found.members),
+                "consumers": 0 if is_lane(name) else len(found.members),
             }
-            for (subject, group), found in self.broker.groups.items()
-        ]
+            row |= {what: row.get(what, 0) + number for what, number in numbers.items()}
+        return list(rows.values())
 
     async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
         return look(self.broker, path, parameters)
@@ -92,11 +103,12 @@ class Running:
         broker = self.mq.broker
         for handler in self.worker.handlers:
             for subject in handler.subscription.subjects:
-                group = broker.groups.get((subject, handler.subscription.group))
-                if group is None or group.cursor < broker.subjects[subject].next_sequence or group.due:
-                    return False
-                if any(member.leases for member in group.members.values()):
-                    return False
+                for lane in lanes_of(broker.subjects, subject):
+                    group = broker.groups.get((lane, handler.subscription.group))
+                    if group is None or group.cursor < broker.subjects[lane].next_sequence or group.due:
+                        return False
+                    if group.in_flight:
+                        return False
         return self.worker.statistics().total.in_progress == 0
 
     def note(self, _message: Message, error: BaseException) -> None:

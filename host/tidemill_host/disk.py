@@ -90,6 +90,10 @@ class RealFile:
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
+    def fileno(self) -> int:
+        """The operating system's number of it."""
+        return self._fd
+
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 

@@ -51,16 +51,29 @@ class Files:
             try:
                 handle.sync()
             except OSError:
-                # The cache shows bytes that may never reach the disk, and calls them clean: the next sync would say
-                # that all is well. The next start writes the file anew (``storage.py``). The new name need not be
-                # durable: a power cut that takes it takes the page cache, too.
-                self._disk.rename(name, name + SUSPECT)
+                self.suspect([name])
                 raise
             finally:
                 handle.close()
             if name not in self._named:
                 self._disk.sync_folder(name.rpartition("/")[0])
                 self._named[name] = None
+
+    def syncable(self, files: Sequence[str]) -> list[File] | None:
+        """Handles to sync them by, when their names are durable already; only while the write lane rests, for it may
+        close a handle at any time.
+        """
+        handles = [self._written.get(name) for name in files if name in self._named]
+        found = [handle for handle in handles if handle is not None]
+        return found if len(found) == len(files) else None
+
+    def suspect(self, files: Iterable[str]) -> None:
+        """A sync of them failed. The cache shows bytes that may never reach the disk, and calls them clean: the next
+        sync would say that all is well. The next start writes the file anew (``storage.py``). The new name need not be
+        durable: a power cut that takes it takes the page cache, too.
+        """
+        for name in files:
+            self._disk.rename(name, name + SUSPECT)
 
     def read(self, piece: Slice) -> bytes:
         """All bytes of the slice; shorter only at the end of the file."""

@@ -1,6 +1,7 @@
 """Carries out the writes of ``Ready``s in order, and syncs them, without blocking the loop.
 
-Two lanes, each one executor thread: *write* puts bytes into the page cache, *sync* puts the page cache on the disk.
+Two lanes, each one executor thread: *write* puts bytes into the page cache, *sync* puts the page cache on the disk,
+unless the kernel's own threads do (``kernel.py``).
 While an fsync runs, further writes go on, and the next fsync serves all of them: group commit falls out by itself.
 Appends are made inline while the write lane is idle and the page cache takes them at its usual speed: handing 300
 bytes to a thread costs twenty times what writing them does, and a megabyte that was just received is copied in half the
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 
 from tidemill_host.clock import Clock
 from tidemill_host.files import Files
+from tidemill_host.kernel import Syncing
 from tidemill_host.machine import Append, Mark, Remove, Write
 
 INLINE_BYTES_MAX = 4 * 1024 * 1024
@@ -36,6 +38,8 @@ class Lanes:
     write: Executor
     sync: Executor
     read: Executor
+    kernel: Syncing | None = None
+    """Who syncs without the sync lane, where that can be."""
 
 
 class Persister:
@@ -177,12 +181,30 @@ class Persister:
         target = self.written
         files = self._take_dirty(target)
         self._syncing = True
-        self._run(self._lanes.sync, lambda: self._files.sync(files), lambda: self._did_sync(target))
+        if not self._begin_in_kernel(files, target):
+            self._run(self._lanes.sync, lambda: self._files.sync(files), lambda: self._did_sync(target))
 
     def _did_sync(self, target: int) -> None:
         self._syncing = False
         self.synced = target
         self._start_sync()
+
+    def _begin_in_kernel(self, files: list[str], target: int) -> bool:
+        kernel = self._lanes.kernel
+        handles = self._files.syncable(files) if kernel is not None and not self._writing else None
+        if kernel is None or not handles:
+            return False
+        return kernel.sync(handles, lambda error: self._kernel_did(files, target, error))
+
+    def _kernel_did(self, files: list[str], target: int, error: OSError | None) -> None:
+        if self._broken:
+            return
+        if error is not None:
+            self._files.suspect(files)
+            self._break(error)
+            return
+        self._did_sync(target)
+        self._progressed()
 
     def _run(self, lane: Executor, job: Callable[[], None], then: Callable[[], None]) -> None:
         future = self._loop.run_in_executor(lane, job)

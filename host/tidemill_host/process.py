@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from tidemill_host.kernel import kernel_sync
 from tidemill_host.persist import Lanes
 
 M_TRIM_THRESHOLD = -1
@@ -55,6 +56,7 @@ def make_lanes() -> Lanes:
         ThreadPoolExecutor(1, thread_name_prefix="write"),
         ThreadPoolExecutor(1, thread_name_prefix="sync"),
         ThreadPoolExecutor(4, thread_name_prefix="read"),
+        kernel_sync(),
     )
 
 

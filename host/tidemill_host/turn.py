@@ -18,6 +18,7 @@ from tidemill_host.files import Files
 from tidemill_host.machine import Buffer, Durability, Machine, Peer, Read, Ready, Send
 from tidemill_host.persist import Lanes, Persister
 from tidemill_journal.errors import JournalError
+from tidemill_wire.vigil import Vigil
 
 TICK_MS = 1000
 TURN_BYTES = 256 * 1024
@@ -55,6 +56,9 @@ class Turn(Generic[Event]):
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at_ms = 0
         self._stopped = False
+        self.vigil = Vigil(enabled=False)
+        """Whether the loop stays awake for a moment after it has answered."""
+        self._looking = False
 
     def start(self) -> None:
         """Decide what the machine has prepared while it was recovered."""
@@ -107,6 +111,8 @@ class Turn(Generic[Event]):
         self._collected_bytes = 0
         now_ms = self._clock.now_ms()
         inbox, self._inbox = self._inbox, []
+        if inbox:
+            self.vigil.ended(self._clock.seconds())
         for peer, event, gone in inbox:
             if event is not None:
                 self.machine.received(peer, event, now_ms)
@@ -152,13 +158,23 @@ class Turn(Generic[Event]):
             self.machine.persisted(self._told, now_ms)
 
     def _release(self) -> None:
-        """Let go what has waited for the disk."""
-        held = self._held_written
-        while held and held[0][0] <= self._persister.written:
-            self.deliver(held.popleft()[1])
-        held = self._held_synced
-        while held and held[0][0] <= self._persister.synced:
-            self.deliver(held.popleft()[1])
+        """Let go what has waited for the disk. Who was answered may ask again at once: stay awake for it."""
+        answered = False
+        for held, reached in (
+            (self._held_written, self._persister.written),
+            (self._held_synced, self._persister.synced),
+        ):
+            while held and held[0][0] <= reached:
+                self.deliver(held.popleft()[1])
+                answered = True
+        if answered and self.vigil.began(self._clock.seconds()) and not self._looking:
+            self._look()
+
+    def _look(self) -> None:
+        """Come back instead of falling asleep: the loop asks the kernel for news in between."""
+        self._looking = not self._stopped and self.vigil.look(self._clock.seconds())
+        if self._looking:
+            self._loop.call_soon(self._look)
 
     def _progressed(self) -> None:
         now_ms = self._clock.now_ms()

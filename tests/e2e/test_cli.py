@@ -58,7 +58,7 @@ def test_a_message_keeps_its_labels_as_json(shared_queue: Queue) -> None:
     assert message.pop("stored_at").endswith("Z")
     assert message == {
         "id": receipt["id"], "subject": "cli.labels", "sequence": 0, "body": "text", "key": "o-1",
-        "tags": ["eu", "vip"], "properties": {"trace": "a=b"}, "attempts": 0,
+        "tags": ["eu", "vip"], "properties": {"trace": "a=b"}, "priority": 0, "attempts": 0,
     }  # fmt: skip
 
 

@@ -43,6 +43,9 @@ ACTIONS: dict[str, Action] = {
     "start-back": Started(BOOT, 3_600_000),
     "subject": SubjectNamed(1, "order.created", SETTINGS),
     "group": GroupNamed(2, 1, "billing", 17, AT_MS, {"lease": 60_000}),
+    "group-lanes": GroupNamed(
+        2, 1, "billing", 17, AT_MS, {"lease": 60_000}, [[7, (7 << 48) + 3, 0], [2, 2 << 48, AT_MS]]
+    ),
     "consumer": ConsumerNamed(5, 2, "pod-7"),
     "synced": Synced(4096, 8192),
     "pull": Pulled(5, DEADLINE_MS, [PullRun(PULL, 17, 3, 0), PullRun(PULL + 3, 4, 1, 2)]),

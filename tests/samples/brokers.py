@@ -34,9 +34,10 @@ def batch_of(
     producer: int = 1,
     sequence: int = 0,
     content: Content | None = None,
+    priority: int = 0,
 ) -> bytearray:
     batch_id = producer.to_bytes(8, "big") + sequence.to_bytes(8, "big")
-    origin = Origin(subject.encode(), producer, sequence, batch_id, CREATED_MS)
+    origin = Origin(subject.encode(), producer, sequence, batch_id, CREATED_MS, priority=priority)
     return build_batch(origin, content or Content(list(bodies)))
 
 
@@ -136,12 +137,12 @@ class Rig:
         """That of the last command."""
         return self._correlation
 
-    def send(self, *bodies: bytes, subject: str = SUBJECT) -> Sent:
+    def send(self, *bodies: bytes, subject: str = SUBJECT, priority: int = 0) -> Sent:
         """One batch of a producer that counts."""
         self.sent_batches += 1
-        answer = self.ask(
-            SendBatches(batch_of(*bodies, subject=subject, producer=99, sequence=self.sent_batches))
-        )
+        number = self.sent_batches
+        batch = batch_of(*bodies, subject=subject, producer=99, sequence=number, priority=priority)
+        answer = self.ask(SendBatches(batch))
         assert isinstance(answer, Sent), answer
         return answer
 

@@ -15,6 +15,7 @@ from tidemill_host.machine import Slice
 from tidemill_wire.batch import parse_message_id
 from tidemill_wire.columns import Batch
 from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.lanes import lane_name, priority_of
 
 PAGE_MESSAGES = 3
 PAGES_MAX = 10_000
@@ -102,7 +103,8 @@ class Search:
             data = self.read(Slice(file, 0, end - base)) if end > base else b""
             try:
                 for header, name in BatchScanner(reader(data), base, end, base):
-                    if header.first_sequence < self.broker.state.by_name[name].visible:
+                    lane = lane_name(name.decode(), priority_of(header.first_sequence)).encode()
+                    if header.first_sequence < self.broker.state.by_name[lane].visible:
                         yield from said(Batch(data[header.position - base :][: header.length]))
             except CorruptBatch:
                 if base != segments.open_base:
@@ -132,7 +134,7 @@ class Search:
                     if got != (wanted[::-1] if newest else wanted):
                         yield f"index: key {key!r} of {subject} is at {places(got)}, the log says {places(wanted)}"
         for subject in subjects:
-            wanted = [one for one in stored if one.subject == subject]
+            wanted = sorted((one for one in stored if one.subject == subject), key=lambda one: one.sequence)
             for newest in orders:
                 got = list(map(plain, self.browse(subject, newest=newest)))
                 if got != (wanted[::-1] if newest else wanted):

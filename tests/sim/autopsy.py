@@ -21,6 +21,7 @@ from tidemill_host.disk import Disk
 from tidemill_journal.errors import JournalError
 from tidemill_wire.columns import Batch
 from tidemill_wire.fields import DEAD_PREFIX
+from tidemill_wire.lanes import lane_name, priority_of
 
 NOW_MS = 1_800_000_000_000
 
@@ -123,9 +124,10 @@ def log_problems(disk: Disk, broker: Broker, history: History, terms: Terms) -> 
             problems.append(f"invented: {message} lies at {place}, and was refused at {send.ended_s:.6f} s")
         if message in places:
             problems.append(f"twice: {message} lies at {places[message]} and at {place}")
-        if sequence <= last.get(subject, -1):
-            problems.append(f"sequence: {place} comes behind {last[subject]}")
-        places[message], last[subject] = place, sequence
+        lane = lane_name(subject, priority_of(sequence))
+        if sequence <= last.get(lane, -1):
+            problems.append(f"sequence: {place} comes behind {last[lane]}")
+        places[message], last[lane] = place, sequence
     for send in history.sends.values():
         if send.outcome is not Outcome.OK or terms.may_be_lost(send.promise, send) or terms.expired(send):
             continue

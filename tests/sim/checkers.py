@@ -19,6 +19,7 @@ from enum import Enum
 from itertools import pairwise
 
 from tidemill_wire.filters import TagFilter
+from tidemill_wire.lanes import lane_name, priority_of
 
 
 class Outcome(Enum):
@@ -54,6 +55,7 @@ class Send:
     ended_s: float = 0.0
     place: str = ""
     tags: frozenset[str] = frozenset()
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Delivery:
     place: str
     body: bytes
     key: str = ""
+    priority: int = 0
 
 
 @dataclass(slots=True)
@@ -129,7 +132,9 @@ class Terms:
     cuts: Sequence[PowerCut] = ()
     sync_within_s: float = 0.5
     floors: Mapping[str, int] = field(default_factory=dict)
-    """For each subject the first sequence that retention has left; that it was time is checked where it drops."""
+    """For each subject, or lane of one, the first sequence that retention has left; that it was time is checked where
+    it drops.
+    """
     ack_promise: Promise | None = Promise.NORMAL
     """What an answered ack survives; ``None``: as much as its message."""
     wanted: Mapping[str, TagFilter] = field(default_factory=dict)
@@ -145,7 +150,10 @@ class Terms:
     def expired(self, send: Send) -> bool:
         """Retention has dropped it."""
         subject, _, sequence = send.place.rpartition("/")
-        return bool(sequence) and int(sequence) < self.floors.get(subject, 0)
+        if not sequence:
+            return False
+        lane = lane_name(subject, priority_of(int(sequence)))
+        return int(sequence) < self.floors.get(lane, 0)
 
     def may_be_lost(self, promise: Promise, operation: Send | Ack) -> bool:
         """Whether a power cut excuses. The answer left between the invocation and the end, nobody knows when."""
@@ -238,12 +246,12 @@ def nothing_invented(history: History, terms: Terms) -> list[str]:
 
 
 def bodies_unaltered(history: History, terms: Terms) -> list[str]:
-    """The whole body and the key arrive as they were sent."""
+    """The whole body, the key and the priority arrive as they were sent."""
     return [
         f"altered: {delivery.message} at {delivery.place} for {delivery.group}"
         for delivery in history.deliveries
         if (send := history.sends.get(delivery.message)) is not None
-        and (send.body, send.key) != (delivery.body, delivery.key)
+        and (send.body, send.key, send.priority) != (delivery.body, delivery.key, delivery.priority)
     ]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sim.checkers import Ack, Delivery, History, Outcome, Send, ended
 from sim.graveyard import alive
+from sim.lanes import draw_priority
 from sim.world import Env
 from tidemill import Client
 from tidemill.chain import Match
@@ -26,6 +27,7 @@ SENDERS = 2
 GAP_S = 0.12
 CROWD_MAX = 12
 LATE_S = 1.0
+AWAKE_ONE_IN = 8
 TAGS = ("eu", "new", "vip")
 DAWDLE_LEASE_S = 3.0
 SIZES = (0, 0, 20, 20, 300, 2_000)
@@ -42,6 +44,7 @@ async def routes() -> Routes:
 def draw_client(env: Env) -> Client:
     """A client whose patience is drawn."""
     rng = env.rng
+    chance = rng.getrandbits(64)
     settings = ClientSettings(
         linger_ms=rng.choice((0, 0, 3)),
         batch_bytes=rng.choice((500, 5_000, 1 << 20)),
@@ -53,8 +56,10 @@ def draw_client(env: Env) -> Client:
         prefetch_messages=rng.choice((1, 20, 1 << 17)),
         pull_bytes=rng.choice((500, 5_000, 4 << 20)),
         pull_wait_ms=rng.choice((100, 2_000, 15_000)),
-        random=random.Random(rng.getrandbits(64)),
+        random=random.Random(chance),
         now_ms=env.clock.now_ms,
+        stay_awake=chance % AWAKE_ONE_IN == 0,
+        seconds=env.clock.seconds,
     )
     return Client("s1:7401", settings=settings, fetch=routes)
 
@@ -102,13 +107,17 @@ class Producing:
         name = f"{env.name}.{self._number}"
         body = name.encode() + b"|" + env.rng.randbytes(env.rng.choice(SIZES))
         promise = self._cluster.promises[subject]
-        return self._cluster.history.sending(Send(name, env.name, subject, body, promise, key, env.loop.now))
+        send = Send(name, env.name, subject, body, promise, key, env.loop.now)
+        send.priority = draw_priority(self._cluster.priorities, name)
+        return self._cluster.history.sending(send)
 
     async def _one(self, env: Env, client: Client) -> None:
         send = self._new(env, env.rng.choice(self._subjects(env)), env.rng.choice(("", "", "key")))
         send.tags = frozenset(tag for tag in TAGS if env.rng.random() < 0.3)
         try:
-            receipt = await client.send(send.subject, send.body, key=send.key or None, tags=send.tags)
+            receipt = await client.send(
+                send.subject, send.body, key=send.key or None, tags=send.tags, priority=send.priority
+            )
         except OutcomeUnknown:
             ended(send, Outcome.UNKNOWN, env.loop.now)
         except (Refused, Unavailable, BrokerUnreachable) as error:
@@ -122,9 +131,13 @@ class Producing:
     async def _crowd(self, env: Env, client: Client, subjects: Sequence[str]) -> None:
         """Many at once; when the call fails, nobody knows of any single one."""
         sends = [self._new(env, subject) for subject in subjects]
+        alike = len(set(subjects)) == 1
+        for send in sends:
+            send.priority = sends[0].priority if alike else 0
         try:
-            if len(set(subjects)) == 1:
-                receipts = await client.send_many(subjects[0], [send.body for send in sends])
+            if alike:
+                bodies = [send.body for send in sends]
+                receipts = await client.send_many(subjects[0], bodies, priority=sends[0].priority)
             else:
                 receipts = await client.send_each([(send.subject, send.body) for send in sends])
         except (OutcomeUnknown, Unavailable, BrokerUnreachable):
@@ -237,7 +250,7 @@ class Consuming:
         self._history.delivered(
             Delivery(
                 env.loop.now, asked_s, self._group, env.name, alive(message.subject, self._group), name,
-                place_of(message.subject, message.sequence), message.body, message.key or "",
+                place_of(message.subject, message.sequence), message.body, message.key or "", message.priority,
             )
         )  # fmt: skip
 

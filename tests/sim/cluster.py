@@ -12,17 +12,18 @@ import asyncio
 import random
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from samples.searches import Search
 from sim.autopsy import NOW_MS, examine, image_of, read_batches
 from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
-from sim.clients import TAGS, Consuming, Producing
+from sim.clients import AWAKE_ONE_IN, TAGS, Consuming, Producing
 from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.graveyard import Digging, Graveyard, Letter, dead_of, draw_policies, grave_problems, letters_in
+from sim.kernel import make_lanes
+from sim.lanes import LaneWatch, draw_priorities
 from sim.retention import Retention
 from sim.rot import judge_refusal, may_rot
 from sim.world import Env, Phases, World
@@ -32,7 +33,6 @@ from tidemill_broker.machine import Broker
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Ready
-from tidemill_host.persist import Lanes
 from tidemill_journal.errors import JournalError
 from tidemill_wire.declarations import API_VERSION, Declaration, parse_manifest
 from tidemill_wire.filters import EVERYTHING, TagFilter, is_pattern, matches_pattern, parse_filter
@@ -78,6 +78,7 @@ def draw_settings(seed: str) -> BrokerSettings:
         free_space_min_percent=rng.choice((0, 5)),
         retention_seconds=_draw_retention_s(seed),
         retention_interval_ms=100,
+        stay_awake=random.Random(f"{seed}/awake").randrange(AWAKE_ONE_IN) == 0,
     )
 
 
@@ -141,6 +142,7 @@ class Cluster:
     probes = (
         *("clock_back", "clock_forward", "retention_drops", "rot_refused", "rot_read"),
         *("dead_letters", "died_again", "pauses", "purges", "redrives", "resumes"),
+        *("lane_shares", "lane_waits"),
     )
 
     def __init__(self, seed: str) -> None:
@@ -151,6 +153,7 @@ class Cluster:
         self.promises = SUBJECTS | {UNDECLARED: Promise(self.settings.durability)}
         self.groups = draw_groups(seed, tuple(self.promises))
         self.promises[LATE] = Promise(self.settings.durability)
+        self.priorities = draw_priorities(seed)
         self.granted: dict[int, float] = {}
         """When the broker decided each delivery, by its pull sequence."""
         self.problems: list[str] = []
@@ -270,7 +273,7 @@ class Cluster:
         self._watch(broker, env)
         self._last = broker
         self.retention.watch(broker, env)
-        lanes = Lanes(ThreadPoolExecutor(1), ThreadPoolExecutor(1), ThreadPoolExecutor(4))
+        lanes = make_lanes(kernel=len(self._reigns) % 2 == 1)  # every other life
         service = Service(broker, env.disk, lanes, env.clock)
         service.declare(declare_subjects())
         self._declare_groups(broker, env.clock.now_ms())
@@ -300,6 +303,7 @@ class Cluster:
         machine: Any = broker
         state: Any = broker.state
         ready, apply = broker.ready, broker.state.apply
+        lanes = LaneWatch(broker.state, self.problems, self._world.probes)
 
         def check_and_ready() -> Ready:
             broker.check()
@@ -310,6 +314,7 @@ class Cluster:
         def note_and_apply(action: Action) -> int:
             self.graveyard.acts(action, env.loop.now)
             if isinstance(action, Pulled):
+                lanes.grants(action, env.clock.now_ms(), env.loop.now)
                 for run in action.runs:
                     for pull in range(run.pull, run.pull + run.messages):
                         if pull in self.granted:

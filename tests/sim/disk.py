@@ -244,6 +244,10 @@ class SimFile:
         data = self.read(position, size)
         return data if len(data) == size else None
 
+    def held(self) -> SimFile:
+        """Another handle of the same file: closing this one does not end that one."""
+        return SimFile(self._mount, self._inode)
+
     def sync(self) -> None:
         self._fence()
         try:

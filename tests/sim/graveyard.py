@@ -32,6 +32,7 @@ from tidemill_host.disk import Disk
 from tidemill_wire.columns import Batch
 from tidemill_wire.commands import Purge, Redrive
 from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY, dead_letters_of
+from tidemill_wire.lanes import first_of_lane, lane_name, priority_of
 from tidemill_wire.ranges import count_of, pairs
 
 if TYPE_CHECKING:
@@ -238,11 +239,14 @@ def sums(
     """What a group was given is acked, dead, failed or held. A power cut leaves gaps, and copies nobody counts; what
     a filtered group passed over is counted nowhere.
     """
-    copies = Counter((letter.subject, letter.group) for letter in letters)
+    copies = Counter(
+        (lane_name(letter.subject, priority_of(letter.source)), letter.group) for letter in letters
+    )
     for group in state.groups.values():
         name = state.partitions[group.partition].name
         is_twin = name.startswith(DEAD_PREFIX)
-        given = count_of(group.handled) if is_twin else group.cursor
+        begin = first_of_lane(priority_of(group.cursor))
+        given = count_of(group.handled) if is_twin else group.cursor - begin
         ended = group.acked + group.buried + group.failed_count() + group.in_flight
         told = exact and not (is_twin and purges) and group.name not in filtered
         if ended > given or (told and ended != given):

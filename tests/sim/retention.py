@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sim.checkers import History
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import Partition, StoredRun
+from tidemill_wire.lanes import lane_name, priority_of
 
 if TYPE_CHECKING:
     from sim.world import Env
@@ -59,7 +60,9 @@ class Retention:
                 )
         for send in self._history.sends.values():
             subject, _, sequence = send.place.rpartition("/")
-            if subject != name or not before <= int(sequence) < run.end_sequence:
+            if not sequence or lane_name(subject, priority_of(int(sequence))) != name:
+                continue
+            if not before <= int(sequence) < run.end_sequence:
                 continue
             age_s = now_s - send.invoked_s
             if age_s + SLACK_S < partition.settings.retention_seconds:

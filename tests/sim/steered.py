@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sim.checkers import Ack, History, Outcome, Promise, Terms, missing, violations
+from sim.checkers import Ack, History, Outcome, Promise, Send, Terms, missing, violations
 from sim.clients import Consuming, Producing, draw_client
 from sim.cluster import SERVER, Cluster, Wish
 from sim.graveyard import Letter
@@ -30,6 +30,7 @@ from tidemill.message import Message
 from tidemill_broker.actions import Action, FailedDeliveries, Pulled, Released, Sought, Voided
 from tidemill_broker.machine import Broker
 from tidemill_broker.state import State
+from tidemill_wire.lanes import lane_name, split_lane
 
 ORDER, ONCE, MOVED, CAST = "order", "once", "moved", "cast"
 PAIR = (0, 1)
@@ -45,6 +46,12 @@ class Move:
     invoked_s: float
     ended_s: float = 0.0
     outcome: Outcome = Outcome.UNKNOWN
+    lane: int | None = None
+    """A sequence says nothing of lanes other than its own."""
+
+    def concerns(self, send: Send) -> bool:
+        """Whether a message was moved over."""
+        return send.subject == self.subject and self.lane in (None, send.priority)
 
 
 class InOrder(Consuming):
@@ -70,15 +77,16 @@ class InOrder(Consuming):
             steered.problems.append(
                 f"lease: {where}, though the lease of pull {pull} had ended at {ended_s:.6f} s"
             )
-        begun = steered.begun.setdefault((self._group, message.subject), set())
+        key = (self._group, lane_name(message.subject, message.priority))  # in order within a priority
+        begun = steered.begun.setdefault(key, set())
         if message.sequence not in begun and begun and message.sequence < max(begun):
             steered.problems.append(f"order: {where}, after {max(begun)}")
         begun.add(message.sequence)
-        failed = steered.failed.get((self._group, message.subject))
+        failed = steered.failed.get(key)
         if failed is not None and message.sequence > failed:
             steered.problems.append(f"order: {where}, and {failed} had failed and not come again")
         elif failed == message.sequence:
-            del steered.failed[self._group, message.subject]
+            del steered.failed[key]
 
     async def _nack(self, env: Env, whole: Any) -> None:
         first = whole.sequence if isinstance(whole, Message) else whole.first_sequence
@@ -86,7 +94,7 @@ class InOrder(Consuming):
             await whole.nack(delay=env.rng.choice((None, 0.0, 0.3)), reason="not now")
         except TidemillError:
             return
-        self._steered.failed[self._group, whole.subject] = first
+        self._steered.failed[self._group, lane_name(whole.subject, whole.priority)] = first
 
 
 class Once(Consuming):
@@ -139,7 +147,7 @@ class Mover:
 
     async def _move(self, env: Env, client: Client, subject: str, to: str | int | datetime) -> bool:
         rehearsal = env.rng.random() < 0.2 and not env.quiet.is_set()
-        move = Move(subject, env.loop.now)
+        move = Move(subject, env.loop.now, lane=0 if isinstance(to, int) else None)
         try:
             await client.seek(subject, MOVED, to, rehearsal=rehearsal)
         except Refused:
@@ -242,7 +250,7 @@ class Steered(Cluster):
                 f"though its group was moved between {move.invoked_s:.6f} s and {move.ended_s:.6f} s"
                 for ack in self.moved.acks
                 if ack.outcome is Outcome.OK
-                and self.history.sends[ack.message].subject == move.subject
+                and move.concerns(self.history.sends[ack.message])
                 and self.asked_s[id(ack)] < move.invoked_s
                 and ack.invoked_s > move.ended_s
             ]
@@ -283,7 +291,7 @@ class Steered(Cluster):
                 self.failed.pop((voided.name, broker.state.partitions[voided.partition].name), None)
             if isinstance(action, Sought):
                 partition = broker.state.partitions[broker.state.groups[action.group].partition]
-                self.sought_s[partition.name] = now_s
+                self.sought_s[split_lane(partition.name)[0]] = now_s
             if isinstance(action, Pulled):
                 self._note_given(broker, action, now_s)
             return int(apply(action))
@@ -295,8 +303,9 @@ class Steered(Cluster):
         group = consumer.group
         if not group.ordered:
             return
-        for other in group.consumers.values():
-            if other is not consumer and any(other.held()):
+        family = broker.state.family(group)
+        for other in (one for kin in family for one in kin.consumers.values()):
+            if other.name != consumer.name and any(other.held()):
                 self.problems.append(f"lock: {consumer.name} and {other.name} hold messages at {now_s:.6f} s")
         for run in action.runs:
             for index in range(run.messages):

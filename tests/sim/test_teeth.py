@@ -16,6 +16,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUGS = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
 FOUND_BY_SEEDS = {
+    "lane-cursor-not-in-checkpoint": "0",
+    "lane-never-served": "10",
     "lease-renewed-after-its-end": "30",
     "pause-that-burns-attempts": "20",
     "unwanted-copy-kept": "60",

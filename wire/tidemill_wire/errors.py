@@ -70,6 +70,9 @@ ERROR_KINDS = (
         False,
         "use the filter the group has, stop its other consumers, or use another group",
     ),
+    ErrorKind(
+        30, "invalid_priority", False, "use a whole number from 0, which is the default, to 7, the highest"
+    ),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}

@@ -11,12 +11,15 @@ import msgpack
 
 from tidemill_wire import limits
 from tidemill_wire.errors import Refused
+from tidemill_wire.lanes import LANE_PREFIX, lane_name, split_lane
+from tidemill_wire.limits import PRIORITY_MAX
 from tidemill_wire.ranges import pairs
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 DEAD_PREFIX = "%dead%"
 DEAD_PROPERTY = "tidemill.dead"
 """The property of a dead letter that says what became of it."""
+LANE = re.compile(f"{LANE_PREFIX}[1-{PRIORITY_MAX}]%")
 CONSUMER = re.compile(r"[\x21-\x7e]{1,200}")
 
 
@@ -122,12 +125,17 @@ def dead_letters_of(name: str, group: str) -> str | None:
 
 
 def living_subject(name: str) -> str:
-    """The subject that a message was sent to, when it is read from somebody's dead letters."""
+    """The subject that a message was sent to, when it is read from a lane of it or from somebody's dead letters."""
+    if name.startswith(LANE_PREFIX):
+        return split_lane(name)[0]
     return name[len(DEAD_PREFIX) :].partition("%")[0] if name.startswith(DEAD_PREFIX) else name
 
 
 def parse_partition(name: str) -> str:
-    """A subject that a user may name, or the dead letters of one."""
+    """A subject that a user may name, the dead letters of one, or a lane of one."""
+    if LANE.match(name) is not None:
+        subject, priority = split_lane(name)
+        return lane_name(parse_subject(subject), priority)
     if name.startswith(DEAD_PREFIX):
         subject, _, group = name[len(DEAD_PREFIX) :].partition("%")
         return dead_subject(parse_subject(subject), parse_group(group))

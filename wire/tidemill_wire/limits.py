@@ -24,6 +24,7 @@ KEY_BYTES_MAX = 1 * KIB
 TAGS_MAX = 10
 TAG_BYTES_MAX = 255
 COLUMNS_MAX = 32
+PRIORITY_MAX = 7  # eight are more than people can tell apart; each costs a subject that uses it a lane
 
 # Frames. A frame of several batches is cut by the client at FRAME_BYTES_MAX; a batch of the largest size fits alone.
 CONTROL_BYTES_MAX = 1 * MIB  # the map of a SENT or PULLED
@@ -85,6 +86,7 @@ RANGES_MAX = 10_000  # ranges in one ACK, NACK, EXTEND or RELEASE
 HELD_RANGES_MAX = 5_000  # ranges a PULL says its consumer holds: they fit a request beside the most subjects
 SEND_BATCHES_MAX = 5_000  # batches in one SEND: were all of them refused, the reasons fit a control body
 GRANTS_MAX = 5_000  # grants in one PULLED: with the longest subjects they fit a control body
+LANE_SHARE = 16  # of so many messages given to a group, a lane that waits gets one: seven lanes leave the first 9 of 16
 IN_FLIGHT_MAX = 1 << 20  # messages leased and not acked, per consumer group and partition
 NACK_DELAY_MS_MAX = 24 * 3600 * 1000
 DOOMED_MS = 1 << 62  # the due time of what is never due again, and will be buried
@@ -125,9 +127,15 @@ SUBJECTS_MAX = 100_000
 GROUPS_MAX = 100_000  # of a broker: each costs a kilobyte for good, and a client may name as many as it likes
 CONSUMERS_MAX = 10_000  # of a group on a subject: each is looked at when its group's segments are dropped
 
+VIGIL_US = 200  # of one wait are spent awake at most: more than the slowest answer that sleepers give
+VIGIL_WORTH_US = 100  # waits that are longer on average are slept through: no core is burnt for them
+VIGIL_LOOKS_MAX = 1024  # in one wait, whatever the clock says
+
+assert VIGIL_WORTH_US < VIGIL_US
 assert MESSAGE_BYTES_DEFAULT <= MESSAGE_BYTES_MAX < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < FRAME_BYTES_MAX < MESSAGE_SEGMENT_BYTES
 assert len("%dead%") + SUBJECT_NAME_MAX + 1 + GROUP_NAME_MAX <= PARTITION_NAME_BYTES_MAX
+assert PRIORITY_MAX + 8 <= LANE_SHARE  # the highest lane that waits is given more than half of all
 assert BATCH_MESSAGES_MAX < 1 << 24
 assert 4 * DETAIL_CHARS_MAX + 64 <= HELLO_BYTES_MAX  # UTF-8 needs at most 4 bytes a character
 assert GRANTS_MAX * (SUBJECT_NAME_MAX + 64) < CONTROL_BYTES_MAX

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -26,7 +26,7 @@ from tidemill_broker.doors.gateway_consumers import (
 from tidemill_broker.doors.gateway_messages import (
     check_fields,
     parse_json,
-    parse_messages,
+    parse_sending,
     plain_message,
     render,
 )
@@ -43,7 +43,7 @@ from tidemill_broker.doors.gateway_requests import (
     unknown_kind,
     value_of,
 )
-from tidemill_broker.doors.gateway_settling import Holder, Settlement, parse_receipts
+from tidemill_broker.doors.gateway_settling import Settlement, parse_receipts, parts_of
 from tidemill_broker.doors.service import Service
 from tidemill_host.bodies import Bodies, Room
 from tidemill_host.local import LocalPeer
@@ -126,8 +126,8 @@ class Gateway:
             )
         keyed = idempotency_key(request)
         with self._bodies.room() as room:
-            content = await self._content(request, room)
-            origin = self._origin(subject, keyed)
+            content, priority = await self._content(request, room)
+            origin = self._origin(subject, keyed, priority)
             batch = build_batch(origin, content)
             count = len(content.bodies)
             del content
@@ -139,27 +139,29 @@ class Gateway:
         rows = [{"id": message_id(origin.batch_id, at), "sequence": first + at} for at in range(count)]
         return json_response({"subject": subject, "messages": rows})
 
-    async def _content(self, request: web.BaseRequest, room: Room) -> Content:
+    async def _content(self, request: web.BaseRequest, room: Room) -> tuple[Content, int]:
         defaults = defaults_of(request)
         kind = request.content_type
         if kind == "application/json":
             data = await room.read(request, limits.HTTP_JSON_BYTES_MAX)
-            return parse_messages(parse_json(data), defaults)
+            return parse_sending(parse_json(data), defaults)
         if kind == "application/octet-stream" and "Content-Type" in request.headers:
-            return plain_message(await room.read(request, limits.MESSAGE_BYTES_MAX), defaults)
+            body = await room.read(request, limits.MESSAGE_BYTES_MAX)
+            return plain_message(body, defaults), defaults.priority
         raise unknown_kind("application/json, or application/octet-stream for one message as it is")
 
-    def _origin(self, subject: str, keyed: str | None) -> Origin:
+    def _origin(self, subject: str, keyed: str | None, priority: int) -> Origin:
         """Who sends: this gateway, which counts; or the key of a request, which is one batch and has one id."""
         now_ms = self._turn.now_ms()
         if keyed is None:
             self._producer_sequence += 1
             batch_id = self._batch_ids.next(now_ms)
-            return Origin(subject.encode(), self._producer_id, self._producer_sequence, batch_id, now_ms)
+            named = (self._producer_id, self._producer_sequence, batch_id, now_ms)
+            return Origin(subject.encode(), *named, priority=priority)
         digest = blake2b(f"{subject}\0{keyed}".encode(), digest_size=32).digest()
         producer = int.from_bytes(digest[:8], "big") | SINGLES_FROM
         sequence = int.from_bytes(digest[8:16], "big") >> 1
-        return Origin(subject.encode(), producer, sequence, digest[16:], now_ms)
+        return Origin(subject.encode(), producer, sequence, digest[16:], now_ms, priority=priority)
 
     # Receiving.
 
@@ -178,7 +180,7 @@ class Gateway:
                 answer = replace(answer, grants=())
             self.consumers.granted(consumer, sum(grant.count for grant in answer.grants), answer.lease_ms)
             if given.undecodable and not pull.once:
-                self._fail(consumer, given.undecodable)
+                self._fail(consumer, subject, given.undecodable)
             body = {"consumer": name, "lease_ms": answer.lease_ms, "messages": given.rows}
             response = json_response(body)
             room.add(response.content_length or 0)
@@ -212,18 +214,17 @@ class Gateway:
                 raise ConnectionResetError("it does not read its answer") from None
             raise
 
-    def _fail(self, consumer: HttpConsumer, deliveries: list[tuple[str, int]]) -> None:
+    def _fail(self, consumer: HttpConsumer, subject: str, pulls: list[int]) -> None:
         """Nobody can read these: they go the way of what fails."""
         settlement = Settlement()
-        for subject, pull in deliveries:
-            settlement.add(Holder(subject, consumer.name), pull, "")
+        for pull in pulls:
+            settlement.add(consumer.name, pull, "")
+        [(name, ranges)] = settlement.ranges()
         reason = "the bytes of its batch do not hold what they claim"
-        for holder, ranges in settlement.ranges():
-            tell(
-                consumer.peer,
-                Nack(consumer.group, PREFIX + holder.consumer, holder.subject, ranges, -1, reason),
-            )
-        self.consumers.settled(consumer.group, consumer.name, len(deliveries))
+        state = self._service.broker.state
+        for where, part in parts_of(state, subject, consumer.group, PREFIX + name, ranges):
+            tell(consumer.peer, Nack(consumer.group, PREFIX + name, where, part, -1, reason))
+        self.consumers.settled(consumer.group, name, len(pulls))
 
     # Settling.
 
@@ -252,39 +253,25 @@ class Gateway:
         check_fields(value, more | {"receipts"})
         make = chosen(value)
         settlement = parse_receipts(value.get("receipts"), Receipts(subject, group))
-        asked: list[tuple[Holder, asyncio.Future[Command]]] = []
-        for holder, ranges in settlement.ranges():
-            command = make(group, PREFIX + holder.consumer, holder.subject, ranges)
-            asked.append((holder, self._peer().ask(command)))
-        answers = await asyncio.gather(*(future for _, future in asked), return_exceptions=True)
-        for (holder, _), answer in zip(asked, answers, strict=True):
-            self._heard(settlement, group, holder, answer, extended=make is Extend)
+        asked: list[tuple[str, list[int], asyncio.Future[Command]]] = []
+        for name, ranges in settlement.ranges():
+            for where, part in parts_of(self._service.broker.state, subject, group, PREFIX + name, ranges):
+                asked.append((name, part, self._peer().ask(make(group, PREFIX + name, where, part))))
+        answers = await asyncio.gather(*(future for _, _, future in asked), return_exceptions=True)
+        lost: dict[str, list[int]] = {}
+        for (name, part, _), answer in zip(asked, answers, strict=True):
+            lost.setdefault(name, []).extend(_lost(part, answer))
+        for name, ranges in lost.items():
+            messages = settlement.hear(name, ranges)
+            if make is Extend:
+                self.consumers.extended(group, name)
+            else:
+                self.consumers.settled(group, name, messages)
         result = {"count": settlement.count, "lost": settlement.lost}
         if settlement.lost:
             detail = f"{len(settlement.lost)} receipts are of no lease of group {group}"
             raise refusal_of(Refused("lease_lost", detail), more=result)
         return json_response(result)
-
-    def _heard(
-        self,
-        settlement: Settlement,
-        group: str,
-        holder: Holder,
-        answer: Command | BaseException,
-        *,
-        extended: bool,
-    ) -> None:
-        if isinstance(answer, Refused) and answer.kind.name == "lease_lost":
-            settlement.lose(holder)
-            return
-        if isinstance(answer, BaseException):
-            raise answer
-        assert isinstance(answer, Done)
-        messages = settlement.hear(holder, answer.lost)
-        if extended:
-            self.consumers.extended(group, holder.consumer)
-        else:
-            self.consumers.settled(group, holder.consumer, messages)
 
     # Plumbing.
 
@@ -297,3 +284,13 @@ class Gateway:
     def _sweep(self) -> None:
         self.consumers.sweep()
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
+
+
+def _lost(asked: list[int], answer: Command | BaseException) -> Sequence[int]:
+    """The ranges of those asked for that nobody holds any more."""
+    if isinstance(answer, Refused) and answer.kind.name == "lease_lost":
+        return asked
+    if isinstance(answer, BaseException):
+        raise answer
+    assert isinstance(answer, Done)
+    return answer.lost

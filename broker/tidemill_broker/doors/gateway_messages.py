@@ -19,14 +19,15 @@ from typing import Any, NoReturn, cast
 import msgpack
 
 from tidemill_broker.doors.gateway_receipts import Receipts
-from tidemill_host.refusals import HttpRefused
+from tidemill_host.refusals import HttpRefused, refusal_of
 from tidemill_wire import limits
 from tidemill_wire.batch import GATHERED
 from tidemill_wire.columns import Batch, Column, Content
 from tidemill_wire.commands import Grant, Pulled
-from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.errors import CorruptBatch, Refused
 from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY, living_subject
 from tidemill_wire.grants import set_bits
+from tidemill_wire.lanes import parse_priority
 
 ADVICE = "see /openapi.json for what a request may hold"
 
@@ -93,17 +94,31 @@ def integer(value: Mapping[str, Any], name: str, bounds: tuple[int, int], defaul
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Key and tags from the head of a request, for messages that have none of their own."""
+    """Key, tags and priority from the head of a request, for messages that have none of their own."""
 
     key: str | None = None
     tags: tuple[str, ...] = ()
+    priority: int = 0
 
 
 MESSAGE_FIELDS = frozenset({"text", "body", "key", "tags", "properties"})
 
 
+def parse_sending(value: Mapping[str, Any], defaults: Defaults) -> tuple[Content, int]:
+    """One message, or ``{"messages": [...]}``; and their priority, which is one for all of a request, because they are
+    one batch.
+    """
+    written: Any = value.get("priority", defaults.priority)
+    priority: Any = int(written) if type(written) is float and written.is_integer() else written
+    rest = {name: part for name, part in value.items() if name != "priority"}
+    try:
+        return parse_messages(rest, defaults), parse_priority(priority)
+    except Refused as error:
+        raise refusal_of(error) from None
+
+
 def parse_messages(value: Mapping[str, Any], defaults: Defaults) -> Content:
-    """One message, or ``{"messages": [...]}``."""
+    """The messages alone."""
     if "messages" not in value:
         return _content([_parse_message(value, "", defaults)])
     check_fields(value, frozenset({"messages"}))
@@ -203,10 +218,10 @@ def _properties(value: object, place: str) -> bytes:
 
 @dataclass(slots=True)
 class Given:
-    """What an answer gives: messages as JSON has them, and subject and pull sequence of those that nobody can read."""
+    """What an answer gives: messages as JSON has them, and pull sequences of those that nobody can read."""
 
     rows: list[dict[str, Any]]
-    undecodable: list[tuple[str, int]]
+    undecodable: list[int]
 
 
 def render(pulled: Pulled, receipts: Receipts, consumer: str) -> Given:
@@ -228,10 +243,10 @@ def render(pulled: Pulled, receipts: Receipts, consumer: str) -> Given:
                 batch.check()
                 rows = _sifted_rows(batch, grant) if sifted else _rows(batch, first, last, grant)
             except CorruptBatch:
-                given.undecodable += [(grant.subject, each) for each in range(pull, pull + count)]
+                given.undecodable += range(pull, pull + count)
                 continue
             for offset, row in enumerate(rows):
-                row["receipt"] = receipts.write(grant.subject, consumer, pull + offset)
+                row["receipt"] = receipts.write(consumer, pull + offset)
             given.rows += rows
     return given
 
@@ -272,7 +287,7 @@ def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, A
         body = bodies[at] if bodies else b""
         row: dict[str, Any] = {
             "id": batch.message_id(start + at),
-            "subject": grant.subject,
+            "subject": living_subject(grant.subject),
             "sequence": first + at,
             "body": base64.b64encode(body).decode(),
         }
@@ -283,6 +298,7 @@ def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, A
         row["key"] = (keys[at].decode(errors="replace") or None) if keys else None
         row["tags"] = tags[at] if tags else []
         row["properties"] = _unpack(properties[at]) if properties and properties[at] else {}
+        row["priority"] = header.priority
         row["attempts"] = grant.attempts
         row["stored_at"] = stored_at
         rows.append(row)
@@ -292,10 +308,9 @@ def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, A
 
 
 def _as_it_was(batch: Batch, rows: list[dict[str, Any]], start: int) -> None:
-    """Dead letters that were redriven have the subject, id and sequence of what they are copies of."""
+    """Dead letters that were redriven have the id and the sequence of what they are copies of."""
     origins = batch.origins()
     for at, row in enumerate(rows):
-        row["subject"] = living_subject(row["subject"])
         if origins:
             row["id"] = str(origins[start + at])
         known = row["properties"].get(DEAD_PROPERTY)

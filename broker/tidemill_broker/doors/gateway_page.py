@@ -52,20 +52,19 @@ def _message_fields() -> dict[str, Part]:
 def schemas() -> Part:
     """Messages as they are sent and received, and what settles them."""
     optional = ("key", "tags", "properties")
+    priority: Part = {
+        "priority": whole(
+            0,
+            limits.PRIORITY_MAX,
+            default=0,
+            description="of all messages of the request; higher ones come first",
+        )
+    }
     base64 = pattern(BASE64, "the body in base64", contentEncoding="base64")
     text = {"type": "string", "description": "the body as text; it is kept as UTF-8"}
     one = {"anyOf": [ref("TextMessage"), ref("BytesMessage")]}
+    alone = (*optional, "priority")
     many = {"type": "array", "minItems": 1, "maxItems": limits.HTTP_MESSAGES_MAX, "items": one}
-    integers = {"type": "integer", "minimum": -(1 << 63), "maximum": (1 << 64) - 1}
-    value = {
-        "description": "text, number, true, false, null, and lists and maps of them",
-        "anyOf": [
-            {"type": "string"}, {"type": "boolean"}, {"type": "null"}, integers,
-            {"type": "number", "minimum": -sys.float_info.max, "maximum": sys.float_info.max},
-            {"type": "array", "items": ref("Value")},
-            {"type": "object", "additionalProperties": ref("Value")},
-        ],
-    }  # fmt: skip
     receipts = {
         "type": "array",
         "minItems": 1,
@@ -87,10 +86,12 @@ def schemas() -> Part:
         },
     }
     return {
-        "Value": value,
+        "Value": _value(),
         "TextMessage": record({"text": text, **_message_fields()}, optional),
         "BytesMessage": record({"body": base64, **_message_fields()}, optional),
-        "SendMessages": record({"messages": many}),
+        "SendText": record({"text": text, **_message_fields(), **priority}, alone),
+        "SendBytes": record({"body": base64, **_message_fields(), **priority}, alone),
+        "SendMessages": record({"messages": many, **priority}, ("priority",)),
         "Sent": _sent(),
         "Receive": _receive(),
         "Received": _received(),
@@ -102,6 +103,19 @@ def schemas() -> Part:
         "Settled": record(settled),
         "LeaseLost": record({**error_fields(), **settled}, ("count", "lost")),
     }
+
+
+def _value() -> Part:
+    integers = {"type": "integer", "minimum": -(1 << 63), "maximum": (1 << 64) - 1}
+    return {
+        "description": "text, number, true, false, null, and lists and maps of them",
+        "anyOf": [
+            {"type": "string"}, {"type": "boolean"}, {"type": "null"}, integers,
+            {"type": "number", "minimum": -sys.float_info.max, "maximum": sys.float_info.max},
+            {"type": "array", "items": ref("Value")},
+            {"type": "object", "additionalProperties": ref("Value")},
+        ],
+    }  # fmt: skip
 
 
 def _sent() -> Part:
@@ -164,6 +178,7 @@ def _received() -> Part:
             "key": {"type": ["string", "null"]},
             "tags": {"type": "array", "items": {"type": "string"}},
             "properties": {"type": "object"},
+            "priority": whole(0, limits.PRIORITY_MAX),
             "attempts": whole(0, description="how often it was given out before"),
             "stored_at": {"type": "string", "format": "date-time"},
             "receipt": {
@@ -204,11 +219,12 @@ def paths() -> dict[str, Part]:
 def _sending() -> Part:
     one: Any = {"text": "one coffee", "key": "order-1", "tags": ["hot"], "properties": {"sugar": 2}}
     sent = {"subject": "order.created", "messages": [{"id": "0192" + "0" * 28 + "-0", "sequence": 0}]}
-    schema = {"anyOf": [ref("TextMessage"), ref("BytesMessage"), ref("SendMessages")]}
+    schema = {"anyOf": [ref("SendText"), ref("SendBytes"), ref("SendMessages")]}
     examples: Part = {
         "one": {"value": one},
         "bytes": {"value": {"body": "AAEC"}},
         "several": {"value": {"messages": [one, {"text": "one tea"}]}},
+        "urgent": {"value": {"text": "the milk boils over", "priority": 7}},
     }
     raw = {"schema": {"type": "string", "format": "binary"}}
     word, tag = "[!-~](?:[ -~]{0,1000}[!-~])?", "[!-+\\--~]{1,255}"
@@ -227,6 +243,7 @@ def _sending() -> Part:
                 "[!-~]{1,200}",
             ),
             header("Tidemill-Key", "the key of messages that name none of their own", word),
+            header("Tidemill-Priority", "the priority, when the body names none", "[0-7]"),
             header("Tidemill-Tags", "tags of messages that name none of their own", f"{tag}(?:,{tag}){{0,9}}"),
         ],
         "requestBody": {
@@ -247,8 +264,8 @@ def _receiving() -> Part:
         "messages": [
             {
                 "id": "0192" + "0" * 28 + "-0", "subject": "order.created", "sequence": 0, "body": "b25lIGNvZmZlZQ==",
-                "text": "one coffee", "key": "order-1", "tags": ["hot"], "properties": {"sugar": 2}, "attempts": 0,
-                "stored_at": "2026-11-18T16:00:00.000+00:00", "receipt": RECEIPT,
+                "text": "one coffee", "key": "order-1", "tags": ["hot"], "properties": {"sugar": 2}, "priority": 0,
+                "attempts": 0, "stored_at": "2026-11-18T16:00:00.000+00:00", "receipt": RECEIPT,
             },
         ],
     }  # fmt: skip

@@ -21,10 +21,11 @@ from tidemill_host.refusals import HttpRefused, refusal_of
 from tidemill_host.routing import Variables
 from tidemill_wire import limits
 from tidemill_wire.commands import Ack, Extend, Nack, Pull, Release, Start
-from tidemill_wire.errors import WireError
+from tidemill_wire.errors import Refused, WireError
 from tidemill_wire.fields import parse_consumer, parse_group, parse_subject
 from tidemill_wire.filters import EVERYTHING, TagFilter, parse_filter
 from tidemill_wire.kinds import Mode
+from tidemill_wire.lanes import parse_priority
 
 WAIT_MS_DEFAULT = 1_000
 """Who forgets to say how long does not keep the broker busy, and a person does not wait long."""
@@ -60,15 +61,24 @@ def idempotency_key(request: web.BaseRequest) -> str | None:
 
 def defaults_of(request: web.BaseRequest) -> Defaults:
     key = _header(request, "Tidemill-Key", limits.KEY_BYTES_MAX)
+    priority = _priority(request)
     texts = _header(request, "Tidemill-Tags", limits.TAGS_MAX * (limits.TAG_BYTES_MAX + 1))
     if texts is None:
-        return Defaults(key)
+        return Defaults(key, (), priority)
     tags = [tag.strip() for tag in texts.split(",")]
     if "" in tags or len(tags) > limits.TAGS_MAX:
         raise malformed(
             f"header Tidemill-Tags is no list of 1 to {limits.TAGS_MAX} texts with commas between"
         )
-    return Defaults(key, tuple(sorted(set(tags))))
+    return Defaults(key, tuple(sorted(set(tags))), priority)
+
+
+def _priority(request: web.BaseRequest) -> int:
+    written = _header(request, "Tidemill-Priority", KEY_CHARS_MAX) or "0"
+    try:
+        return parse_priority(int(written) if written.isdigit() and len(written) == 1 else -1)
+    except Refused:
+        raise refusal_of(Refused("invalid_priority", f"{written[:40]!r} is no priority")) from None
 
 
 def _header(request: web.BaseRequest, name: str, most: int) -> str | None:

@@ -3,51 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 from tidemill_broker.doors.gateway_messages import malformed
 from tidemill_broker.doors.gateway_receipts import Receipts
-from tidemill_broker.ranges import merge_ranges
+from tidemill_broker.ranges import merge_ranges, ranges_without
+from tidemill_broker.state import State
 from tidemill_wire import limits
 from tidemill_wire.ranges import pairs
 
 
-class Holder(NamedTuple):
-    """Who holds deliveries: a consumer, in the subject or in the dead letters of its group."""
-
-    subject: str
-    consumer: str
-
-
 class Settlement:
-    """Receipts by holder and pull sequence; each counts once."""
+    """Receipts by consumer and pull sequence; each counts once."""
 
     def __init__(self) -> None:
-        self._receipts: dict[Holder, dict[int, str]] = {}
+        self._receipts: dict[str, dict[int, str]] = {}
         self.lost: list[str] = []
         self.count = 0
 
-    def add(self, holder: Holder, pull: int, receipt: str) -> None:
-        self._receipts.setdefault(holder, {})[pull] = receipt
+    def add(self, consumer: str, pull: int, receipt: str) -> None:
+        self._receipts.setdefault(consumer, {})[pull] = receipt
 
-    def ranges(self) -> list[tuple[Holder, list[int]]]:
-        """For each holder, what a command names."""
+    def ranges(self) -> list[tuple[str, list[int]]]:
+        """For each consumer, what a command names."""
         return [
-            (holder, merge_ranges([(pull, 1) for pull in sorted(pulls)]))
-            for holder, pulls in self._receipts.items()
+            (name, merge_ranges([(pull, 1) for pull in sorted(pulls)]))
+            for name, pulls in self._receipts.items()
         ]
 
-    def hear(self, holder: Holder, lost: Sequence[int]) -> int:
-        """The broker's answer; how many of the holder's messages were settled."""
-        receipts = self._receipts[holder]
+    def hear(self, consumer: str, lost: Sequence[int]) -> int:
+        """The broker's answer; how many of the consumer's messages were settled."""
+        receipts = self._receipts[consumer]
         gone = {pull for first, last in pairs(lost) for pull in range(first, last + 1)}
         self.lost += [receipts[pull] for pull in sorted(gone)]
         self.count += len(receipts) - len(gone)
         return len(receipts) - len(gone)
 
-    def lose(self, holder: Holder) -> None:
-        """The broker knows no such consumer any more."""
-        self.lost += self._receipts[holder].values()
+
+def parts_of(
+    state: State, subject: str, group: str, consumer: str, ranges: list[int]
+) -> list[tuple[str, list[int]]]:
+    """What a consumer holds of a subject is in its lanes and among redriven dead letters, too, and is settled where it
+    is: the partitions, and the ranges of each. What is held nowhere is said of the subject itself.
+    """
+    head = state.group_of(subject, group)
+    if head is None:
+        return [(subject, ranges)]
+    parts: list[tuple[str, list[int]]] = []
+    twin = state.dead.get(head.identity)
+    for one in (*state.family(head)[:-1], *([state.groups[twin]] if twin is not None else [])):
+        holder = one.consumers.get(consumer)
+        if holder is None:
+            continue
+        others = [bound for first, last in pairs(ranges) for bound in holder.missing(first, last)]
+        if mine := ranges_without(ranges, others):
+            parts.append((state.partitions[one.partition].name, mine))
+            ranges = others
+    return [*parts, (subject, ranges)] if ranges else parts
 
 
 def parse_receipts(value: object, receipts: Receipts) -> Settlement:
@@ -62,5 +74,5 @@ def parse_receipts(value: object, receipts: Receipts) -> Settlement:
         if known is None:
             settlement.lost.append(receipt)
         else:
-            settlement.add(Holder(known.subject, known.consumer), known.pull, receipt)
+            settlement.add(*known, receipt)
     return settlement

@@ -28,6 +28,8 @@ def render_metrics(service: Service) -> bytes:
 def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     counters, seen, state = service.broker.counters, service.server.statistics, service.broker.state
     keeping = service.broker.keeping
+    heads = [group for group in state.groups.values() if group is state.family(group)[-1]]
+    lanes = sum(map(len, state.lanes.values()))
     yield "messages_in_total", "counter", "Messages stored", counters.messages_in
     yield "messages_out_total", "counter", "Messages given to consumers", counters.messages_out
     yield "messages_acked_total", "counter", "Messages acknowledged", counters.messages_acked
@@ -36,7 +38,7 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     yield "messages_buried_total", "counter", "Messages that became dead letters", counters.messages_buried
     dropped = "Messages given up by groups that keep no dead letters"
     yield "messages_dropped_total", "counter", dropped, counters.dead_dropped
-    paused = sum(group.paused is not None for group in state.groups.values())
+    paused = sum(group.paused is not None for group in heads)
     yield "groups_paused", "gauge", "Groups whose deliveries all fail alike", paused
     yield "pauses_total", "counter", "How often a group was paused", counters.groups_paused
     yield "leases_ended_total", "counter", "Deliveries whose lease ended", counters.leases_ended
@@ -65,8 +67,9 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     yield "cold_reads_total", "counter", "Answers that had to wait for the disk", seen.cold_reads
     yield "connections", "gauge", "Open connections", len(service.server.connections)
     yield "connections_total", "counter", "Connections accepted", seen.connections_opened
-    yield "subjects", "gauge", "Subjects", len(state.partitions)
-    yield "groups", "gauge", "Consumer groups", len(state.groups)
+    yield "subjects", "gauge", "Subjects", len(state.partitions) - lanes
+    yield "groups", "gauge", "Consumer groups", len(heads)
+    yield "lanes", "gauge", "Priority lanes of subjects, besides the subjects themselves", lanes
     expired = "Messages dropped by retention before a group pulled them"
     yield "expired_messages_total", "counter", expired, keeping.expired_messages
     yield "disk_free_bytes", "gauge", "Free bytes of the data disk", service.free_bytes

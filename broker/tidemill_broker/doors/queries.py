@@ -321,6 +321,7 @@ def message_value(found: Found) -> dict[str, Any]:
         "properties": _properties(found.properties),
         "attempts": found.attempts,
         "origin": found.origin,
+        "priority": found.priority,
         "body": base64.b64encode(found.body).decode(),
         "text": text,
     }

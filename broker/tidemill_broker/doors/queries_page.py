@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidemill_broker.doors.openapi import whole
 from tidemill_wire import limits
 from tidemill_wire.batch import MESSAGE_ID
 from tidemill_wire.fields import NAME
@@ -27,6 +28,7 @@ _EXAMPLE: Part = {
     "properties": {"trace": "a1"},
     "attempts": 0,
     "origin": None,
+    "priority": 0,
     "body": "b25l",
     "text": "one",
 }
@@ -88,6 +90,7 @@ def schemas() -> dict[str, Part]:
             "description": "how often a copy had been given out before it was made",
         },
         "origin": {"type": ["string", "null"], "description": "where a copy comes from"},
+        "priority": whole(0, limits.PRIORITY_MAX),
         "body": {"type": "string", "contentEncoding": "base64"},
         "text": {"type": ["string", "null"], "description": "the body, when it is UTF-8"},
     }

@@ -28,6 +28,8 @@ from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.errors import Unavailable
 from tidemill_wire.fields import DEAD_PREFIX
 from tidemill_wire.kinds import Start
+from tidemill_wire.lanes import LANE_PREFIX
+from tidemill_wire.vigil import Vigil
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
 SPACE_CHECK_SECONDS = 1.0
@@ -54,6 +56,7 @@ class Service:
         self._clock = clock
         self._space_timer: asyncio.TimerHandle | None = None
         self.turn: Turn[Event] = Turn(broker, self._files, lanes, clock, self._fail)
+        self.turn.vigil = Vigil(enabled=broker.settings.stay_awake)
         self.server = Server(self.turn, self._files, lanes, broker.settings.name)
         self.server.epoch = EPOCH
         self.free_bytes = self.total_bytes = 0
@@ -103,8 +106,9 @@ class Service:
         partition = self.broker.state.by_name.get(raw_name) or self.broker.intake.create(raw_name, now_ms)
         words = {"earliest": int(Start.EARLIEST), "latest": int(Start.LATEST)}
         start = group.start if isinstance(group.start, int) else words[group.start]
-        place = begin_as_asked(partition, start)
-        self.broker.members.declare_group(partition, group.name, place, GroupSettings.declared(group), now_ms)
+        members, settings = self.broker.members, GroupSettings.declared(group)
+        place, lanes = begin_as_asked(partition, start), members.begun(partition, start)
+        members.declare_group(partition, group.name, place, settings, now_ms, lanes)
 
     def _fail(self, error: Exception) -> None:
         """The log can no longer be trusted: answer nobody, let a restart find out what is there.
@@ -130,17 +134,21 @@ class Service:
 
     def subjects(self) -> list[dict[str, Any]]:
         """What the control plane tells about subjects."""
+        lanes = self.broker.state.lanes
         return [
             {
                 "name": partition.name,
-                "messages": partition.visible - partition.first_kept,
+                "messages": sum(
+                    one.visible - one.first_kept
+                    for one in (partition, *lanes.get(partition.identity, {}).values())
+                ),
                 "first_sequence": partition.first_kept,
                 "next_sequence": partition.next_sequence,
                 "durability": partition.settings.durability,
                 "groups": len(partition.groups),
             }
             for partition in self.broker.state.partitions.values()
-            if not partition.name.startswith(DEAD_PREFIX)
+            if not partition.name.startswith((DEAD_PREFIX, LANE_PREFIX))
         ]
 
     def groups(self) -> list[dict[str, Any]]:

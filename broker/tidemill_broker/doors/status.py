@@ -15,24 +15,29 @@ from tidemill_broker.state import State
 
 
 def groups_of(state: State) -> list[dict[str, Any]]:
-    """A row for each group; a twin in the dead letters is part of its group."""
-    return [_row(state, group) for group in state.groups.values() if group.settings.consumption != DEAD]
+    """A row for each group; its lanes, and its twin in the dead letters, are part of it."""
+    return [
+        _row(state, group)
+        for group in state.groups.values()
+        if group.settings.consumption != DEAD and group is state.family(group)[-1]
+    ]
 
 
 def _row(state: State, group: Group) -> dict[str, Any]:
+    family = state.family(group)
     twin = state.groups.get(state.dead.get(group.identity, 0))
-    both = (group,) if twin is None else (group, twin)
-    partition = state.partitions[group.partition]
-    untried = sum(_untried(one) for one in both)
+    all_of_it = (*family, *([] if twin is None else [twin]))
+    untried = sum(_untried(one) for one in all_of_it)
+    beyond = sum(max(0, state.partitions[one.partition].visible - one.reached) for one in family)
     return {
         "group": group.name,
-        "subject": partition.name,
-        "lag": max(0, partition.visible - group.reached) + untried,
-        "in_flight": sum(one.in_flight for one in both),
-        "failed": sum(one.failed_count() for one in both) - untried,
+        "subject": state.partitions[group.partition].name,
+        "lag": beyond + untried,
+        "in_flight": sum(one.in_flight for one in all_of_it),
+        "failed": sum(one.failed_count() for one in all_of_it) - untried,
         "dead": waiting(state, group),
         "paused": group.paused[1] if group.paused is not None else None,
-        "acked": sum(one.acked for one in both),
+        "acked": sum(one.acked for one in all_of_it),
         "consumption": group.settings.consumption,
         "suspended": group.settings.suspended,
         "consumers": sum(1 for consumer in group.consumers.values() if consumer.peer),

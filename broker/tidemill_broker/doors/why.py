@@ -23,6 +23,7 @@ from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import HEADER_BYTES, decode_record
 from tidemill_journal.segments import Segments
 from tidemill_wire.batch import MESSAGE_ID, parse_message_id
+from tidemill_wire.lanes import lane_name, priority_of
 
 PATH = "/v1/messages/{id}/why"
 EARLY_MS = 60_000
@@ -52,7 +53,7 @@ class Why:
         if found is None:
             raise HttpRefused(404, "not_found", f"there is no message {identity}", "it may have expired")
         state, now_ms = self._broker.state, self._clock.now_ms()
-        partition = state.by_name[found.subject.encode()]
+        partition = state.by_name[lane_name(found.subject, priority_of(found.sequence)).encode()]
         standings = {
             number: standing_of(state.groups[number], found.sequence, found.tags)
             for number in partition.groups.values()
@@ -79,7 +80,9 @@ class Why:
 
     def _redriven(self, buried: Standing, number: int, sequence: int | None) -> Standing:
         """Where a dead letter of a group (``number``) stands, when it was given to the group again."""
-        twin = self._broker.state.groups.get(self._broker.state.dead.get(number, 0))
+        state = self._broker.state
+        head = state.family(state.groups[number])[-1]
+        twin = state.groups.get(state.dead.get(head.identity, 0))
         if buried.state != "gone" or sequence is None or twin is None or sequence >= twin.cursor:
             return buried
         found = standing_of(twin, sequence)

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
@@ -36,6 +36,7 @@ class Labels:
     key: str | None
     tags: tuple[str, ...]
     properties: dict[str, str]
+    priority: int = 0
 
 
 PLAIN = Labels(None, (), {})
@@ -55,6 +56,9 @@ def send(
         list[str] | None,
         typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
     ] = None,
+    priority: Annotated[
+        int, typer.Option(metavar="0..7", help="Higher ones are given out before lower ones.")
+    ] = 0,
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -64,11 +68,22 @@ def send(
     """
     if sum(each is not None for each in (body, lines, file)) > 1:
         raise wrong_usage("BODY, --file and --lines exclude each other: give one of them")
-    labels = Labels(key, tuple(tag or ()), _properties(property_ or []))
+    labels = Labels(key, tuple(tag or ()), _properties(property_ or []), parse_priority_option(priority))
     if lines is not None:
         perform(_send_lines(server, subject, open_input(lines), labels, output), server)
     else:
         perform(_send_one(server, subject, _body(body, file), labels, output), server)
+
+
+def parse_priority_option(priority: int) -> int:
+    """Refused before anything is connected."""
+    from tidemill_wire.errors import Refused
+    from tidemill_wire.lanes import parse_priority
+
+    try:
+        return parse_priority(priority)
+    except Refused as error:
+        raise wrong_usage(f"{error.detail}: {error.kind.advice}") from None
 
 
 async def _send_one(server: str, subject: str, body: bytes, labels: Labels, output: Output) -> None:
@@ -84,8 +99,9 @@ async def _send_lines(server: str, subject: str, source: IO[bytes], labels: Labe
     with source, _progress(source) as advance:
         async with connected(server) as client:
             async for bodies in chunks_of_lines(source):
-                if labels == PLAIN:
-                    _print_receipts(await client.send_many(subject, bodies), output)
+                if replace(labels, priority=0) == PLAIN:
+                    receipts = await client.send_many(subject, bodies, priority=labels.priority)
+                    _print_receipts(receipts, output)
                 else:
                     _print_receipts(await _send_each(client, subject, bodies, labels), output)
                 advance(len(bodies), sum(map(len, bodies)) + len(bodies))
@@ -98,7 +114,14 @@ async def _send_each(client: Client, subject: str, bodies: Sequence[bytes], labe
     async with asyncio.TaskGroup() as sending:
         sent = [
             sending.create_task(
-                client.send(subject, body, key=labels.key, tags=labels.tags, properties=labels.properties)
+                client.send(
+                    subject,
+                    body,
+                    key=labels.key,
+                    tags=labels.tags,
+                    properties=labels.properties,
+                    priority=labels.priority,
+                )
             )
             for body in bodies
         ]

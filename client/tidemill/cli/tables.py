@@ -58,6 +58,7 @@ def message_as_json(message: Message | StoredMessage) -> dict[str, Any]:
         "key": message.key,
         "tags": sorted(message.tags),
         "properties": message.properties,
+        "priority": message.priority,
         "attempts": message.attempts,
         "stored_at": timestamp(message.stored_at),
     }

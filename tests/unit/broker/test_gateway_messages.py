@@ -21,7 +21,7 @@ from tidemill_broker.doors.gateway_messages import (
     render,
 )
 from tidemill_broker.doors.gateway_receipts import Receipts
-from tidemill_broker.doors.gateway_settling import Holder, parse_receipts
+from tidemill_broker.doors.gateway_settling import parse_receipts
 from tidemill_host.refusals import HttpRefused
 from tidemill_wire import limits
 from tidemill_wire.columns import Content
@@ -72,7 +72,7 @@ def test_what_is_sent_is_received(
 
     assert (row["text"], row["key"], row["properties"]) == (text, key, properties)
     assert row["tags"] == sorted(set(tags))
-    assert RECEIPTS.read(row["receipt"]) == (SUBJECT, "ann", 3)
+    assert RECEIPTS.read(row["receipt"]) == ("ann", 3)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,7 @@ def test_only_what_is_granted_is_given_with_its_own_numbers() -> None:
     given = rendered(batches, (100, 11, 3, 2))
 
     assert [(row["sequence"], row["text"]) for row in given.rows] == [(11, "b"), (12, "c"), (13, "d")]
-    known = [RECEIPTS.read(row["receipt"]) for row in given.rows]
-    assert known == [(SUBJECT, "ann", pull) for pull in (100, 101, 102)]
+    assert [RECEIPTS.read(row["receipt"]) for row in given.rows] == [("ann", 100), ("ann", 101), ("ann", 102)]
     assert [row["id"][-2:] for row in given.rows] == ["-1", "-2", "-0"]
 
 
@@ -142,7 +141,7 @@ def test_batch_that_nobody_can_read_is_named_and_harms_no_other() -> None:
     given = rendered(batches, (100, 11, 2, 2))
 
     assert [row["text"] for row in given.rows] == ["c"]
-    assert given.undecodable == [(SUBJECT, 100)]
+    assert given.undecodable == [100]
 
 
 def test_properties_of_other_clients_become_what_json_can_say() -> None:
@@ -163,24 +162,24 @@ def test_properties_of_other_clients_become_what_json_can_say() -> None:
 @pytest.mark.parametrize("packed", [b"\xc1", b"\x01", b"\x91" * 60_000])
 def test_properties_that_are_no_map_make_a_message_undecodable(packed: bytes) -> None:
     given = rendered(stored(0, content=Content([b"a"], properties=[packed])), (5, 0, 1, 1))
-    assert (given.rows, given.undecodable) == ([], [(SUBJECT, 5)])
+    assert (given.rows, given.undecodable) == ([], [5])
 
 
 def test_receipt_of_another_group_and_no_receipt_at_all_are_of_no_lease() -> None:
-    foreign = Receipts(SUBJECT, "h").write(SUBJECT, "ann", 1)
-    settlement = parse_receipts([RECEIPTS.write(SUBJECT, "ann", 1), foreign, "x", "é"], RECEIPTS)
+    foreign = Receipts(SUBJECT, "h").write("ann", 1)
+    settlement = parse_receipts([RECEIPTS.write("ann", 1), foreign, "x", "é"], RECEIPTS)
 
     assert settlement.lost == [foreign, "x", "é"]
-    assert settlement.ranges() == [((SUBJECT, "ann"), [1, 1])]
+    assert settlement.ranges() == [("ann", [1, 1])]
 
 
 def test_longest_receipt_is_taken_and_each_counts_once() -> None:
     name = "n" * limits.HTTP_CONSUMER_NAME_MAX
-    receipts = [RECEIPTS.write(SUBJECT, name, pull) for pull in (5, (1 << 63) - 1, 4, 5)]
+    receipts = [RECEIPTS.write(name, pull) for pull in (5, (1 << 63) - 1, 4, 5)]
     settlement = parse_receipts(receipts, RECEIPTS)
-    assert settlement.ranges() == [((SUBJECT, name), [4, 5, (1 << 63) - 1, (1 << 63) - 1])]
+    assert settlement.ranges() == [(name, [4, 5, (1 << 63) - 1, (1 << 63) - 1])]
 
-    assert settlement.hear(Holder(SUBJECT, name), [5, 5]) == 2
+    assert settlement.hear(name, [5, 5]) == 2
     assert (settlement.count, settlement.lost) == (2, [receipts[0]])
 
 

@@ -34,6 +34,7 @@ class FakeMessage:
     properties: dict[str, Any] = field(default_factory=dict)
     attempts: int = 1
     stored_at: datetime = datetime(2026, 9, 1, 0, 0, 0, 123_456, tzinfo=UTC)
+    priority: int = 0
 
 
 @dataclass
@@ -130,8 +131,10 @@ class FakeClient:
     async def send(self, subject: str, body: bytes, **more: Any) -> FakeMessage:
         return self.queue.add(subject, body, **{**more, "tags": frozenset(more.get("tags", ()))})
 
-    async def send_many(self, subject: str, bodies: Sequence[bytes]) -> list[FakeMessage]:
-        return [self.queue.add(subject, body) for body in bodies]
+    async def send_many(
+        self, subject: str, bodies: Sequence[bytes], *, priority: int = 0
+    ) -> list[FakeMessage]:
+        return [self.queue.add(subject, body, priority=priority) for body in bodies]
 
     def consume(self, subjects: str | Iterable[str], **more: Any) -> FakeConsumer:
         names = [subjects] if isinstance(subjects, str) else list(subjects)

@@ -39,6 +39,7 @@ def test_as_json_a_message_is_an_object(command, queue) -> None:
         "key": "o-1",
         "tags": ["a", "b"],
         "properties": {"k": "v"},
+        "priority": 0,
         "attempts": 2,
         "stored_at": "2026-09-01T00:00:00.123Z",
     }

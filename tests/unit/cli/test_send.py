@@ -34,6 +34,12 @@ def test_key_tags_and_properties_are_sent_along(command, queue) -> None:
     assert (message.key, message.tags, message.properties) == ("o-1", {"a", "b"}, {"k": "v=w"})
 
 
+def test_a_priority_is_sent_along_with_one_message_and_with_lines(command, queue) -> None:
+    command("send", "orders", "x", "--priority", "7")
+    command("send", "orders", "--lines", "-", "--priority", "3", stdin=b"a\nb\n")
+    assert [message.priority for message in queue.messages] == [7, 3, 3]
+
+
 def test_as_json_a_receipt_is_an_object(command) -> None:
     outcome = command("send", "orders", "x", "--output", "json")
     assert json.loads(outcome.text) == {"id": "id-0", "subject": "orders", "sequence": 0}
@@ -111,6 +117,8 @@ def test_a_body_over_the_largest_message_is_refused_before_it_is_sent(command, q
         (("orders",), "nothing to send"),
         (("orders", "x", "--file", "y"), "exclude each other"),
         (("orders", "x", "--property", "novalue"), "write NAME=VALUE"),
+        (("orders", "x", "--priority", "8"), "'8' is no priority: use a whole number from 0"),
+        (("orders", "x", "--priority", "high"), "--priority"),
         (("orders", "--file", "/nowhere/at/all"), "cannot be read (No such file or directory)"),
         (("%dead%orders%g", "x"), "such names are tidemill's own"),
         (("o" * 101, "x"), "(101 characters)' is no subject name"),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from samples.brokers import empty_disk, files_of, put_file, read_file
 from samples.lanes import HandLane, StandingClock, hand_lanes, turns
 from sim.disk import SimDisk
-from tidemill_host.files import Files
+from tidemill_host.disk import File
+from tidemill_host.files import SUSPECT, Files
+from tidemill_host.kernel import Done
 from tidemill_host.machine import Append, Mark, Remove, Replace, Write
 from tidemill_host.persist import INLINE_BYTES_MAX, LANE_SECONDS, LANE_SECONDS_LEAST, Persister
 
@@ -29,7 +33,7 @@ class Desk:
         self.marks: list[Mark] = []
         self.errors: list[Exception] = []
         self.syncs: list[str] = []
-        files = Files(self.disk.mount())
+        self.files = files = Files(self.disk.mount())
         sync = files.sync
         files.sync = lambda names: (self.syncs.extend(names := list(names)), sync(names))[1]  # type: ignore[method-assign]
         self.persister = Persister(
@@ -240,3 +244,89 @@ async def test_lane_that_breaks_down_otherwise_is_told_too(desk: Desk) -> None:
 
     assert [type(error) for error in desk.errors] == [IndexError]
     assert (desk.persister.mark, desk.marks) == (Mark(0, 0), [])
+
+
+class HandKernel:
+    """Takes what is to be synced, and ends it when a test says so."""
+
+    def __init__(self) -> None:
+        self.orders: list[tuple[Sequence[File], Done]] = []
+        self.full = False
+
+    def sync(self, files: Sequence[File], done: Done) -> bool:
+        if not self.full:
+            self.orders.append((files, done))
+        return not self.full
+
+    def end(self, error: OSError | None = None) -> None:
+        files, done = self.orders.pop(0)
+        if error is None:
+            for file in files:
+                file.sync()
+        done(error)
+
+
+async def with_kernel(desk: Desk) -> HandKernel:
+    """A desk whose log has its name on the disk: the first sync of a file is the lane's."""
+    kernel = HandKernel()
+    desk.persister = Persister(
+        desk.files, replace(desk.lanes, kernel=kernel), desk.clock,
+        lambda: desk.marks.append(desk.persister.mark), desk.errors.append,
+    )  # fmt: skip
+    desk.persister.submit([append(b"first")], sync=True)
+    assert not kernel.orders
+    await desk.sync.run()
+    return kernel
+
+
+@on_a_loop
+async def test_kernel_syncs_what_has_its_name_and_serves_all_who_wait(desk: Desk) -> None:
+    kernel = await with_kernel(desk)
+    desk.persister.submit([append(b"a")], sync=True)
+    desk.persister.submit([append(b"b")], sync=True)
+    assert (len(kernel.orders), len(desk.sync.jobs)) == (1, 0)
+
+    kernel.end()
+    assert desk.persister.mark == Mark(3, 2)
+    kernel.end()
+    assert (desk.persister.mark, desk.persister.idle) == (Mark(3, 3), True)
+    assert desk.marks[-1] == Mark(3, 3)
+
+
+@on_a_loop
+async def test_lane_syncs_when_the_kernel_is_full_or_a_file_is_new(desk: Desk) -> None:
+    kernel = await with_kernel(desk)
+    desk.persister.submit([append(b"new", "message/1.log")], sync=True)
+    assert (len(kernel.orders), len(desk.sync.jobs)) == (0, 1)
+    await desk.sync.run()
+    kernel.full = True
+    desk.persister.submit([append(b"full")], sync=True)
+    assert (len(kernel.orders), len(desk.sync.jobs)) == (0, 1)
+    await desk.sync.run()
+    assert desk.persister.mark == Mark(3, 3)
+
+
+@on_a_loop
+async def test_lane_syncs_while_the_write_lane_may_close_a_handle(desk: Desk) -> None:
+    kernel = await with_kernel(desk)
+    desk.persister.submit([append(bytes(INLINE_BYTES_MAX + 1))], sync=True)
+    desk.persister.submit([append(b"behind")], sync=True)
+    await desk.write.run()  # the next write has begun before the sync of this one does
+    assert (len(kernel.orders), len(desk.sync.jobs)) == (0, 1)
+    await desk.write.run()
+    await desk.sync.run()
+    kernel.end()
+    assert desk.persister.mark == Mark(3, 3)
+
+
+@on_a_loop
+async def test_failed_sync_of_the_kernel_ends_everything_and_marks_the_file(desk: Desk) -> None:
+    kernel = await with_kernel(desk)
+    desk.persister.submit([append(b"lost")], sync=True)
+    kernel.end(OSError(errno.EIO, "no"))
+    assert [error.errno for error in desk.errors if isinstance(error, OSError)] == [errno.EIO]
+    assert files_of(desk.disk, "message") == [LOG + SUSPECT]
+    assert desk.persister.mark == Mark(2, 1)
+
+    desk.persister.submit([append(b"more")], sync=True)
+    assert not kernel.orders

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from types import SimpleNamespace
 
@@ -9,6 +10,8 @@ import pytest
 
 from tidemill_host import clock as clock_module
 from tidemill_host.clock import RealClock
+from tidemill_host.kernel import KernelSync
+from tidemill_host.persist import Lanes
 from tidemill_host.process import FolderInUse, FolderLock, make_lanes
 
 
@@ -31,8 +34,13 @@ def test_lock_of_a_longer_process_id_leaves_no_digits_behind(tmp_path) -> None:
 
 
 def test_lanes_of_logs_are_one_thread_each() -> None:
-    lanes = make_lanes()
+    async def make() -> Lanes:
+        lanes = make_lanes()
+        if isinstance(lanes.kernel, KernelSync):
+            lanes.kernel.close()
+        return lanes
 
+    lanes = asyncio.run(make())
     assert [lanes.write._max_workers, lanes.sync._max_workers] == [1, 1]
     for lane in (lanes.write, lanes.sync, lanes.read):
         lane.shutdown()

@@ -11,6 +11,7 @@ from sim.weather import Weather
 from tidemill_host.files import Files
 from tidemill_host.machine import Append, Durability, Mark, Peer, Read, Ready, Send, Slice
 from tidemill_host.turn import Turn
+from tidemill_wire.vigil import Mood, Vigil
 
 LOG = "message/0.log"
 
@@ -224,3 +225,39 @@ async def test_peer_that_is_dropped_is_told_to_the_server(bench: Bench) -> None:
     await bench.post("d")
 
     assert bench.dropped == [1]
+
+
+@on_a_loop
+async def test_loop_stays_awake_behind_an_answer_until_more_comes(bench: Bench) -> None:
+    """On a clock that stands still it would look for ever, but for the bound of looks."""
+    looks = 0
+
+    class Counted(Vigil):
+        def look(self, now: float) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().look(now)
+
+    bench.turn.vigil = Counted()
+    await bench.post("w1")
+    assert bench.sent == ["w1"]
+    assert looks > 1
+
+    await bench.post("w2")
+    looks = 0
+    bench.turn.stop()
+    await turns()
+    assert looks <= 1
+
+
+@on_a_loop
+async def test_loop_sleeps_while_the_disk_is_at_work(bench: Bench) -> None:
+    """The sync lane needs the core more than a look does."""
+    bench.turn.vigil = vigil = Vigil()
+    await bench.post("s1")
+    assert bench.sent == []
+    assert not vigil.look(bench.clock.seconds())
+    await bench.sync.run()
+    assert bench.sent == ["s1"]
+    assert vigil.mood is Mood.TRYING
+    assert vigil.look(bench.clock.seconds())
