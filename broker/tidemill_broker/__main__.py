@@ -28,7 +28,7 @@ from tidemill_host.process import (
     say,
     stop_event,
 )
-from tidemill_journal.errors import JournalError
+from tidemill_journal.errors import CorruptRun, JournalError
 from tidemill_wire import limits
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
@@ -97,6 +97,7 @@ async def _serve(
     # aiohttp's server takes a third of the start; nothing before needs it.
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
+    from tidemill_broker.doors.gateway_steering import Steering
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.why import Why
     from tidemill_host.web import Web
@@ -118,7 +119,8 @@ async def _serve(
     gateway = Gateway(service)
     gateway.start()
     queries = Queries(broker, disk, lanes.read)
-    doors = (queries, Why(broker, Files(disk), queries, clock), Dead(broker), gateway)
+    steering = Steering(service)
+    doors = (queries, Why(broker, Files(disk), queries, clock), Dead(broker), gateway, steering)
     routes = [route for door in doors for route in door.routes()]
     web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, files_max // 16)
@@ -134,6 +136,7 @@ async def _serve(
         return 1
     await service.drain()
     gateway.close()
+    steering.close()
     await web.close()
     return 0
 
@@ -142,6 +145,8 @@ def _end(error: Exception) -> str:
     """Why the service cannot go on, and what to do."""
     if isinstance(error, OSError):
         return f"the disk refused ({error.strerror or error}): free or mend it, then start again"
+    if isinstance(error, CorruptRun):
+        return f"{error.file} was damaged and is removed: start again, and it is made again of its segment"
     traceback.print_exception(error)
     return f"work on the disk broke down ({error!r}): start again, and report the lines above"
 

@@ -65,6 +65,10 @@ def test_what_was_sent_is_found_also_after_a_kill(make_queue: Callable[..., Queu
             one["id"] for one in found(queue, "find", "--subject", "find.orders", "--from", since)
         ] == ids[3:]
         assert [one["id"] for one in found(queue, "browse", "find.orders", "--to", since)] == ids[:3]
+        later = found(queue, "find", "--key", "o-1", "--from", since, "--to", "2999-01-01")
+        assert [one["subject"] for one in later] == ["find.orders", "find.orders", "find.other"]
+        earlier = found(queue, "find", "--subject", "find.orders", "--key", "o-1", "--to", since)
+        assert [one["sequence"] for one in earlier] == [1]
         queue.kill()
         queue.start()
     assert len(good(queue, "consume", "find.orders", "--group", "g", "--count", "6")) == 6
