@@ -48,10 +48,12 @@ class Why:
         try:
             batch_id, index = parse_message_id(identity)
         except ValueError as error:
+            if MESSAGE_ID.fullmatch(identity):  # its number is larger than any batch has messages
+                raise _no_message(identity) from None
             raise HttpRefused(400, "malformed_request", str(error), "give the id of a receipt") from None
         found = await self._queries.ask(lambda query: query.by_id(batch_id, index))
         if found is None:
-            raise HttpRefused(404, "not_found", f"there is no message {identity}", "it may have expired")
+            raise _no_message(identity)
         state, now_ms = self._broker.state, self._clock.now_ms()
         partition = state.by_name[lane_name(found.subject, priority_of(found.sequence)).encode()]
         standings = {
@@ -121,6 +123,10 @@ class Why:
 
     def _reader(self, file: str) -> Callable[[int, int], bytes]:
         return lambda place, size: self._files.read(Slice(file, place, size))
+
+
+def _no_message(identity: str) -> HttpRefused:
+    return HttpRefused(404, "not_found", f"there is no message {identity}", "it may have expired")
 
 
 def _moment(at_ms: int) -> str:
