@@ -20,7 +20,7 @@ from tidemill_meta.errors import Denied
 from tidemill_meta.machine import Meta
 from tidemill_meta.registry import Draft
 from tidemill_meta.settings import MetaSettings
-from tidemill_meta.storing import Bulletin, Store, StoreAway
+from tidemill_meta.storing import Bulletin, Changes, Store, StoreAway
 from tidemill_wire.errors import TidemillError
 
 Answer = TypeVar("Answer")
@@ -105,12 +105,12 @@ class Replica:
             if not entries:
                 break
             seen = self.meta.registry.revision
-            stored = await self._store.commit(seen, entries)
-            await self._read()
-            if stored:
+            if await self._store.commit(seen, entries):
                 self.commits += 1
+                await self._take(Changes(seen + 1, entries))
                 break
             self.conflicts += 1
+            await self._read()
         else:
             _refuse(wishes, Denied("behind", f"other replicas were first {ATTEMPTS_MAX} times"))
             return
@@ -125,6 +125,14 @@ class Replica:
             keys = self.meta.registry.apply(changes)
         if keys:
             self.changed(keys)
+
+    async def _take(self, changes: Changes) -> None:
+        """Take over what this replica stored itself, if the pulse has not read it meanwhile."""
+        async with self._reading:
+            if self.meta.registry.revision >= changes.revision:
+                return
+            keys = self.meta.registry.apply(changes)
+        self.changed(keys)
 
     # -- the pulse --------------------------------------------------------------------------------------------
 
