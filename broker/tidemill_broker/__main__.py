@@ -36,7 +36,7 @@ from tidemill_host.process import (
     say,
     stop_event,
 )
-from tidemill_journal.errors import JournalError
+from tidemill_journal.errors import CorruptRun, JournalError
 from tidemill_wire import limits
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
@@ -139,6 +139,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     # aiohttp's server takes a third of the start; nothing before needs it.
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
+    from tidemill_broker.doors.gateway_steering import Steering
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
     from tidemill_broker.doors.segments import SegmentRanges
@@ -154,7 +155,9 @@ async def _play(premises: Premises, part: Part) -> Part | int:
         gateway.start()
     queries = Queries(broker, disk, lanes.read)
     ranges = SegmentRanges(service, disk, lanes.read)
-    doors = (queries, Why(broker, Files(disk), queries, clock), Dead(broker), gateway, replicas, ranges)
+    steering = Steering(service)
+    why = Why(broker, Files(disk), queries, clock)
+    doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges)
     routes = [route for door in doors for route in door.routes()]
     web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
@@ -163,6 +166,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     _say_ready(arguments, part, (port, http_port))
     await _until(service, part, premises)
     gateway.close()
+    steering.close()
     replicas.close()
     end: Part | int = 0
     if service.turned.done() and not service.failed.done():
@@ -251,6 +255,8 @@ def _end(error: Exception) -> str:
     """Why the service cannot go on, and what to do."""
     if isinstance(error, OSError):
         return f"the disk refused ({error.strerror or error}): free or mend it, then start again"
+    if isinstance(error, CorruptRun):
+        return f"{error.file} was damaged and is removed: start again, and it is made again of its segment"
     traceback.print_exception(error)
     return f"work on the disk broke down ({error!r}): start again, and report the lines above"
 

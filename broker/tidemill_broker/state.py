@@ -274,7 +274,7 @@ class State:
         if living is not None:
             self.dead[living.identity] = group.identity
         twin = self.group_of(dead_subject(partition.name, group.name), group.name)
-        if twin is not None:  # of a group that was forgotten and is there again
+        if twin is not None and twin is not group:  # of a group that was forgotten and is there again
             self.dead[group.identity] = twin.identity
 
     def _pulled(self, action: Pulled) -> int:

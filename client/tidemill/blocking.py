@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -158,11 +159,20 @@ class Client:
         return background.run(mq.find(identity))
 
     def find_by_key(
-        self, subject: str | None, key: str, *, newest: bool = False, limit: int | None = None
+        self,
+        subject: str | None,
+        key: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        newest: bool = False,
+        limit: int | None = None,
     ) -> Iterator[StoredMessage]:
         """Stored messages with exactly that key, of a subject or, with ``None``, of all."""
         background, mq = self._started()
-        return found(background, mq.find_by_key(subject, key, newest=newest, limit=limit))
+        return found(
+            background, mq.find_by_key(subject, key, start=start, end=end, newest=newest, limit=limit)
+        )
 
     def browse(
         self,

@@ -13,6 +13,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -280,11 +281,18 @@ class Client:
         return await search.why(self._look, identity)
 
     def find_by_key(
-        self, subject: str | None, key: str, *, newest: bool = False, limit: int | None = None
+        self,
+        subject: str | None,
+        key: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        newest: bool = False,
+        limit: int | None = None,
     ) -> Search:
-        """Stored messages with exactly that key, of a subject or, with ``None``, of all: ``async for`` over it."""
+        """What was stored with exactly that key, in a subject or, with ``None``, in all; from start to before end."""
         self._check()
-        return search.find_by_key(self._look, subject, key, newest, limit)
+        return search.find_by_key(self._look, (subject, key), (start, end), newest, limit)
 
     def browse(
         self,

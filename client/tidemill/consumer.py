@@ -183,6 +183,11 @@ class Consumer:
         return self._name.text
 
     @property
+    def in_order(self) -> bool:
+        """Whether a group of it is consumed in order; known as soon as something was given to it."""
+        return any(puller.settler.ordered for puller in self._pullers.values())
+
+    @property
     def statistics(self) -> dict[str, int]:
         """``lost``: settled after the lease had ended; ``corrupt``: messages that could not be read; acked without
         being shown: ``filtered``, because a filter said no, ``mismatched``, because only the hashes of tags were right.

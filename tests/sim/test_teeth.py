@@ -18,7 +18,7 @@ BUGS = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
 FOUND_BY_SEEDS = {
     "lane-cursor-not-in-checkpoint": "0",
     "lane-never-served": "349",
-    "lease-renewed-after-its-end": "30",
+    "lease-renewed-after-its-end": "460",
     "pause-that-burns-attempts": "20",
     "unwanted-copy-kept": "60",
 }

@@ -46,11 +46,25 @@ def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[st
 @cache
 def page() -> Part:
     """What the HTTP port can do; made when somebody asks, for its doors import the web server."""
-    from tidemill_broker.doors import dead, gateway_page, queries_page, why
+    from tidemill_broker.doors import dead, gateway_page, gateway_steering, queries_page, why
 
     return assemble(
-        (paths(), queries_page.paths(), gateway_page.paths(), dead.paths(), why.paths()),
-        (queries_page.schemas(), schemas(), gateway_page.schemas(), dead.schemas(), why.schemas()),
+        (
+            paths(),
+            queries_page.paths(),
+            gateway_page.paths(),
+            gateway_steering.paths(),
+            dead.paths(),
+            why.paths(),
+        ),
+        (
+            queries_page.schemas(),
+            schemas(),
+            gateway_page.schemas(),
+            gateway_steering.schemas(),
+            dead.schemas(),
+            why.schemas(),
+        ),
         "1",
     )
 
@@ -117,7 +131,7 @@ def schemas() -> dict[str, Part]:
             {
                 "group": text,
                 "subject": text,
-                "lag": whole(0, description="messages that the group was not given yet"),
+                "lag": whole(0, description="messages that no consumer has, and that did not fail"),
                 "in_flight": whole(0),
                 "failed": whole(0, description="messages that wait for another attempt"),
                 "dead": whole(0, description="dead letters that were neither redriven nor purged"),

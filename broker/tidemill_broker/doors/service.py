@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, TypeAlias
 
+from tidemill_broker.doors.status import groups_of
 from tidemill_broker.following import Follower
-from tidemill_broker.graves import waiting
-from tidemill_broker.group_settings import DEAD, GroupSettings
+from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.membership import LONE, Part, Role
 from tidemill_broker.partitions import SubjectSettings
@@ -24,6 +25,7 @@ from tidemill_host.persist import Lanes
 from tidemill_host.server import Server
 from tidemill_host.storage import Storage
 from tidemill_host.turn import Turn
+from tidemill_journal.errors import CorruptRun
 from tidemill_wire import limits
 from tidemill_wire.commands import parse_command
 from tidemill_wire.connection import Event
@@ -151,7 +153,13 @@ class Service:
         members.declare_group(partition, group.name, place, settings, now_ms, lanes)
 
     def _fail(self, error: Exception) -> None:
-        """The log can no longer be trusted: answer nobody, let a restart find out what is there."""
+        """The log can no longer be trusted: answer nobody, let a restart find out what is there.
+
+        A damaged run is removed, and made again by the restart.
+        """
+        if isinstance(error, CorruptRun):
+            with suppress(FileNotFoundError):
+                self._disk.remove(error.file)
         if not self.failed.done():
             self.failed.set_result(error)
         self.turn.stop()
@@ -187,27 +195,7 @@ class Service:
 
     def groups(self) -> list[dict[str, Any]]:
         """What the control plane tells about groups."""
-        state = self.broker.state
-        return [
-            {
-                "group": group.name,
-                "subject": state.partitions[group.partition].name,
-                "lag": sum(
-                    max(0, state.partitions[one.partition].visible - one.reached)
-                    for one in state.family(group)
-                ),
-                "in_flight": sum(one.in_flight for one in state.family(group)),
-                "failed": sum(one.failed_count() for one in state.family(group)),
-                "dead": waiting(state, group),
-                "paused": group.paused[1] if group.paused is not None else None,
-                "acked": sum(one.acked for one in state.family(group)),
-                "consumption": group.settings.consumption,
-                "suspended": group.settings.suspended,
-                "consumers": sum(1 for consumer in group.consumers.values() if consumer.peer),
-            }
-            for group in state.groups.values()
-            if group.settings.consumption != DEAD and group is state.family(group)[-1]
-        ]
+        return groups_of(self.broker.state)
 
 
 class Itself:

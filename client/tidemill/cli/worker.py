@@ -163,7 +163,8 @@ def banner(target: str, found: Worker) -> str:
 def line_of(handler: Handler) -> str:
     subjects = ", ".join(handler.subscription.subjects)
     timeout = "" if handler.timeout_s is None else f", timeout {handler.timeout_s:g} s"
-    tags = f", tags {', '.join(sorted(handler.tags))}" if handler.tags else ""
+    wanted = handler.subscription.wanted
+    tags = f", {wanted}" if wanted else ""
     return (
         f"  {subjects} -> {handler.name.partition('/')[0]}: group {handler.subscription.group}, "
         f"concurrency {handler.concurrency}, {handler.mode.value}{timeout}{tags}"

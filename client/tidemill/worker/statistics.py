@@ -21,7 +21,7 @@ class Counts:
     timed_out: int = 0
     """Did not return in time; also counted as failed."""
     filtered: int = 0
-    """Acknowledged without handling: a filter or the tags said no."""
+    """Acknowledged without handling: a filter said no."""
     skipped: int = 0
     """Acknowledged without handling: ``Skip``, as for what was handled before."""
     released: int = 0

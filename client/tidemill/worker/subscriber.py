@@ -7,7 +7,8 @@
                                                  their messages are given back
 
 A slot is held from before a message is taken until its handler has ended. So no more than ``concurrency`` handlers
-run, and a thread that does not come back in time keeps its slot.
+run, and a thread that does not come back in time keeps its slot. In a group that is consumed in order a message is
+taken only when the handler of the one before has ended, also when it was a thread that took too long.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ class Subscriber:
     async def _pull(self, consumer: Consumer) -> None:
         while True:
             await self._slots.acquire()
+            if consumer.in_order:
+                await self._idle.wait()
             message = await consumer.take()
             self._counts.in_progress += 1
             self._idle.clear()
@@ -148,8 +151,6 @@ class Subscriber:
 
     async def _attempt(self, message: Message, context: Context) -> None:
         handler = self._handler
-        if handler.tags and not handler.tags & message.tags:
-            raise Filtered
         if not await self._chain.wanted(message, context):
             raise Filtered
         async with self._chain.around(message, context):
