@@ -183,7 +183,12 @@ class Link(asyncio.BufferedProtocol):
                 if on_answer is None:
                     self._unasked(command)
                 elif isinstance(command, Failed):
-                    on_answer(wire_error(command.number, command.detail))
+                    refusal = wire_error(command.number, command.detail)
+                    if refusal.kind.name == "not_master":  # the routes know who is; who dials asks for them
+                        self._answers[event.correlation] = on_answer
+                        self._lose(ConnectionLost(str(refusal)))
+                        return
+                    on_answer(refusal)
                 else:
                     on_answer(command)
             elif (on_answer := self._answers.pop(event.correlation, None)) is not None:

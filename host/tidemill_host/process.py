@@ -60,12 +60,12 @@ def make_lanes() -> Lanes:
     )
 
 
-def calm_collector() -> None:
+def calm_collector(young: int = COLLECT_AFTER, middle: int = 20) -> None:
     """Look for cycles seldom, and never among what the start has made: a full look stops the loop for milliseconds.
     The hot path makes no cycles; what does, as an exception with its frames, is small and rare.
     """
     gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, 20, 100)
+    gc.set_threshold(young, middle, 100)
 
 
 def keep_memory() -> None:

@@ -96,6 +96,11 @@ class Turn(Generic[Event]):
         """Nothing is undecided, unwritten or unsent."""
         return not (self._inbox or self._held_written or self._held_synced) and self._persister.idle
 
+    @property
+    def settled(self) -> bool:
+        """Nothing is on its way to the disk."""
+        return self._persister.idle
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
 

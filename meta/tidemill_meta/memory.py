@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tidemill_meta.storing import Board, Bulletin, Changes, Entry, StoreAway
+from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, StoreAway
 
 
 class MemoryStore:
@@ -28,17 +26,17 @@ class MemoryStore:
         found = sorted((row for row in self._entries.values() if row[0] > after), key=lambda row: row[0])
         return Changes(self.revision, tuple(entry for _, entry in found))
 
-    async def commit(self, seen: int, entries: Sequence[Entry]) -> bool:
-        self._reach()
-        if seen != self.revision:
-            return False
+    async def commit(self, after: int, decide: Decide) -> Changes:
+        entries = tuple(decide(await self.changes(after)))
+        if not entries:
+            return Changes(self.revision, ())
         for entry in entries:
             former = self._entries.get((entry.kind, entry.name))
             assert entry.version > (former[1].version if former is not None else 0), entry
         self.revision += 1
         for entry in entries:
             self._entries[entry.kind, entry.name] = self.revision, entry
-        return True
+        return Changes(self.revision, entries)
 
     async def exchange(self, mine: Bulletin) -> Board:
         self._reach()

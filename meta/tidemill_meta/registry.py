@@ -69,16 +69,17 @@ class Registry:
         return Counter(self._routed)
 
     def apply(self, changes: Changes) -> list[tuple[str, str]]:
-        """Take what was stored; kinds and keys of what changed."""
-        assert changes.revision >= self.revision
+        """Take what was stored; kinds and keys of what changed. What is known already, or later, is passed over."""
+        if changes.revision <= self.revision:
+            return []
         self.revision = changes.revision
-        for entry in changes.entries:
+        new = [one for one in changes.entries if one.version > self._versions.get((one.kind, one.name), 0)]
+        for entry in new:
             self._take(entry)
-        return [(entry.kind, entry.name) for entry in changes.entries]
+        return [(entry.kind, entry.name) for entry in new]
 
     def _take(self, entry: Entry) -> None:
         place = entry.kind, entry.name
-        assert entry.version > self._versions.get(place, 0), f"{place} is not older than {entry.version}"
         self._versions[place] = entry.version
         self.changed_at[place] = self.kind_changed_at[entry.kind] = self.revision
         values = self._values[entry.kind]

@@ -8,8 +8,9 @@ does not have to move stays where it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nsmallest
+from operator import attrgetter
 
 from tidemill_meta.errors import Denied
 from tidemill_wire.routes import LOGICAL_PARTITIONS, Partition, PartitionSet, Ranges
@@ -30,10 +31,11 @@ class Site:
     load: float
     partitions: int
     open: bool
+    rank: tuple[int, int, str] = field(init=False)
+    """Smaller is better; worked out once, for it is looked at for every subject that is placed."""
 
-    @property
-    def rank(self) -> tuple[int, int, str]:
-        return int(self.load * LOAD_STEPS), self.partitions, self.name
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rank", (int(self.load * LOAD_STEPS), self.partitions, self.name))
 
 
 def default_route(
@@ -46,7 +48,7 @@ def default_route(
     else:
         allowed = _allowed(sites, placement)
         least = placement.min_broker_groups if placement is not None else None
-        chosen = nsmallest(least or count, allowed, key=lambda site: site.rank)
+        chosen = nsmallest(least or count, allowed, key=attrgetter("rank"))
         if not chosen:
             raise Denied(
                 "no_broker_group", f"no broker group takes new subjects now, {subject} cannot be placed"

@@ -4,7 +4,8 @@ replica that starts again learns it anew, and decides nothing about the dead unt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tidemill_meta.beats import (
@@ -156,7 +157,7 @@ class Senses:
         allowed: State = both(group.state, "R") if group.draining else group.state
         return both(allowed, beat.state) if beat is not None else allowed
 
-    def sites(self, view: View, now_ms: int) -> Iterator[Site]:
+    def sites(self, view: View, now_ms: int) -> Sequence[Site]:
         """All broker groups as places for subjects. Many subjects are often placed in a moment: who is open is looked
         at once in it, how full they are each time.
         """
@@ -165,9 +166,11 @@ class Senses:
         moment = now_ms // self.settings.exchange_ms, changed_at
         if self._sites[0] != moment:
             self._sites = moment, [self._site(stored, group, now_ms) for group in stored.all(BrokerGroup)]
-        counts = view.routed()
-        for site in self._sites[1]:
-            yield Site(site.name, site.labels, site.load, counts[site.name], site.open)
+        counts, sites = view.routed(), self._sites[1]
+        for place, site in enumerate(sites):
+            if site.partitions != counts[site.name]:
+                sites[place] = replace(site, partitions=counts[site.name])
+        return sites
 
     def _site(self, view: View, group: BrokerGroup, now_ms: int) -> Site:
         broker = view.get(Broker, broker_key(group.name, group.master))

@@ -1,8 +1,8 @@
 """What meta wants of a store: entries with versions, one revision for all, and a board for the replicas.
 
 An entry is a kind, a name, a version and a body. Every commit writes any number of them and raises the revision by
-one, if and only if the revision is still the one that the writer had seen: a compare-and-set over everything that a
-decision may have looked at. So no decision rests on what is not so any more, and none is half there.
+one. It is a *turn*: whoever has it is told what it has not seen yet, decides on that, and writes, while all others
+wait. So no decision rests on what is not so any more, none is half there, and none has to be made again.
 
 The board has one bulletin a replica, each put over the one before. It is how replicas tell each other whom they have
 heard; it is no part of the revision and need not survive.
@@ -10,9 +10,9 @@ heard; it is no part of the revision and need not survive.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,11 @@ class Board:
 
 
 class StoreAway(Exception):
-    """The store does not answer. Whether a commit under way was done is not known; the revision will tell."""
+    """The store does not answer. Whether a commit under way was done is not known; what is read later will tell."""
+
+
+Decide: TypeAlias = Callable[[Changes], Sequence[Entry]]
+"""What is done in a turn: quickly, for others wait."""
 
 
 class Store(Protocol):
@@ -70,8 +74,10 @@ class Store(Protocol):
         """What changed after a revision; everything after 0."""
         ...
 
-    async def commit(self, seen: int, entries: Sequence[Entry]) -> bool:
-        """Write all of them as revision ``seen + 1``; False, and nothing is written, when ``seen`` is not the last."""
+    async def commit(self, after: int, decide: Decide) -> Changes:
+        """A turn: tell ``decide`` what changed after a revision, write what it returns, all or nothing. It answers what
+        was written, and writes nothing, and the revision stays, when there is nothing to write.
+        """
         ...
 
     async def exchange(self, mine: Bulletin) -> Board:

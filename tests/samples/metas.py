@@ -13,7 +13,7 @@ from tidemill_meta.memory import MemoryStore
 from tidemill_meta.picture import broker_rows
 from tidemill_meta.registry import Draft
 from tidemill_meta.settings import MetaSettings
-from tidemill_meta.storing import Bulletin
+from tidemill_meta.storing import Bulletin, Changes, Entry
 from tidemill_meta.values import BrokerGroup, broker_key
 
 Result = TypeVar("Result")
@@ -50,15 +50,17 @@ class Replica:
         self.meta.registry.apply(done(self._world.store.changes(self.meta.registry.revision)))
 
     def change(self, decide: Callable[[Draft, int], Result]) -> Result:
-        """Decide and store; again when the store has moved on."""
-        while True:
+        """Decide and store, in this replica's turn."""
+        answers: list[Result] = []
+
+        def in_turn(changes: Changes) -> tuple[Entry, ...]:
+            self.meta.registry.apply(changes)
             draft = Draft(self.meta.registry)
-            answer = decide(draft, self.now_ms)
-            entries = draft.entries()
-            stored = not entries or done(self._world.store.commit(self.meta.registry.revision, entries))
-            self.read()
-            if stored:
-                return answer
+            answers.append(decide(draft, self.now_ms))
+            return draft.entries()
+
+        self.meta.registry.apply(done(self._world.store.commit(self.meta.registry.revision, in_turn)))
+        return answers[0]
 
     def pulse(self) -> None:
         if not self.meta.senses.alone:

@@ -17,7 +17,7 @@ from tidemill.chain import Match
 from tidemill.consumer import Consumer
 from tidemill.errors import BrokerUnreachable, OutcomeUnknown, Refused, TidemillError, Unavailable
 from tidemill.message import Message
-from tidemill.routes import Address, Routes
+from tidemill.routes import Address, Fetch, Routes
 from tidemill.settings import ClientSettings
 from tidemill_wire.fields import DEAD_PROPERTY
 
@@ -45,7 +45,7 @@ async def routes() -> Routes:
     return (Address("g0", "s1", PORT),)
 
 
-def draw_client(env: Env, spool: str | None = None) -> Client:
+def draw_client(env: Env, fetch: Fetch = routes, spool: str | None = None) -> Client:
     """A client whose patience is drawn; maybe with a spool on its node's disk."""
     rng = env.rng
     chance = rng.getrandbits(64)
@@ -67,7 +67,7 @@ def draw_client(env: Env, spool: str | None = None) -> Client:
         stay_awake=chance % AWAKE_ONE_IN == 0,
         seconds=env.clock.seconds,
     )
-    return Client("s1:7401", settings=settings, fetch=routes, spool=spool)
+    return Client("s1:7401", settings=settings, fetch=fetch, spool=spool)
 
 
 class Producing:
@@ -78,7 +78,7 @@ class Producing:
         self._number = 0
 
     async def run(self, env: Env) -> None:
-        client = draw_client(env)
+        client = draw_client(env, self._cluster.fetch)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(SENDERS):
                 tasks.create_task(self._send(env, client))
@@ -171,7 +171,7 @@ class Consuming:
             ended(ack, Outcome.UNKNOWN, env.loop.now)
         self._open.clear()
         while True:
-            client = draw_client(env, "acks" if spools else None)
+            client = draw_client(env, self._cluster.fetch, "acks" if spools else None)
             if spools:
                 self._spooled.watch(client, env.loop.time)
             name = env.rng.choice((None, env.name))

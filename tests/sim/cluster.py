@@ -18,7 +18,7 @@ from typing import Any
 from samples.searches import Search
 from sim.autopsy import NOW_MS, examine, image_of, read_batches
 from sim.checkers import Ack, History, PowerCut, Promise, Terms, missing, violations
-from sim.clients import AWAKE_ONE_IN, TAGS, Consuming, Producing
+from sim.clients import AWAKE_ONE_IN, TAGS, Consuming, Producing, routes
 from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.graveyard import Digging, Graveyard, Letter, dead_of, draw_policies, grave_problems, letters_in
@@ -138,6 +138,7 @@ class Cluster:
     """The scenario."""
 
     servers = (SERVER,)
+    fetch = staticmethod(routes)
     kinds = tuple(Kind)
     probes = (
         *("clock_back", "clock_forward", "retention_drops", "rot_refused", "rot_read"),

@@ -25,6 +25,12 @@ FOUND_BY_SEEDS = {
 """What takes a cluster to happen, and a seed to begin with: one of the next finds it, which saves minutes. The
 others are found at crash points.
 """
+FOUND_BY_GROUPS = {
+    "group-commits-without-a-slave": "26",
+    "group-cuts-too-little": "4",
+    "group-shrinks-by-its-master-alone": "26",
+}
+"""What takes a broker group."""
 FOUND_BY_SEEKING = {"seek-leaves-old-leases-valid": "sim.seeking"}
 EXPERIMENTS = ("sim.seeking", "sim.sending")
 ROOMS = ("wire", "journal", "host", "broker", "client")
@@ -55,8 +61,10 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
     }  # else paths are those of a repository above
     subprocess.run(["git", "apply", str(bug)], cwd=tmp_path, env=alone, check=True)
 
-    first = FOUND_BY_SEEDS.get(bug.stem)
+    first, group = FOUND_BY_SEEDS.get(bug.stem), FOUND_BY_GROUPS.get(bug.stem)
     place = ("sim.hunting", first) if first else (FOUND_BY_SEEKING.get(bug.stem, "sim.sending"),)
+    if group is not None:
+        place = ("sim.hunting", group, "sim.replicated:make")
     done = look_for_problems(tmp_path, *place)
 
     assert done.returncode == 1

@@ -8,13 +8,27 @@ from typing import Any
 
 from tidemill_broker.doors.openapi import Part, assemble, error_answer, reading, record, ref, whole
 from tidemill_broker.doors.service import Service
+from tidemill_broker.following import Follower
+from tidemill_broker.membership import Role
 
 
 def routes_of(service: Service, port: int) -> dict[str, Any]:
     """Where clients find the brokers. Host null is the host that the client used for asking."""
     name = service.broker.settings.name
     broker = {"group": name.partition("-")[0], "name": name, "host": None, "port": port, "state": "RW"}
+    if isinstance(service.machine, Follower):
+        return {"version": 1, "brokers": _master_of(service.machine)}
     return {"version": 1, "brokers": [broker]}
+
+
+def _master_of(follower: Follower) -> list[dict[str, Any]]:
+    """Where a slave's clients find the master, if it was told."""
+    part = follower.part
+    host, _, port = part.master_address.rpartition(":")
+    if part.appoint is None or part.role is not Role.SLAVE or not port.isdigit():
+        return []
+    one = part.appoint.appointment
+    return [{"group": one.group, "name": one.master, "host": host, "port": int(port), "state": "RW"}]
 
 
 def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[str, Callable[[], Any]]:

@@ -46,10 +46,4 @@ def _numbers(replica: Replica, watch: Watch, api: Api) -> Iterator[tuple[str, st
     yield "watch_lines_total", "counter", "Lines written to watch streams", watch.lines
     yield "requests_total", "counter", "Requests that were read", api.requests
     yield "commits_total", "counter", "Commits of this replica", replica.commits
-    yield (
-        "conflicts_total",
-        "counter",
-        "Commits made again because another replica was first",
-        replica.conflicts,
-    )
     yield "store_failures_total", "counter", "Times the database did not answer", replica.failures

@@ -1,9 +1,9 @@
 """A replica at work: it reads the store, decides in turn what is asked, writes it as a whole, and tells who watches.
 
 Two tasks run. *The pulse*, four times a second: exchange bulletins with the other replicas, read what they stored,
-judge who is dead. *The clerk*: takes all decisions that are asked for, tries them one after the other on a draft,
-commits the draft, and does it again from the start when another replica was first. So a hundred brokers that register
-at once are one transaction.
+judge who is dead. *The clerk*: takes all decisions that are asked for, waits for this replica's turn at the store,
+makes them one after the other on a draft, and commits it. So a hundred brokers that register at once are one
+transaction.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from tidemill_meta.errors import Denied
 from tidemill_meta.machine import Meta
 from tidemill_meta.registry import Draft
 from tidemill_meta.settings import MetaSettings
-from tidemill_meta.storing import Bulletin, Store, StoreAway
+from tidemill_meta.storing import Bulletin, Changes, Entry, Store, StoreAway
 from tidemill_wire.errors import TidemillError
 
 Answer = TypeVar("Answer")
-DECISIONS_MAX = 1_000
-"""In one commit; what is more waits for the next."""
+DECISIONS_MAX = 100
+"""In one commit; what is more waits for the next, and lets the other replicas have their turn."""
 WAITING_MAX = 10_000
 """Decisions that wait; more are refused, and may be tried again."""
-ATTEMPTS_MAX = 50
 
 
 @dataclass(slots=True)
@@ -45,13 +44,13 @@ class Replica:
     def __init__(self, settings: MetaSettings, store: Store, clock: Clock) -> None:
         self.meta = Meta(settings, clock.now_ms(), alone=store.alone)
         self.clock = clock
-        self.commits = self.conflicts = self.failures = 0
+        self.commits = self.failures = 0
         self._store = store
         self.changed: Callable[[list[tuple[str, str]]], None] = _nobody
         self._number = 0
         self._wishes: list[_Wish[Any]] = []
         self._wished = asyncio.Event()
-        self._reading = asyncio.Lock()
+        self._judging: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
         """Read what is stored; then ``run``."""
@@ -76,11 +75,13 @@ class Replica:
         """Make a decision, store it, and return its answer; or raise what it raised."""
         if len(self._wishes) >= WAITING_MAX:
             raise Denied("behind", f"{WAITING_MAX} changes wait already")
+        return await self._wish(decide)
+
+    def _wish(self, decide: Callable[[Draft, int], Answer]) -> asyncio.Future[Answer]:
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        wish = _Wish(decide, answered)
-        self._wishes.append(wish)
+        self._wishes.append(_Wish(decide, answered))
         self._wished.set()
-        return await answered
+        return answered
 
     # -- the clerk --------------------------------------------------------------------------------------------
 
@@ -94,35 +95,31 @@ class Replica:
                 await self._carry_out([wish for wish in wishes if not wish.answered.done()])
             except StoreAway as error:
                 self.failures += 1
-                denied = Denied("behind", f"the database is away ({error})")
-                _refuse(wishes, denied)
+                _refuse(wishes, Denied("behind", f"the database is away ({error})"))
 
     async def _carry_out(self, wishes: list[_Wish[Any]]) -> None:
-        for _ in range(ATTEMPTS_MAX):
+        made: list[tuple[_Wish[Any], Any]] = []
+
+        def decide(changes: Changes) -> tuple[Entry, ...]:
+            """In this replica's turn, on all that is stored."""
+            self._take(changes)
             draft = Draft(self.meta.registry)
-            made = [(wish, _decided(wish, draft, self.clock.now_ms())) for wish in wishes]
-            entries = draft.entries()
-            if not entries:
-                break
-            seen = self.meta.registry.revision
-            stored = await self._store.commit(seen, entries)
-            await self._read()
-            if stored:
-                self.commits += 1
-                break
-            self.conflicts += 1
-        else:
-            _refuse(wishes, Denied("behind", f"other replicas were first {ATTEMPTS_MAX} times"))
-            return
+            made.extend((wish, _decided(wish, draft, self.clock.now_ms())) for wish in wishes)
+            return draft.entries()
+
+        written = await self._store.commit(self.meta.registry.revision, decide)
+        self.commits += bool(written.entries)
+        self._take(written)
         for wish, answer in made:
             if not wish.answered.done():
                 _answer(wish, answer)
 
     async def _read(self) -> None:
-        """Take over what is stored. One at a time, so that nothing is taken over twice."""
-        async with self._reading:
-            changes = await self._store.changes(self.meta.registry.revision)
-            keys = self.meta.registry.apply(changes)
+        self._take(await self._store.changes(self.meta.registry.revision))
+
+    def _take(self, changes: Changes) -> None:
+        """Take over what is stored, whoever stored it."""
+        keys = self.meta.registry.apply(changes)
         if keys:
             self.changed(keys)
 
@@ -147,16 +144,11 @@ class Replica:
         meta.ticked(self.clock.now_ms())
         draft = Draft(meta.registry)
         meta.judge(draft, self.clock.now_ms())
-        if draft.entries():
-            await self._judge()
+        if draft.entries() and (self._judging is None or self._judging.done()):
+            # By the clerk, like everything else. Not waited for: the others want to hear of this replica meanwhile.
+            self._judging = self._wish(meta.judge)
+            self._judging.add_done_callback(_forgotten)
         self.changed([])
-
-    async def _judge(self) -> None:
-        """Store what was found: by the clerk, like everything else."""
-        try:
-            await self.change(self.meta.judge)
-        except Denied:
-            return  # the next pulse finds it again
 
     async def _exchange(self) -> None:
         meta = self.meta
@@ -173,6 +165,12 @@ class Replica:
         if board.revision > meta.registry.revision:
             await self._read()
         meta.senses.exchanged(asked_ms, asked_ms, self.clock.now_ms())
+
+
+def _forgotten(judging: asyncio.Future[None]) -> None:
+    """The next pulse finds again what could not be stored now."""
+    if not judging.cancelled():
+        judging.exception()
 
 
 def _nobody(_: list[tuple[str, str]]) -> None:

@@ -1,14 +1,14 @@
 """The store on a database: SQLite in the data folder, or PostgreSQL that replicas share.
 
-A commit updates the revision first, where it still is the one that was seen. That takes the row's lock, so of two
-replicas at once one waits, and then finds another revision. Everything else of the commit is in the same transaction:
-a process killed in its middle leaves nothing.
+A commit is one transaction. It locks the row of the revision first, so of two replicas at once one waits, and is then
+told what the other one wrote. A process killed in its middle leaves nothing; one that stands still in its middle is
+thrown out by the database after a while, and the others go on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -20,11 +20,13 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from tidemill_meta.doors.tables import BULLETINS, ENTRIES, HEAD, migrate
-from tidemill_meta.storing import Board, Bulletin, Changes, Entry, StoreAway
+from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, StoreAway
 from tidemill_wire.errors import TidemillError
 
 DRIVERS = {"postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg", "sqlite": "sqlite+aiosqlite"}
 TIMEOUT_SECONDS = 5.0
+TURN_MS_MAX = 2_000
+"""Who holds its turn for longer, as a process that was stopped does, loses it."""
 CONNECTIONS = 3
 """One that commits, one that exchanges, and one in reserve."""
 
@@ -50,27 +52,23 @@ class SqlStore:
         await self._engine.dispose()
 
     async def changes(self, after: int) -> Changes:
-        rows = select(ENTRIES).where(ENTRIES.c.revision > after).order_by(ENTRIES.c.revision)
         async with self._transaction() as connection:
-            # Commits come one after the other, so a statement that sees one sees all before it; and none is empty.
-            found = (await connection.execute(rows)).all()
-            last = max((row.revision for row in found), default=after)
-            return Changes(
-                last,
-                tuple(
-                    Entry(row.kind, row.name, row.version, row.body and json.loads(row.body)) for row in found
-                ),
-            )
+            return await _changes(connection, after)
 
-    async def commit(self, seen: int, entries: Sequence[Entry]) -> bool:
-        assert entries
-        step = update(HEAD).where(HEAD.c.revision == seen).values(revision=seen + 1)
+    async def commit(self, after: int, decide: Decide) -> Changes:
         async with self._transaction() as connection:
+            # Here replicas wait for each other: on PostgreSQL for the row, on SQLite for the file.
+            revision = (await connection.execute(select(HEAD.c.revision).with_for_update())).scalar_one()
+            changes = await _changes(connection, after) if revision > after else Changes(after, ())
+            assert changes.revision == revision
+            entries = tuple(decide(changes))
+            if not entries:
+                return Changes(revision, ())
+            step = update(HEAD).where(HEAD.c.revision == revision).values(revision=revision + 1)
             result: CursorResult[Any] = await connection.execute(step)
-            if result.rowcount != 1:
-                return False
-            await connection.execute(self._upsert, [_row(entry, seen + 1) for entry in entries])
-        return True
+            assert result.rowcount == 1, "somebody wrote during this turn"
+            await connection.execute(self._upsert, [_row(entry, revision + 1) for entry in entries])
+        return Changes(revision + 1, entries)
 
     async def exchange(self, mine: Bulletin) -> Board:
         async with self._transaction() as connection:
@@ -105,6 +103,16 @@ class SqlStore:
             if error.connection_invalidated or _is_shutdown(error):
                 raise StoreAway(_sentence(error)) from error
             raise
+
+
+async def _changes(connection: AsyncConnection, after: int) -> Changes:
+    """Commits come one after the other, so a statement that sees one sees all before it; and none is empty."""
+    rows = select(ENTRIES).where(ENTRIES.c.revision > after).order_by(ENTRIES.c.revision)
+    found = (await connection.execute(rows)).all()
+    entries = tuple(
+        Entry(row.kind, row.name, row.version, row.body and json.loads(row.body)) for row in found
+    )
+    return Changes(max((row.revision for row in found), default=after), entries)
 
 
 def _row(entry: Entry, revision: int) -> dict[str, Any]:
@@ -152,7 +160,11 @@ def _engine(url: str) -> AsyncEngine:
         connect_args={
             "timeout": TIMEOUT_SECONDS,
             "command_timeout": TIMEOUT_SECONDS,
-            "server_settings": {"application_name": "tidemill-meta", "synchronous_commit": "on"},
+            "server_settings": {
+                "application_name": "tidemill-meta",
+                "synchronous_commit": "on",
+                "idle_in_transaction_session_timeout": str(TURN_MS_MAX),
+            },
         },
     )
 

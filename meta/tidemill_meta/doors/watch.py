@@ -177,9 +177,8 @@ class Watch:
                 for route in meta.registry.all(Route)
                 if route.subject.startswith(interest.prefixes)
             }
-        rows = meta.brokers(self._clock.now_ms())
         line = self._line(sorted(subjects), sorted(interest.groups), sorted(interest.broker_groups), known)
-        return {**line, "brokers": list(rows.values())}
+        return {**line, "brokers": list(self._rows.values())}
 
     def _next(self, watcher: Watcher) -> dict[str, Any]:
         """What changed since the line before."""

@@ -12,11 +12,12 @@ from sqlalchemy import text
 from unit.meta.conftest import MakeStore
 
 from samples.postgres import Postgres
+from tidemill_meta.doors import store as store_module
 from tidemill_meta.doors import tables
 from tidemill_meta.doors.store import DatabaseUrlError, SqlStore
 from tidemill_meta.doors.tables import NewerDatabase
 from tidemill_meta.memory import MemoryStore
-from tidemill_meta.storing import Bulletin, Entry, Store, StoreAway
+from tidemill_meta.storing import Bulletin, Changes, Entry, Store, StoreAway
 
 
 @asynccontextmanager
@@ -28,6 +29,11 @@ async def opened(*stores: Store) -> AsyncIterator[None]:
         yield
 
 
+async def write(store: Store, after: int, *entries: Entry) -> Changes:
+    """A turn that writes whatever was written meanwhile."""
+    return await store.commit(after, lambda _: entries)
+
+
 def entry(name: str, version: int = 1, **body: object) -> Entry:
     return Entry("thing", name, version, body)
 
@@ -35,7 +41,8 @@ def entry(name: str, version: int = 1, **body: object) -> Entry:
 async def test_what_is_committed_is_read_by_everybody(make_store: MakeStore) -> None:
     one, other = make_store(), make_store()
     async with opened(one, other):
-        assert await one.commit(0, [entry("a", size=1), entry("b", text="ä\x00'\"")])
+        written = await write(one, 0, entry("a", size=1), entry("b", text="ä\x00'\""))
+        assert written.revision == 1
 
         changes = await other.changes(0)
 
@@ -46,52 +53,72 @@ async def test_what_is_committed_is_read_by_everybody(make_store: MakeStore) -> 
         }
 
 
-async def test_commit_on_an_old_revision_writes_nothing(make_store: MakeStore) -> None:
+async def test_turn_is_told_what_was_written_meanwhile(make_store: MakeStore) -> None:
     one, other = make_store(), make_store()
+    told: list[Changes] = []
+
+    def decide(changes: Changes) -> list[Entry]:
+        told.append(changes)
+        return [entry("a", 2, by="other")]
+
     async with opened(one, other):
-        assert await one.commit(0, [entry("a", by="one")])
+        await write(one, 0, entry("a", by="one"))
 
-        assert not await other.commit(0, [entry("a", by="other"), entry("b", by="other")])
+        written = await other.commit(0, decide)
 
-        changes = await other.changes(0)
-        assert [(found.name, found.body) for found in changes.entries] == [("a", {"by": "one"})]
+        assert told == [Changes(1, (entry("a", by="one"),))]
+        assert written == Changes(2, (entry("a", 2, by="other"),))
+        assert (await one.changes(1)).entries == (entry("a", 2, by="other"),)
+
+
+async def test_turn_that_writes_nothing_or_breaks_leaves_the_revision(make_store: MakeStore) -> None:
+    store = make_store()
+
+    def broken(_: Changes) -> list[Entry]:
+        raise ZeroDivisionError
+
+    async with opened(store):
+        assert await store.commit(0, lambda _: []) == Changes(0, ())
+        with pytest.raises(ZeroDivisionError):
+            await store.commit(0, broken)
+        assert (await write(store, 0, entry("a"))).revision == 1
 
 
 async def test_only_what_changed_is_read_and_what_is_gone_says_so(make_store: MakeStore) -> None:
     store = make_store()
     async with opened(store):
-        await store.commit(0, [entry("a"), entry("b")])
-        await store.commit(1, [Entry("thing", "b", 2, None)])
-        await store.commit(2, [entry("c")])
+        await write(store, 0, entry("a"), entry("b"))
+        await write(store, 1, Entry("thing", "b", 2, None))
+        await write(store, 2, entry("c"))
 
         assert (await store.changes(1)).entries == (Entry("thing", "b", 2, None), entry("c"))
         assert (await store.changes(3)).entries == ()
         assert (await store.changes(3)).revision == 3
 
 
-async def test_of_many_writers_at_once_each_revision_has_one(make_store: MakeStore) -> None:
-    """The race: writers that all saw the same revision; one wins, the others see what it wrote and try again."""
+async def test_of_many_writers_at_once_each_has_its_turn(make_store: MakeStore) -> None:
+    """The race: writers that count on what the one before wrote. No count is lost, and no revision used twice."""
     stores = [make_store() for _ in range(4)]
-    won: list[int] = []
+    revisions: list[int] = []
 
-    async def count_up(store: Store, times: int) -> None:
-        while times:
-            now = await store.changes(0)
-            before = now.entries[0] if now.entries else entry("counter", 0, count=0)
-            assert before.body is not None
-            raised = entry("counter", before.version + 1, count=before.body["count"] + 1)
-            if await store.commit(now.revision, [raised]):
-                won.append(now.revision + 1)
-                times -= 1
+    def raised(changes: Changes) -> list[Entry]:
+        before = changes.entries[0] if changes.entries else entry("counter", 0, count=0)
+        assert before.body is not None
+        return [entry("counter", before.version + 1, count=before.body["count"] + 1)]
+
+    async def count_up(store: Store) -> None:
+        for _ in range(10):
+            written = await store.commit(0, raised)
+            revisions.append(written.revision)
 
     async with opened(*stores):
         async with asyncio.TaskGroup() as tasks:
             for store in stores:
-                tasks.create_task(count_up(store, 10))
+                tasks.create_task(count_up(store))
 
         last = await stores[0].changes(0)
 
-    assert sorted(won) == list(range(1, 41))
+    assert sorted(revisions) == list(range(1, 41))
     assert last.entries == (entry("counter", 40, count=40),)
 
 
@@ -123,7 +150,7 @@ async def test_a_database_of_an_earlier_version_keeps_what_it_has(
     with monkeypatch.context() as earlier:
         earlier.setattr(tables, "STEPS", tables.STEPS[:1])
         async with opened(first):
-            await first.commit(0, [entry("a", kept=True)])
+            await write(first, 0, entry("a", kept=True))
 
     later = make_store()
     async with opened(later):
@@ -153,16 +180,15 @@ async def test_databases_and_memory_agree(make_store: MakeStore, seed: int) -> N
     async with opened(real, memory):
         for number in range(40):
             names = chance.sample("abcdef", chance.randint(1, 3))
-            seen = memory.revision - (chance.random() < 0.2)
+            seen = chance.randint(0, memory.revision)
             entries = [
                 Entry(
                     "thing", name, versions.get(name, 0) + 1, {"n": number} if chance.random() < 0.8 else None
                 )
                 for name in names
             ]
-            stored = await memory.commit(seen, entries)
-            assert await real.commit(seen, entries) == stored
-            versions |= {one.name: one.version for one in entries} if stored else {}
+            assert await write(real, seen, *entries) == await write(memory, seen, *entries)
+            versions |= {one.name: one.version for one in entries}
             after = chance.randint(0, memory.revision)
             one, other = await real.changes(after), await memory.changes(after)
             assert one.revision == max(after, other.revision)
@@ -172,18 +198,18 @@ async def test_databases_and_memory_agree(make_store: MakeStore, seed: int) -> N
 async def test_database_that_stops_is_away_and_comes_back(server: Postgres) -> None:
     store = SqlStore(server.url("meta_restarted"))
     async with opened(store):
-        await store.commit(0, [entry("a")])
+        await write(store, 0, entry("a"))
         server.stop()
         try:
             with pytest.raises(StoreAway):
-                await store.commit(1, [entry("b")])
+                await write(store, 1, entry("b"))
             with pytest.raises(StoreAway):
                 await store.exchange(Bulletin("r", 1, b""))
         finally:
             server.start()
 
         assert [found.name for found in (await store.changes(0)).entries] == ["a"]
-        assert await store.commit(1, [entry("b")])
+        assert (await write(store, 1, entry("b"))).revision == 2
 
 
 async def test_commit_cut_off_in_its_middle_leaves_nothing(server: Postgres) -> None:
@@ -203,7 +229,21 @@ async def test_commit_cut_off_in_its_middle_leaves_nothing(server: Postgres) -> 
             await connection.invalidate()
 
         assert (await store.changes(0)).entries == ()
-        assert await store.commit(0, [entry("a")])
+        assert (await write(store, 0, entry("a"))).revision == 1
+
+
+async def test_replica_that_stands_still_in_its_turn_loses_it(
+    server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "TURN_MS_MAX", 200)
+    url = server.url("meta_stopped")
+    one, other = SqlStore(url), SqlStore(url)
+    async with opened(one, other):
+        async with one._engine.connect() as stopped:
+            await stopped.execute(text("SELECT revision FROM meta_head FOR UPDATE"))
+
+            assert (await write(other, 0, entry("a"))).revision == 1
+            await stopped.invalidate()
 
 
 @pytest.mark.parametrize(
