@@ -297,6 +297,7 @@ class Follower:
         records = list(records_in(whole))
         actions = [decode_action(record) for record in records]
         self._place(self.broker.logs.actions, whole, len(records))
+        self.broker.keeping.acted_at_ms = records[-1].at_ms
         if self._copying is None:
             state = self.broker.state
             for action in actions:

@@ -40,6 +40,8 @@ class Keeping:
         self._packed: tuple[int, bytes] | None = None  # the Ready that must be synced, the checkpoint
         self.level = True
         """Both logs are as they were at one moment; a slave's may not be, and are then nothing to begin with again."""
+        self.acted_at_ms: int | None = None
+        """On a slave: the clock of its master in the last action, by which all moments in the state are meant."""
         self.checkpoint_number = 0
         self.checkpoints: list[int] = []  # numbers of those on the disk
         self.checkpoint_positions: dict[int, int] = {}  # number -> where its action log begins
@@ -147,7 +149,8 @@ class Keeping:
         self._events = 0
         self._checkpoint_at_ms = now_ms
         self._bytes_at_checkpoint = logs.bytes_appended
-        payload = pack_state(self._state, logs.messages.end, logs.actions.end, now_ms)
+        at_ms = now_ms if self.acted_at_ms is None else self.acted_at_ms
+        payload = pack_state(self._state, logs.messages.end, logs.actions.end, at_ms)
         number = logs.number + (1 if logs.has_writes else 0)
         self._packed = (number, wrap(payload))
         self._position = logs.actions.end

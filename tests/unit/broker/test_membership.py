@@ -14,6 +14,8 @@ from tidemill_wire.commands import Done, Failed
 from tidemill_wire.errors import KIND_BY_NAME
 from tidemill_wire.replication import Chunk, Ends, Follow, Handover, Log, Marks, Reached
 
+HOUR_MS = 3_600_000
+
 
 def group_of_two() -> Group:
     group = Group("a", "b")
@@ -213,3 +215,25 @@ def test_what_a_slave_of_another_epoch_has_reached_counts_for_nothing() -> None:
     group["a"].say(Reached(2, ends, ends), link)
 
     assert group["a"].sent_at(number) is None
+
+
+def test_a_new_master_sees_that_the_old_ones_clock_was_ahead_though_it_has_a_checkpoint_of_its_own() -> None:
+    """Or what failed would be due when the wrong clock would have said so."""
+    group = Group("a", "b", checkpoint_pause_ms=1, checkpoint_events=1)
+    group["a"].now_ms += HOUR_MS
+    group.appoint(1, "a", ["a", "b"])
+    group["a"].send(b"tide", number=1)
+    group.run()
+    group.pull("a")
+    for _ in range(3):
+        group.tick(2000)
+    assert group["b"].log("checkpoint")
+
+    group.restart("a")
+    group.appoint(2, "b", ["b"], to="b")
+
+    deliveries = [one for c in group["b"].broker.state.consumers.values() for one in c.held()]
+    failures = [one for g in group["b"].broker.state.groups.values() for one in g.failed.values()]
+    assert deliveries or failures
+    assert all(one.deadline_ms < group["b"].now_ms + HOUR_MS // 2 for one in deliveries)
+    assert all(one.due_ms < group["b"].now_ms + HOUR_MS // 2 for one in failures)
