@@ -323,11 +323,18 @@ class Master:
             elif name in appointment.in_sync:
                 there = self._lag_ms(name) <= limits.SLAVE_SILENT_MS
             else:
-                there = name in self._reached and self._lag_ms(name) <= 2 * limits.HEARTBEAT_MS
+                there = self._has_committed(name) and self._lag_ms(name) <= 2 * limits.HEARTBEAT_MS
             if there:
                 wish.append(name)
         settled = set(wish) == set(appointment.in_sync) and not set(self._joining) - set(wish)
         return None if settled else wish  # also to hear again that who was wished in, and is gone, is not
+
+    def _has_committed(self, name: str) -> bool:
+        """Whether a slave may become master now: what was committed without it, it has. Once it is wished in, nothing
+        is committed without it.
+        """
+        reached = self._reached.get(name)
+        return reached is not None and _has(reached.written, self.committed)
 
     def _lag_ms(self, name: str) -> int:
         """How long ago a slave was heard of, or this broker had no more than the slave has now."""

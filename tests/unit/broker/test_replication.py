@@ -160,6 +160,22 @@ def test_a_slave_that_is_wished_in_is_waited_for_before_the_news_comes() -> None
     assert group["a"].sent_at(number) == [1]
 
 
+def test_a_slave_that_lacks_what_was_committed_without_it_is_not_wished_in() -> None:
+    """It was there a moment ago, and nobody knows yet that it is cut off."""
+    group = Group("a", "b")
+    group.appoint(1, "a", ["a"])
+    group.tick(1000)
+    group.passes = lambda _target, command: not isinstance(command, Chunk)
+    number = group["a"].send(b"tide", number=1)
+    group.run()
+    assert group["a"].sent_at(number) == [0]
+    assert group["a"].stand(asks=True).wish is None
+
+    group.passes = lambda _target, _command: True
+    group.run()
+    assert group["a"].stand(asks=True).wish == ("a", "b")
+
+
 def test_a_person_who_looks_makes_nobody_wait() -> None:
     group = Group("a", "b")
     group.appoint(1, "a", ["a"])
