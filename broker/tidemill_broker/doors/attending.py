@@ -91,11 +91,6 @@ class Attending:
             known = {"group": one.group, "name": one.name, "boot": one.boot, "addresses": addresses}
             await self._ask(session, "POST", "/v1/brokers", known)
             self._registered = True
-        if stood.wish is not None and stood.role == "master":
-            wish = {
-                "master": one.name, "epoch": stood.epoch, "version": stood.version, "in_sync": list(stood.wish),
-            }  # fmt: skip
-            await self._ask(session, "POST", f"/v1/groups/{one.group}/in-sync", wish)
         beat = {
             "group": one.group, "name": one.name, "boot": one.boot, "epoch": max(stood.epoch, stood.begun),
             "positions": {"messages": stood.ends.message, "actions": stood.ends.action}, "load": 0.0,
@@ -103,6 +98,12 @@ class Attending:
         }  # fmt: skip
         answer = await self._ask(session, "POST", "/v1/brokers/heartbeat", beat)
         await self._obey(session, stood, answer)
+        # Behind the beat: a wish that is refused must not make its master look dead.
+        if stood.wish is not None and stood.role == "master":
+            wish = {
+                "master": one.name, "epoch": stood.epoch, "version": stood.version, "in_sync": list(stood.wish),
+            }  # fmt: skip
+            await self._ask(session, "POST", f"/v1/groups/{one.group}/in-sync", wish)
 
     async def _obey(self, session: aiohttp.ClientSession, stood: Stood, answer: Mapping[str, Any]) -> None:
         if not answer.get("master"):
