@@ -1,8 +1,7 @@
 """Meta as one object: what is stored, what is heard, and every decision over the two. It does nothing itself.
 
 ``doors/replica.py`` reads and writes the store for it; a simulation does the same over a store in memory. A decision
-is a function of a draft and the time: it may be made again when the store has moved on meanwhile, and is stored as a
-whole or not at all.
+is a function of a draft and the time, made in the replica's turn, and stored as a whole or not at all.
 """
 
 from __future__ import annotations
