@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tidemill_broker.doors import Service, recover
+from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.doors.control import routes_of, values_of
 from tidemill_broker.doors.inspecting import inspect
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
+from tidemill_broker.membership import Part, Role, first_part, part_of
 from tidemill_broker.settings import BrokerSettings, read_settings
 from tidemill_host.clock import RealClock
+from tidemill_host.dialer import Dialer
 from tidemill_host.disk import RealDisk
 from tidemill_host.files import Files
+from tidemill_host.local import LocalPeer
+from tidemill_host.persist import Lanes
 from tidemill_host.process import (
     FolderInUse,
     FolderLock,
@@ -28,10 +36,15 @@ from tidemill_host.process import (
     say,
     stop_event,
 )
-from tidemill_journal.errors import JournalError
+from tidemill_journal.errors import CorruptRun, JournalError
 from tidemill_wire import limits
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
+
+if TYPE_CHECKING:
+    from tidemill_broker.doors.attending import Attending
+
+LISTEN_TRIES, LISTEN_PAUSE_SECONDS = 50, 0.1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--host", default="127.0.0.1")
     up.add_argument("--port", type=_port, default=7400)
     up.add_argument("--http-port", type=_port, default=7401)
+    up.set_defaults(known=False)
     look = nouns.add_parser("inspect", help="look into a data folder or a log file")
     look.add_argument("what", nargs="?", default="log")
     look.add_argument("path", nargs="?", default="tidemill-data")
@@ -88,60 +102,161 @@ def _sentence(error: Exception) -> str:
     return str(error)
 
 
+@dataclass(slots=True)
+class Premises:
+    """What a process has for as long as it lives, whatever it is in its broker group."""
+
+    arguments: argparse.Namespace
+    declarations: Sequence[Declaration]
+    settings: BrokerSettings
+    files_max: int
+    disk: RealDisk
+    lanes: Lanes
+    clock: RealClock
+    stopping: asyncio.Event
+    boot: int
+    """Grows with each process on its folder."""
+
+
 async def _serve(
     arguments: argparse.Namespace,
     declarations: Sequence[Declaration],
     settings: BrokerSettings,
     files_max: int,
 ) -> int:
+    disk, clock = RealDisk(arguments.data), RealClock()
+    premises = Premises(
+        arguments, declarations, settings, files_max, disk, make_lanes(), clock, stop_event(), clock.now_ms()
+    )
+    part: Part | int = first_part(settings.replicated)
+    while isinstance(part, Part):
+        part = await _play(premises, part)
+    return part
+
+
+async def _play(premises: Premises, part: Part) -> Part | int:
+    """Be a broker with that part, until it is to be another one, or the process is to end with that exit code."""
     # aiohttp's server takes a third of the start; nothing before needs it.
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
+    from tidemill_broker.doors.gateway_steering import Steering
     from tidemill_broker.doors.queries import Queries
+    from tidemill_broker.doors.replicas import Replicas
+    from tidemill_broker.doors.segments import SegmentRanges
     from tidemill_broker.doors.why import Why
     from tidemill_host.web import Web
 
-    stopping = stop_event()
-    clock = RealClock()
-    disk = RealDisk(arguments.data)
-    broker, report = recover(disk, settings, clock.now_ms())
+    arguments, disk, lanes, clock = premises.arguments, premises.disk, premises.lanes, premises.clock
+    service = _prepare(premises, part)
+    broker, port = service.broker, await _listen(service, arguments)
+    values = values_of(service, lambda: routes_of(service, port))
+    gateway, replicas = Gateway(service), Replicas(service, part)
+    if not part.follows:
+        gateway.start()
+    queries = Queries(broker, disk, lanes.read)
+    ranges = SegmentRanges(service, disk, lanes.read)
+    steering = Steering(service)
+    why = Why(broker, Files(disk), queries, clock)
+    doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges)
+    routes = [route for door in doors for route in door.routes()]
+    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
+    http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
+    http_port = await web.listen(arguments.host, arguments.http_port, http_max)
+    calm_collector()
+    _say_ready(arguments, part, (port, http_port))
+    await _until(service, part, premises)
+    gateway.close()
+    steering.close()
+    replicas.close()
+    end: Part | int = 0
+    if service.turned.done() and not service.failed.done():
+        await service.rest()
+        end = part_of(broker.settings.name, service.turned.result())
+    elif not service.failed.done():
+        await service.drain()
+    await web.close()
+    if service.failed.done():
+        sys.stderr.write(f"tidemill: {_end(service.failed.result())}\n")
+        return 1
+    return end
+
+
+def _prepare(premises: Premises, part: Part) -> Service:
+    """The broker that lies on the disk, with that part."""
+    arguments, settings, clock = premises.arguments, premises.settings, premises.clock
+    broker, report = recover(premises.disk, settings, clock.now_ms(), part)
     for folder, size in report.cut_bytes.items():
         sys.stderr.write(
             f"tidemill: cut {size} bytes of a torn {folder} log; a copy is in {arguments.data}/aside\n"
         )
-    lanes = make_lanes()
-    service = Service(broker, disk, lanes, clock)
-    service.declare(declarations)
-    service.server.connections_max = min(limits.CONNECTIONS_MAX, files_max * 3 // 4)
-    port = await service.listen(arguments.host, arguments.port)
-    values = values_of(service, lambda: routes_of(service, port))
-    gateway = Gateway(service)
-    gateway.start()
-    queries = Queries(broker, disk, lanes.read)
-    doors = (queries, Why(broker, Files(disk), queries, clock), Dead(broker), gateway)
-    routes = [route for door in doors for route in door.routes()]
-    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
-    http_max = min(limits.HTTP_CONNECTIONS_MAX, files_max // 16)
-    http_port = await web.listen(arguments.host, arguments.http_port, http_max)
-    calm_collector()
-    say(f"ready tidemill://{arguments.host}:{port} http://{arguments.host}:{http_port}")
+    machine = machine_for(broker, part, clock.now_ms())
+    service = Service(broker, premises.disk, premises.lanes, clock, machine)
+    if not part.follows:
+        service.declare(premises.declarations)
+    service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
+    return service
+
+
+async def _listen(service: Service, arguments: argparse.Namespace) -> int:
+    """The port; the one of the part before, which the kernel may not have given back yet."""
+    for _ in range(LISTEN_TRIES):
+        try:
+            return await service.listen(arguments.host, arguments.port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not arguments.known:
+                raise
+        await asyncio.sleep(LISTEN_PAUSE_SECONDS)
+    return await service.listen(arguments.host, arguments.port)
+
+
+async def _until(service: Service, part: Part, premises: Premises) -> None:
+    """Serve, attend meta, and keep a connection to the master, until something ends it."""
+    async with asyncio.TaskGroup() as tasks:
+        host, _, port = part.master_address.rpartition(":")
+        work: list[asyncio.Task[None]] = []
+        if part.role is Role.SLAVE and port.isdigit():
+            work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
+        attending = _attending(service, premises)
+        if attending is not None:
+            work.append(tasks.create_task(attending.keep()))
+        stopped = tasks.create_task(premises.stopping.wait())
+        await asyncio.wait((service.failed, service.turned, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        for task in work:
+            task.cancel()
+
+
+def _attending(service: Service, premises: Premises) -> Attending | None:
+    """What tells meta of this broker; nothing when it is alone, or somebody else appoints."""
+    from tidemill_broker.doors.attending import Attending, Identity
+
+    settings, arguments = premises.settings, premises.arguments
+    if not (settings.replicated and settings.meta):
+        return None
+    host = settings.advertise or arguments.host
+    data, control = f"{host}:{arguments.port}", f"{host}:{arguments.http_port}"
+    identity = Identity(settings.name.partition("-")[0], settings.name, premises.boot, data, control)
+    local = LocalPeer(service.server, lambda _answer: None)
+    return Attending(local, identity, settings.meta.split(","))
+
+
+def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]) -> None:
+    if arguments.known:
+        say(f"{part.role.value} in epoch {part.epoch}")
+        return
+    arguments.port, arguments.http_port = ports  # whatever this process becomes, it stays where it was found
+    arguments.known = True
+    say(f"ready tidemill://{arguments.host}:{ports[0]} http://{arguments.host}:{ports[1]}")
     if sys.stdout.isatty():
-        _greet(arguments.host, http_port)
-    service.failed.add_done_callback(lambda _: stopping.set())
-    await stopping.wait()
-    if service.failed.done():
-        sys.stderr.write(f"tidemill: {_end(service.failed.result())}\n")
-        return 1
-    await service.drain()
-    gateway.close()
-    await web.close()
-    return 0
+        _greet(arguments.host, ports[1])
 
 
 def _end(error: Exception) -> str:
     """Why the service cannot go on, and what to do."""
     if isinstance(error, OSError):
         return f"the disk refused ({error.strerror or error}): free or mend it, then start again"
+    if isinstance(error, CorruptRun):
+        return f"{error.file} was damaged and is removed: start again, and it is made again of its segment"
     traceback.print_exception(error)
     return f"work on the disk broke down ({error!r}): start again, and report the lines above"
 

@@ -16,6 +16,8 @@ from tidemill_broker.actions import (
     Buried,
     ConsumerForgotten,
     ConsumerNamed,
+    EpochBegun,
+    Exhumed,
     Extended,
     FailedDeliveries,
     FailureDetail,
@@ -52,6 +54,7 @@ _DEAD = struct.Struct("<QQQQ")
 _PAUSE = struct.Struct("<Iiq")
 _SEEK = struct.Struct("<IIQq")
 _LOCK = struct.Struct("<IIq")
+_EXHUME = struct.Struct("<IIQQq")
 _pack = cast("Callable[[list[Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
@@ -105,6 +108,11 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.UNLOCK, _LOCK.pack(group, 0, at_ms)
         case GroupForgotten(group):
             return ActionKind.FORGET, _U32.pack(group)
+        case EpochBegun(epoch, message_position, action_position):
+            return ActionKind.EPOCH, _VOID.pack(epoch, message_position, action_position)
+        case Exhumed(group, first, messages, attempts, since_ms, fingerprint):
+            head = _EXHUME.pack(group, attempts, first, messages, since_ms)
+            return ActionKind.EXHUME, head + fingerprint.encode()
         case SubjectNamed(partition, name, settings):
             return ActionKind.SUBJECT, _pack([partition, name, settings])
         case GroupNamed(group, partition, name, cursor, start_ms, settings, lanes):
@@ -161,6 +169,11 @@ def _decode(kind: int, body: bytes) -> Action:
             return (Voided if kind == ActionKind.VOID else Skipped)(*_VOID.unpack(body))
         case ActionKind.SEEK | ActionKind.LOCK | ActionKind.UNLOCK | ActionKind.FORGET:
             return _decode_steering(kind, body)
+        case ActionKind.EPOCH:
+            return EpochBegun(*_VOID.unpack(body))
+        case ActionKind.EXHUME:
+            group, attempts, first, messages, since_ms = _EXHUME.unpack_from(body)
+            return Exhumed(group, first, messages, attempts, since_ms, body[_EXHUME.size :].decode())
         case ActionKind.SUBJECT:
             return SubjectNamed(*_unpack(body))
         case ActionKind.GROUP:

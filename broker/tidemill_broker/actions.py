@@ -41,6 +41,8 @@ class ActionKind(IntEnum):
     PURGE = 33
     SKIP = 34
     FORGET = 35
+    EPOCH = 40
+    EXHUME = 41
 
 
 class Reason(IntEnum):
@@ -275,9 +277,30 @@ class GroupForgotten:
     group: int
 
 
+@dataclass(frozen=True, slots=True)
+class EpochBegun:
+    """A master began an epoch: what lies before these positions is what it had, what follows is its own."""
+
+    epoch: int
+    message_position: int
+    action_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exhumed:
+    """A burial did not happen: its copy is not there. The messages are doomed as before."""
+
+    group: int
+    first: int
+    messages: int
+    attempts: int
+    since_ms: int
+    fingerprint: str
+
+
 Action: TypeAlias = (
     Started | SubjectNamed | GroupNamed | ConsumerNamed | Synced
     | Pulled | Acked | FailedDeliveries | Extended | Released | ConsumerForgotten | Voided
     | Buried | GroupPaused | GroupResumed | Redriven | Purged
-    | Sought | Locked | Unlocked | GroupForgotten | Skipped
+    | Sought | Locked | Unlocked | GroupForgotten | Skipped | EpochBegun | Exhumed
 )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import msgpack
 
-from tidemill_broker.actions import NOWHERE, Action, Buried, Purged, SubjectNamed
+from tidemill_broker.actions import NOWHERE, Action, Buried, Exhumed, Purged, SubjectNamed
 from tidemill_broker.dead_letters import naming_of_twin, settings_of_grave
 from tidemill_broker.failures import Failure
 from tidemill_broker.groups import Group
@@ -51,6 +51,11 @@ class Burials:
         self._acted.append((action, failure._replace(messages=action.messages)))
         return True
 
+    def exhumed(self, action: Exhumed) -> None:
+        """A master has undone it: that is in the log, too."""
+        key = (action.group, action.first)
+        self._acted = [one for one in self._acted if (one[0].group, one[0].first) != key]
+
     def moved(self, identity: int) -> None:
         """A group goes on elsewhere, or is forgotten: what was buried before stays as it is, whatever fails again."""
         self._over.update(buried.position for buried, _ in self._acted if buried.group == identity)
@@ -68,20 +73,22 @@ class Burials:
             buried = Buried(source.identity, known["sequence"], batch.header.messages, position)
             self._copies[source.identity, buried.first] = Copied(buried, name, batch.header.first_sequence)
 
-    def settle(self, kept_from: int) -> list[Action]:
+    def settle(self, kept_from: int, *, writes: bool = False) -> list[Action]:
         """Undo the burials whose copy is not there, though the log begins (``kept_from``) before it. What follows from
-        copies whose action is not there: applied, and to be written.
+        copies whose action is not there: applied, and to be written; with ``writes`` what was undone, too.
         """
-        state = self._state
+        state, missing = self._state, list[Action]()
         acted: set[tuple[int, int]] = set()
         for action, failure in self._acted:
             acted.add((action.group, action.first))
             if action.position >= kept_from and not self._copied(action):
-                group = state.groups[action.group]
-                group.buried -= action.messages
-                group.fail(failure)
-                state.doomed.add(group.identity)
-        missing: list[Action] = []
+                undone = Exhumed(
+                    action.group, failure.first, failure.messages, failure.attempts, failure.since_ms,
+                    failure.fingerprint,
+                )  # fmt: skip
+                state.apply(undone)
+                if writes:
+                    missing.append(undone)
         for key, copy in self._copies.items():
             group = state.groups[copy.buried.group]
             doomed = group.failed.get(copy.buried.first) if copy.buried.first in group.doomed else None

@@ -12,7 +12,8 @@ from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, StoredRun
 from tidemill_broker.state import State
 from tidemill_host.machine import Buffer, Read, Replace, Slice
-from tidemill_journal.entries import Rows, encode_run, layout_runs, run_file
+from tidemill_journal.entries import Rows, encode_run, layout_runs, read_windows, run_file
+from tidemill_journal.errors import CorruptRecord, CorruptRun
 from tidemill_journal.index import index_file
 
 WINDOWS_CACHED = 1024
@@ -114,7 +115,10 @@ class ConsumeLog:
         del self._loading[key]
         if not data:
             return waiters  # retention has removed the run: nobody looks for it again
-        self._cache[key] = Rows.from_bytes(data)
+        try:
+            self._cache[key] = read_windows(data)
+        except CorruptRecord as error:
+            raise CorruptRun(run_file(key[1]), str(error)) from None
         if len(self._cache) > WINDOWS_CACHED:
             self._cache.popitem(last=False)
         return waiters

@@ -29,7 +29,9 @@ class Desk:
         self.counters = Counters()
         self.sends: list[Send] = []
         # partition -> what becomes visible with the next Ready, when that is as durable as the subject asks for
-        self.fresh: dict[Durability, dict[int, int]] = {Durability.WRITTEN: {}, Durability.SYNCED: {}}
+        self.fresh: dict[Durability, dict[int, int]] = {level: {} for level in Durability}
+        self.low = Durability.WRITTEN
+        """What subjects of the class `low` ask for: less, when there are others to wait for."""
         self.reads: list[Read] = []
         self._readers: dict[int, Callable[[Buffer, int], None]] = {}
         self._token = 0
@@ -50,12 +52,15 @@ class Desk:
     def refuse(self, peer: Peer, correlation: int, error: WireError) -> None:
         """An answer that says no, counted by its reason."""
         self.counters.refused[error.kind.name] += 1
-        self.say(peer, correlation, Failed(error.kind.number, error.detail))
+        self.say(peer, correlation, Failed(error.kind.number, error.detail), Durability.HERE)
+
+    def level(self, partition: Partition) -> Durability:
+        """How durable an answer about a subject has to be."""
+        return Durability.SYNCED if partition.synced else self.low if partition.low else Durability.WRITTEN
 
     def stored(self, partition: Partition) -> None:
         """Messages were placed: they become visible when they are as durable as the subject asks for."""
-        level = Durability.SYNCED if partition.synced else Durability.WRITTEN
-        self.fresh[level][partition.identity] = partition.next_sequence
+        self.fresh[self.level(partition)][partition.identity] = partition.next_sequence
 
     def read(self, piece: Slice, then: Callable[[Buffer, int], None]) -> None:
         """Bytes of a log; ``then`` is called with them and the time. Tokens are below zero: those above are others'."""

@@ -44,6 +44,7 @@ class Taken:
     refused: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
     messages: int = 0
     synced: bool = False
+    repeated: bool = False
     touched: dict[int, Partition] = field(default_factory=dict[int, Partition])
 
 
@@ -101,6 +102,7 @@ class Intake:
                 if partition is not None:
                     taken.first_sequences.append(first if first is not None else -1)
                     taken.synced |= partition.synced
+                    taken.repeated = True
                 self._hand_on(file, view[start:at])
                 start = at = stop
                 continue

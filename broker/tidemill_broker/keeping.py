@@ -38,6 +38,10 @@ class Keeping:
         self._bytes_at_checkpoint = 0
         self._checkpoint_at_ms = now_ms
         self._packed: tuple[int, bytes] | None = None  # the Ready that must be synced, the checkpoint
+        self.level = True
+        """Both logs are as they were at one moment; a slave's may not be, and are then nothing to begin with again."""
+        self.acted_at_ms: int | None = None
+        """On a slave: the clock of its master in the last action, by which all moments in the state are meant."""
         self.checkpoint_number = 0
         self.checkpoints: list[int] = []  # numbers of those on the disk
         self.checkpoint_positions: dict[int, int] = {}  # number -> where its action log begins
@@ -91,7 +95,7 @@ class Keeping:
             self._retain(now_ms)
         self._consume_log.let_go()
         self.wake_at_ms = self._retention_at_ms
-        if not self._logs.all_synced or self._noted:
+        if not self._logs.all_synced or (self._noted and not self._settings.replicated):
             self.wake_at_ms = min(self.wake_at_ms, now_ms + settings.sync_interval_ms)
 
     def persisted(self, now_ms: int) -> None:
@@ -106,7 +110,8 @@ class Keeping:
     def _record_synced(self, now_ms: int) -> None:
         """Not for every sync: the record is for recovery, which only needs a recent one."""
         if (
-            self._noted
+            not self._settings.replicated  # it would speak of this disk, and be read on others
+            and self._noted
             and self._advanced()
             and now_ms - self._synced_record_at_ms >= self._settings.sync_interval_ms
         ):
@@ -122,7 +127,12 @@ class Keeping:
     def _checkpoint_due(self, now_ms: int) -> bool:
         settings = self._settings
         waited = now_ms - self._checkpoint_at_ms
-        if not self._events or self._packed is not None or waited < settings.checkpoint_pause_ms:
+        if (
+            not self._events
+            or self._packed is not None
+            or waited < settings.checkpoint_pause_ms
+            or not self.level
+        ):
             return False
         grown = self._logs.bytes_appended - self._bytes_at_checkpoint
         return (
@@ -133,11 +143,14 @@ class Keeping:
 
     def checkpoint(self, now_ms: int) -> None:
         """Pack the state as it is now; the file follows when the disk has the logs up to here."""
+        if not self.level:
+            return
         logs = self._logs
         self._events = 0
         self._checkpoint_at_ms = now_ms
         self._bytes_at_checkpoint = logs.bytes_appended
-        payload = pack_state(self._state, logs.messages.end, logs.actions.end, now_ms)
+        at_ms = now_ms if self.acted_at_ms is None else self.acted_at_ms
+        payload = pack_state(self._state, logs.messages.end, logs.actions.end, at_ms)
         number = logs.number + (1 if logs.has_writes else 0)
         self._packed = (number, wrap(payload))
         self._position = logs.actions.end

@@ -56,7 +56,7 @@ class Broker:
         self.intake.create_subjects = settings.create_subjects
         self.keeping = Keeping(state, logs, settings, self.consume_log, now_ms)
         self._unseen: dict[Durability, deque[tuple[int, dict[int, int]]]] = {
-            Durability.WRITTEN: deque(), Durability.SYNCED: deque(),
+            Durability.HERE: deque(), Durability.WRITTEN: deque(), Durability.SYNCED: deque(),
         }  # fmt: skip
         self._desk = Desk(state, logs, self.keeping, now_ms)
         self.counters = self._desk.counters
@@ -104,14 +104,18 @@ class Broker:
 
     def persisted(self, mark: Mark, now_ms: int) -> None:
         self.logs.persisted(mark)
-        for level, reached in ((Durability.WRITTEN, mark.written), (Durability.SYNCED, mark.synced)):
-            unseen = self._unseen[level]
-            while unseen and unseen[0][0] <= reached:
-                for identity, end in unseen.popleft()[1].items():
-                    self.serving.show(self.state.partitions[identity], end, now_ms)
+        self.reveal(Durability.WRITTEN, mark.written, now_ms)
+        self.reveal(Durability.SYNCED, mark.synced, now_ms)
         for identity in self._locks.persisted():
             self.serving.serve_group(identity, now_ms)
         self.keeping.persisted(now_ms)
+
+    def reveal(self, level: Durability, reached: int, now_ms: int) -> None:
+        """Show what asks for no more than that level, as far as it has come."""
+        unseen = self._unseen[level]
+        while unseen and unseen[0][0] <= reached:
+            for identity, end in unseen.popleft()[1].items():
+                self.serving.show(self.state.partitions[identity], end, now_ms)
 
     def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
         if token < 0:
@@ -173,7 +177,7 @@ class Broker:
             case Suspend():
                 self._steering.suspend(peer, correlation, command, now_ms)
             case commands.Ping():
-                self._desk.say(peer, correlation, commands.Done())
+                self._desk.say(peer, correlation, commands.Done(), Durability.HERE)
             case commands.Goodbye():
                 self._settling.goodbye(peer, now_ms)
             case _:
@@ -194,7 +198,10 @@ class Broker:
             self._desk.stored(partition)
         self.keeping.note(len(taken.first_sequences), now_ms)
         answer = commands.Sent(taken.first_sequences, taken.refused)
-        self._desk.say(peer, correlation, answer, Durability.SYNCED if taken.synced else Durability.WRITTEN)
+        level = Durability.SYNCED if taken.synced else Durability.WRITTEN
+        if taken.touched and not (taken.synced or taken.repeated):
+            level = max(map(self._desk.level, taken.touched.values()))
+        self._desk.say(peer, correlation, answer, level)
 
     def _redrive(self, command: Redrive, now_ms: int) -> int:
         ranges = list(command.ranges)
@@ -208,6 +215,16 @@ class Broker:
             self.serving.serve_group(self.dead_letters.freed.pop(), now_ms)
 
     # Plumbing.
+
+    def hide(self) -> None:
+        """Show nothing before the first mark: nobody knows yet who else has what a master begins with."""
+        self._desk.low = Durability.HERE
+        partitions = self.state.partitions
+        self._unseen[Durability.WRITTEN].append(
+            (0, {p.identity: p.next_sequence for p in partitions.values()})
+        )
+        for partition in partitions.values():
+            partition.visible = min(partition.visible, partition.first_kept)
 
     def drain(self) -> None:
         """Take no more work; what waits is told so."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tidemill_broker.actions import Action, ConsumerNamed, GroupNamed
+from tidemill_broker.dead_letters import naming_of_twin
 from tidemill_broker.group_settings import BROADCAST, DEAD, ORDERED, GroupSettings
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.partitions import Partition
@@ -167,7 +168,17 @@ class Members:
             identity = known if known is not None else self._state.next_group
             named = GroupNamed(identity, partition.identity, name, *start, settings.to_map(), lanes)
             self._act(named, now_ms)
-        return self._state.groups[partition.groups[name]]
+        group = self._state.groups[partition.groups[name]]
+        self._declare_twin(group, now_ms)
+        return group
+
+    def _declare_twin(self, group: Group, now_ms: int) -> None:
+        """What is declared of a group holds for what is redriven to it, too."""
+        twin = self._state.groups.get(self._state.dead.get(group.identity, 0))
+        if twin is not None and (
+            named := naming_of_twin(self._state, group, self._state.partitions[twin.partition])
+        ):
+            self._act(named, now_ms)
 
     def _check_room(self, group: Group) -> None:
         """A group has as many consumers as its bounds say; those that are away and hold nothing take no place, up to

@@ -46,8 +46,8 @@ class Partition:
     """One subject on this broker."""
 
     __slots__ = (
-        "groups", "identity", "name", "next_sequence", "producers", "raw_name", "recent", "runs", "settings", "singles",
-        "synced", "visible",
+        "groups", "identity", "low", "name", "next_sequence", "producers", "raw_name", "recent", "runs", "settings",
+        "singles", "synced", "visible",
     )  # fmt: skip
 
     def __init__(self, identity: int, name: str, settings: SubjectSettings) -> None:
@@ -56,6 +56,7 @@ class Partition:
         self.raw_name = name.encode()
         self.settings = settings
         self.synced = settings.durability == "high"
+        self.low = settings.durability == "low"
         self.next_sequence = 0
         self.visible = 0
         self.recent = Rows()
@@ -70,6 +71,7 @@ class Partition:
         """The declaration changed."""
         self.settings = settings
         self.synced = settings.durability == "high"
+        self.low = settings.durability == "low"
 
     @property
     def first_kept(self) -> int:

@@ -28,8 +28,8 @@ from tidemill_broker.partitions import Partition, StoredRun
 from tidemill_broker.scanning import HEAD_BYTES
 from tidemill_broker.state import State
 from tidemill_host.machine import Slice
-from tidemill_journal.entries import ROW_BYTES, WINDOW_ROWS, Rows, row_count, row_length, run_file
-from tidemill_journal.errors import CorruptIndex, CorruptRecord
+from tidemill_journal.entries import Rows, read_windows, row_count, row_length, run_file
+from tidemill_journal.errors import CorruptIndex, CorruptRecord, CorruptRun
 from tidemill_journal.index import ReadAt, SealedIndex, decode_head, index_file
 from tidemill_journal.segments import Segments
 from tidemill_wire import limits
@@ -172,6 +172,17 @@ class Query:
                 return self._messages(position, known[0].length).message(index)
         return None
 
+    def first_at(self, position: int) -> int | None:
+        """The first sequence of the batch at a position that was noted; ``None`` when it is not kept any more."""
+        segments = self._view.segments
+        if not segments.start <= position < segments.end:
+            return None
+        try:
+            known = self._header(position)
+        except FileNotFoundError:
+            return None
+        return None if known is None else known[0].first_sequence
+
     def by_key(
         self, key: str, subject: bytes | None, span: Span, start: Place | None, newest: bool
     ) -> Answer:
@@ -295,9 +306,11 @@ class Query:
                 continue
             windows = range(run.window(first), run.window(end - 1) + 1, WINDOWS_AT_ONCE)
             for window in reversed(windows) if newest else windows:
-                position = run.window_place(window)[0]
-                count = min(run.rows - window * WINDOW_ROWS, WINDOWS_AT_ONCE * WINDOW_ROWS)
-                yield Rows.from_bytes(self._bytes(run_file(run.base), position, count * ROW_BYTES))
+                file = run_file(run.base)
+                try:
+                    yield read_windows(self._bytes(file, *run.window_place(window, WINDOWS_AT_ONCE)))
+                except CorruptRecord as error:
+                    raise CorruptRun(file, str(error)) from None
         if not newest and stored.recent:
             yield stored.recent
 

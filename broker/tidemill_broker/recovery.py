@@ -19,6 +19,8 @@ from tidemill_broker.actions import (
     Action,
     ActionKind,
     Buried,
+    EpochBegun,
+    Exhumed,
     GroupForgotten,
     Sought,
     Started,
@@ -29,12 +31,14 @@ from tidemill_broker.burials import PREFIX, Burials
 from tidemill_broker.indexes import SegmentIndex
 from tidemill_broker.logs import Logs
 from tidemill_broker.machine import Broker
+from tidemill_broker.membership import LONE, Part, Role
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
 from tidemill_broker.scanning import BatchScanner, RecordScanner, records_behind
-from tidemill_broker.settings import BrokerSettings
+from tidemill_broker.settings import BrokerSettings, SettingsError
 from tidemill_broker.snapshots import packed_at_ms, unpack_state
 from tidemill_broker.state import State
 from tidemill_broker.storage import Storage
+from tidemill_broker.truncation import prepare
 from tidemill_host.machine import Ready, Remove, Replace
 from tidemill_journal.checkpoint import FOLDER as CHECKPOINTS
 from tidemill_journal.checkpoint import checkpoint_file, checkpoint_number, unwrap
@@ -47,8 +51,6 @@ from tidemill_wire import limits
 from tidemill_wire.batch import Header
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.lanes import lane_name, priority_of, split_lane
-
-EPOCH = 1
 
 
 @dataclass(slots=True)
@@ -66,9 +68,10 @@ class Report:
 class Recovery:
     """One recovery; ``run`` is its story."""
 
-    def __init__(self, storage: Storage, settings: BrokerSettings) -> None:
+    def __init__(self, storage: Storage, settings: BrokerSettings, part: Part = LONE) -> None:
         self._storage = storage
         self._settings = settings
+        self._part = part
         self._state = State()
         self._message_position = 0
         self._action_position = 0
@@ -83,23 +86,27 @@ class Recovery:
 
     def run(self, now_ms: int) -> Broker:
         """The broker as it was, ready to be run."""
+        self.report.cut_bytes |= prepare(self._storage, self._part)
         self._load_checkpoint()
         self._burials = Burials(self._state)
         actions = self._replay_actions()
         messages = self._replay_messages()
-        self._again = self._burials.settle(messages.start)
         self._sync_unsynced(messages, self._message_synced)
         self._sync_unsynced(actions, self._action_synced)
-        self._settle_sequences()
-        self._start(messages, actions, now_ms)
-        logs = Logs(messages, actions, EPOCH, self._settings.segment_batches)
+        if not self._part.follows:
+            self._again = self._burials.settle(messages.start, writes=self._part.role is Role.MASTER)
+            self._settle_sequences()
+            self._start(messages, actions, now_ms)
+        logs = Logs(messages, actions, self._part.epoch, self._settings.segment_batches)
         broker = Broker(self._state, logs, self._settings, now_ms)
         keeping = broker.keeping
         keeping.checkpoints = self._checkpoints
         keeping.checkpoint_number = max(self._checkpoints, default=0)
+        keeping.acted_at_ms = self._acted_at_ms if self._part.follows else None
         keeping.checkpoint_positions = dict.fromkeys(self._checkpoints, actions.start)
         keeping.note(self.report.actions_replayed + self.report.batches_replayed, now_ms)
-        broker.check()
+        if not self._part.follows:  # else one of its logs may be ahead
+            broker.check()
         return broker
 
     def _sync_unsynced(self, segments: Segments, synced: int) -> None:
@@ -170,18 +177,30 @@ class Recovery:
                     action = decode_action(record)
                     if not isinstance(action, Buried) or self._burials.note(action):
                         self._state.apply(action)
-                    if isinstance(action, Sought | GroupForgotten):
-                        self._burials.moved(action.group)
+                    self._note(action)
                     self._acted_at_ms = record.at_ms
                     self.report.actions_replayed += 1
-                    if isinstance(action, Synced):
+                    if isinstance(action, Synced) and not self._settings.replicated:
                         self._message_synced = max(self._message_synced, action.message_position)
                         self._action_synced = max(self._action_synced, action.action_position)
             except CorruptRecord as error:
                 self._note_synced_behind(segments, scanner.position)
                 self._cut(segments, scanner.position, self._action_synced, error)
                 break
+        if self._state.epochs and self._part.role is Role.LONE:
+            detail = "this data folder is of a broker in a group"
+            raise SettingsError(f"{detail}: start it with TIDEMILL_REPLICATED=true, or choose another --data")
         return segments
+
+    def _note(self, action: Action) -> None:
+        """What else an action says to this recovery."""
+        match action:
+            case Sought() | GroupForgotten():
+                self._burials.moved(action.group)
+            case Exhumed():
+                self._burials.exhumed(action)
+            case _:
+                pass
 
     def _note_synced_behind(self, segments: Segments, position: int) -> None:
         """A whole SYNCED record behind bad bytes may know that they had been good: then they are no torn tail."""
@@ -192,7 +211,7 @@ class Recovery:
             for record in records_behind(
                 self._storage.reader(segments.file(base)), base, end, max(base, position)
             ):
-                if record.kind == ActionKind.SYNCED:
+                if record.kind == ActionKind.SYNCED and not self._settings.replicated:
                     action = decode_action(record)
                     assert isinstance(action, Synced)
                     self._message_synced = max(self._message_synced, action.message_position)
@@ -215,7 +234,11 @@ class Recovery:
                 for header, name in scanner:
                     hashes = scanner.key_hashes(header)
                     self._replay_batch(header, name, rows)
-                    if name.startswith(PREFIX) and header.position >= self._message_position:
+                    if (
+                        name.startswith(PREFIX)
+                        and header.position >= self._message_position
+                        and not self._part.follows
+                    ):
                         copy = read(header.position - base, header.length)
                         self._burials.found(name, header.position, copy)
                     self._index_batch(header, hashes)
@@ -254,6 +277,9 @@ class Recovery:
             partition is None or header.first_sequence + header.messages > partition.next_sequence
         ):
             raise CorruptBatch("the checkpoint knows no such batch")
+        epochs = self._state.epochs
+        if self._part.follows and header.epoch > (epochs[-1].epoch if epochs else 1):
+            raise CorruptBatch(f"no action has begun epoch {header.epoch}")
         if partition is None:
             partition = self._find_unnamed(name)
         size = pack_size(header.length, header.messages, header.flags & 0xFF)
@@ -267,6 +293,8 @@ class Recovery:
 
     def _find_unnamed(self, name: bytes) -> Partition:
         """A subject whose batch reached the disk while the action that named it did not."""
+        if self._part.follows:
+            raise CorruptBatch("no action names the subject of a batch")
         defaults = SubjectSettings(
             self._settings.durability, self._settings.retention_seconds, 0, limits.MESSAGE_BYTES_DEFAULT
         )
@@ -342,12 +370,19 @@ class Recovery:
 
     def _start(self, messages: Segments, actions: Segments, now_ms: int) -> None:
         """The START record, on the disk before anything is served."""
-        logs = Logs(messages, actions, EPOCH, self._settings.segment_batches)
+        logs = Logs(messages, actions, self._part.epoch, self._settings.segment_batches)
+        boot = self._state.boot + 1
+        at_ms = max(now_ms, self._acted_at_ms)  # START alone says that the clock went back, and may be torn
+        if self._part.role is Role.MASTER:  # its first record: all that it writes is of its epoch
+            epoch = EpochBegun(self._part.epoch, messages.end, actions.end)
+            logs.act(epoch, at_ms)
+            self._state.apply(epoch)
+            boot = self._state.boots_alone + self._part.epoch
         for partition in self._unnamed:
-            logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), now_ms)
+            logs.act(SubjectNamed(partition.identity, partition.name, partition.settings.to_map()), at_ms)
         for action in self._again:
-            logs.act(action, now_ms)
-        started = Started(self._state.boot + 1, max(0, self._acted_at_ms - now_ms))
+            logs.act(action, at_ms)
+        started = Started(boot, max(0, self._acted_at_ms - now_ms))
         logs.act(started, now_ms)
         self._state.apply(started)
         ready = Ready()

@@ -340,14 +340,15 @@ class Serving:
         self._parked[parked.peer].pop(id(parked), None)
         counters = self._desk.counters
         grants: list[commands.Grant] = []
-        lease_ms, level, ordered = 0, Durability.WRITTEN, False
+        lease_ms, ordered = 0, False
+        level = Durability.HERE
         for part in given:
             group = part.consumer.group
             ordered = group.ordered
             lease_ms = self._locks.lease_ms(group)
             self._grant(part, now_ms)
-            if parked.pull.once:
-                level = self._ack(part, now_ms)
+            asks = min(self._desk.level(self._state.partitions[group.partition]), Durability.WRITTEN)
+            level = max(level, self._ack(part, now_ms) if parked.pull.once else asks)
             grants += part.grants(self._state.partitions[group.partition].name)
             counters.messages_out += part.messages
             counters.bytes_out += part.size
@@ -371,7 +372,7 @@ class Serving:
         if group.paused is not None:  # nobody will say how the probe went
             group.health.end_pause()
             self._desk.act(GroupResumed(group.identity), now_ms)
-        return Durability.SYNCED if self._state.partitions[group.partition].synced else Durability.WRITTEN
+        return self._desk.level(self._state.partitions[group.partition])
 
     def _grant(self, given: Given, now_ms: int) -> None:
         """Number the deliveries and write the PULL."""

@@ -25,6 +25,15 @@ class BrokerSettings:
     name: str = "g0-0"
     """The broker's name in answers, logs and metrics."""
 
+    replicated: bool = False
+    """Whether this broker is one of a group, and waits for what meta appoints it to be."""
+
+    meta: str = ""
+    """Of a replicated broker: where meta's replicas listen, as `host:port,host:port`; empty: somebody else appoints."""
+
+    advertise: str = ""
+    """The host by which the other brokers of the group and meta reach this one; empty: the one it listens on."""
+
     durability: str = "high"
     """Class of subjects that declare none: high (fsync before the answer), normal, or low."""
 

@@ -58,8 +58,7 @@ class Settling:
                 self._acked(consumer, command, now_ms)
                 if was_full or group.ordered:
                     self._serving.serve_group(group.identity, now_ms)
-                if self._state.partitions[group.partition].synced:
-                    level = Durability.SYNCED
+                level = self._desk.level(self._state.partitions[group.partition])
             case Nack():
                 self._nacked(consumer, command, now_ms)
             case Extend():

@@ -14,6 +14,7 @@ from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
 from tidemill_journal.errors import CorruptRecord
 from tidemill_wire.batch import SINGLES_FROM
+from tidemill_wire.replication import EpochStart
 
 SNAPSHOT_VERSION = 4
 _pack = cast("Callable[[dict[str, Any]], bytes]", msgpack.Packer(autoreset=True).pack)
@@ -40,6 +41,8 @@ def pack_state(state: State, message_position: int, action_position: int, now_ms
         ],
         "groups": [_pack_group(group) for group in state.groups.values()],
     }
+    if state.epochs:
+        snapshot |= {"epochs": state.epochs, "alone": state.boots_alone}
     if now_ms:
         snapshot["at"] = now_ms
     return _pack(snapshot)
@@ -76,6 +79,8 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             raise CorruptRecord(f"a checkpoint of version {values['version']}")
         state = State()
         state.boot, state.next_pull, state.next_consumer = values["boot"], values["pull"], values["consumer"]
+        state.epochs = [EpochStart(*row) for row in values.get("epochs", ())]
+        state.boots_alone = values.get("alone", 0)
         for row in values["partitions"]:
             _unpack_partition(state, row)
         for row in values["groups"]:

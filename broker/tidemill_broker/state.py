@@ -17,6 +17,8 @@ from tidemill_broker.actions import (
     Buried,
     ConsumerForgotten,
     ConsumerNamed,
+    EpochBegun,
+    Exhumed,
     Extended,
     FailedDeliveries,
     GroupForgotten,
@@ -36,6 +38,7 @@ from tidemill_broker.actions import (
     Unlocked,
     Voided,
 )
+from tidemill_broker.epochs import go_on
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import BROADCAST, GroupSettings
 from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
@@ -45,6 +48,7 @@ from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_wire.fields import dead_letters_of, dead_subject
 from tidemill_wire.lanes import first_of_lane, split_lane
 from tidemill_wire.limits import DOOMED_MS
+from tidemill_wire.replication import EpochStart
 
 BOOT_SHIFT = 40
 
@@ -54,6 +58,10 @@ class State:
 
     def __init__(self) -> None:
         self.boot = 0
+        self.boots_alone = 0
+        """Lives of the log before its first epoch."""
+        self.epochs: list[EpochStart] = []
+        """Where epochs began, of a broker group; a lone broker's log has none."""
         self.next_pull = 0
         self.partitions: dict[int, Partition] = {}
         self.by_name: dict[bytes, Partition] = {}
@@ -147,8 +155,8 @@ class State:
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
                 if back_ms:
                     self._go_back(back_ms)
-            case Synced():
-                pass  # for whoever reads the log
+            case EpochBegun() | Exhumed() | Synced():
+                go_on(self, action)
             case _:
                 assert_never(action)
         return 0
@@ -217,16 +225,19 @@ class State:
         subject, priority = split_lane(name)
         if not priority:
             partition = Partition(identity, name, settings)
-        else:
-            base = self.by_name[subject.encode()]
-            partition = lane = Lane(identity, base, priority, settings)
-            self.lanes.setdefault(base.identity, {})[priority] = lane
-        self.partitions[identity] = partition
+            self._index_partition(partition)
+            return partition
+        base = self.by_name[subject.encode()]
+        lane = Lane(identity, base, priority, settings)
+        self.lanes.setdefault(base.identity, {})[priority] = lane
+        self._index_partition(lane)
+        for head in [self.groups[number] for number in base.groups.values()]:
+            self.add_group(group_in(lane, head, (first_of_lane(priority), head.start_ms)))
+        return lane
+
+    def _index_partition(self, partition: Partition) -> None:
+        self.partitions[partition.identity] = partition
         self.by_name[partition.raw_name] = partition
-        if priority:
-            for head in [self.groups[number] for number in base.groups.values()]:
-                self.add_group(group_in(lane, head, (first_of_lane(priority), head.start_ms)))
-        return partition
 
     def _name_group(self, action: GroupNamed) -> None:
         settings = GroupSettings.from_map(action.settings)
@@ -263,7 +274,7 @@ class State:
         if living is not None:
             self.dead[living.identity] = group.identity
         twin = self.group_of(dead_subject(partition.name, group.name), group.name)
-        if twin is not None:  # of a group that was forgotten and is there again
+        if twin is not None and twin is not group:  # of a group that was forgotten and is there again
             self.dead[group.identity] = twin.identity
 
     def _pulled(self, action: Pulled) -> int:

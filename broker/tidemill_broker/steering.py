@@ -17,7 +17,7 @@ from tidemill_broker.members import named_again
 from tidemill_broker.partitions import Partition
 from tidemill_broker.positions import begin, first_since
 from tidemill_broker.serving import Serving
-from tidemill_host.machine import Durability, Peer
+from tidemill_host.machine import Peer
 from tidemill_wire import commands
 from tidemill_wire.errors import Refused, WireError
 from tidemill_wire.kinds import Place
@@ -61,7 +61,7 @@ class Steering:
         for group, (cursor, start_ms) in zip(groups, places, strict=True):
             if not seek.rehearsal:
                 self._desk.act(Sought(group.identity, cursor, start_ms), now_ms)
-        level = Durability.SYNCED if partitions[-1].synced else Durability.WRITTEN
+        level = self._desk.level(partitions[-1])
         self._desk.say(waiting.peer, waiting.correlation, _sum_of(effects), level)
         if not seek.rehearsal:
             self._serving.serve_group(head.identity, now_ms)
@@ -89,7 +89,7 @@ class Steering:
             settings = replace(one.settings, suspended=command.suspended)
             if settings != one.settings:
                 self._desk.act(named_again(one, settings), now_ms)
-        level = Durability.SYNCED if self._state.partitions[group.partition].synced else Durability.WRITTEN
+        level = self._desk.level(self._state.partitions[group.partition])
         self._desk.say(peer, correlation, commands.Done(), level)
         for one in concerned:
             self._serving.serve_group(one.identity, now_ms)

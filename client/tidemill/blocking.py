@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -158,11 +159,20 @@ class Client:
         return background.run(mq.find(identity))
 
     def find_by_key(
-        self, subject: str | None, key: str, *, newest: bool = False, limit: int | None = None
+        self,
+        subject: str | None,
+        key: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        newest: bool = False,
+        limit: int | None = None,
     ) -> Iterator[StoredMessage]:
         """Stored messages with exactly that key, of a subject or, with ``None``, of all."""
         background, mq = self._started()
-        return found(background, mq.find_by_key(subject, key, newest=newest, limit=limit))
+        return found(
+            background, mq.find_by_key(subject, key, start=start, end=end, newest=newest, limit=limit)
+        )
 
     def browse(
         self,
@@ -232,9 +242,9 @@ class Message(Seen):
         super().__init__(delivery, index)
         self._background = background
 
-    def ack(self) -> None:
-        """It was handled."""
-        self._background.run(AsyncMessage(self._delivery, self._index).ack())
+    def ack(self) -> bool:
+        """It was handled. ``False``: no broker can be reached, and the spool keeps the ack until one is."""
+        return self._background.run(AsyncMessage(self._delivery, self._index).ack())
 
     def nack(
         self,
@@ -243,9 +253,9 @@ class Message(Seen):
         reason: str = "",
         error: BaseException | None = None,
         reject: bool = False,
-    ) -> None:
+    ) -> bool:
         """It failed: give it out again, after ``delay`` seconds or as the group's policy says."""
-        self._background.run(
+        return self._background.run(
             AsyncMessage(self._delivery, self._index).nack(
                 delay=delay, reason=reason, error=error, reject=reject
             )
@@ -271,9 +281,9 @@ class MessageBatch(SeenBatch):
     def __getitem__(self, index: int) -> Message:
         return Message(self._delivery, range(len(self))[index], self._background)
 
-    def ack(self) -> None:
-        """They were handled."""
-        self._background.run(AsyncBatch(self._delivery).ack())
+    def ack(self) -> bool:
+        """They were handled; ``False`` when only the spool knows."""
+        return self._background.run(AsyncBatch(self._delivery).ack())
 
     def nack(
         self,
@@ -282,9 +292,9 @@ class MessageBatch(SeenBatch):
         reason: str = "",
         error: BaseException | None = None,
         reject: bool = False,
-    ) -> None:
+    ) -> bool:
         """They failed."""
-        self._background.run(
+        return self._background.run(
             AsyncBatch(self._delivery).nack(delay=delay, reason=reason, error=error, reject=reject)
         )
 

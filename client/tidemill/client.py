@@ -13,13 +13,16 @@ import asyncio
 import os
 from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from tidemill import search, steering
 from tidemill.chain import Chain, Filter, Match, parse_match
+from tidemill.chunks import CHUNK_BYTES_GUESS, CHUNK_MESSAGES, chunks
 from tidemill.consumer import Consumer
 from tidemill.dead import DeadLetters
 from tidemill.encode import (
@@ -27,13 +30,10 @@ from tidemill.encode import (
     as_bodies,
     as_body,
     check_body,
-    check_key,
-    check_message,
-    pack_properties,
-    parse_tags,
 )
 from tidemill.errors import BrokerUnreachable, ClientClosed, TidemillError, again
-from tidemill.parcel import Extras
+from tidemill.keeper import Keeper
+from tidemill.parcel import extras_of
 from tidemill.producer import Producer
 from tidemill.receipts import Many, Receipt, Receipts, Single
 from tidemill.routes import Fetch, Router, Web, parse_server
@@ -47,13 +47,6 @@ from tidemill.tasks import Tasks
 from tidemill_wire.fields import parse_group, parse_subject
 from tidemill_wire.lanes import parse_priority
 from tidemill_wire.steering import Suspend
-
-CHUNK_MESSAGES = 8192
-"""Messages taken from an iterable at once: enough that a batch is full, few enough that memory stays bounded."""
-
-CHUNK_BYTES_GUESS = 4096
-"""A body longer than this on average makes the next chunk smaller."""
-
 
 LOOK_TIMEOUT_S = 30.0
 """For a page of stored messages: a broker may have to read much, and others may have asked before."""
@@ -80,10 +73,16 @@ class Client:
         self._producer: Producer | None = None
         self._spooler: Spooler | None = None
         self._closed: TidemillError | None = None
+        path = self._spool_path
+        self._keeper = (
+            None if path is None else Keeper(Path(path), self.settings, self._router, self._crashed)
+        )
 
     async def __aenter__(self) -> Self:
         if self._spool_path is not None:
             await self._open_spool(self._sender())
+        if self._keeper is not None:
+            await self._keeper.open()
         return self
 
     async def __aexit__(
@@ -115,7 +114,7 @@ class Client:
             check_body(len(body))
         extras = None
         if key is not None or tags or properties:
-            extras = _extras(len(body), key, tags, properties)
+            extras = extras_of(len(body), key, tags, properties)
         producer = self._producer or self._sender()
         if self._spool_path is not None and self._spooler is None:
             await self._open_spool(producer)
@@ -140,7 +139,7 @@ class Client:
             if isinstance(bodies, list | tuple):
                 place = await self._put_many(producer, where, bodies, place, many)
             elif isinstance(bodies, AsyncIterable):
-                async for chunk in _chunks(bodies):
+                async for chunk in chunks(bodies):
                     place = await self._put_many(producer, where, chunk, place, many)
             else:
                 rest = iter(bodies)
@@ -224,7 +223,9 @@ class Client:
         self._check()
         ways = Ways(at_most_once, exclusive, broadcast)
         subscription = Subscription.parse(subjects, group, start, name, ways, parse_match(tags, match))
-        return Consumer(subscription, self.settings, self._router, self._consumers, Chain(filter))
+        return Consumer(
+            subscription, self.settings, self._router, self._consumers, Chain(filter), self._keeper
+        )
 
     def consumer(self, subscription: Subscription, prefetch: int) -> Consumer:
         """A consumer that pulls at most ``prefetch`` messages ahead at once, under a name of its own.
@@ -234,7 +235,7 @@ class Client:
         """
         self._check()
         settings = replace(self.settings, prefetch_messages=prefetch, state_dir=None)
-        return Consumer(subscription, settings, self._router, self._consumers, Chain(None))
+        return Consumer(subscription, settings, self._router, self._consumers, Chain(None), self._keeper)
 
     # -- steering ----------------------------------------------------------------------------------------------
 
@@ -263,11 +264,11 @@ class Client:
 
     async def subjects(self) -> list[dict[str, Any]]:
         """The subjects there are, as the server describes them."""
-        return _rows(await self._web.get("/v1/subjects"), "subjects")
+        return await self._web.rows("subjects")
 
     async def groups(self) -> list[dict[str, Any]]:
         """The consumer groups there are, as the server describes them."""
-        return _rows(await self._web.get("/v1/groups"), "groups")
+        return await self._web.rows("groups")
 
     async def find(self, identity: str) -> StoredMessage | None:
         """The stored message with an id, as its receipt says it; ``None`` when there is none."""
@@ -280,11 +281,18 @@ class Client:
         return await search.why(self._look, identity)
 
     def find_by_key(
-        self, subject: str | None, key: str, *, newest: bool = False, limit: int | None = None
+        self,
+        subject: str | None,
+        key: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        newest: bool = False,
+        limit: int | None = None,
     ) -> Search:
-        """Stored messages with exactly that key, of a subject or, with ``None``, of all: ``async for`` over it."""
+        """What was stored with exactly that key, in a subject or, with ``None``, in all; from start to before end."""
         self._check()
-        return search.find_by_key(self._look, subject, key, newest, limit)
+        return search.find_by_key(self._look, (subject, key), (start, end), newest, limit)
 
     def browse(
         self,
@@ -311,12 +319,22 @@ class Client:
         query = f"?{urlencode(parameters)}" if parameters else ""
         return await self._web.get(path + query, LOOK_TIMEOUT_S)
 
+    @property
+    def spooled_acks(self) -> dict[str, int]:
+        """Of what was settled while no broker could be reached, in messages: how many are ``waiting`` in the spool, and
+        since the client began how many were ``spooled``, ``told``, told ``too_late``, ``dropped`` after a day, and
+        ``unkept`` for want of room. Empty without a spool.
+        """
+        return {} if self._keeper is None else {"waiting": self._keeper.waiting, **self._keeper.counts}
+
     # -- the end -----------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Close the consumers, wait for what was sent to end, and leave."""
         for consumer in list(self._consumers):
             await consumer.close()
+        if self._keeper is not None:
+            await self._keeper.close()
         closed = ClientClosed("the client is closed")
         try:
             if self._producer is not None and self._closed is None:
@@ -363,33 +381,3 @@ class Client:
         self._closed.__cause__ = error
         if self._producer is not None:
             self._producer.fail(self._closed)
-
-
-def _extras(
-    size: int, key: str | None, tags: Iterable[str] | None, properties: Mapping[str, Any] | None
-) -> Extras:
-    parsed = parse_tags(tags) if tags else None
-    packed = pack_properties(properties) if properties else None
-    check_message(size + len(packed or b"") + sum(len(tag.encode()) for tag in parsed or ()))
-    return Extras(check_key(key) if key is not None else None, parsed, packed)
-
-
-async def _chunks(bodies: AsyncIterable[Body]) -> AsyncIterable[list[Body]]:
-    chunk: list[Body] = []
-    size = 0
-    async for body in bodies:
-        chunk.append(body)
-        size += len(body)
-        if size >= CHUNK_MESSAGES * CHUNK_BYTES_GUESS // 32 or len(chunk) >= CHUNK_MESSAGES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _rows(answer: Any, name: str) -> list[dict[str, Any]]:
-    found = cast("dict[str, Any]", answer).get(name) if isinstance(answer, dict) else answer
-    rows = cast("list[object]", found if isinstance(found, list) else [None])
-    if not all(isinstance(row, dict) for row in rows):
-        raise BrokerUnreachable(f"the answer to GET /v1/{name} is no list: is this tidemill's HTTP port?")
-    return cast("list[dict[str, Any]]", rows)

@@ -22,12 +22,14 @@ import logging
 from types import TracebackType
 from typing import Self
 
+from tidemill.ack_spool import Place
 from tidemill.backoff import Backoff
 from tidemill.chain import Chain
 from tidemill.delivery import REVOKED, Delivery
 from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, LeaseLost, TidemillError, again
 from tidemill.identity import Name, borrow_name
 from tidemill.inbox import Inbox
+from tidemill.keeper import Keeper
 from tidemill.message import Message, MessageBatch
 from tidemill.puller import Identity, Puller
 from tidemill.routes import Address, Router
@@ -52,12 +54,14 @@ class Consumer:
         router: Router,
         siblings: dict[Consumer, None],
         chain: Chain,
+        keeper: Keeper | None,
     ) -> None:
         self._subscription = subscription
         self._settings = settings
         self._router = router
         self._siblings = siblings
         self._chain = chain
+        self._keeper = keeper
         self._tasks = Tasks(self._crashed)
         self._pullers: dict[str, Puller] = {}
         self._inbox: Inbox | None = None
@@ -79,6 +83,8 @@ class Consumer:
             raise ClientClosed("a consumer is entered once: ask for a new one with consume()")
         settings = self._settings
         self._loop = asyncio.get_running_loop()
+        if self._keeper is not None:
+            await self._keeper.open()
         self._inbox = Inbox(settings.prefetch_messages, settings.prefetch_bytes)
         self._name = await borrow_name(self._subscription, settings)
         self._subscription = self._subscription.of_consumer(self._name.text)
@@ -175,6 +181,11 @@ class Consumer:
         """The consumer's identity in its group."""
         assert self._name is not None
         return self._name.text
+
+    @property
+    def in_order(self) -> bool:
+        """Whether a group of it is consumed in order; known as soon as something was given to it."""
+        return any(puller.settler.ordered for puller in self._pullers.values())
 
     @property
     def statistics(self) -> dict[str, int]:
@@ -295,10 +306,10 @@ class Consumer:
                 return
             for address in routes:
                 if address.group not in self._pullers:
-                    self._start(address)
+                    await self._start(address)
             await asyncio.sleep(settings.routes_poll_s if self._pullers else backoff.next())
 
-    def _start(self, address: Address) -> None:
+    async def _start(self, address: Address) -> None:
         assert self._inbox is not None
         group = address.group
 
@@ -306,7 +317,13 @@ class Consumer:
             return await self._router.of_group(group)
 
         identity = Identity(self._subscription, self.name)
-        puller = self._pullers[group] = Puller(identity, self._settings, self._inbox, locate)
+        puller = Puller(identity, self._settings, self._inbox, locate)
+        if self._keeper is not None and not self._subscription.once:
+            await self._keeper.claim(Place(group, self._subscription.group, self.name), puller.settler)
+            if self._closing:
+                await self._keeper.leave(Place(group, self._subscription.group, self.name))
+                return
+        self._pullers[group] = puller
         self._tasks.start(puller.session.run(), f"tidemill consumes from {group}")
 
     def _crashed(self, error: BaseException) -> None:

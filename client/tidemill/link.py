@@ -118,7 +118,7 @@ class Link(asyncio.BufferedProtocol):
         assert self._transport is not None
         if self._corked is not None:
             self._corked.append(data)
-        else:
+        elif not self._transport.is_closing():  # else it is lost, and will say so in this turn
             self._transport.write(data)
 
     async def part(self, reason: str) -> None:
@@ -183,7 +183,12 @@ class Link(asyncio.BufferedProtocol):
                 if on_answer is None:
                     self._unasked(command)
                 elif isinstance(command, Failed):
-                    on_answer(wire_error(command.number, command.detail))
+                    refusal = wire_error(command.number, command.detail)
+                    if refusal.kind.name == "not_master":  # the routes know who is; who dials asks for them
+                        self._answers[event.correlation] = on_answer
+                        self._lose(ConnectionLost(str(refusal)))
+                        return
+                    on_answer(refusal)
                 else:
                     on_answer(command)
             elif (on_answer := self._answers.pop(event.correlation, None)) is not None:

@@ -28,7 +28,7 @@ def look(broker: MemoryBroker, path: str, parameters: Mapping[str, str]) -> Any:
                     return row
             raise Refused("not_found", f"there is no message {identity}")
         case ["messages"]:
-            return _page([row for row in _rows(broker) if row["key"] == parameters["key"]], parameters)
+            return _page([row for row in _rows(broker) if _wanted(row, parameters)], parameters)
         case ["subjects", written, "messages"]:
             subject = unquote(written)
             if subject not in broker.subjects:

@@ -81,11 +81,15 @@ class Message(Seen):
 
     __slots__ = ()
 
-    async def ack(self) -> None:
-        """It was handled: returns when the broker has noted that. ``LeaseLost``: it is given out again all the same."""
+    async def ack(self) -> bool:
+        """It was handled: returns when the broker has noted that. ``LeaseLost``: it is given out again all the same.
+
+        ``False``: no broker can be reached, and the spool keeps the ack until one is. A second call says nothing.
+        """
         delivery, index = self._delivery, self._index
         if ranges := delivery.settle(index, index):
-            await delivery.settler.ack_now(delivery.subject, ranges)
+            return await delivery.settler.ack_now(delivery.subject, ranges)
+        return True
 
     async def nack(
         self,
@@ -94,19 +98,20 @@ class Message(Seen):
         reason: str = "",
         error: BaseException | None = None,
         reject: bool = False,
-    ) -> None:
+    ) -> bool:
         """It failed: give it out again, after ``delay`` seconds or as the group's policy says.
 
         ``error`` is the exception that was raised: failures of one kind are counted together. ``reject`` sends it to
-        the dead letters at once.
+        the dead letters at once. ``False`` as of ``ack``.
         """
-        await self.fail(parse_why(delay, reason, error, reject=reject))
+        return await self.fail(parse_why(delay, reason, error, reject=reject))
 
-    async def fail(self, why: Why) -> None:
+    async def fail(self, why: Why) -> bool:
         """It failed, and this is what is known."""
         delivery, index = self._delivery, self._index
         if ranges := delivery.settle(index, index):
-            await delivery.settler.nack(delivery.subject, ranges, why)
+            return await delivery.settler.nack(delivery.subject, ranges, why)
+        return True
 
     @property
     def origin(self) -> tuple[Settler, str]:
@@ -201,11 +206,12 @@ class MessageBatch(SeenBatch):
             raise IndexError(f"message {index} of {count}")
         return Message(self._delivery, at)
 
-    async def ack(self) -> None:
-        """They were handled; returns when the broker has noted that."""
+    async def ack(self) -> bool:
+        """They were handled; returns when the broker has noted that, or ``False`` when the spool has."""
         delivery = self._delivery
         if ranges := delivery.settle(0, delivery.count - 1):
-            await delivery.settler.ack_now(delivery.subject, ranges)
+            return await delivery.settler.ack_now(delivery.subject, ranges)
+        return True
 
     async def nack(
         self,
@@ -214,12 +220,13 @@ class MessageBatch(SeenBatch):
         reason: str = "",
         error: BaseException | None = None,
         reject: bool = False,
-    ) -> None:
-        """They failed."""
+    ) -> bool:
+        """They failed; ``False`` as of ``ack``."""
         delivery = self._delivery
         why = parse_why(delay, reason, error, reject=reject)
         if ranges := delivery.settle(0, delivery.count - 1):
-            await delivery.settler.nack(delivery.subject, ranges, why)
+            return await delivery.settler.nack(delivery.subject, ranges, why)
+        return True
 
     async def extend(self) -> None:
         """The lease begins anew."""

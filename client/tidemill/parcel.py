@@ -13,9 +13,10 @@ is a parcel.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from tidemill.encode import Bytes, renumbered
+from tidemill.encode import Bytes, check_key, check_message, pack_properties, parse_tags, renumbered
 from tidemill.errors import TidemillError
 from tidemill_wire.batch import aligned
 
@@ -44,6 +45,16 @@ class Extras(NamedTuple):
 
 
 NO_EXTRAS = Extras()
+
+
+def extras_of(
+    size: int, key: str | None, tags: Iterable[str] | None, properties: Mapping[str, Any] | None
+) -> Extras:
+    """What a user gave besides a body of ``size``, within its limits."""
+    parsed = parse_tags(tags) if tags else None
+    packed = pack_properties(properties) if properties else None
+    check_message(size + len(packed or b"") + sum(len(tag.encode()) for tag in parsed or ()))
+    return Extras(check_key(key) if key is not None else None, parsed, packed)
 
 
 class Partition:

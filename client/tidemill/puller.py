@@ -24,9 +24,10 @@ from tidemill.delivery import DOUBTFUL, Delivery
 from tidemill.errors import ClientClosed, ConnectionLost, CorruptBatch, TidemillError, Unavailable
 from tidemill.inbox import Inbox
 from tidemill.link import Answer, Link
+from tidemill.once import OnceSettler
 from tidemill.session import Locate, Session, Watchers
 from tidemill.settings import ClientSettings
-from tidemill.settler import BrokerSettler, OnceSettler
+from tidemill.settler import BrokerSettler
 from tidemill.subscription import Subscription
 from tidemill.why import Why
 from tidemill_wire.commands import Grant, Pull, Pulled
@@ -137,13 +138,21 @@ class Puller:
             async with asyncio.timeout(self._settings.close_timeout_s):
                 await self.settler.drained()
         except TimeoutError:
-            log.warning("consumer_left_unanswered %s: its leases end by themselves", self._identity.consumer)
-        if self._link is not None:
+            await self.settler.keep()
+            if self.settler.unkept:
+                log.warning(
+                    "consumer_left_unanswered %s: its leases end by themselves", self._identity.consumer
+                )
+        if self._link is not None and self.settler.keeps:
+            self._link.close()  # without a goodbye, which would end the leases before they are told
+        elif self._link is not None:
             await self._link.part("the consumer is done")
         for handle in (self._renewal, self._pause):
             if handle is not None:
                 handle.cancel()
         self.settler.close(ClientClosed("the consumer is closed"))
+        if self.settler.shelf is not None:
+            await self.settler.shelf.leave()
 
     # -- connections -------------------------------------------------------------------------------------------
 

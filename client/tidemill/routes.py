@@ -91,6 +91,15 @@ class Web:
             detail = str(error) or type(error).__name__
             raise BrokerUnreachable(f"no answer from {self._base}{path}: {detail}") from error
 
+    async def rows(self, name: str) -> list[dict[str, Any]]:
+        """What ``/v1/<name>`` lists."""
+        answer = await self.get(f"/v1/{name}")
+        found = cast("dict[str, Any]", answer).get(name) if isinstance(answer, dict) else answer
+        rows = cast("list[object]", found if isinstance(found, list) else [None])
+        if not all(isinstance(row, dict) for row in rows):
+            raise BrokerUnreachable(f"the answer to GET /v1/{name} is no list: is this tidemill's HTTP port?")
+        return cast("list[dict[str, Any]]", rows)
+
     async def routes(self) -> Routes:
         """The brokers there are."""
         return parse_routes(await self.get("/v1/routes"), self.host)

@@ -116,11 +116,18 @@ async def why(look: Look, identity: str) -> dict[str, Any] | None:
         raise
 
 
-def find_by_key(look: Look, subject: str | None, key: str, newest: bool, limit: int | None) -> Search:
-    """Messages with exactly that key, of one subject or of all."""
+def find_by_key(
+    look: Look,
+    what: tuple[str | None, str],
+    span: tuple[datetime | None, datetime | None],
+    newest: bool,
+    limit: int | None,
+) -> Search:
+    """Messages of one subject or of all, with exactly that key (``what``), stored in a span of time."""
+    subject, key = what
     if not key:
         raise ValueError("an empty key is none: name one")
-    parameters = {"key": check_key(key), **_order(newest)}
+    parameters = {"key": check_key(key), **_order(newest), **_times(span)}
     return Search(look, "/v1/messages" if subject is None else _path_of(subject), parameters, limit)
 
 
@@ -129,11 +136,7 @@ def browse(
 ) -> Search:
     """A subject's messages, from ``start`` to before ``end``."""
     start, end = span
-    parameters = _order(newest)
-    if isinstance(start, datetime):
-        parameters["from"] = str(_milliseconds("start", start))
-    if isinstance(end, datetime):
-        parameters["to"] = str(_milliseconds("end", end))
+    parameters = {**_order(newest), **_times(span)}
     first = start if isinstance(start, int) else 0
     if first < 0 or (isinstance(end, int) and end < 0):
         raise ValueError("a sequence is not negative: give 0 or more, or a datetime")
@@ -157,6 +160,11 @@ def _path_of(subject: str) -> str:
 
 def _order(newest: bool) -> dict[str, str]:
     return {"order": "newest"} if newest else {}
+
+
+def _times(span: tuple[Bound | None, Bound | None]) -> dict[str, str]:
+    named = zip(("from", "to"), ("start", "end"), span, strict=True)
+    return {name: str(_milliseconds(said, at)) for name, said, at in named if isinstance(at, datetime)}
 
 
 def _milliseconds(name: str, at: datetime) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tidemill.ack_file import AckFile, LockedFile
 from tidemill_wire.codec import Codec
 from tidemill_wire.limits import BATCH_BYTES_MAX, MIB, PULL_BYTES_MAX, PULL_WAIT_MS_DEFAULT, PULL_WAIT_MS_MAX
 
@@ -67,13 +68,17 @@ class ClientSettings:
     """How long leaving a ``consume`` block waits for its last answers."""
 
     spool_path: str | Path | None = None
-    """A file for what is sent while no broker can be reached. ``None``: such sends wait, and fail at their deadline."""
+    """A file for what is sent while no broker can be reached. ``None``: such sends wait, and fail at their deadline.
+    Beside it, with ``.acks`` added to its name, one for acks that cannot be told.
+    """
 
     spool_after_s: float = 1.0
     """How long no broker was reached before the spool is used."""
 
     spool_bytes_max: int = 1024 * MIB
-    """How large the spool file may become; beyond it sends wait, and fail at their deadline."""
+    """How large the spool file may become; beyond it sends wait, and fail at their deadline. That of acks has the same
+    bound, and 64 MiB.
+    """
 
     state_dir: str | Path | None = None
     """Where consumers remember their random names. ``None``: a new name for each consumer."""
@@ -110,6 +115,9 @@ class ClientSettings:
 
     connect: Connect = connect_tcp
     """How a connection comes to be. Tests have others."""
+
+    open_ack_file: Callable[[Path], AckFile] = LockedFile
+    """The file of the spool of acks. Tests have others."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compression", parse_codec(self.compression))

@@ -5,6 +5,9 @@ before the next
 pull, whichever is first; nobody waits for their answers. What is awaited leaves at once. What was not answered when a
 connection ends is said again over the next one: to ack twice is harmless. Ranges that the broker answers as lost are
 counted: their messages are given out again.
+
+With a spool, what cannot be told for ``spool_after_s`` is written to it, and who awaits it goes on. It stays in the
+queue here all the same, and is said over the next connection like everything else.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+from tidemill.ack_spool import Fate
 from tidemill.backoff import Backoff
 from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, add_range
 from tidemill.errors import (
@@ -26,6 +29,7 @@ from tidemill.errors import (
     WireError,
 )
 from tidemill.link import Answer, Link
+from tidemill.saying import Saying, Shelf
 from tidemill.settings import ClientSettings
 from tidemill.why import Why
 from tidemill_wire.commands import Ack, Done, Extend, Nack, Release
@@ -37,17 +41,6 @@ UNANSWERED_MAX = CORRELATIONS_MAX // 2
 """Commands under way at once; more wait in the queue, so that pulls and pings find room."""
 
 log = logging.getLogger("tidemill")
-
-
-@dataclass(slots=True, eq=False)
-class Saying:
-    """A command and who awaits its answer."""
-
-    command: Ack | Nack | Extend | Release
-    at: float = 0.0
-    """When it was said: a lease that is extended runs from then on at least."""
-    era: int = 0
-    waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
 
 
 class BrokerSettler:
@@ -64,10 +57,18 @@ class BrokerSettler:
         self.era = 0
         """Counts the doubts; what was said before one says nothing about it."""
         self.doubted: dict[str, int] = {}
+        self.shelf: Shelf | None = None
+        """Where to keep what cannot be told."""
         self._group = group
         self._consumer = consumer
         self._loop = asyncio.get_running_loop()
         self._linger_s = settings.ack_linger_ms / 1000
+        self._patience_s = settings.spool_after_s
+        self._impatient = False
+        """No broker for so long that things go to the spool as they come."""
+        self._waiting: asyncio.TimerHandle | None = None
+        self._keeping = asyncio.Lock()
+        self._keep_wanted = False
         self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
         self._link: Link | None = None
         self._pending: dict[str, list[int]] = {}
@@ -90,14 +91,14 @@ class BrokerSettler:
         elif self._timer is None:
             self._timer = self._loop.call_later(self._linger_s, self.flush)
 
-    async def ack_now(self, subject: str, ranges: list[int]) -> None:
+    async def ack_now(self, subject: str, ranges: list[int]) -> bool:
         self.flush()
-        await self._await(Ack(self._group, self._consumer, subject, ranges))
+        return await self._await(Ack(self._group, self._consumer, subject, ranges))
 
-    async def nack(self, subject: str, ranges: list[int], why: Why) -> None:
+    async def nack(self, subject: str, ranges: list[int], why: Why) -> bool:
         self.flush()
         self.doubt(subject)
-        await self._await(self._nack(subject, ranges, why))
+        return await self._await(self._nack(subject, ranges, why))
 
     def doubt(self, subject: str) -> None:
         """In order, the broker takes back what it gave out behind a message that failed. One has, or may have: nothing
@@ -177,15 +178,18 @@ class BrokerSettler:
         for subject, ranges in pending.items():
             self._say(Saying(Ack(self._group, self._consumer, subject, ranges)))
 
-    async def _await(self, command: Ack | Nack | Extend | Release) -> None:
-        future: asyncio.Future[None] = self._loop.create_future()
+    async def _await(self, command: Fate | Extend) -> bool:
+        """Whether the broker has answered. Else it is in the spool."""
+        future: asyncio.Future[bool] = self._loop.create_future()
         self._say(Saying(command, waiters=[future]))
-        await future
+        return await future
 
     def _say(self, saying: Saying) -> None:
         link = self._link
         if link is None or len(self._under_way) >= UNANSWERED_MAX or self._retry is not None:
             self._queue.append(saying)
+            if self._impatient:
+                self._keep_soon()
             return
         self._under_way[saying] = None
         saying.at, saying.era = self._loop.time(), self.era
@@ -214,18 +218,21 @@ class BrokerSettler:
                 log.warning(
                     "settling_refused %s %s: %s", saying.command.subject, saying.command.kind.name, answer
                 )
-                _tell(saying, answer)
+                self._over(saying, answer)
             case _:
-                _tell(saying, BrokerUnreachable("the broker answered what was not asked"))
+                self._over(saying, BrokerUnreachable("the broker answered what was not asked"))
         while self._queue and self._link is not None and self._retry is None:
             if len(self._under_way) >= UNANSWERED_MAX:
                 break
             self._say(self._queue.popleft())
         if not self._under_way and not self._queue and not self._pending:
-            idle, self._idle = self._idle, []
-            for future in idle:
-                if not future.done():
-                    future.set_result(None)
+            self._wake()
+
+    def _wake(self) -> None:
+        idle, self._idle = self._idle, []
+        for future in idle:
+            if not future.done():
+                future.set_result(None)
 
     def _done(self, saying: Saying, answer: Done) -> None:
         command = saying.command
@@ -236,12 +243,20 @@ class BrokerSettler:
         if news:
             self.doubt(command.subject)
         if not answer.lost or isinstance(command, Release):
-            _tell(saying, None)
+            self._over(saying, None)
             return
-        self.lost += count_of(answer.lost)
+        saying.lost = count_of(answer.lost)
+        self.lost += saying.lost
         if isinstance(command, Ack) and not any(isinstance(one.command, Extend) for one in self._under_way):
             self.renew()  # a lease was lost, or the group was moved: is what lies here still ours?
-        _tell(saying, LeaseLost(f"the lease of a message of {saying.command.subject} had ended"))
+        self._over(saying, LeaseLost(f"the lease of a message of {saying.command.subject} had ended"))
+
+    def _over(self, saying: Saying, error: TidemillError | None) -> None:
+        """The broker has answered."""
+        saying.over = True
+        saying.tell(error)
+        if saying.number and self.shelf is not None:
+            self.shelf.told(saying.number, saying.lost)
 
     def _extended(self, saying: Saying, lost: Sequence[int]) -> bool:
         """Deliveries that belong to somebody else by now are not begun here as well: whether that is news. The others
@@ -261,11 +276,66 @@ class BrokerSettler:
                 delivery.until = max(delivery.until, saying.at + self.lease_s)
         return news
 
+    # -- the spool ---------------------------------------------------------------------------------------------
+
+    def adopt(self, kept: Sequence[tuple[int, Fate]]) -> None:
+        """Say this, too, which an earlier consumer of this name could not, before anything else."""
+        self._queue.extend(Saying(fate, number=number) for number, fate in kept)
+
+    async def keep(self) -> None:
+        """What was not answered goes to the spool; who awaits it goes on."""
+        self.flush()
+        shelf = self.shelf
+        async with self._keeping:
+            self._keep_wanted = False
+            found = self.unkept
+            if shelf is None or not found:
+                return
+            numbers = await shelf.keep([fate for _, fate in found])
+            if (
+                not numbers and self._impatient
+            ):  # no room, or no disk: try again, but not with each that comes
+                self._impatient = False
+                self._waiting = self._loop.call_later(self._patience_s, self._lose_patience)
+            for (saying, _), number in zip(found, numbers, strict=False):  # all, or none
+                saying.number = number
+                saying.tell(None, told=False)
+                if saying.over:  # answered just now
+                    shelf.told(number, saying.lost)
+        self._wake()
+
+    @property
+    def unkept(self) -> list[tuple[Saying, Fate]]:
+        """What was not answered and lies in no file."""
+        return [
+            (saying, saying.command)
+            for saying in (*self._under_way, *self._queue)
+            if not saying.number and not isinstance(saying.command, Extend)
+        ]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether something lies in the spool that was not answered."""
+        return any(saying.number for saying in (*self._under_way, *self._queue))
+
+    def _lose_patience(self) -> None:
+        self._waiting, self._impatient = None, True
+        self._keep_soon()
+
+    def _keep_soon(self) -> None:
+        if self.shelf is not None and not self._keep_wanted:
+            self._keep_wanted = True
+            self.shelf.start(self.keep())
+
     # -- connections and the end -------------------------------------------------------------------------------
 
     def up(self, link: Link) -> None:
         """Say what waits."""
         self._link = link
+        self._impatient = False
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
         self._resume()
 
     def begin_anew(self) -> None:
@@ -277,6 +347,8 @@ class BrokerSettler:
     def down(self) -> None:
         """What is under way comes back by itself, as ``ConnectionLost``."""
         self._link = None
+        if self.shelf is not None and self._waiting is None and not self._impatient:
+            self._waiting = self._loop.call_later(self._patience_s, self._lose_patience)
 
     def _resume(self) -> None:
         if self._retry is not None:
@@ -287,49 +359,26 @@ class BrokerSettler:
             self._say(saying)
 
     async def drained(self) -> None:
-        """Until all that was said has been answered."""
+        """Until all that was said has been answered; or lies in the spool, when there is no broker to answer."""
         self.flush()
         while self._under_way or self._queue:
+            if self._impatient and not self.unkept:
+                break
             future: asyncio.Future[None] = self._loop.create_future()
             self._idle.append(future)
             await future
 
     def close(self, error: TidemillError) -> None:
         """Nobody listens any more."""
-        for handle in (self._timer, self._retry):
+        for handle in (self._timer, self._retry, self._waiting):
             if handle is not None:
                 handle.cancel()
         self._link = None
         for saying in [*self._under_way, *self._queue]:
-            _tell(saying, error)
+            saying.tell(error)
         self._under_way.clear()
         self._queue.clear()
         self._pending.clear()
-
-
-class OnceSettler(BrokerSettler):
-    """For at most once: everything was settled when it was given out, and nothing can be said of it any more."""
-
-    def ack(self, subject: str, ranges: list[int]) -> None:
-        """It was before."""
-
-    async def ack_now(self, subject: str, ranges: list[int]) -> None:
-        """It was before."""
-
-    async def nack(self, subject: str, ranges: list[int], why: Why) -> None:
-        """It does not come again."""
-
-    async def extend(self, subject: str, ranges: list[int]) -> None:
-        """It needs no lease."""
-
-    def nack_soon(self, subject: str, ranges: list[int], why: Why) -> None:
-        """It does not come again."""
-
-    def release(self, subject: str, ranges: list[int]) -> None:
-        """It does not come again."""
-
-    def renew(self) -> None:
-        """It needs no lease."""
 
 
 def _within(inner: Sequence[int], outer: Sequence[int], *, whole: bool) -> bool:
@@ -339,13 +388,3 @@ def _within(inner: Sequence[int], outer: Sequence[int], *, whole: bool) -> bool:
         any((a <= first and last <= b) if whole else (a <= last and first <= b) for a, b in spans)
         for first, last in pairs(inner)
     )
-
-
-def _tell(saying: Saying, error: TidemillError | None) -> None:
-    for future in saying.waiters:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)

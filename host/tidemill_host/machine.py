@@ -33,6 +33,8 @@ HOST = Peer(0)
 class Durability(IntEnum):
     """How far the writes before a send must have come."""
 
+    HERE = 0
+    """For the host as ``WRITTEN``; for a machine with replicas: whatever they have."""
     WRITTEN = 1
     SYNCED = 2
 

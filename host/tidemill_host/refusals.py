@@ -24,6 +24,8 @@ STATUS_BY_NAME = {
     "unknown_subject": 404,
     "too_many_subjects": 409,
     "lease_lost": 409,
+    "filter_conflict": 409,
+    "wrong_consumption": 409,
     "too_many_in_flight": 429,
     "not_found": 404,
 }

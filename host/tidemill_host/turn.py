@@ -17,6 +17,7 @@ from tidemill_host.clock import Clock
 from tidemill_host.files import Files
 from tidemill_host.machine import Buffer, Durability, Machine, Peer, Read, Ready, Send
 from tidemill_host.persist import Lanes, Persister
+from tidemill_journal.errors import JournalError
 from tidemill_wire.vigil import Vigil
 
 TICK_MS = 1000
@@ -94,6 +95,11 @@ class Turn(Generic[Event]):
     def idle(self) -> bool:
         """Nothing is undecided, unwritten or unsent."""
         return not (self._inbox or self._held_written or self._held_synced) and self._persister.idle
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is on its way to the disk."""
+        return self._persister.idle
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -206,7 +212,11 @@ class Turn(Generic[Event]):
         if self._stopped:
             return
         now_ms = self._clock.now_ms()
-        self.machine.loaded(token, data, now_ms)
+        try:
+            self.machine.loaded(token, data, now_ms)
+        except JournalError as error:  # what was read is not what was written
+            self._failed(error)
+            return
         self._pump(now_ms)
 
     def _set_timer(self, now_ms: int) -> None:

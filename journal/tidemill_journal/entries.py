@@ -8,10 +8,10 @@ A run file holds the rows of one sealed segment, partition after partition:
     a 48-byte entry a partition: id u32, rows u32, first row u32, zero u32, first sequence u64, end sequence u64,
                                  bytes u64, last stored at i64
     the first sequence of every 1,024th row, partition after partition, u64
-    the rows
+    the rows of each partition in windows of 1,024, the last one shorter; behind each window its crc32c u32, zero u32
     crc32c u32 of all before the rows, zero u32, at the very end
 
-So opening a run reads its directory only, and finding a row of it reads one window of 1,024 rows.
+So opening a run reads its directory only, and finding a row of it reads one window and proves it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from tidemill_journal.errors import CorruptRecord
 ROW_BYTES = 40
 WINDOW_ROWS = 1024
 RUN_MAGIC = b"TMRN"
-RUN_VERSION = 2
+RUN_VERSION = 3
 _HEAD = struct.Struct("<4sIII")
 _ENTRY = struct.Struct("<IIIIQQQq")
-_TAIL = struct.Struct("<II")
+_SUM = struct.Struct("<II")
+_WINDOW_BYTES = WINDOW_ROWS * ROW_BYTES + _SUM.size
 
 
 class Rows:
@@ -118,11 +119,34 @@ class Run:
         """The number of the window that holds a sequence (or the rows after it)."""
         return max(0, bisect_right(self.sparse, sequence) - 1)
 
-    def window_place(self, window: int) -> tuple[int, int]:
-        """Position and size of a window in the run's file."""
-        start = window * WINDOW_ROWS
-        stop = min(self.rows, start + WINDOW_ROWS)
-        return self.place + start * ROW_BYTES, (stop - start) * ROW_BYTES
+    def window_place(self, window: int, windows: int = 1) -> tuple[int, int]:
+        """Position and size of one window, or of several, in the run's file; ``read_windows`` takes the bytes."""
+        rows = min(self.rows - window * WINDOW_ROWS, windows * WINDOW_ROWS)
+        return self.place + window * _WINDOW_BYTES, _windows_size(rows)
+
+
+def _windows_size(rows: int) -> int:
+    return rows * ROW_BYTES + -(-rows // WINDOW_ROWS) * _SUM.size
+
+
+def _windows_of(rows: Rows) -> bytes:
+    """Rows as they lie in a run, a sum behind each window."""
+    data = rows.to_bytes()
+    step = WINDOW_ROWS * ROW_BYTES
+    windows = (data[at : at + step] for at in range(0, len(data), step))
+    return b"".join(window + _SUM.pack(crc32c(window), 0) for window in windows)
+
+
+def read_windows(data: bytes | bytearray | memoryview) -> Rows:
+    """The rows of consecutive windows, or ``CorruptRecord`` when they are not as they were written."""
+    windows: list[memoryview] = []
+    for at in range(0, len(data), _WINDOW_BYTES):
+        window = memoryview(data)[at : at + _WINDOW_BYTES]
+        rows, said = window[: -_SUM.size], window[-_SUM.size :]
+        if len(rows) % ROW_BYTES or not rows or bytes(said) != _SUM.pack(crc32c(rows), 0):
+            raise CorruptRecord("the sum of a run's rows is wrong")
+        windows.append(rows)
+    return Rows.from_bytes(windows[0] if len(windows) == 1 else b"".join(windows))
 
 
 def run_file(base: int) -> str:
@@ -143,8 +167,8 @@ def encode_run(parts: Sequence[tuple[int, Rows]]) -> bytes:
         row += len(rows)
     for _, rows in parts:
         head += rows.firsts[::WINDOW_ROWS].tobytes()
-    body = b"".join(rows.to_bytes() for _, rows in parts)
-    return bytes(head) + body + _TAIL.pack(crc32c(head), 0)
+    body = b"".join(_windows_of(rows) for _, rows in parts)
+    return bytes(head) + body + _SUM.pack(crc32c(head), 0)
 
 
 def directory_size(head: bytes) -> int:
@@ -173,19 +197,17 @@ def decode_directory(data: bytes, tail: bytes, file_size: int, base: int) -> dic
     entries = [_ENTRY.unpack_from(data, _HEAD.size + index * _ENTRY.size) for index in range(partitions)]
     windows = [-(-entry[1] // WINDOW_ROWS) for entry in entries]
     rows_at = sparse_at + 8 * sum(windows)
-    if (
-        crc32c(data[:rows_at]) != _TAIL.unpack(tail)[0]
-        or rows_at + rows * ROW_BYTES + _TAIL.size != file_size
-    ):
+    size_said = rows_at + rows * ROW_BYTES + sum(windows) * _SUM.size + _SUM.size
+    if crc32c(data[:rows_at]) != _SUM.unpack(tail)[0] or size_said != file_size:
         raise CorruptRecord("the directory of a run is damaged")
     runs: dict[int, Run] = {}
+    place = rows_at
     for entry, count in zip(entries, windows, strict=True):
-        identity, row_total, first_row, _, first, end, size, stored = entry
+        identity, row_total, _, _, first, end, size, stored = entry
         sparse = array("Q", data[sparse_at : sparse_at + 8 * count])
         sparse_at += 8 * count
-        runs[identity] = Run(
-            base, row_total, rows_at + first_row * ROW_BYTES, first, end, size, stored, sparse
-        )
+        runs[identity] = Run(base, row_total, place, first, end, size, stored, sparse)
+        place += _windows_size(row_total)
     return runs
 
 
@@ -200,5 +222,5 @@ def layout_runs(parts: Sequence[tuple[int, Rows]], base: int) -> dict[int, Run]:
             base, len(rows), place, rows.firsts[0], rows.end_sequence, size, max(rows.stamps),
             rows.firsts[::WINDOW_ROWS],
         )  # fmt: skip
-        place += len(rows) * ROW_BYTES
+        place += _windows_size(len(rows))
     return runs

@@ -3,6 +3,7 @@
 JournalError
   CorruptLog        bytes that must be good are not; holds the file and the position
   CorruptIndex      a file that is made of a log is not whole: it can be made again; holds its name
+  CorruptRun        the same of the rows by which a segment's batches are found
   CorruptRecord     one record is not whole: the end of what can be read, or damage; the caller knows which
 """
 
@@ -31,6 +32,16 @@ class CorruptLog(JournalError):
 
 class CorruptIndex(JournalError):
     """An index cannot answer. Nothing is lost: it is made again of its segment."""
+
+    def __init__(self, file: str, detail: str) -> None:
+        self.file = file
+        super().__init__(
+            f"{file} is damaged ({detail}): stop the broker, remove that file, and start it; it is made again"
+        )
+
+
+class CorruptRun(JournalError):
+    """Rows that lead to batches are not as they were written. Nothing is lost: they are made again of their segment."""
 
     def __init__(self, file: str, detail: str) -> None:
         self.file = file

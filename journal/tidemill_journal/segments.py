@@ -73,6 +73,19 @@ class Segments:
         self.records += 1
         return place
 
+    def follow(self, base: int, size: int, records: int) -> Place:
+        """Take room for ``size`` bytes of a log that is copied: its segments begin where the other one's do."""
+        opened = not self.bases or base != self.bases[-1]
+        if opened:
+            assert not self.bases or base == self.end
+            self.bases.append(base)
+            self.end, self.records, self._closed = base, 0, False
+            self._open_file = self.file(base)
+        place = Place(self._open_file or self.file(self.bases[-1]), self.end, opened)
+        self.end += size
+        self.records += records
+        return place
+
     def locate(self, position: int) -> tuple[str, int]:
         """The file that holds a position, and the place in it."""
         assert self.start <= position < self.end, (self.start, position, self.end)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -25,13 +27,18 @@ BATCHES = 20
 MESSAGES = 50
 
 
-def filled(queue: Queue) -> Path:
-    """A queue with some batches, not running any more; its message log."""
+def fill(queue: Queue) -> None:
+    """Some batches; the queue does not run any more."""
     numbers = Numbers()
     with RawPeer(queue) as peer:
         for _ in range(BATCHES):
             assert peer.refused_batches(numbers.batch("damaged", [os.urandom(100)] * MESSAGES)) == []
     assert queue.stop() == 0
+
+
+def filled(queue: Queue) -> Path:
+    """The message log of a queue with some batches that does not run any more."""
+    fill(queue)
     [log] = (queue.data / "message").iterdir()
     return log
 
@@ -171,3 +178,41 @@ def test_a_lost_checkpoint_costs_time_and_nothing_else(queue: Queue) -> None:
         overwrite(checkpoint, checkpoint.stat().st_size // 2, b"\xff\xff\xff")
     queue.start()
     assert queue.get("/v1/subjects")[0]["messages"] == BATCHES * MESSAGES
+
+
+def test_a_damaged_row_is_noticed_before_it_leads_astray_and_mended_by_a_start(make_queue: MakeQueue) -> None:
+    """A row's first sequence one higher would pass over a message in silence: no sum of a batch could tell."""
+    queue = make_queue(settings={"TIDEMILL_SEGMENT_BATCHES": "4"}).start()
+    fill(queue)
+    run = min((queue.data / "consume").iterdir())
+    good = run.read_bytes()
+    place = good.index(struct.pack("<Q", MESSAGES), good.index(b"TMRN") + 16 + 48 + 8)
+    overwrite(run, place, struct.pack("<Q", MESSAGES + 1))
+    queue.start()
+
+    status = run_command("browse", "damaged", server=queue.server)
+    assert (status.returncode, status.stderr.count("\n")) == (1, 1)
+    assert run.name in status.stderr
+    with contextlib.suppress(TimeoutError):
+        asyncio.run(consumed(queue.server, 3))
+    assert queue.wait_end() == 1
+    assert f"consume/{run.name} was damaged and is removed" in queue.errors
+    assert queue.errors.count("\n") == 1
+    queue.start()
+    assert asyncio.run(consumed(queue.server, 20)) == list(range(BATCHES * MESSAGES))
+    assert run.read_bytes() == good
+
+
+async def consumed(server: str, seconds: float) -> list[int]:
+    """All sequences, in their order."""
+    found: set[int] = set()
+    async with (
+        asyncio.timeout(seconds),
+        Client(server) as mq,
+        mq.consume("damaged", group="reader") as messages,
+    ):
+        async for batch in messages.batches():
+            found.update(batch.sequences)
+            if len(found) == BATCHES * MESSAGES:
+                break
+    return sorted(found)

@@ -163,6 +163,54 @@ async def test_why_says_where_a_message_stands_and_how_it_came_there(queue: Queu
     assert "billing: a dead letter since" in shown.stdout
 
 
+async def test_why_follows_a_message_into_the_dead_letters_and_back(queue: Queue) -> None:
+    [_, identity] = await send_and_fail(queue, 2, {1})
+    await letters(queue, 1)
+
+    async def standing(*, settled: int = 0, failing: set[int] | None = None) -> tuple[str, int, list[str]]:
+        if settled:
+            await asyncio.wait_for(handle(queue, settled, failing or set()), 30)
+        async with Client(queue.server) as mq:
+            found = await mq.why(identity)
+        assert found
+        [group] = found["groups"]
+        events = [event["what"] for event in group["events"]]
+        return group["state"], group["attempts"], events[events.index("dead") :]
+
+    async with Client(queue.server) as mq:
+        grave = mq.dead_letters("order.created", "billing")
+        assert await standing() == ("dead", 2, ["dead"])
+        assert await grave.redrive() == 1
+        assert await standing() == ("waiting", 0, ["dead", "redriven"])
+        assert queue.group("billing")["lag"] == 1
+        again = ["dead", "redriven", "pulled", "failed", "pulled", "failed", "dead"]
+        assert (await standing(settled=2, failing={1}))[2][: len(again) - 1] == again[:-1]
+        await letters(queue, 1)
+        assert await standing() == ("dead", 2, again)
+        assert await grave.redrive() == 1
+        assert await standing(settled=1) == ("acked", 0, [*again, "redriven", "pulled", "acked"])
+        await mq.suspend("order.created", "billing")
+        later = await mq.send("order.created", b"9")
+        why = await mq.why(later.id)
+        assert why
+        assert why["groups"][0]["sentence"].endswith("the group is suspended, and given nothing")
+
+
+async def test_why_says_that_a_message_was_given_back_unopened(queue: Queue) -> None:
+    async with Client(queue.server) as mq:
+        receipts = await mq.send_many("order.created", [b"0", b"1"])
+        async with mq.consume("order.created", group="billing") as messages:
+            async for _ in messages:
+                break
+        why = await mq.why(receipts[1].id)
+    assert why
+    [group] = why["groups"]
+    assert (group["state"], group["until"]) == ("waiting", None)
+    assert "given back by" in group["sentence"]
+    row = queue.group("billing")
+    assert (row["acked"], row["lag"], row["failed"]) == (1, 1, 0)
+
+
 def test_programs_without_an_event_loop_see_the_same(queue: Queue) -> None:
     [identity] = asyncio.run(send_and_fail(queue, 1, {0}))
     asyncio.run(letters(queue, 1))
@@ -171,4 +219,4 @@ def test_programs_without_an_event_loop_see_the_same(queue: Queue) -> None:
         assert [letter.id for letter in grave] == [identity]
         assert grave.purge() == 1
         assert grave.status()["waiting"] == 0
-        assert (mq.why(identity) or {})["groups"][0]["state"] == "dead"
+        assert (mq.why(identity) or {})["groups"][0]["state"] == "purged"

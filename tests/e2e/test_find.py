@@ -65,6 +65,10 @@ def test_what_was_sent_is_found_also_after_a_kill(make_queue: Callable[..., Queu
             one["id"] for one in found(queue, "find", "--subject", "find.orders", "--from", since)
         ] == ids[3:]
         assert [one["id"] for one in found(queue, "browse", "find.orders", "--to", since)] == ids[:3]
+        later = found(queue, "find", "--key", "o-1", "--from", since, "--to", "2999-01-01")
+        assert [one["subject"] for one in later] == ["find.orders", "find.orders", "find.other"]
+        earlier = found(queue, "find", "--subject", "find.orders", "--key", "o-1", "--to", since)
+        assert [one["sequence"] for one in earlier] == [1]
         queue.kill()
         queue.start()
     assert len(good(queue, "consume", "find.orders", "--group", "g", "--count", "6")) == 6
@@ -105,6 +109,8 @@ def test_what_is_not_there_is_a_failure_in_one_sentence(shared_queue: Queue) -> 
         ("/v1/subjects/find.http/messages?after=7-1", 409, "malformed_request"),
         ("/v1/messages?key=a&order=up", 400, "malformed_request"),
         ("/v1/subjects/find.none/messages", 404, "not_found"),
+        (f"/v1/messages/{'0' * 32}-9999999/why", 404, "not_found"),
+        ("/v1/messages/x/why", 400, "malformed_request"),
         ("/v1/subjects/a%20b/messages", 400, "invalid_subject"),
         ("/v1/subjects/find.http/messages?from=noon", 400, "malformed_request"),
         ("/v1/subjects/find.http/messages?sequence=-1", 400, "malformed_request"),

@@ -57,7 +57,7 @@ def shape(value: Any) -> Any:
 def test_examples_of_the_page_do_what_it_says(queue: Queue) -> None:
     answers = said(queue)
     assert [answer for answer in answers if "error" in answer] == []
-    sent, received = (
+    sent, received, moved = (
         json.loads(text)
         for language, text in BLOCK.findall(PAGE)
         if language == "json" and "error" not in text
@@ -68,5 +68,6 @@ def test_examples_of_the_page_do_what_it_says(queue: Queue) -> None:
     assert shape(answers[5]["messages"][0]["properties"]) == shape(received["messages"][0]["properties"])
     assert answers[5].keys() == received.keys()
     assert answers[5]["messages"][0].keys() == received["messages"][0].keys()
-    assert [answer["count"] for answer in answers[6:]] == [5, 5, 5]
+    assert [answer["count"] for answer in answers[6:9]] == [5, 5, 5]
+    assert answers[9] == {**moved, "again": 5}
     assert receive(queue, "order.created", group="kitchen") == []

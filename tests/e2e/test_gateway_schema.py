@@ -46,7 +46,10 @@ def test_page_describes_every_path_there_is(queue: Queue) -> None:
         "/v1/subjects/{subject}/messages",
         *(
             f"/v1/subjects/{{subject}}/groups/{{group}}/{verb}"
-            for verb in ("receive", "ack", "nack", "extend", "release")
+            for verb in (
+                *("receive", "ack", "nack", "extend", "release"),
+                *("seek", "suspend", "resume", "dead/redrive", "dead/purge"),
+            )
         ),
     }
     for path, item in paths.items():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from e2e.asking import post, receive, settle, texts
-from e2e.queues import Queue, run_command
+from e2e.queues import Queue, run_command, wait_until
 from tidemill import blocking
 from tidemill_wire.lanes import first_of_lane
 
@@ -71,6 +71,7 @@ def test_a_redriven_message_keeps_its_priority_and_is_settled_over_http(queue: Q
             assert (message.priority, message.sequence) == (5, first_of_lane(5))
             message.nack(reject=True, reason="not here")
         letters = mq.dead_letters("s", "g")
+        wait_until("it is buried", lambda: list(mq.dead_letters("s", "g")))
         [letter] = list(letters)
         assert (letter.message.priority, letter.id) == (5, sent["id"])
         assert letters.redrive() == 1

@@ -37,7 +37,14 @@ from tidemill_broker.actions import (
 from tidemill_broker.snapshots import pack_state, unpack_state
 from tidemill_broker.state import State
 from tidemill_journal.checkpoint import unwrap, wrap
-from tidemill_journal.entries import Rows, decode_directory, directory_size, encode_run, pack_size
+from tidemill_journal.entries import (
+    Rows,
+    decode_directory,
+    directory_size,
+    encode_run,
+    pack_size,
+    read_windows,
+)
 from tidemill_journal.index import decode_head, encode_index
 from tidemill_journal.records import decode_record, encode_record
 
@@ -94,7 +101,7 @@ def run_meaning(data: bytes) -> Any:
 
 
 def window_rows(data: bytes, place: tuple[int, int]) -> list[list[int]]:
-    rows = Rows.from_bytes(data[place[0] : place[0] + place[1]])
+    rows = read_windows(data[place[0] : place[0] + place[1]])
     return [
         list(row)
         for row in zip(rows.firsts, rows.positions, rows.sizes, rows.stamps, rows.blooms, strict=True)

@@ -41,6 +41,8 @@ def plain(value: Any) -> Any:
             return [plain(item) for item in value]
         case int() | str() | None:
             return value
+        case dict():
+            return {name: plain(item) for name, item in value.items()}
         case _:
             return said(value)
 

@@ -12,6 +12,7 @@ from tidemill_journal.entries import (
     encode_run,
     layout_runs,
     pack_size,
+    read_windows,
 )
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import decode_record, encode_record
@@ -53,7 +54,7 @@ def test_runs_are_read_as_they_were_written(parts: dict[int, list[tuple[int, int
     assert runs == layout_runs(made, 4096)
     for identity, rows in made:
         place, size = runs[identity].window_place(0)
-        again = Rows.from_bytes(data[place : place + size])
+        again = read_windows(data[place : place + size])
         assert again.to_bytes() == rows.to_bytes()
         assert runs[identity].end_sequence == rows.end_sequence
 

@@ -8,6 +8,8 @@ from tidemill_broker.actions import (
     Buried,
     ConsumerForgotten,
     ConsumerNamed,
+    EpochBegun,
+    Exhumed,
     Extended,
     FailedDeliveries,
     FailureDetail,
@@ -66,4 +68,6 @@ ACTIONS: dict[str, Action] = {
     "unlock": Unlocked(2, DEADLINE_MS),
     "forget": GroupForgotten(2),
     "skip": Skipped(2, 17, 4_294_967_296),
+    "epoch": EpochBegun(3, 4096, 8192),
+    "exhume": Exhumed(2, 17, 3, 5, AT_MS, "1f2e3d4c"),
 }

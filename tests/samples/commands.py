@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from samples.batches import BATCHES
+from tidemill_wire.appointments import Appointment
 from tidemill_wire.commands import (
     Ack,
     Command,
@@ -32,8 +33,24 @@ from tidemill_wire.commands import (
 from tidemill_wire.connection import Role
 from tidemill_wire.filters import parse_filter
 from tidemill_wire.kinds import Place
+from tidemill_wire.replication import (
+    Appoint,
+    Begin,
+    Chunk,
+    Ends,
+    EpochStart,
+    Follow,
+    Followed,
+    Handover,
+    Log,
+    Marks,
+    Reached,
+    Stand,
+    Stood,
+)
 from tidemill_wire.steering import Seek, Sought, Suspend
 
+APPOINTMENT = Appointment("g0", 3, "g0-0", ("g0-0", "g0-1"), ("g0-0",), 17)
 SETTLED = ("billing", "pod-7", "order.created", [0, 0, 5, 9])
 
 COMMANDS: dict[str, Command] = {
@@ -90,18 +107,47 @@ COMMANDS: dict[str, Command] = {
     "seek": Seek("billing", "order.created", Place.TIME, 1_780_000_000_000, True),
     "sought": Sought(17, 4, 13, 0, 3, 1),
     "suspend": Suspend("billing", "order.created", True),
+    "follow": Follow("g0-1", 3, [EpochStart(1, 0, 0), EpochStart(3, 4096, 8192)], Ends(12288, 16384)),
+    "followed": Followed(3, Ends(12288, 16384)),
+    "followed-anew": Followed(3, Ends(4096, 8192), anew=True),
+    "followed-snapshot": Followed(3, Ends(0, 4096), False, 100, Ends(12288, 16384)),
+    "chunk": Chunk(
+        3, Log.MESSAGES, 0, 4096, Marks.SYNC | Marks.LEVEL, Ends(4096, 8192), memoryview(BATCHES["stamped"])
+    ),
+    "chunk-nothing": Chunk(3, Log.ACTIONS, 0, 0, Marks(0), Ends(4096, 8192)),
+    "reached": Reached(3, Ends(12288, 16384), Ends(4096, 8192)),
+    "appoint": Appoint(APPOINTMENT, {"g0-0": "10.0.0.1:7400", "g0-1": "10.0.0.2:7400"}),
+    "stand": Stand(True),
+    "stood": Stood(
+        "g0-0",
+        "master",
+        3,
+        17,
+        3,
+        Ends(12288, 16384),
+        Ends(4096, 8192),
+        "g0-0",
+        ("g0-0",),
+        {"g0-1": Ends(4096, 8192)},
+    ),
+    "handover": Handover("g0-1"),
+    "begin": Begin(Appoint(APPOINTMENT, {}), Ends(4096, 8192), True),
 }
 
 HEARD_BY_SERVER = frozenset(
     {Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE, Kind.REDRIVE, Kind.PURGE}
-    | {Kind.SEEK, Kind.SUSPEND}
+    | {Kind.SEEK, Kind.SUSPEND, Kind.FOLLOW, Kind.REACHED}
     | {Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
 )
 HEARD_BY_CLIENT = frozenset(
     {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT, Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
+    | {Kind.FOLLOWED, Kind.CHUNK}
 )
 HEARD = {Role.SERVER: HEARD_BY_SERVER, Role.CLIENT: HEARD_BY_CLIENT}
 """What each end may be told once it is open, but for the greeting that opens it. Written by hand."""
+
+WITHIN = frozenset({Kind.APPOINT, Kind.STAND, Kind.STOOD, Kind.BEGIN, Kind.HANDOVER})
+"""What never crosses a wire."""
 
 GREETING = {Role.SERVER: COMMANDS["hello"], Role.CLIENT: COMMANDS["welcome"]}
 
@@ -122,6 +168,8 @@ def comparable(command: Command) -> Command:
             return replace(command, lost=list(command.lost))
         case Pulled():
             return replace(command, grants=list(command.grants), batches=memoryview(bytes(command.batches)))
+        case Chunk():
+            return replace(command, data=memoryview(bytes(command.data)))
         case Ack() | Nack() | Extend() | Release() | Redrive() | Purge():
             return replace(command, ranges=list(command.ranges))
         case Pull():

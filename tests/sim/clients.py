@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 from sim.checkers import Ack, Delivery, History, Outcome, Send, ended
 from sim.graveyard import alive
 from sim.lanes import draw_priority
+from sim.spools import Spooled, opener
 from sim.world import Env
 from tidemill import Client
 from tidemill.chain import Match
 from tidemill.consumer import Consumer
 from tidemill.errors import BrokerUnreachable, OutcomeUnknown, Refused, TidemillError, Unavailable
 from tidemill.message import Message
-from tidemill.routes import Address, Routes
+from tidemill.routes import Address, Fetch, Routes
 from tidemill.settings import ClientSettings
+from tidemill_wire.fields import DEAD_PROPERTY
 
 if TYPE_CHECKING:
     from sim.cluster import Cluster
@@ -30,6 +32,8 @@ LATE_S = 1.0
 AWAKE_ONE_IN = 8
 TAGS = ("eu", "new", "vip")
 DAWDLE_LEASE_S = 3.0
+SPOOL_AFTER_S = 0.1
+"""So little that many an outage is longer."""
 SIZES = (0, 0, 20, 20, 300, 2_000)
 
 
@@ -41,8 +45,8 @@ async def routes() -> Routes:
     return (Address("g0", "s1", PORT),)
 
 
-def draw_client(env: Env) -> Client:
-    """A client whose patience is drawn."""
+def draw_client(env: Env, fetch: Fetch = routes, spool: str | None = None) -> Client:
+    """A client whose patience is drawn; maybe with a spool on its node's disk."""
     rng = env.rng
     chance = rng.getrandbits(64)
     settings = ClientSettings(
@@ -58,10 +62,12 @@ def draw_client(env: Env) -> Client:
         pull_wait_ms=rng.choice((100, 2_000, 15_000)),
         random=random.Random(chance),
         now_ms=env.clock.now_ms,
+        spool_after_s=SPOOL_AFTER_S,
+        open_ack_file=opener(env.disk),
         stay_awake=chance % AWAKE_ONE_IN == 0,
         seconds=env.clock.seconds,
     )
-    return Client("s1:7401", settings=settings, fetch=routes)
+    return Client("s1:7401", settings=settings, fetch=fetch, spool=spool)
 
 
 class Producing:
@@ -72,7 +78,7 @@ class Producing:
         self._number = 0
 
     async def run(self, env: Env) -> None:
-        client = draw_client(env)
+        client = draw_client(env, self._cluster.fetch)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(SENDERS):
                 tasks.create_task(self._send(env, client))
@@ -157,13 +163,17 @@ class Consuming:
         self._group = group
         self._history = history or cluster.history
         self._open: dict[int, Ack] = {}
+        self._spooled = Spooled(cluster)
 
     async def run(self, env: Env) -> None:
+        spools = self._cluster.has_spool(env.name)
         for ack in self._open.values():  # Of a life that was killed.
             ended(ack, Outcome.UNKNOWN, env.loop.now)
         self._open.clear()
         while True:
-            client = draw_client(env)
+            client = draw_client(env, self._cluster.fetch, "acks" if spools else None)
+            if spools:
+                self._spooled.watch(client, env.loop.time)
             name = env.rng.choice((None, env.name))
             stays_until_s = env.loop.now + env.rng.choice((0.5, 3.0, 1e9))
             try:
@@ -246,6 +256,8 @@ class Consuming:
         if asked_s is None:
             self._cluster.problems.append(f"invented: pull {pull} of {self._group} was never granted")
             asked_s = 0.0
+        if not message.body and DEAD_PROPERTY in message.properties:
+            return  # a flipped bit, buried without a body and redriven: nobody sent that
         name = message.body.partition(b"|")[0].decode(errors="replace")
         self._history.delivered(
             Delivery(
@@ -266,14 +278,18 @@ class Consuming:
     async def _ack(self, env: Env, parts: Sequence[Message], whole: object) -> None:
         acks = [self._begin(env, message) for message in parts]
         self._open |= {id(ack): ack for ack in acks}
-        outcome = Outcome.OK
+        outcome: Outcome | None = Outcome.OK
         try:
-            await whole.ack()  # type: ignore[attr-defined]
+            if not await whole.ack():  # type: ignore[attr-defined]
+                outcome = None
         except TidemillError:
             outcome = Outcome.UNKNOWN
-        for ack in acks:
+        for ack, message in zip(acks, parts, strict=True):
             del self._open[id(ack)]
-            ended(ack, outcome, env.loop.now)
+            if outcome is None:
+                self._spooled.keep(message._delivery.pull_sequence + message._index, ack, env.loop.now)
+            else:
+                ended(ack, outcome, env.loop.now)
 
     async def _nack(self, env: Env, whole: object) -> None:
         try:

@@ -17,8 +17,8 @@ from typing import Any
 
 from samples.searches import Search
 from sim.autopsy import NOW_MS, examine, image_of, read_batches
-from sim.checkers import History, PowerCut, Promise, Terms, missing, violations
-from sim.clients import AWAKE_ONE_IN, TAGS, Consuming, Producing
+from sim.checkers import Ack, History, PowerCut, Promise, Terms, missing, violations
+from sim.clients import AWAKE_ONE_IN, TAGS, Consuming, Producing, routes
 from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.graveyard import Digging, Graveyard, Letter, dead_of, draw_policies, grave_problems, letters_in
@@ -138,11 +138,13 @@ class Cluster:
     """The scenario."""
 
     servers = (SERVER,)
+    fetch = staticmethod(routes)
     kinds = tuple(Kind)
     probes = (
         *("clock_back", "clock_forward", "retention_drops", "rot_refused", "rot_read"),
         *("dead_letters", "died_again", "pauses", "purges", "redrives", "resumes"),
         *("lane_shares", "lane_waits"),
+        *("acks_spooled", "acks_told_by_another_client"),
     )
 
     def __init__(self, seed: str) -> None:
@@ -166,6 +168,9 @@ class Cluster:
             f"{group}-{number}": group for group in self.groups for number in range(rng.randrange(1, 3))
         }
         self.clients = (*self._producers, *self._consumers, DIGGER)
+        self._seed = seed
+        self.acks_kept: list[tuple[Ack, float]] = []
+        """Those in spools, and since when."""
         self.rot_seen = 0
         """Messages that a consumer found to be damaged."""
         self._reigns: list[Reign] = []
@@ -181,6 +186,19 @@ class Cluster:
         for name, group in self._consumers.items():
             world.add_client(name, Consuming(self, group).run)
         world.add_client(DIGGER, Digging(self).run)
+
+    def has_spool(self, consumer: str) -> bool:
+        """Whether it keeps what it cannot tell."""
+        return random.Random(f"{self._seed}/spool/{consumer}").random() < 0.5
+
+    def note(self, probe: str) -> None:
+        """It came about."""
+        self._world.probes[probe] += 1
+
+    def kept(self, ack: Ack, at_s: float) -> None:
+        """A consumer's spool has it."""
+        self.acks_kept.append((ack, at_s))
+        self.note("acks_spooled")
 
     def drained(self) -> bool:
         terms = self._terms(self.graveyard.waiting())

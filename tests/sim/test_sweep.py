@@ -41,6 +41,20 @@ def test_groups_that_are_moved_locked_and_broadcast_keep_theirs() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_broker_groups_keep_theirs_through_failovers() -> None:
+    seeds = os.environ.get("SEEDS", "50")
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.replicated:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_is_acked_into_a_spool_never_comes_again() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.spooled:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_seed_replays_alike_in_another_process() -> None:
     done = run_simulator("twice", "--seed", "3")
 

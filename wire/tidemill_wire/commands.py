@@ -30,6 +30,7 @@ from tidemill_wire.filters import EVERYTHING, TagFilter, parse_subscribed, read_
 from tidemill_wire.frame import Frame, encode_frame
 from tidemill_wire.grants import Grant, read_grants
 from tidemill_wire.kinds import Kind, Mode, Start
+from tidemill_wire.replication import REPLICATION, Chunk, Replicating
 from tidemill_wire.steering import PARSERS as STEERING
 from tidemill_wire.steering import Seek, Sought, Suspend
 
@@ -248,20 +249,21 @@ class Release(Settle):
 
 Command: TypeAlias = (
     Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
-    | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge | Seek | Sought | Suspend
+    | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge | Seek | Sought | Suspend | Replicating
 )  # fmt: skip
 
 
 def encode_command(command: Command, correlation: int, trailing: int = 0) -> bytes:
-    """The bytes of a frame. Of a PULLED, ``trailing`` bytes follow from elsewhere, after its own ``batches``."""
+    """The bytes of a frame. Of a PULLED or CHUNK, ``trailing`` bytes follow from elsewhere, after its own."""
     if isinstance(command, SendBatches):
         return encode_frame(Kind.SEND, correlation, bytes(command.batches))
     control = _pack(command.fields())
-    if isinstance(command, Pulled):
+    if isinstance(command, Pulled | Chunk):
         size = CONTROL_SIZE.size + len(control)
         padding = bytes(aligned(size) - size)
+        raw = command.batches if isinstance(command, Pulled) else command.data
         return encode_frame(
-            Kind.PULLED, correlation, CONTROL_SIZE.pack(len(control)), control, padding, bytes(command.batches),
+            command.kind, correlation, CONTROL_SIZE.pack(len(control)), control, padding, bytes(raw),
             trailing=trailing,
         )  # fmt: skip
     return encode_frame(command.kind, correlation, control)
@@ -368,6 +370,7 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.RELEASE: _settler(Release),
     **BURYING,
     **STEERING,
+    **REPLICATION,
 }
 
 
@@ -380,7 +383,7 @@ def parse_command(frame: Frame) -> Command:
     parser = _PARSERS.get(frame.type)
     if parser is None:
         raise malformed(f"a frame of type {frame.type}, which this side does not know")
-    if frame.type == Kind.PULLED:
+    if frame.type in (Kind.PULLED, Kind.CHUNK):
         control = _control_part(frame.body)
         return parser(Fields(control, limits.GRANTS_MAX, limits.CONTROL_BYTES_MAX), frame.body)
     if frame.type == Kind.SENT:
@@ -390,8 +393,8 @@ def parse_command(frame: Frame) -> Command:
 
 def _control_part(body: bytearray) -> memoryview:
     if len(body) < CONTROL_SIZE.size:
-        raise malformed("a PULLED frame without its control part")
+        raise malformed("a frame without its control part")
     size = CONTROL_SIZE.unpack_from(body)[0]
     if CONTROL_SIZE.size + size > len(body):
-        raise malformed("a PULLED frame whose control part is cut off")
+        raise malformed("a frame whose control part is cut off")
     return memoryview(body)[CONTROL_SIZE.size : CONTROL_SIZE.size + size]

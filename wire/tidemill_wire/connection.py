@@ -65,9 +65,14 @@ class Rejected(NamedTuple):
 
 Event: TypeAlias = Received | Rejected
 
+# What never crosses a wire.
+_WITHIN = (Kind.APPOINT, Kind.STAND, Kind.STOOD, Kind.BEGIN, Kind.HANDOVER)
+
 # What an end says and never hears; the rest goes both ways.
 _OWN = {
-    Role.SERVER: frozenset({Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT}),
+    Role.SERVER: frozenset(
+        {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT, Kind.FOLLOWED, Kind.CHUNK, *_WITHIN},
+    ),
     Role.CLIENT: frozenset(
         {
             Kind.HELLO,
@@ -81,6 +86,9 @@ _OWN = {
             Kind.SUSPEND,
             Kind.REDRIVE,
             Kind.PURGE,
+            Kind.FOLLOW,
+            Kind.REACHED,
+            *_WITHIN,
         },
     ),
 }

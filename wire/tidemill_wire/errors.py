@@ -73,6 +73,7 @@ ERROR_KINDS = (
     ErrorKind(
         30, "invalid_priority", False, "use a whole number from 0, which is the default, to 7, the highest"
     ),
+    ErrorKind(31, "not_master", True, "ask for the routes again, and go to the master"),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}

@@ -54,6 +54,13 @@ class Fields:
             raise malformed("a control body is not a map")
         self._map = cast("Mapping[str, Any]", parsed)
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Fields:
+        """A map that came another way, as JSON."""
+        fields = cls(b"\x80")
+        fields._map = values
+        return fields
+
     def number(self, name: str, low: int, high: int, absent: int | None = None) -> int:
         value = self._map.get(name, absent)
         if type(value) is not int:
@@ -86,6 +93,13 @@ class Fields:
         if len(items) > limit:
             raise Refused("limit_exceeded", f"{name} has {len(items)} items, {limit} are allowed")
         return items
+
+    def map(self, name: str, limit: int) -> dict[Any, Any]:
+        """A map within the map; its caller proves what is in it."""
+        value: dict[Any, Any] = self._map.get(name, {})
+        if type(value) is not dict or len(value) > limit:
+            raise malformed(f"field {name!r} is not a map of at most {limit} entries")
+        return value
 
     def longs(self, name: str, limit: int) -> list[int]:
         """Numbers of 64 bits, packed as bytes: many of them cost no more than they are long."""

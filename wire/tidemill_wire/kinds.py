@@ -27,6 +27,15 @@ class Kind(IntEnum):
     REDRIVE = 26
     PURGE = 27
     SUSPEND = 29
+    FOLLOW = 32
+    FOLLOWED = 33
+    CHUNK = 34
+    REACHED = 35
+    APPOINT = 36
+    STAND = 37
+    STOOD = 38
+    BEGIN = 39
+    HANDOVER = 40
 
 
 class Start(IntEnum):

@@ -123,6 +123,15 @@ RETENTION_INTERVAL_MS = (
     10_000  # between two looks for segments to drop: a gigabyte more or less does not matter
 )
 
+# Broker groups.
+REPLICAS_MAX = 16  # of one group; each gets all bytes from the master
+EPOCHS_MAX = 1000  # of which a log remembers where they began; a slave that was away for more begins anew
+CHUNK_BYTES = 1 * MIB  # of a log in one frame to a slave
+CHUNKS_AHEAD_BYTES = 32 * MIB  # sent to a slave and not known to be written there; the largest batch fits
+HEARTBEAT_MS = 1_000  # master and slave say something to each other as often
+HANDOVER_MS = 5_000  # a master that hands over and is not succeeded by then goes on as before
+SLAVE_SILENT_MS = 5_000  # then a connection between them is given up, and a slave is wished out of sync
+
 SUBJECTS_MAX = 100_000
 GROUPS_MAX = 100_000  # of a broker: each costs a kilobyte for good, and a client may name as many as it likes
 CONSUMERS_MAX = 10_000  # of a group on a subject: each is looked at when its group's segments are dropped
@@ -137,6 +146,8 @@ assert BATCH_BYTES_MAX < FRAME_BYTES_MAX < MESSAGE_SEGMENT_BYTES
 assert len("%dead%") + SUBJECT_NAME_MAX + 1 + GROUP_NAME_MAX <= PARTITION_NAME_BYTES_MAX
 assert PRIORITY_MAX + 8 <= LANE_SHARE  # the highest lane that waits is given more than half of all
 assert BATCH_MESSAGES_MAX < 1 << 24
+assert BATCH_BYTES_MAX + CHUNK_BYTES < CHUNKS_AHEAD_BYTES
+assert 24 * EPOCHS_MAX + 4 * KIB < REQUEST_BYTES_MAX
 assert 4 * DETAIL_CHARS_MAX + 64 <= HELLO_BYTES_MAX  # UTF-8 needs at most 4 bytes a character
 assert GRANTS_MAX * (SUBJECT_NAME_MAX + 64) < CONTROL_BYTES_MAX
 assert 16 * RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX

@@ -8,13 +8,27 @@ from typing import Any
 
 from tidemill_broker.doors.openapi import Part, assemble, error_answer, reading, record, ref, whole
 from tidemill_broker.doors.service import Service
+from tidemill_broker.following import Follower
+from tidemill_broker.membership import Role
 
 
 def routes_of(service: Service, port: int) -> dict[str, Any]:
     """Where clients find the brokers. Host null is the host that the client used for asking."""
     name = service.broker.settings.name
     broker = {"group": name.partition("-")[0], "name": name, "host": None, "port": port, "state": "RW"}
+    if isinstance(service.machine, Follower):
+        return {"version": 1, "brokers": _master_of(service.machine)}
     return {"version": 1, "brokers": [broker]}
+
+
+def _master_of(follower: Follower) -> list[dict[str, Any]]:
+    """Where a slave's clients find the master, if it was told."""
+    part = follower.part
+    host, _, port = part.master_address.rpartition(":")
+    if part.appoint is None or part.role is not Role.SLAVE or not port.isdigit():
+        return []
+    one = part.appoint.appointment
+    return [{"group": one.group, "name": one.master, "host": host, "port": int(port), "state": "RW"}]
 
 
 def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[str, Callable[[], Any]]:
@@ -32,11 +46,25 @@ def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[st
 @cache
 def page() -> Part:
     """What the HTTP port can do; made when somebody asks, for its doors import the web server."""
-    from tidemill_broker.doors import dead, gateway_page, queries_page, why
+    from tidemill_broker.doors import dead, gateway_page, gateway_steering, queries_page, why
 
     return assemble(
-        (paths(), queries_page.paths(), gateway_page.paths(), dead.paths(), why.paths()),
-        (queries_page.schemas(), schemas(), gateway_page.schemas(), dead.schemas(), why.schemas()),
+        (
+            paths(),
+            queries_page.paths(),
+            gateway_page.paths(),
+            gateway_steering.paths(),
+            dead.paths(),
+            why.paths(),
+        ),
+        (
+            queries_page.schemas(),
+            schemas(),
+            gateway_page.schemas(),
+            gateway_steering.schemas(),
+            dead.schemas(),
+            why.schemas(),
+        ),
         "1",
     )
 
@@ -103,7 +131,7 @@ def schemas() -> dict[str, Part]:
             {
                 "group": text,
                 "subject": text,
-                "lag": whole(0, description="messages that the group was not given yet"),
+                "lag": whole(0, description="messages that no consumer has, and that did not fail"),
                 "in_flight": whole(0),
                 "failed": whole(0, description="messages that wait for another attempt"),
                 "dead": whole(0, description="dead letters that were neither redriven nor purged"),

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any
 
 from aiohttp import web
 
 from tidemill_broker.doors.gateway_consumers import (
-    NAMELESS,
     PREFIX,
     HttpConsumer,
     HttpConsumers,
@@ -24,15 +24,24 @@ from tidemill_broker.doors.gateway_consumers import (
     tell,
 )
 from tidemill_broker.doors.gateway_messages import (
-    Defaults,
-    Receipts,
     check_fields,
-    integer,
-    malformed,
     parse_json,
     parse_sending,
     plain_message,
     render,
+)
+from tidemill_broker.doors.gateway_receipts import Receipts
+from tidemill_broker.doors.gateway_requests import (
+    NACK_FIELDS,
+    Make,
+    defaults_of,
+    group_of,
+    idempotency_key,
+    parse_nack,
+    parse_pull,
+    subject_of,
+    unknown_kind,
+    value_of,
 )
 from tidemill_broker.doors.gateway_settling import Settlement, parse_receipts, parts_of
 from tidemill_broker.doors.service import Service
@@ -54,22 +63,12 @@ from tidemill_wire.commands import (
     Release,
     SendBatches,
     Sent,
-    Start,
 )
-from tidemill_wire.errors import Refused, WireError, wire_error
-from tidemill_wire.fields import parse_consumer, parse_group, parse_subject
-from tidemill_wire.lanes import parse_priority
+from tidemill_wire.errors import Refused, wire_error
 
 SWEEP_SECONDS = 5.0
-WAIT_MS_DEFAULT = 1_000
-"""Who forgets to say how long does not keep the broker busy, and a person does not wait long."""
-MESSAGES_DEFAULT = 10
-KEY_CHARS_MAX = 200
 MESSAGES = "/v1/subjects/{subject}/messages"
 GROUP = "/v1/subjects/{subject}/groups/{group}"
-RECEIVE_FIELDS = frozenset({"consumer", "max", "start", "wait_ms"})
-STARTS = {"earliest": Start.EARLIEST, "latest": Start.LATEST}
-Make = Callable[[str, str, str, list[int]], Ack | Nack | Extend | Release]
 
 
 class Gateway:
@@ -120,12 +119,12 @@ class Gateway:
 
     async def send(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
         """One message or several, as one batch."""
-        subject = _subject(request, variables)
+        subject = subject_of(request, variables)
         if self._turn.backlog_bytes > limits.BACKLOG_BYTES_MAX:
             raise HttpRefused(
                 503, "overloaded", "more waits for the broker's disk than may", "wait a second and try again"
             )
-        keyed = _idempotency_key(request)
+        keyed = idempotency_key(request)
         with self._bodies.room() as room:
             content, priority = await self._content(request, room)
             origin = self._origin(subject, keyed, priority)
@@ -141,7 +140,7 @@ class Gateway:
         return json_response({"subject": subject, "messages": rows})
 
     async def _content(self, request: web.BaseRequest, room: Room) -> tuple[Content, int]:
-        defaults = _defaults(request)
+        defaults = defaults_of(request)
         kind = request.content_type
         if kind == "application/json":
             data = await room.read(request, limits.HTTP_JSON_BYTES_MAX)
@@ -149,7 +148,7 @@ class Gateway:
         if kind == "application/octet-stream" and "Content-Type" in request.headers:
             body = await room.read(request, limits.MESSAGE_BYTES_MAX)
             return plain_message(body, defaults), defaults.priority
-        raise _unknown_kind("application/json, or application/octet-stream for one message as it is")
+        raise unknown_kind("application/json, or application/octet-stream for one message as it is")
 
     def _origin(self, subject: str, keyed: str | None, priority: int) -> Origin:
         """Who sends: this gateway, which counts; or the key of a request, which is one batch and has one id."""
@@ -168,15 +167,19 @@ class Gateway:
 
     async def receive(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
         """Messages under a lease; waits for the first one."""
-        subject, group = _subject(request, variables), _group(variables)
+        subject, group = subject_of(request, variables), group_of(variables)
         with self._bodies.room() as room:
-            value = await _value(request, room, empty=True)
-            pull, name = _pull(subject, group, value)
+            value = await value_of(request, room, empty=True)
+            pull, name = parse_pull(subject, group, value)
             consumer = self.consumers.use(group, name)
             answer = await self._ask(consumer, pull)
             given = render(answer, Receipts(subject, group), name)
+            if pull.once:
+                for row in given.rows:
+                    del row["receipt"]  # nothing is to be settled any more
+                answer = replace(answer, grants=())
             self.consumers.granted(consumer, sum(grant.count for grant in answer.grants), answer.lease_ms)
-            if given.undecodable:
+            if given.undecodable and not pull.once:
                 self._fail(consumer, subject, given.undecodable)
             body = {"consumer": name, "lease_ms": answer.lease_ms, "messages": given.rows}
             response = json_response(body)
@@ -229,7 +232,7 @@ class Gateway:
         return await self._settle(request, variables, lambda _: Ack)
 
     async def nack(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
-        return await self._settle(request, variables, _nack, frozenset({"delay_ms", "reason"}))
+        return await self._settle(request, variables, parse_nack, NACK_FIELDS)
 
     async def extend(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
         return await self._settle(request, variables, lambda _: Extend)
@@ -244,9 +247,9 @@ class Gateway:
         chosen: Callable[[Mapping[str, Any]], Make],
         more: frozenset[str] = frozenset(),
     ) -> web.StreamResponse:
-        subject, group = _subject(request, variables), _group(variables)
+        subject, group = subject_of(request, variables), group_of(variables)
         with self._bodies.room() as room:
-            value = await _value(request, room)
+            value = await value_of(request, room)
         check_fields(value, more | {"receipts"})
         make = chosen(value)
         settlement = parse_receipts(value.get("receipts"), Receipts(subject, group))
@@ -283,102 +286,6 @@ class Gateway:
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
 
 
-def _subject(request: web.BaseRequest, variables: Variables) -> str:
-    if request.query_string:
-        raise malformed("this path takes nothing behind a question mark")
-    try:
-        return parse_subject(variables["subject"])
-    except WireError as error:
-        raise refusal_of(error) from None
-
-
-def _group(variables: Variables) -> str:
-    try:
-        return parse_group(variables["group"])
-    except WireError as error:
-        raise refusal_of(error) from None
-
-
-def _idempotency_key(request: web.BaseRequest) -> str | None:
-    return _header(request, "Idempotency-Key", KEY_CHARS_MAX)
-
-
-def _defaults(request: web.BaseRequest) -> Defaults:
-    key = _header(request, "Tidemill-Key", limits.KEY_BYTES_MAX)
-    priority = _priority(request)
-    texts = _header(request, "Tidemill-Tags", limits.TAGS_MAX * (limits.TAG_BYTES_MAX + 1))
-    if texts is None:
-        return Defaults(key, (), priority)
-    tags = [tag.strip() for tag in texts.split(",")]
-    if "" in tags or len(tags) > limits.TAGS_MAX:
-        raise malformed(
-            f"header Tidemill-Tags is no list of 1 to {limits.TAGS_MAX} texts with commas between"
-        )
-    return Defaults(key, tuple(sorted(set(tags))), priority)
-
-
-def _priority(request: web.BaseRequest) -> int:
-    written = _header(request, "Tidemill-Priority", KEY_CHARS_MAX) or "0"
-    try:
-        return parse_priority(int(written) if written.isdigit() and len(written) == 1 else -1)
-    except Refused:
-        raise refusal_of(Refused("invalid_priority", f"{written[:40]!r} is no priority")) from None
-
-
-def _header(request: web.BaseRequest, name: str, most: int) -> str | None:
-    """Printable ASCII only: nobody agrees what other bytes in a head mean."""
-    value = request.headers.get(name)
-    if value is not None and not (0 < len(value) <= most and value.isascii() and value.isprintable()):
-        raise malformed(f"header {name} is not 1 to {most} printable ASCII characters")
-    return value
-
-
-async def _value(request: web.BaseRequest, room: Room, *, empty: bool = False) -> dict[str, Any]:
-    """The JSON object in a body."""
-    if empty and not request.body_exists:
-        return {}
-    if request.content_type != "application/json":
-        raise _unknown_kind("application/json")
-    return parse_json(await room.read(request, limits.HTTP_JSON_BYTES_MAX))
-
-
-def _unknown_kind(kinds: str) -> HttpRefused:
-    return HttpRefused(
-        415, "unsupported_media_type", "the body's Content-Type is not known here", f"send {kinds}"
-    )
-
-
-def _pull(subject: str, group: str, value: Mapping[str, Any]) -> tuple[Pull, str]:
-    """What to ask the broker, and the consumer's name."""
-    check_fields(value, RECEIVE_FIELDS)
-    name = value.get("consumer", NAMELESS)
-    if not isinstance(name, str) or len(name) > limits.HTTP_CONSUMER_NAME_MAX:
-        raise malformed(f"consumer is no text of at most {limits.HTTP_CONSUMER_NAME_MAX} characters")
-    try:
-        parse_consumer(name)
-    except WireError as error:
-        raise refusal_of(error) from None
-    start = value.get("start", "earliest")
-    if isinstance(start, str) and start in STARTS:
-        start_number = int(STARTS[start])
-    elif isinstance(start, str):
-        raise malformed("start is neither earliest nor latest nor a time in ms")
-    else:
-        start_number = integer(value, "start", (0, (1 << 63) - 1), 0)
-    return (
-        Pull(
-            group,
-            PREFIX + name,
-            [subject],
-            integer(value, "max", (1, limits.HTTP_MESSAGES_MAX), MESSAGES_DEFAULT),
-            limits.HTTP_RECEIVE_BYTES,
-            integer(value, "wait_ms", (0, limits.PULL_WAIT_MS_MAX), WAIT_MS_DEFAULT),
-            start_number,
-        ),
-        name,
-    )
-
-
 def _lost(asked: list[int], answer: Command | BaseException) -> Sequence[int]:
     """The ranges of those asked for that nobody holds any more."""
     if isinstance(answer, Refused) and answer.kind.name == "lease_lost":
@@ -387,12 +294,3 @@ def _lost(asked: list[int], answer: Command | BaseException) -> Sequence[int]:
         raise answer
     assert isinstance(answer, Done)
     return answer.lost
-
-
-def _nack(value: Mapping[str, Any]) -> Make:
-    """A NACK with the delay and the reason of a request; without a delay the group's policy says when."""
-    delay_ms = integer(value, "delay_ms", (0, limits.NACK_DELAY_MS_MAX), 0) if "delay_ms" in value else -1
-    reason = cast("object", value.get("reason", ""))
-    if not isinstance(reason, str) or len(reason) > limits.DETAIL_CHARS_MAX:
-        raise malformed(f"reason is no text of at most {limits.DETAIL_CHARS_MAX} characters")
-    return lambda group, consumer, subject, ranges: Nack(group, consumer, subject, ranges, delay_ms, reason)

@@ -1,8 +1,7 @@
 """Messages between JSON and batches. Pure: values in, values out.
 
 In: ``{"text": ...}`` or ``{"body": base64}``, with key, tags and properties; unknown fields are refused by their place.
-Out: the same, with what the broker knows, and a receipt. A receipt names group, consumer and pull sequence: what an ACK
-needs, and a sum by which a receipt of another group is known.
+Out: the same, with what the broker knows, and a receipt. What was redriven looks as it did before it died.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import base64
 import binascii
 import json
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,21 +17,19 @@ from itertools import pairwise
 from typing import Any, NoReturn, cast
 
 import msgpack
-from crc32c import crc32c
 
+from tidemill_broker.doors.gateway_receipts import Receipts
 from tidemill_host.refusals import HttpRefused, refusal_of
 from tidemill_wire import limits
 from tidemill_wire.batch import GATHERED
 from tidemill_wire.columns import Batch, Column, Content
 from tidemill_wire.commands import Grant, Pulled
 from tidemill_wire.errors import CorruptBatch, Refused
-from tidemill_wire.fields import living_subject
+from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY, living_subject
 from tidemill_wire.grants import set_bits
 from tidemill_wire.lanes import parse_priority
 
 ADVICE = "see /openapi.json for what a request may hold"
-RECEIPT = struct.Struct(">IQ")
-_PULL_MAX = 1 << 63
 
 
 def malformed(detail: str) -> HttpRefused:
@@ -112,9 +108,8 @@ def parse_sending(value: Mapping[str, Any], defaults: Defaults) -> tuple[Content
     """One message, or ``{"messages": [...]}``; and their priority, which is one for all of a request, because they are
     one batch.
     """
-    priority = value.get("priority", defaults.priority)
-    if type(priority) is float and priority.is_integer():
-        priority = int(priority)
+    given: Any = value.get("priority", defaults.priority)
+    priority: Any = int(given) if type(given) is float and given.is_integer() else given
     rest = {name: part for name, part in value.items() if name != "priority"}
     try:
         return parse_messages(rest, defaults), parse_priority(priority)
@@ -173,7 +168,7 @@ def _parse_message(row: object, place: str, defaults: Defaults) -> Row:
         key = _text(value["key"], f"{place}key")
     tags = defaults.tags
     if "tags" in value:
-        tags = _tags(value["tags"], f"{place}tags")
+        tags = parse_tags(value["tags"], f"{place}tags")
     properties = b""
     if "properties" in value:
         properties = _properties(value["properties"], f"{place}properties")
@@ -199,7 +194,8 @@ def _text(value: object, place: str) -> str:
     return value
 
 
-def _tags(value: object, place: str) -> tuple[str, ...]:
+def parse_tags(value: object, place: str) -> tuple[str, ...]:
+    """Each once, in their order."""
     if not isinstance(value, list) or len(cast("list[object]", value)) > limits.TAGS_MAX:
         raise malformed(f"{place} is no list of at most {limits.TAGS_MAX} texts")
     tags = {_text(tag, f"{place}[{at}]") for at, tag in enumerate(cast("list[object]", value))}
@@ -215,30 +211,6 @@ def _properties(value: object, place: str) -> bytes:
         return cast("bytes", msgpack.packb(value)) if value else b""
     except (ValueError, OverflowError, UnicodeEncodeError) as error:
         raise malformed(f"{place} cannot be kept: {error}") from None
-
-
-# Receipts.
-
-
-class Receipts:
-    """The receipts of one group of one subject."""
-
-    def __init__(self, subject: str, group: str) -> None:
-        self._sum = crc32c(f"{subject}/{group}".encode())
-
-    def write(self, consumer: str, pull: int) -> str:
-        token = RECEIPT.pack(self._sum, pull) + consumer.encode()
-        return base64.urlsafe_b64encode(token).rstrip(b"=").decode()
-
-    def read(self, receipt: str) -> tuple[str, int] | None:
-        """Consumer and pull sequence; ``None`` for what this group never gave."""
-        try:
-            token = base64.b64decode(receipt + "=" * (-len(receipt) % 4), altchars=b"-_", validate=True)
-            known, pull = RECEIPT.unpack_from(token)
-            consumer = token[RECEIPT.size :].decode("ascii")
-        except (binascii.Error, ValueError, struct.error):
-            return None
-        return (consumer, pull) if known == self._sum and pull < _PULL_MAX else None
 
 
 # Out.
@@ -296,8 +268,9 @@ def _sifted_rows(batch: Batch, grant: Grant) -> list[dict[str, Any]]:
             raise CorruptBatch("a mask that goes beyond its batch")
         return [row for sequence in sequences for row in _rows(batch, sequence, sequence, grant)]
     rows = _rows(batch, begin, begin + count - 1, grant)
-    for row, index in zip(rows, indexes, strict=True):
-        row["id"], row["sequence"] = batch.message_id(index), begin + index
+    if not grant.subject.startswith(DEAD_PREFIX):
+        for row, index in zip(rows, indexes, strict=True):
+            row["id"], row["sequence"] = batch.message_id(index), begin + index
     return rows
 
 
@@ -329,7 +302,20 @@ def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, A
         row["attempts"] = grant.attempts
         row["stored_at"] = stored_at
         rows.append(row)
+    if grant.subject.startswith(DEAD_PREFIX):
+        _as_it_was(batch, rows, start)
     return rows
+
+
+def _as_it_was(batch: Batch, rows: list[dict[str, Any]], start: int) -> None:
+    """Dead letters that were redriven have the id and the sequence of what they are copies of."""
+    origins = batch.origins()
+    for at, row in enumerate(rows):
+        if origins:
+            row["id"] = str(origins[start + at])
+        known = row["properties"].get(DEAD_PROPERTY)
+        if isinstance(known, dict):
+            row["sequence"] = cast("dict[str, Any]", known).get("original", row["sequence"])
 
 
 def _part(batch: Batch, kinds: tuple[Column, Column], start: int, stop: int) -> list[bytes]:

@@ -65,16 +65,6 @@ def schemas() -> Part:
     one = {"anyOf": [ref("TextMessage"), ref("BytesMessage")]}
     alone = (*optional, "priority")
     many = {"type": "array", "minItems": 1, "maxItems": limits.HTTP_MESSAGES_MAX, "items": one}
-    integers = {"type": "integer", "minimum": -(1 << 63), "maximum": (1 << 64) - 1}
-    value = {
-        "description": "text, number, true, false, null, and lists and maps of them",
-        "anyOf": [
-            {"type": "string"}, {"type": "boolean"}, {"type": "null"}, integers,
-            {"type": "number", "minimum": -sys.float_info.max, "maximum": sys.float_info.max},
-            {"type": "array", "items": ref("Value")},
-            {"type": "object", "additionalProperties": ref("Value")},
-        ],
-    }  # fmt: skip
     receipts = {
         "type": "array",
         "minItems": 1,
@@ -86,6 +76,7 @@ def schemas() -> Part:
         0, limits.NACK_DELAY_MS_MAX, description="when again; without it, as the group's policy says"
     )
     reason = {"type": "string", "maxLength": limits.DETAIL_CHARS_MAX, "description": "why, for a person"}
+    reject = {"type": "boolean", "default": False, "description": "never again: it is a dead letter at once"}
     settled: dict[str, Part] = {
         "count": whole(0, description="messages for which it was done"),
         "lost": {
@@ -95,7 +86,7 @@ def schemas() -> Part:
         },
     }
     return {
-        "Value": value,
+        "Value": _value(),
         "TextMessage": record({"text": text, **_message_fields()}, optional),
         "BytesMessage": record({"body": base64, **_message_fields()}, optional),
         "SendText": record({"text": text, **_message_fields(), **priority}, alone),
@@ -105,10 +96,26 @@ def schemas() -> Part:
         "Receive": _receive(),
         "Received": _received(),
         "Receipts": record({"receipts": receipts}),
-        "Nack": record({"receipts": receipts, "delay_ms": delay, "reason": reason}, ("delay_ms", "reason")),
+        "Nack": record(
+            {"receipts": receipts, "delay_ms": delay, "reason": reason, "reject": reject},
+            ("delay_ms", "reason", "reject"),
+        ),
         "Settled": record(settled),
         "LeaseLost": record({**error_fields(), **settled}, ("count", "lost")),
     }
+
+
+def _value() -> Part:
+    integers = {"type": "integer", "minimum": -(1 << 63), "maximum": (1 << 64) - 1}
+    return {
+        "description": "text, number, true, false, null, and lists and maps of them",
+        "anyOf": [
+            {"type": "string"}, {"type": "boolean"}, {"type": "null"}, integers,
+            {"type": "number", "minimum": -sys.float_info.max, "maximum": sys.float_info.max},
+            {"type": "array", "items": ref("Value")},
+            {"type": "object", "additionalProperties": ref("Value")},
+        ],
+    }  # fmt: skip
 
 
 def _sent() -> Part:
@@ -137,6 +144,25 @@ def _receive() -> Part:
             "default": "earliest",
             "description": "where the group begins when it is new; a number is a time in ms since 1970",
         },
+        "tags": {
+            **_message_fields()["tags"],
+            "description": "the group is given only messages with these tags; the filter is the group's",
+        },
+        "match": {
+            "enum": ["any", "all"],
+            "default": "any",
+            "description": "how many of the tags a message must have",
+        },
+        "exclusive": {
+            "type": "boolean",
+            "default": False,
+            "description": "in order, one consumer of the group at a time",
+        },
+        "at_most_once": {
+            "type": "boolean",
+            "default": False,
+            "description": "what is given counts as handled: there are no receipts, and nothing comes again",
+        },
     }
     return record(properties, tuple(properties))
 
@@ -155,9 +181,12 @@ def _received() -> Part:
             "priority": whole(0, limits.PRIORITY_MAX),
             "attempts": whole(0, description="how often it was given out before"),
             "stored_at": {"type": "string", "format": "date-time"},
-            "receipt": {"type": "string", "description": "what ack, nack, extend and release take"},
+            "receipt": {
+                "type": "string",
+                "description": "what ack, nack, extend and release take; at most once has none",
+            },
         },
-        ("text",),
+        ("text", "receipt"),
     )
     return record(
         {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from tidemill_broker.doors.gateway_messages import Receipts, malformed
+from tidemill_broker.doors.gateway_messages import malformed
+from tidemill_broker.doors.gateway_receipts import Receipts
 from tidemill_broker.ranges import merge_ranges, ranges_without
 from tidemill_broker.state import State
 from tidemill_wire import limits

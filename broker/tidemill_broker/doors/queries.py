@@ -38,7 +38,7 @@ from tidemill_host.disk import Disk
 from tidemill_host.files import Files
 from tidemill_host.refusals import HttpRefused
 from tidemill_host.routing import Route, Variables
-from tidemill_journal.errors import CorruptIndex
+from tidemill_journal.errors import CorruptIndex, CorruptRun
 from tidemill_wire import limits
 from tidemill_wire.batch import MESSAGE_ID, parse_message_id
 from tidemill_wire.errors import CorruptBatch
@@ -169,8 +169,8 @@ class Queries:
                     return await loop.run_in_executor(self._lane, job, query)
                 except (FileNotFoundError, Missing) as error:
                     gone = str(error)
-        except CorruptIndex as error:
-            raise HttpRefused(500, "read_failed", str(error), "its messages can still be consumed") from error
+        except (CorruptIndex, CorruptRun) as error:
+            raise HttpRefused(500, "read_failed", str(error), "its messages are not concerned") from error
         except CorruptBatch as error:
             raise HttpRefused(
                 500, "read_failed", str(error), "run `tidemill inspect log` on the broker's data folder"

@@ -4,59 +4,91 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeAlias
 
-from tidemill_broker.graves import waiting
-from tidemill_broker.group_settings import DEAD, GroupSettings
+from tidemill_broker.doors.status import groups_of
+from tidemill_broker.following import Follower
+from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
+from tidemill_broker.membership import LONE, Part, Role
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.positions import begin_as_asked
-from tidemill_broker.recovery import EPOCH, Recovery, Report
+from tidemill_broker.recovery import Recovery, Report
+from tidemill_broker.replication import Master
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import Clock
 from tidemill_host.disk import Disk
 from tidemill_host.files import Files
+from tidemill_host.machine import HOST, Send
 from tidemill_host.persist import Lanes
 from tidemill_host.server import Server
 from tidemill_host.storage import Storage
 from tidemill_host.turn import Turn
+from tidemill_journal.errors import CorruptRun
 from tidemill_wire import limits
+from tidemill_wire.commands import parse_command
 from tidemill_wire.connection import Event
 from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.errors import Unavailable
 from tidemill_wire.fields import DEAD_PREFIX
+from tidemill_wire.frame import FrameDecoder
 from tidemill_wire.kinds import Start
 from tidemill_wire.lanes import LANE_PREFIX
+from tidemill_wire.replication import Begin
 from tidemill_wire.vigil import Vigil
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
 SPACE_CHECK_SECONDS = 1.0
 
 
-def recover(disk: Disk, settings: BrokerSettings, now_ms: int) -> tuple[Broker, Report]:
+Runs: TypeAlias = Broker | Master | Follower
+
+
+def recover(disk: Disk, settings: BrokerSettings, now_ms: int, part: Part = LONE) -> tuple[Broker, Report]:
     """The broker that lies on a disk."""
     storage = Storage(disk, FOLDERS)
     try:
-        recovery = Recovery(storage, settings)
+        recovery = Recovery(storage, settings, part)
         return recovery.run(now_ms), recovery.report
     finally:
         storage.close()
 
 
-class Service:
-    """A broker that serves. ``failed`` is done when the disk or a lane failed and only a restart helps."""
+def machine_for(broker: Broker, part: Part, now_ms: int) -> Master | Follower | None:
+    """The machine for a broker's part; a lone one is its own."""
+    name = broker.settings.name
+    if part.role is Role.LONE:
+        return None
+    return (
+        Master(broker, name, part, now_ms)
+        if part.role is Role.MASTER
+        else Follower(broker, name, part, now_ms)
+    )
 
-    def __init__(self, broker: Broker, disk: Disk, lanes: Lanes, clock: Clock) -> None:
+
+class Service:
+    """A broker that serves. ``failed`` is done when the disk or a lane failed and only a restart helps; ``turned`` when
+    it is to be something else in its group.
+    """
+
+    def __init__(
+        self, broker: Broker, disk: Disk, lanes: Lanes, clock: Clock, machine: Runs | None = None
+    ) -> None:
         self.broker = broker
+        self.machine: Runs = machine or broker
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._disk = disk
         self._files = Files(disk)
         self._clock = clock
         self._space_timer: asyncio.TimerHandle | None = None
-        self.turn: Turn[Event] = Turn(broker, self._files, lanes, clock, self._fail)
+        self.turn: Turn[Event] = Turn(self.machine, self._files, lanes, clock, self._fail)
         self.turn.vigil = Vigil(enabled=broker.settings.stay_awake)
         self.server = Server(self.turn, self._files, lanes, broker.settings.name)
-        self.server.epoch = EPOCH
+        self.server.epoch = broker.logs.epoch
+        self.turned: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
+        if machine is not None:
+            self.server.connections[HOST] = Itself(self.turned)
         self.free_bytes = self.total_bytes = 0
 
     async def listen(self, host: str, port: int) -> int:
@@ -78,6 +110,18 @@ class Service:
                 break
             await asyncio.sleep(0.005)
         self.close("the broker stops")
+
+    async def rest(self, deadline_seconds: float = 10.0) -> None:
+        """Stop as it is, when nothing is on its way to the disk any more: another machine begins with what is there."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + deadline_seconds
+        self.server.stop_listening()
+        while not (self.failed.done() or self.turn.settled):
+            if loop.time() >= end:
+                self._fail(TimeoutError("the disk did not take in time what it had been given"))
+                break
+            await asyncio.sleep(0.005)
+        self.close("this broker is something else from now on")
 
     def close(self, reason: str) -> None:
         """Stop at once."""
@@ -109,7 +153,13 @@ class Service:
         members.declare_group(partition, group.name, place, settings, now_ms, lanes)
 
     def _fail(self, error: Exception) -> None:
-        """The log can no longer be trusted: answer nobody, let a restart find out what is there."""
+        """The log can no longer be trusted: answer nobody, let a restart find out what is there.
+
+        A damaged run is removed, and made again by the restart.
+        """
+        if isinstance(error, CorruptRun):
+            with suppress(FileNotFoundError):
+                self._disk.remove(error.file)
         if not self.failed.done():
             self.failed.set_result(error)
         self.turn.stop()
@@ -145,27 +195,36 @@ class Service:
 
     def groups(self) -> list[dict[str, Any]]:
         """What the control plane tells about groups."""
-        state = self.broker.state
-        return [
-            {
-                "group": group.name,
-                "subject": state.partitions[group.partition].name,
-                "lag": sum(
-                    max(0, state.partitions[one.partition].visible - one.reached)
-                    for one in state.family(group)
-                ),
-                "in_flight": sum(one.in_flight for one in state.family(group)),
-                "failed": sum(one.failed_count() for one in state.family(group)),
-                "dead": waiting(state, group),
-                "paused": group.paused[1] if group.paused is not None else None,
-                "acked": sum(one.acked for one in state.family(group)),
-                "consumption": group.settings.consumption,
-                "suspended": group.settings.suspended,
-                "consumers": sum(1 for consumer in group.consumers.values() if consumer.peer),
-            }
-            for group in state.groups.values()
-            if group.settings.consumption != DEAD and group is state.family(group)[-1]
-        ]
+        return groups_of(self.broker.state)
+
+
+class Itself:
+    """The process as a peer of its machine: what is said to it is for the process."""
+
+    pending = 0
+    """It never holds half a frame."""
+
+    def __init__(self, turned: asyncio.Future[Begin]) -> None:
+        self._turned = turned
+
+    def send(self, send: Send) -> None:
+        [frame] = FrameDecoder().feed(send.head)
+        begin = parse_command(frame)
+        assert isinstance(begin, Begin)
+        if not self._turned.done():
+            self._turned.set_result(begin)
+
+    def refuse(self, reason: str, detail: str) -> None:
+        """It sends nothing that could be refused."""
+
+    def goodbye(self, reason: str) -> None:
+        """It knows."""
+
+    def abort(self) -> None:
+        """It knows."""
+
+    def check(self, now: float) -> None:
+        """It is not slow."""
 
 
 def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSettings:

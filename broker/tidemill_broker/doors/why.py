@@ -10,8 +10,9 @@ from aiohttp import web
 
 from tidemill_broker.doors.openapi import Part, answers, pattern, record, whole
 from tidemill_broker.doors.queries import Queries
-from tidemill_broker.history import Event, History, Standing, conclude, sentence_of, standing_of
+from tidemill_broker.history import Event, FirstAt, History, Standing, conclude, sentence_of, standing_of
 from tidemill_broker.machine import Broker
+from tidemill_broker.queries import Query
 from tidemill_broker.scanning import RecordScanner
 from tidemill_host.clock import Clock
 from tidemill_host.files import Files
@@ -47,31 +48,50 @@ class Why:
         try:
             batch_id, index = parse_message_id(identity)
         except ValueError as error:
+            if MESSAGE_ID.fullmatch(identity):  # its number is larger than any batch has messages
+                raise _no_message(identity) from None
             raise HttpRefused(400, "malformed_request", str(error), "give the id of a receipt") from None
         found = await self._queries.ask(lambda query: query.by_id(batch_id, index))
         if found is None:
-            raise HttpRefused(404, "not_found", f"there is no message {identity}", "it may have expired")
+            raise _no_message(identity)
         state, now_ms = self._broker.state, self._clock.now_ms()
         partition = state.by_name[lane_name(found.subject, priority_of(found.sequence)).encode()]
         standings = {
             number: standing_of(state.groups[number], found.sequence, found.tags)
             for number in partition.groups.values()
         }
-        history = History(state, partition.identity, found.sequence)
         actions = self._broker.logs.actions
         copy = Segments(actions.folder, actions.size_max, actions.bases, actions.end)
-        since_ms = await self._queries.ask(lambda _: self._read(history, copy, found.stored_at_ms - EARLY_MS))
-        groups = [
-            _value(conclude(standing, history.events.get(number, []), history.rate_of(number, now_ms)))
-            for number, standing in standings.items()
-        ]
+
+        history = History(state, partition.identity, found.sequence)
+
+        def read(query: Query) -> int:
+            return self._read(history, copy, found.stored_at_ms - EARLY_MS, query.first_at)
+
+        since_ms = await self._queries.ask(read)
+        groups: list[dict[str, Any]] = []
+        for number, standing in standings.items():
+            own = self._redriven(standing, number, history.graves.get(number))
+            rate = history.rate_of(number, now_ms)
+            groups.append(_value(conclude(own, history.events.get(number, []), rate)))
         return json_response({
             "id": found.id, "subject": found.subject, "sequence": found.sequence,
             "stored_at": _moment(found.stored_at_ms), "history_from": _moment(since_ms) if since_ms else None,
             "groups": groups,
         })  # fmt: skip
 
-    def _read(self, history: History, actions: Segments, from_ms: int) -> int:
+    def _redriven(self, buried: Standing, number: int, sequence: int | None) -> Standing:
+        """Where a dead letter of a group (``number``) stands, when it was given to the group again."""
+        state = self._broker.state
+        head = state.family(state.groups[number])[-1]
+        twin = state.groups.get(state.dead.get(head.identity, 0))
+        if buried.state != "gone" or sequence is None or twin is None or sequence >= twin.cursor:
+            return buried
+        found = standing_of(twin, sequence)
+        found.paused, found.suspended = found.paused or buried.paused, buried.suspended
+        return found
+
+    def _read(self, history: History, actions: Segments, from_ms: int, first_at: FirstAt) -> int:
         """The action log from then on; the time of its first record that was read. Runs in the read lane."""
         first_ms = 0
         bases = actions.bases
@@ -83,7 +103,7 @@ class Why:
             try:
                 for one in scanner:
                     first_ms = first_ms or one.at_ms
-                    history.note(one)
+                    history.note(one, first_at)
             except CorruptRecord:
                 break  # what is being written now
             except FileNotFoundError:
@@ -105,6 +125,10 @@ class Why:
         return lambda place, size: self._files.read(Slice(file, place, size))
 
 
+def _no_message(identity: str) -> HttpRefused:
+    return HttpRefused(404, "not_found", f"there is no message {identity}", "it may have expired")
+
+
 def _moment(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -115,6 +139,7 @@ def _value(standing: Standing) -> dict[str, Any]:
         "attempts": standing.attempts, "consumer": standing.consumer or None,
         "until": _moment(standing.until_ms) if standing.until_ms else None, "ahead": standing.ahead,
         "rate": round(standing.rate, 3), "paused": standing.paused,
+        "suspended": standing.suspended,
         "error": standing.detail._asdict() if standing.detail is not None else None,
         "events": [_event(event) for event in standing.events],
     }  # fmt: skip
@@ -162,7 +187,18 @@ def schemas() -> dict[str, Part]:
         {
             "group": text,
             "state": {
-                "enum": ["waiting", "leased", "retry", "dying", "acked", "dead", "filtered", "passed over"]
+                "enum": [
+                    "waiting",
+                    "leased",
+                    "retry",
+                    "dying",
+                    "acked",
+                    "dead",
+                    "dropped",
+                    "purged",
+                    "filtered",
+                    "passed over",
+                ]
             },
             "sentence": {**text, "description": "the same for a person"},
             "attempts": whole(0),
@@ -177,6 +213,7 @@ def schemas() -> dict[str, Part]:
                 "description": "messages a second that the group was given in the last minute",
             },
             "paused": {"type": "boolean"},
+            "suspended": {"type": "boolean"},
             "error": error,
             "events": {"type": "array", "items": event},
         }

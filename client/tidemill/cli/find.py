@@ -40,7 +40,7 @@ def find(
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Find stored messages: one by its ID, all with a --key, or those of a --subject within --from and --to.
+    """Find stored messages: one by its ID, all with a --key, those of a --subject within --from and --to.
 
     It is a failure when nothing is found.
     """
@@ -49,16 +49,15 @@ def find(
         raise wrong_usage("an ID finds one message: leave out --subject, --key, --from and --to")
     if identity is None and not key and (subject is None or not timed):
         raise wrong_usage("say what to find: an ID, a --key, or a --subject with --from or --to")
-    if key and timed:
-        raise wrong_usage("a --key is searched in all times: leave out --from and --to")
 
     def search(client: Client) -> AsyncIterator[StoredMessage]:
         if identity is not None:
             return _one(client, identity)
+        since, before = bound_of(start), bound_of(end)
         if key:
-            return client.find_by_key(subject, key, newest=newest, limit=count)
+            return client.find_by_key(subject, key, start=since, end=before, newest=newest, limit=count)
         assert subject is not None
-        return client.browse(subject, start=bound_of(start), end=bound_of(end), newest=newest, limit=count)
+        return client.browse(subject, start=since, end=before, newest=newest, limit=count)
 
     async def run() -> None:
         async with connected(server) as client:

@@ -58,7 +58,8 @@ def line_of(event: dict[str, Any]) -> str:
     if event["consumer"]:
         said += f" {event['consumer']}"
     if event["until"]:
-        said += f", until {event['until']}"
+        leased = event["what"] in ("pulled", "extended")
+        said += f", {'until' if leased else 'due again'} {event['until']}"
     if event["error"] and (event["error"]["reason"] or event["error"]["fingerprint"]):
         said += f": {event['error']['reason'] or event['error']['fingerprint']}"
     return said

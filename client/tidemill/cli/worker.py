@@ -89,6 +89,7 @@ def _run(target: str, concurrency: int | None, server: str | None, metrics_port:
         found.server = server
     if concurrency is not None:
         found.limit(concurrency)
+    found.number(int(os.environ.get(NUMBER_VARIABLE, "0")))
     if first:
         print(banner(target, found), file=sys.stderr, flush=True)
     try:
@@ -162,7 +163,8 @@ def banner(target: str, found: Worker) -> str:
 def line_of(handler: Handler) -> str:
     subjects = ", ".join(handler.subscription.subjects)
     timeout = "" if handler.timeout_s is None else f", timeout {handler.timeout_s:g} s"
-    tags = f", tags {', '.join(sorted(handler.tags))}" if handler.tags else ""
+    wanted = handler.subscription.wanted
+    tags = f", {wanted}" if wanted else ""
     return (
         f"  {subjects} -> {handler.name.partition('/')[0]}: group {handler.subscription.group}, "
         f"concurrency {handler.concurrency}, {handler.mode.value}{timeout}{tags}"

@@ -1,7 +1,7 @@
 """Acks of many handlers, gathered: a command for each would cost more than most handlers do.
 
 What was handled within a few milliseconds is acknowledged with one command a subject. A handler's slot is free at
-once; ``acked`` is told when the broker has answered.
+once; ``acked`` is told when the broker has answered, and never of what went to the spool instead.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tidemill.delivery import Settler, add_range
 from tidemill.errors import LeaseLost, TidemillError
 from tidemill.tasks import Tasks
 from tidemill.worker.context import Context
+from tidemill.worker.statistics import Counts
 
 GATHERED_MAX = 1000
 
@@ -27,10 +28,10 @@ log = logging.getLogger("tidemill.worker")
 class Acks:
     """See the module."""
 
-    def __init__(self, linger_s: float, acked: Acked, lost: Callable[[int], None], tasks: Tasks) -> None:
+    def __init__(self, linger_s: float, acked: Acked, counts: Counts, tasks: Tasks) -> None:
         self._linger_s = linger_s
         self._acked = acked
-        self._lost = lost
+        self._counts = counts
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Place, list[tuple[int, Context]]] = {}
@@ -75,11 +76,13 @@ class Acks:
         for number, _ in found:
             add_range(ranges, number, number)
         try:
-            await settler.ack_now(subject, ranges)
-            await self._acked([context for _, context in found])
+            if await settler.ack_now(subject, ranges):
+                await self._acked([context for _, context in found])
+            else:
+                self._counts.spooled += len(found)
         except LeaseLost as error:
             # Which of them is not known here; those will be handled again, and an idempotency store knows them.
-            self._lost(1)
+            self._counts.lost += 1
             log.warning("ack_too_late %s messages<=%d: %s", subject, len(found), error)
         except TidemillError as error:
             log.warning("ack_unanswered %s messages=%d: %s", subject, len(found), error)

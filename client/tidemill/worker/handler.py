@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, TypeAlias, cast
 
-from tidemill.encode import parse_tags
+from tidemill.chain import Match, parse_match
 from tidemill.message import parse_delay
-from tidemill.subscription import From, Subscription
+from tidemill.subscription import SHARED, From, Subscription, Ways
 
 Pool: TypeAlias = Literal["thread", "process"]
 RetryDelay: TypeAlias = float | Sequence[float] | Callable[[int], float] | None
@@ -30,14 +30,17 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The arguments of ``@worker.on`` that are about calling the handler."""
+    """The arguments of ``@worker.on`` that are about calling the handler, and about what it is given."""
 
     concurrency: int = CONCURRENCY_DEFAULT
     timeout: float | None = None
     pool: Pool | None = None
-    tags: Iterable[str] | None = None
+    tags: Iterable[str] = ()
+    match: Match = "any"
     retry_after: RetryDelay = None
     prefetch: int | None = None
+    ways: Ways = SHARED
+    consumer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,6 @@ class Handler:
     prefetch: int
     timeout_s: float | None
     takes_context: bool
-    tags: frozenset[str] = frozenset()
     retry_after: RetryDelay = field(default=None, repr=False)
 
     @classmethod
@@ -59,7 +61,13 @@ class Handler:
         cls, function: Function, subjects: str | Iterable[str], group: str, start: From, wish: Wish
     ) -> Handler:
         """The handler, or an error with what is wrong with it."""
-        subscription = Subscription.parse(subjects, group, start, None)
+        wanted = parse_match(wish.tags, wish.match)
+        if wish.ways.broadcast and wish.consumer is None:
+            raise ValueError(
+                "a broadcast worker goes on where its consumer was: give it a name that stays, "
+                "as in name=os.environ['HOSTNAME']"
+            )
+        subscription = Subscription.parse(subjects, group, start, wish.consumer, wish.ways, wanted)
         mode = _mode(function, wish.pool)
         wants = _parameters(function)
         name = name_of(function)
@@ -77,10 +85,16 @@ class Handler:
         if wish.timeout is not None and wish.timeout <= 0:
             raise ValueError(f"timeout {wish.timeout} of {name} is not positive: leave it out for no timeout")
         _check_delays(wish.retry_after)
-        tags = frozenset(parse_tags(wish.tags)) if wish.tags else frozenset[str]()
         return cls(
-            function, subscription, mode, wish.concurrency, prefetch, wish.timeout, wants > 1, tags, wish.retry_after
-        )  # fmt: skip
+            function,
+            subscription,
+            mode,
+            wish.concurrency,
+            prefetch,
+            wish.timeout,
+            wants > 1,
+            wish.retry_after,
+        )
 
     @property
     def name(self) -> str:

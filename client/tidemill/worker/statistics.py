@@ -21,13 +21,15 @@ class Counts:
     timed_out: int = 0
     """Did not return in time; also counted as failed."""
     filtered: int = 0
-    """Acknowledged without handling: a filter or the tags said no."""
+    """Acknowledged without handling: a filter said no."""
     skipped: int = 0
     """Acknowledged without handling: ``Skip``, as for what was handled before."""
     released: int = 0
     """Begun and given back, because the worker had to end."""
     lost: int = 0
     """Settled after the lease had ended: they come again."""
+    spooled: int = 0
+    """Settled while no broker could be reached: the spool has it, and tells it later."""
     in_progress: int = 0
     """Slots that are taken now."""
     stuck: int = 0
@@ -47,7 +49,16 @@ COUNTERS = {
     "skipped": "Messages acknowledged because there was nothing to do.",
     "released": "Messages given back in the middle of their handling.",
     "lost": "Messages settled after their lease had ended.",
+    "spooled": "Messages settled into the spool, because no broker could be reached.",
     "seconds": "Time within handlers.",
+}
+SPOOL = {
+    "waiting": "Messages whose fate lies in the spool and was not told yet.",
+    "spooled": "Messages whose fate was written to the spool.",
+    "told": "Of the spool: those that the broker has taken.",
+    "too_late": "Of the spool: those whose lease had ended; they come again.",
+    "dropped": "Of the spool: those that no broker took in a day.",
+    "unkept": "Messages whose fate could not be written to the spool, for want of room or because the disk failed.",
 }
 
 
@@ -56,6 +67,8 @@ class Statistics:
     """Of a worker: counts by handler, and all together."""
 
     handlers: Mapping[str, Counts] = field(default_factory=dict[str, Counts])
+    spool: Mapping[str, int] = field(default_factory=dict[str, int])
+    """As ``Client.spooled_acks``; nothing without a spool."""
 
     @property
     def total(self) -> Counts:
@@ -77,6 +90,13 @@ class Statistics:
                     function, _, group = handler.partition("/")
                     labels = f'handler="{_escaped(function)}",group="{_escaped(group)}"'
                     lines.append(f"{metric}{{{labels}}} {getattr(counts, name)}")
+        for name, count in self.spool.items():
+            kind, metric = ("gauge", name) if name == "waiting" else ("counter", f"{name}_total")
+            lines += [
+                f"# HELP tidemill_spool_acks_{metric} {SPOOL[name]}",
+                f"# TYPE tidemill_spool_acks_{metric} {kind}",
+                f"tidemill_spool_acks_{metric} {count}",
+            ]
         return "\n".join([*lines, ""])
 
 

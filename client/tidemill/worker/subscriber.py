@@ -7,7 +7,8 @@
                                                  their messages are given back
 
 A slot is held from before a message is taken until its handler has ended. So no more than ``concurrency`` handlers
-run, and a thread that does not come back in time keeps its slot.
+run, and a thread that does not come back in time keeps its slot. In a group that is consumed in order a message is
+taken only when the handler of the one before has ended, also when it was a thread that took too long.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Subscriber:
         self._tasks = Tasks(tell.crashed)
         self._threads = Threads(handler.name) if handler.mode is Mode.THREAD else None
         self._processes = Processes(handler.function) if handler.mode is Mode.PROCESS else None
-        self._acks = Acks(client.settings.ack_linger_ms / 1000, self._acked, self._lost, self._tasks)
+        self._acks = Acks(client.settings.ack_linger_ms / 1000, self._acked, counts, self._tasks)
         self._consumer: Consumer | None = None
         self._stopped = asyncio.Event()
         self._idle = asyncio.Event()
@@ -103,6 +104,8 @@ class Subscriber:
     async def _pull(self, consumer: Consumer) -> None:
         while True:
             await self._slots.acquire()
+            if consumer.in_order:
+                await self._idle.wait()
             message = await consumer.take()
             self._counts.in_progress += 1
             self._idle.clear()
@@ -148,8 +151,6 @@ class Subscriber:
 
     async def _attempt(self, message: Message, context: Context) -> None:
         handler = self._handler
-        if handler.tags and not handler.tags & message.tags:
-            raise Filtered
         if not await self._chain.wanted(message, context):
             raise Filtered
         async with self._chain.around(message, context):
@@ -241,9 +242,10 @@ class Subscriber:
 
     async def _nack(self, message: Message, why: Why) -> None:
         try:
-            await message.fail(why)
+            if not await message.fail(why):
+                self._counts.spooled += 1
         except LeaseLost as error:
-            self._lost(1)
+            self._counts.lost += 1
             log.warning("nack_too_late %s: %s", self._about(message), error)
         except TidemillError as error:
             log.warning("nack_unanswered %s: %s", self._about(message), error)
@@ -264,9 +266,6 @@ class Subscriber:
                 await self._tell.acked(context)
             if caught.error is not None:
                 log.error("acked_hook_failed %s: %s", self._handler.name, why_of(caught.error).line)
-
-    def _lost(self, count: int) -> None:
-        self._counts.lost += count
 
     def _back(self, future: asyncio.Future[object]) -> None:
         self._stuck.discard(future)

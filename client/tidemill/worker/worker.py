@@ -16,14 +16,16 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, nullcontext
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any, TypeVar
 
+from tidemill.chain import Match
 from tidemill.client import Client
 from tidemill.message import Message
 from tidemill.routes import parse_server
 from tidemill.settings import ClientSettings
-from tidemill.subscription import From
+from tidemill.subscription import From, Ways
 from tidemill.why import why_of
 from tidemill.worker.caught import Caught
 from tidemill.worker.context import Context
@@ -93,13 +95,23 @@ class Worker:
         timeout: float | None = None,
         start: From = "earliest",
         pool: Pool | None = None,
-        tags: Iterable[str] | None = None,
+        tags: Iterable[str] = (),
+        match: Match = "any",
         retry_after: RetryDelay = None,
         prefetch: int | None = None,
+        name: str | None = None,
+        at_most_once: bool = False,
+        exclusive: bool = False,
+        broadcast: bool = False,
     ) -> Callable[[F], F]:
-        """The decorated function handles the messages of ``subjects`` for ``group``. It stays as it is."""
+        """The decorated function handles the messages of ``subjects`` for ``group``. It stays as it is.
+
+        ``tags``, ``match`` and the last four are those of ``Client.consume``. Where a group is consumed in order its
+        messages are handled one after the other, whatever the concurrency is.
+        """
         names = subjects if isinstance(subjects, str) else tuple(subjects)
-        wish = Wish(concurrency, timeout, pool, tags, retry_after, prefetch)
+        ways = Ways(at_most_once, exclusive, broadcast)
+        wish = Wish(concurrency, timeout, pool, tags, match, retry_after, prefetch, ways, name)
 
         def register(function: F) -> F:
             handler = Handler.parse(function, names, group, start, wish)
@@ -163,9 +175,16 @@ class Worker:
         """Another concurrency for every handler, as ``tidemill worker --concurrency`` asks for."""
         self.handlers = [one.with_concurrency(concurrency) for one in self.handlers]
 
+    def number(self, number: int) -> None:
+        """It is one of several processes, from 0: each has a spool of its own."""
+        settings = self._settings
+        if number and settings is not None and settings.spool_path is not None:
+            self._settings = replace(settings, spool_path=f"{settings.spool_path}.{number}")
+
     def statistics(self) -> Statistics:
         """What was done so far."""
-        return Statistics(self._counts)
+        spool = {} if self._client is None else self._client.spooled_acks
+        return Statistics(self._counts, spool)
 
     # -- life --------------------------------------------------------------------------------------------------
 

@@ -214,12 +214,12 @@ def _clients() -> dict[str, Part]:
         "200": stream, **{str(status): error_answer(status) for status in (400, 405, 408, 413, 415, 503)},
     }  # fmt: skip
     named: Part = {
-        "name": "subject", "in": "query", "required": False, "schema": _many(A_NAME),
+        "name": "subject", "in": "query", "required": False, "schema": _many(A_NAME, 50),
         "description": "subjects whose routes are wanted",
     }  # fmt: skip
     routes = reading("routes", "Where brokers are, and subjects lie", ref("Routes"), None)
     routes["get"]["parameters"] = [named]
-    routes["get"]["responses"]["404"] = error_answer(404)
+    routes["get"]["responses"] |= {"400": error_answer(400), "404": error_answer(404)}
     return {
         "/v1/routes": routes,
         "/v1/clients": reading("clients", "Clients heard of late", _many(ref("Client"), WHOLE_MAX), []),

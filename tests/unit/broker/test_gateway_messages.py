@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from samples.brokers import SUBJECT, batch_of
 from tidemill_broker.doors.gateway_messages import (
     Defaults,
-    Receipts,
     check_fields,
     integer,
     parse_json,
     parse_messages,
     render,
 )
+from tidemill_broker.doors.gateway_receipts import Receipts
 from tidemill_broker.doors.gateway_settling import parse_receipts
 from tidemill_host.refusals import HttpRefused
 from tidemill_wire import limits

@@ -13,6 +13,7 @@ from samples.graves import (
     acks,
     bodies,
     bury,
+    declare,
     group_at,
     hasty_rig,
     letters,
@@ -20,6 +21,7 @@ from samples.graves import (
     reject,
     twin,
 )
+from tidemill_broker.doors.status import groups_of
 from tidemill_wire.columns import split_batches
 from tidemill_wire.commands import Ack, Done, Extend, Goodbye, Nack, Pull, Purge, Redrive, Release
 from tidemill_wire.errors import KIND_BY_NAME
@@ -218,3 +220,37 @@ def test_dead_letters_that_are_redriven_stay_until_they_are_handled() -> None:
 
     assert rig.broker.state.by_name[GRAVE.encode()].first_kept > 0
     assert redrive(rig, 0, 0) == 0
+
+
+def test_what_is_declared_later_holds_for_what_is_redriven_too(rig: Rig) -> None:
+    redrive(rig, 0, 0)
+    declare(rig, replace(HASTY, suspended=True))
+    assert rig.pull().grants == []
+
+    declare(rig, replace(HASTY, lease_ms=7000))
+    assert [grant.subject for grant in rig.pull().grants] == [GRAVE]
+    assert twin(rig).settings.lease_ms == 7000
+
+
+def test_group_row_has_each_message_in_one_place(rig: Rig) -> None:
+    def row() -> tuple[object, ...]:
+        [found] = groups_of(rig.broker.state)
+        return tuple(found[name] for name in ("lag", "in_flight", "failed", "dead", "acked"))
+
+    assert row() == (0, 0, 0, 6, 0)
+    redrive(rig, 0, 3)
+    purge(rig, 5, 5)
+    assert row() == (4, 0, 0, 1, 0)
+    [held] = rig.pull(2).grants
+    rig.send(b"new")
+    assert row() == (3, 2, 0, 1, 0)
+    rig.ask(Nack("g", "c", GRAVE, [held.pull_sequence] * 2, delay_ms=50_000))
+    assert row() == (3, 1, 1, 1, 0)
+    rig.ask(Release("g", "c", GRAVE, [held.pull_sequence + 1] * 2))
+    assert row() == (4, 0, 1, 1, 0)
+    while given := rig.pull().grants:
+        for grant in given:
+            rig.ask(
+                Ack("g", "c", grant.subject, [grant.pull_sequence, grant.pull_sequence + grant.count - 1])
+            )
+    assert row() == (0, 0, 1, 1, 4)

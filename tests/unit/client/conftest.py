@@ -12,7 +12,7 @@ import pytest
 
 from tidemill import Address, Client, ClientSettings
 from tidemill.memory import MemoryBroker, Peer, StoredGroup
-from tidemill_wire.commands import Command
+from tidemill_wire.commands import Ack, Command, Goodbye
 
 
 class Recorder(MemoryBroker):
@@ -21,10 +21,24 @@ class Recorder(MemoryBroker):
     def __init__(self) -> None:
         super().__init__()
         self.said: list[Command] = []
+        self.patient = False
+        """Keeps the leases of connections that were lost, as a broker does for a while. Only a goodbye ends them."""
+        self.busy = False
+        """Takes no acks now."""
 
     def handle(self, peer: Peer, correlation: int, command: Command) -> None:
         self.said.append(command)
-        super().handle(peer, correlation, command)
+        if isinstance(command, Goodbye):
+            super().gone(peer)
+        elif isinstance(command, Ack) and self.busy:
+            peer.fail(correlation, "disk_full", "full")
+        else:
+            super().handle(peer, correlation, command)
+
+    def gone(self, peer: Peer) -> None:
+        if self.patient:
+            peer.members.clear()
+        super().gone(peer)
 
 
 @dataclass

@@ -84,6 +84,9 @@ async def test_a_queue_in_memory_finds_what_was_sent() -> None:
         later = found.stored_at + timedelta(days=1)
         assert await mq.browse("a", start=later).all() == []
         assert len(await mq.browse("a", end=later).all()) == 4
+        assert await mq.find_by_key(None, "k", start=later).all() == []
+        assert len(await mq.find_by_key(None, "k", start=found.stored_at, end=later).all()) == 2
+        assert await mq.find_by_key("a", "k", end=found.stored_at).all() == []
         with pytest.raises(Refused, match="no subject"):
             await mq.browse("never").all()
         assert mq.broker.groups == {}
@@ -95,6 +98,8 @@ async def test_what_cannot_be_asked_is_refused_before_it_is() -> None:
             await mq.find("nonsense")
         with pytest.raises(ValueError, match="time zone"):
             mq.browse("a", start=datetime(2026, 9, 1))  # noqa: DTZ001
+        with pytest.raises(ValueError, match="time zone"):
+            mq.find_by_key("a", "k", end=datetime(2026, 9, 1))  # noqa: DTZ001
         with pytest.raises(ValueError, match="negative"):
             mq.browse("a", start=-1)
         with pytest.raises(ValueError, match="empty key"):
@@ -110,5 +115,5 @@ def test_the_same_without_a_loop() -> None:
         found = mq.find(receipt.id)
         assert found is not None
         assert found.body == b"0"
-        assert [one.body for one in mq.find_by_key("a", "k")] == [b"0"]
+        assert [one.body for one in mq.find_by_key("a", "k", start=found.stored_at)] == [b"0"]
         assert [one.id for one in mq.browse("a")] == [receipt.id]

@@ -13,6 +13,7 @@ from tidemill_journal.entries import (
     encode_run,
     layout_runs,
     pack_size,
+    read_windows,
     row_count,
     row_length,
     run_file,
@@ -92,7 +93,26 @@ def test_windows_of_a_run_hold_all_its_rows() -> None:
     for identity, rows in PARTS:
         run = read_directory(data)[identity]
         windows = [run.window_place(window) for window in range(len(run.sparse))]
-        assert b"".join(data[place : place + size] for place, size in windows) == rows.to_bytes()
+        read = [read_windows(data[place : place + size]) for place, size in windows]
+        assert b"".join(window.to_bytes() for window in read) == rows.to_bytes()
+        place, size = run.window_place(0, len(windows))
+        assert read_windows(data[place : place + size]).to_bytes() == rows.to_bytes()
+
+
+def test_rows_with_any_bit_wrong_are_refused() -> None:
+    data = bytearray(encode_run([(1, singles(3)), (2, singles(1030))]))
+    for identity, window, bits in ((1, 0, range(8 * 128)), (2, 0, (0, 99_999)), (2, 1, range(320, 2000, 99))):
+        place, size = read_directory(bytes(data))[identity].window_place(window)
+        whole = data[place : place + size]
+        assert len(read_windows(whole)) in (3, 1024, 6)
+        for bit in bits:
+            damaged = bytearray(whole)
+            damaged[bit // 8] ^= 1 << bit % 8
+            with pytest.raises(CorruptRecord):
+                read_windows(damaged)
+        for cut in (whole[:-1], whole[8:], whole + b"x"):
+            with pytest.raises(CorruptRecord):
+                read_windows(cut)
 
 
 @pytest.mark.parametrize("sequence", [0, 1, 1023, 1024, 2047, 2048, 2499])
@@ -100,7 +120,7 @@ def test_window_of_a_sequence_has_its_row(sequence: int) -> None:
     data = encode_run(PARTS)
     run = read_directory(data)[1]
     place, size = run.window_place(run.window(sequence))
-    rows = Rows.from_bytes(data[place : place + size])
+    rows = read_windows(data[place : place + size])
 
     assert rows.firsts[rows.find(sequence)] == sequence
     assert rows.firsts[0] == sequence // WINDOW_ROWS * WINDOW_ROWS

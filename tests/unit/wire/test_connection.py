@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samples.commands import COMMANDS, GREETING, HEARD, comparable, frame_of
+from samples.commands import COMMANDS, GREETING, HEARD, WITHIN, comparable, frame_of
 from tidemill_wire.commands import PROTOCOL_VERSION, Command, Failed, Hello, Kind, SendBatches, Welcome
 from tidemill_wire.connection import Connection, Received, Rejected, Role, State
 from tidemill_wire.errors import LocalProtocolError, RemoteProtocolError
@@ -77,10 +77,10 @@ def test_closed_connection_hears_nothing(role: Role, name: str) -> None:
         connection.feed(frame_of(COMMANDS[name]))
 
 
-def test_every_kind_is_heard_by_one_end_at_least() -> None:
+def test_every_kind_that_crosses_a_wire_is_heard_by_one_end_at_least() -> None:
     greetings = {command.kind for command in GREETING.values()}
 
-    assert HEARD[Role.SERVER] | HEARD[Role.CLIENT] | greetings == set(Kind)
+    assert HEARD[Role.SERVER] | HEARD[Role.CLIENT] | greetings == set(Kind) - WITHIN
 
 
 @pytest.mark.parametrize("role", Role)

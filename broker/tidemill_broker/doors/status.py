@@ -1,0 +1,49 @@
+"""What the control plane tells about consumer groups.
+
+What a consumer gave back unopened, and dead letters that were redriven and not tried yet, are with nobody: they count
+as lag. So ``lag``, ``in_flight``, ``failed``, ``dead`` and ``acked`` have each message of a group in one place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill_broker.graves import waiting
+from tidemill_broker.group_settings import DEAD
+from tidemill_broker.groups import Group
+from tidemill_broker.state import State
+
+
+def groups_of(state: State) -> list[dict[str, Any]]:
+    """A row for each group; its lanes, and its twin in the dead letters, are part of it."""
+    return [
+        _row(state, group)
+        for group in state.groups.values()
+        if group.settings.consumption != DEAD and group is state.family(group)[-1]
+    ]
+
+
+def _row(state: State, group: Group) -> dict[str, Any]:
+    family = state.family(group)
+    twin = state.groups.get(state.dead.get(group.identity, 0))
+    all_of_it = (*family, *([] if twin is None else [twin]))
+    untried = sum(_untried(one) for one in all_of_it)
+    beyond = sum(max(0, state.partitions[one.partition].visible - one.reached) for one in family)
+    return {
+        "group": group.name,
+        "subject": state.partitions[group.partition].name,
+        "lag": beyond + untried,
+        "in_flight": sum(one.in_flight for one in all_of_it),
+        "failed": sum(one.failed_count() for one in all_of_it) - untried,
+        "dead": waiting(state, group),
+        "paused": group.paused[1] if group.paused is not None else None,
+        "acked": sum(one.acked for one in all_of_it),
+        "consumption": group.settings.consumption,
+        "suspended": group.settings.suspended,
+        "consumers": sum(1 for consumer in group.consumers.values() if consumer.peer),
+    }
+
+
+def _untried(group: Group) -> int:
+    """Messages in the error log that never failed: they were handed back, or redriven."""
+    return sum(failure.messages for failure in group.failed.values() if not failure.since_ms)

@@ -1,0 +1,30 @@
+"""What a new master writes of what it found, as it changes the state: epochs, and burials that are undone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemill_broker.actions import EpochBegun, Exhumed, Synced
+from tidemill_broker.failures import Failure
+from tidemill_wire.limits import DOOMED_MS, EPOCHS_MAX
+from tidemill_wire.replication import EpochStart
+
+if TYPE_CHECKING:
+    from tidemill_broker.state import State
+
+
+def go_on(state: State, action: EpochBegun | Exhumed | Synced) -> None:
+    """Change the state. SYNCED changes nothing: it is for whoever reads the log."""
+    match action:
+        case EpochBegun(epoch, message_position, action_position):
+            if not state.epochs:
+                state.boots_alone = state.boot
+            state.epochs.append(EpochStart(epoch, message_position, action_position))
+            del state.epochs[:-EPOCHS_MAX]
+        case Exhumed(identity, first, messages, attempts, since_ms, fingerprint):
+            group = state.groups[identity]
+            group.buried -= messages
+            group.fail(Failure(first, messages, attempts, DOOMED_MS, since_ms, fingerprint))
+            state.doomed.add(identity)
+        case Synced():
+            pass

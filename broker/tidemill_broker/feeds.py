@@ -1,0 +1,103 @@
+"""What a slave is sent: pieces of both logs as slices of their files, in an order that can be applied as it comes.
+
+A feed goes from one pair of ends of the master's logs to the next: all actions up to there, then all messages. Behind
+them the slave's logs are level. Not more is on its way than ``CHUNKS_AHEAD_BYTES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidemill_broker.logs import Logs
+from tidemill_host.machine import Durability, Peer, Send, Slice
+from tidemill_journal.segments import Segments
+from tidemill_wire import limits
+from tidemill_wire.commands import encode_command
+from tidemill_wire.replication import Chunk, Ends, Log, Marks, Reached
+
+
+class Feed:
+    """One slave's connection."""
+
+    def __init__(self, peer: Peer, name: str, start: Ends, now_ms: int) -> None:
+        self.peer = peer
+        self.name = name
+        self._sent = start
+        self._target = start
+        self._behind = start
+        """What the slave has for certain."""
+        self.snapshot = memoryview(b"")
+        """What is left of it to be sent."""
+        self._snapshot_at = 0
+        self.counts = True
+        """It may be in sync: not while it copies, for then a restart of it begins with nothing."""
+        self.heard_at_ms = now_ms
+        self.said_at_ms = now_ms
+
+    def heard(self, reached: Reached, now_ms: int) -> None:
+        self.heard_at_ms = now_ms
+        self._behind = Ends(*map(max, self._behind, reached.written))
+
+    @property
+    def level(self) -> bool:
+        """Nothing is left of the pair that was begun with."""
+        return self._sent == self._target
+
+    def is_late(self, logs: Logs) -> bool:
+        """What comes next was removed by retention meanwhile."""
+        return self._sent.message < logs.messages.start or self._sent.action < logs.actions.start
+
+    def chunks(self, logs: Logs, committed: Ends, sync: bool, now_ms: int) -> Iterator[Send]:
+        """What is to be sent now. The host lets it go when the bytes are written."""
+        epoch = logs.epoch
+        if self.snapshot:
+            yield self._snap(epoch)
+            self.said_at_ms = now_ms
+            return
+        ends = Ends(logs.messages.end, logs.actions.end)
+        while self._ahead() < limits.CHUNKS_AHEAD_BYTES:
+            if self._sent == self._target:
+                if self._target == ends:
+                    break
+                self._target = ends
+            if self._sent.action < self._target.action:
+                log, segments, start, stop = Log.ACTIONS, logs.actions, self._sent.action, self._target.action
+            else:
+                log, segments, start, stop = (
+                    Log.MESSAGES, logs.messages, self._sent.message, self._target.message,
+                )  # fmt: skip
+            base, piece = piece_of(segments, start, stop)
+            if log is Log.ACTIONS:
+                self._sent = self._sent._replace(action=start + piece.size)
+            else:
+                self._sent = self._sent._replace(message=start + piece.size)
+            marks = Marks.LEVEL if self.level else Marks(0)
+            if sync:
+                marks |= Marks.SYNC
+            chunk = Chunk(epoch, log, base, start, marks, committed)
+            self.said_at_ms = now_ms
+            yield Send(self.peer, encode_command(chunk, 0, piece.size), (piece,), Durability.WRITTEN)
+
+    def _ahead(self) -> int:
+        return self._sent.message - self._behind.message + self._sent.action - self._behind.action
+
+    def _snap(self, epoch: int) -> Send:
+        piece, self.snapshot = self.snapshot[: limits.CHUNK_BYTES], self.snapshot[limits.CHUNK_BYTES :]
+        chunk = Chunk(epoch, Log.SNAPSHOT, 0, self._snapshot_at, Marks(0), Ends(0, 0), piece)
+        self._snapshot_at += len(piece)
+        return Send(self.peer, encode_command(chunk, 0))
+
+    def beat(self, logs: Logs, committed: Ends, sync: bool, now_ms: int) -> Send:
+        """Nothing, so that the slave knows that its master lives, and how much is committed."""
+        self.said_at_ms = now_ms
+        place = self._sent.action
+        chunk = Chunk(logs.epoch, Log.ACTIONS, 0, place, Marks.SYNC if sync else Marks(0), committed)
+        return Send(self.peer, encode_command(chunk, 0))
+
+
+def piece_of(segments: Segments, start: int, stop: int) -> tuple[int, Slice]:
+    """The next piece of a log: within one segment, and not too large. With it the segment's base."""
+    file, place = segments.locate(start)
+    base = start - place
+    size = min(stop, segments.end_of(base)) - start
+    return base, Slice(file, place, min(size, limits.CHUNK_BYTES))

@@ -1,0 +1,378 @@
+"""The master of a broker group: a broker whose answers wait until every in-sync replica has what they speak of.
+
+The broker inside is the one that runs alone. It numbers its ``Ready``s, and is told how far the host has come with
+them; here it is told how far the group has come. So what it shows, answers, checkpoints and lets go is committed.
+
+    Ready n of the broker -> written here, sent to all slaves -> REACHED of all in sync -> persisted(n) of the broker
+
+What holds: nothing is committed that one of ``waited`` lacks; ``waited`` has all that meta may take for in sync, that
+is the appointment's and those who were wished in since; it gets smaller only by an appointment.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from tidemill_broker.feeds import Feed
+from tidemill_broker.handover import Leaving
+from tidemill_broker.machine import Broker
+from tidemill_broker.membership import Part, common_ends, judge
+from tidemill_broker.snapshots import pack_state
+from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Send
+from tidemill_wire import limits
+from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, encode_command
+from tidemill_wire.connection import Event, Received
+from tidemill_wire.errors import KIND_BY_NAME, Unavailable, WireError
+from tidemill_wire.replication import Appoint, Begin, Ends, Follow, Followed, Handover, Reached, Stand, Stood
+
+WATCHED = 8
+"""For so many heartbeats the ends of the logs are remembered, to know how long ago a slave had all."""
+
+
+class Master:
+    """See the module."""
+
+    def __init__(self, broker: Broker, name: str, part: Part, now_ms: int) -> None:
+        assert part.appoint is not None
+        self.broker = broker
+        self.name = name
+        self.part = part
+        self.appointment = part.appoint.appointment
+        self.feeds: dict[Peer, Feed] = {}
+        self._joining: dict[str, None] = {}
+        """Wished to be in sync: meta may have granted it."""
+        self._reached: dict[str, Reached] = {}
+        self._heard: dict[str, int] = dict.fromkeys(part.appoint.appointment.replicas, now_ms)
+        self._local = Mark(0, 0)
+        ends = self.ends
+        self._written, self._synced = Numbers(ends), Numbers(ends)
+        self._held: dict[Durability, deque[tuple[int, Send]]] = {
+            Durability.WRITTEN: deque(), Durability.SYNCED: deque(),
+        }  # fmt: skip
+        self._out: list[Send] = []
+        self._drops: list[Peer] = []
+        self._past: deque[tuple[int, Ends]] = deque([(now_ms, ends)], WATCHED)
+        self._now_ms = self._beat_at_ms = now_ms
+        self._over = False
+        self._leaving: Leaving | None = None
+        broker.hide()
+        self._advance()
+
+    @property
+    def ends(self) -> Ends:
+        logs = self.broker.logs
+        return Ends(logs.messages.end, logs.actions.end)
+
+    @property
+    def committed(self) -> Ends:
+        """What every in-sync replica has in its page cache."""
+        return self._written.ends
+
+    @property
+    def waited(self) -> list[str]:
+        """The slaves that must have what is committed."""
+        return [
+            name for name in {**dict.fromkeys(self.appointment.in_sync), **self._joining} if name != self.name
+        ]
+
+    # The contract.
+
+    def connected(self, peer: Peer, now_ms: int) -> None:
+        self.broker.connected(peer, now_ms)
+
+    def disconnected(self, peer: Peer, now_ms: int) -> None:
+        self.feeds.pop(peer, None)
+        self.broker.disconnected(peer, now_ms)
+
+    def received(self, peer: Peer, command: Event, now_ms: int) -> None:
+        self._now_ms = now_ms
+        if self._over:
+            return  # whoever takes over will answer
+        correlation = command.correlation
+        try:
+            match command.command if isinstance(command, Received) else None:
+                case Follow() as follow:
+                    self._follow(peer, follow, now_ms)
+                case Reached() as reached:
+                    self._hear(peer, reached, now_ms)
+                case Appoint() as appoint:
+                    self._appoint(appoint)
+                    self._say(peer, correlation, Done())
+                case Stand(asks):
+                    self._say(peer, correlation, self.stand(asks=asks))
+                case Handover(to):
+                    self._hand_over(to, (peer, correlation), now_ms)
+                case Ping() | Goodbye():
+                    self.broker.received(peer, command, now_ms)
+                case _ if self._leaving is not None:
+                    raise self._leaving.refusal()
+                case _:
+                    self.broker.received(peer, command, now_ms)
+        except WireError as error:
+            self._say(peer, correlation, Failed(error.kind.number, error.detail))
+
+    def ticked(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        if self._over:
+            return
+        if self._leaving is None:
+            self.broker.ticked(now_ms)
+        elif self._leaving.is_over(now_ms):
+            self._stay(self._leaving)
+        if now_ms >= self._beat_at_ms:
+            self._beat_at_ms = now_ms + limits.HEARTBEAT_MS
+            self._past.append((now_ms, self.ends))
+            self._drops += [
+                feed.peer
+                for feed in self.feeds.values()
+                if now_ms - feed.heard_at_ms > limits.SLAVE_SILENT_MS
+            ]
+
+    def persisted(self, mark: Mark, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._local = mark
+        self.broker.reveal(Durability.HERE, mark.written, now_ms)
+        self._advance()
+
+    def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self.broker.loaded(token, data, now_ms)
+
+    def ready(self) -> Ready:
+        out = Ready()
+        if not self._over:
+            mine = self.broker.ready()
+            out = Ready(mine.writes, [], mine.reads, list(mine.drops), mine.sync, mine.wake_at_ms)
+            if mine.writes:
+                self._written.note(self.broker.logs.number, self.ends)
+                self._synced.note(self.broker.logs.number, self.ends)
+            for send in mine.sends:
+                self._hold(send, out)
+            out.sends += self._out
+            self._out = []
+            for feed in self.feeds.values():
+                out.sends += self._feed(feed, sync=out.sync)
+            out.wake_at_ms = min(self._beat_at_ms, mine.wake_at_ms or self._beat_at_ms)
+        out.sends += self._out
+        out.drops += self._drops
+        self._out, self._drops = [], []
+        return out
+
+    # What is committed.
+
+    def _hold(self, send: Send, ready: Ready) -> None:
+        if send.after is Durability.HERE:
+            ready.sends.append(send)
+            return
+        if send.after is Durability.SYNCED or not self._spread:
+            ready.sync = True
+        self._held[send.after].append((self.broker.logs.number, send))
+        if self._is_committed(send.after, self.broker.logs.number):
+            self._release()
+
+    @property
+    def _spread(self) -> bool:
+        """More than one page cache has what is committed, or there is no more than one replica."""
+        return bool(self.waited) or len(self.appointment.replicas) == 1
+
+    def _is_committed(self, level: Durability, number: int) -> bool:
+        return number <= (self._synced if level is Durability.SYNCED else self._written).number
+
+    def _advance(self) -> None:
+        """Something was written, synced or reached, or there are others to wait for."""
+        others = [self._reached.get(name) for name in self.waited]
+        before = (self._written.number, self._synced.number)
+        if None not in others:
+            there = [one for one in others if one is not None]
+            local = self._local.written if self._spread else self._local.synced
+            self._written.reach(local, [one.written for one in there])
+            self._synced.reach(self._local.synced, [one.synced for one in there])
+        mark = Mark(self._written.number, min(self._written.number, self._synced.number))
+        if mark.written >= 0 and (self._written.number, self._synced.number) != before:
+            self.broker.persisted(Mark(mark.written, max(0, mark.synced)), self._now_ms)
+            self._release()
+        self._leave()
+
+    def _release(self) -> None:
+        for level, held in self._held.items():
+            while held and self._is_committed(level, held[0][0]):
+                send = held.popleft()[1]
+                self._out.append(send._replace(after=Durability.WRITTEN))
+
+    # Slaves.
+
+    def _feed(self, feed: Feed, *, sync: bool) -> Iterable[Send]:
+        logs = self.broker.logs
+        if feed.is_late(logs):
+            self._drops.append(feed.peer)
+            return []
+        sends = list(feed.chunks(logs, self.committed, sync, self._now_ms))
+        if not sends and (sync or self._now_ms - feed.said_at_ms >= limits.HEARTBEAT_MS):
+            sends.append(feed.beat(logs, self.committed, sync, self._now_ms))
+        return sends
+
+    def _follow(self, peer: Peer, follow: Follow, now_ms: int) -> None:
+        """A slave asks to be fed: from where its logs end, unless it has what this epoch has not."""
+        appointment = self.appointment
+        if follow.epoch != appointment.epoch or follow.name not in appointment.replicas:
+            detail = (
+                f"{self.name} is master of epoch {appointment.epoch}, which {follow.name} does not follow"
+            )
+            raise Unavailable("not_master", detail)
+        for other in [one for one in self.feeds.values() if one.name == follow.name]:
+            del self.feeds[other.peer]
+            self._drops.append(other.peer)
+        answer, snapshot = self._answer(follow, now_ms)
+        self._say(peer, 0, answer)
+        if answer.anew or (answer.start != follow.ends and not _is_empty(follow.ends, answer.start)):
+            return  # it will come again
+        feed = self.feeds[peer] = Feed(peer, follow.name, answer.start, now_ms)
+        feed.snapshot = memoryview(snapshot)
+        feed.counts = not snapshot
+        self._reached.pop(follow.name, None)
+
+    def _answer(self, follow: Follow, now_ms: int) -> tuple[Followed, bytes]:
+        """Where a slave goes on, and the state it needs when the logs do not have their beginning any more."""
+        state, logs, epoch = self.broker.state, self.broker.logs, self.appointment.epoch
+        starts = Ends(logs.messages.start, logs.actions.start)
+        common = common_ends(state.epochs, self.ends, follow.history, follow.ends)
+        if follow.ends == Ends(0, 0):
+            if starts.action == 0:
+                return Followed(epoch, Ends(starts.message, 0)), b""
+            snapshot = pack_state(state, *self.ends, now_ms)
+            start = Ends(starts.message, logs.actions.open_base)
+            return Followed(epoch, start, snapshot=len(snapshot), level=self.ends), snapshot
+        if common is None:
+            return Followed(epoch, Ends(0, 0), anew=True), b""
+        if follow.ends.message == 0 and common.action >= starts.action:
+            return Followed(epoch, Ends(starts.message, common.action)), b""
+        late = common.message < starts.message or common.action < starts.action
+        return Followed(epoch, common, anew=late), b""
+
+    def _hear(self, peer: Peer, reached: Reached, now_ms: int) -> None:
+        feed = self.feeds.get(peer)
+        if feed is None or reached.epoch != self.appointment.epoch:
+            self._drops.append(peer)
+            return
+        feed.heard(reached, now_ms)
+        if feed.counts:
+            self._heard[feed.name] = now_ms
+            self._reached[feed.name] = reached
+            self._advance()
+
+    # Handing over.
+
+    def _hand_over(self, to: str, asker: tuple[Peer, int], now_ms: int) -> None:
+        if to not in self.waited or self._leaving is not None:
+            raise Unavailable(
+                "internal", f"{to!r} is not in sync, or a hand-over is under way: look, and try again"
+            )
+        self._leaving = Leaving(to, asker, now_ms)
+        self.broker.keeping.sync_now = True
+        self._leave()
+
+    def _leave(self) -> None:
+        """Tell who asked that the slave has all, as soon as it has."""
+        leaving = self._leaving
+        if leaving is None:
+            return
+        reached = self._reached.get(leaving.to)
+        if leaving.leave(None if reached is None else reached.written, self.ends, self.committed):
+            self._say(*leaving.asker, Done())
+
+    def _stay(self, leaving: Leaving) -> None:
+        """Nobody was appointed: go on."""
+        self._leaving = None
+        if not leaving.left:
+            detail = f"{leaving.to} did not get all in {limits.HANDOVER_MS} ms; this broker goes on as master"
+            self._say(*leaving.asker, Failed(KIND_BY_NAME["too_slow"].number, detail))
+
+    # Meta.
+
+    def _appoint(self, appoint: Appoint) -> None:
+        verdict = judge(self.name, self.part, self.appointment.epoch, appoint)
+        if isinstance(verdict, Begin):
+            self._over = True
+            self._say(HOST, 0, verdict)
+            return
+        if appoint.appointment.version > self.appointment.version:
+            self._joining.clear()
+        self.part, self.appointment = verdict, appoint.appointment
+        self.broker.keeping.sync_now = True  # with nobody else in sync, the disk is what keeps
+        self._advance()
+
+    def stand(self, *, asks: bool) -> Stood:
+        """How it stands. Who asks what is wished may grant it: from then on the wished ones are waited for."""
+        appointment = self.appointment
+        wish = self._wish()
+        if asks and wish is not None:
+            self._joining |= dict.fromkeys(name for name in wish if name not in appointment.in_sync)
+        slaves = {name: reached.written for name, reached in self._reached.items()}
+        return Stood(
+            self.name, "master", appointment.epoch, appointment.version, appointment.epoch, self.ends,
+            self.committed, self.name, wish, slaves,
+        )  # fmt: skip
+
+    def _wish(self) -> Sequence[str] | None:
+        """In sync is to be who has all, or had all ``SLAVE_SILENT_MS`` ago and was so before."""
+        appointment, wish = self.appointment, list[str]()
+        for name in appointment.replicas:
+            if name == self.name:
+                there = True
+            elif name in appointment.in_sync:
+                there = self._lag_ms(name) <= limits.SLAVE_SILENT_MS
+            else:
+                there = name in self._reached and self._lag_ms(name) <= 2 * limits.HEARTBEAT_MS
+            if there:
+                wish.append(name)
+        settled = set(wish) == set(appointment.in_sync) and not set(self._joining) - set(wish)
+        return None if settled else wish  # also to hear again that who was wished in, and is gone, is not
+
+    def _lag_ms(self, name: str) -> int:
+        """How long ago a slave was heard of, or this broker had no more than the slave has now."""
+        silent_ms = self._now_ms - self._heard.get(name, 0)
+        reached = self._reached.get(name)
+        if reached is None or reached.written == self.ends:
+            return silent_ms
+        had = [at_ms for at_ms, ends in self._past if _has(reached.written, ends)]
+        return max(silent_ms, self._now_ms - max(had, default=0))
+
+    def _say(self, peer: Peer, correlation: int, command: Command) -> None:
+        self._out.append(Send(peer, encode_command(command, correlation), (), Durability.WRITTEN))
+
+    def check(self) -> None:
+        """Invariants, after every step in the simulator."""
+        self.broker.check()
+        assert self._written.number <= self._local.written
+        for name in self.waited:
+            reached = self._reached.get(name)
+            assert reached is None or reached.epoch == self.appointment.epoch
+
+
+class Numbers:
+    """How far the group has come, in numbers of ``Ready``s; -1: not even with what the master began with."""
+
+    def __init__(self, ends: Ends) -> None:
+        self._ahead: deque[tuple[int, Ends]] = deque([(0, ends)])
+        self.number = -1
+        self.ends = Ends(0, 0)
+
+    def note(self, number: int, ends: Ends) -> None:
+        """The logs end there behind that ``Ready``."""
+        self._ahead.append((number, ends))
+
+    def reach(self, local: int, others: Sequence[Ends]) -> None:
+        """This broker has come as far as ``local``, the others to these ends."""
+        ahead = self._ahead
+        while ahead and ahead[0][0] <= local and all(_has(one, ahead[0][1]) for one in others):
+            self.number, self.ends = ahead.popleft()
+
+
+def _has(reached: Ends, ends: Ends) -> bool:
+    return reached.message >= ends.message and reached.action >= ends.action
+
+
+def _is_empty(slave: Ends, start: Ends) -> bool:
+    """Whether a slave whose message log is empty can begin there."""
+    return slave.message == 0 and slave.action in (0, start.action)

@@ -1,0 +1,58 @@
+"""One thing that a settler says to its broker, who awaits the answer, and where it is kept meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tidemill.ack_spool import Fate
+from tidemill.errors import TidemillError
+from tidemill_wire.commands import Extend
+
+
+class Shelf(Protocol):
+    """What the spool holds of one consumer."""
+
+    async def keep(self, fates: Sequence[Fate]) -> Sequence[int]:
+        """Write them: their numbers; none when that could not be, which was logged."""
+        ...
+
+    def told(self, number: int, lost: int) -> None:
+        """The broker has answered it, ``lost`` of its messages as too late."""
+        ...
+
+    def start(self, job: Coroutine[Any, Any, None]) -> None:
+        """Run it beside the caller."""
+        ...
+
+    async def leave(self) -> None:
+        """The consumer has ended: somebody else tells the rest."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Saying:
+    """A command and who awaits its answer."""
+
+    command: Fate | Extend
+    at: float = 0.0
+    """When it was said: a lease that is extended runs from then on at least."""
+    era: int = 0
+    waiters: list[asyncio.Future[bool]] = field(default_factory=list[asyncio.Future[bool]])
+    number: int = 0
+    """Of its record in the spool; 0: it has none."""
+    over: bool = False
+    """It was answered, ``lost`` of its messages as too late."""
+    lost: int = 0
+
+    def tell(self, error: TidemillError | None, *, told: bool = True) -> None:
+        """Whoever waits need not any more: the broker was ``told``, or will be out of the spool."""
+        for future in self.waiters:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(told)
+            else:
+                future.set_exception(error)

@@ -1,0 +1,281 @@
+"""A master and a slave as processes: the master is killed under load, the slave is appointed, and nothing is lost.
+
+The test is meta here: it says who is what, over the port that meta will use. The client asks the slave for its routes,
+so it is sent to the master first and finds the slave itself when that has become one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.conftest import MakeQueue
+from e2e.metas import Meta
+from e2e.queues import Queue
+from tidemill import BrokerUnreachable, Client, ClientSettings, LeaseLost, OutcomeUnknown, Unavailable
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+SUBJECT = "orders"
+PATIENCE_SECONDS = 30.0
+WRITES_AGAIN_SECONDS = 10.0
+MANY = 200
+
+
+class Group:
+    """Two brokers, and what is decided of them."""
+
+    def __init__(self, make_queue: MakeQueue) -> None:
+        self.queues = {
+            name: make_queue(name, settings={"TIDEMILL_NAME": name, "TIDEMILL_REPLICATED": "true"})
+            for name in ("g0-0", "g0-1")
+        }
+        for queue in self.queues.values():
+            queue.start()
+
+    def appoint(self, name: str, epoch: int, master: str, in_sync: Sequence[str], version: int = 0) -> None:
+        """Tell one of them."""
+        addresses = {one: f"{queue.host}:{queue.port}" for one, queue in self.queues.items()}
+        body = {
+            "group": "g0", "epoch": epoch, "master": master, "replicas": list(self.queues),
+            "in_sync": list(in_sync), "version": version, "addresses": addresses,
+        }  # fmt: skip
+        post(self.queues[name], "/v1/replication/appointment", body)
+
+    def stand(self, name: str) -> dict[str, Any]:
+        standing: dict[str, Any] = self.queues[name].get("/v1/replication")
+        return standing
+
+    async def wait_stand(self, name: str, **wanted: object) -> dict[str, Any]:
+        """Until it stands so with a broker; it is away for a moment while it becomes something else."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            found: dict[str, Any] = {}
+            with suppress(OSError, urllib.error.URLError, ValueError):
+                found = await asyncio.to_thread(self.stand, name)
+            if all(found.get(key) == value for key, value in wanted.items()) and found:
+                return found
+            assert time.monotonic() < deadline, (found, wanted, self.queues[name].errors)
+            await asyncio.sleep(0.05)
+
+
+def post(queue: Queue, path: str, body: object) -> Any:
+    request = urllib.request.Request(
+        f"http://{queue.server}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+class Ledger:
+    """What was answered, and what was given."""
+
+    def __init__(self) -> None:
+        self.stored: set[bytes] = set()
+        self.given: set[bytes] = set()
+        self.acked: set[bytes] = set()
+        self.again: list[bytes] = []
+        self.over = False
+
+
+async def produce(mq: Client, ledger: Ledger) -> None:
+    number = 0
+    while not ledger.over:
+        bodies = [b"%d" % (number + at) for at in range(MANY)]
+        number += MANY
+        with suppress(OutcomeUnknown, BrokerUnreachable, Unavailable):
+            await mq.send_many(SUBJECT, bodies)
+            ledger.stored.update(bodies)
+
+
+async def consume(mq: Client, ledger: Ledger) -> None:
+    async with mq.consume(SUBJECT, group="workers", name="ann") as messages:
+        async for batch in messages.batches():
+            ledger.again += [body for body in batch.bodies if body in ledger.acked]
+            ledger.given.update(batch.bodies)
+            with suppress(LeaseLost, BrokerUnreachable):
+                await batch.ack()
+                ledger.acked.update(batch.bodies)
+
+
+async def wait_more(ledger: Ledger, count: int, seconds: float) -> None:
+    """Until so many more are stored."""
+    deadline, wanted = time.monotonic() + seconds, len(ledger.stored) + count
+    while len(ledger.stored) < wanted:
+        assert time.monotonic() < deadline, f"{len(ledger.stored)} stored of {wanted}"
+        await asyncio.sleep(0.01)
+
+
+async def wait_given(ledger: Ledger) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not ledger.stored <= ledger.given:
+        assert time.monotonic() < deadline, f"{len(ledger.stored - ledger.given)} were never given"
+        await asyncio.sleep(0.05)
+
+
+async def wait_alike(group: Group) -> None:
+    """Until both logs end alike."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while group.stand("g0-0")["ends"] != group.stand("g0-1")["ends"]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+async def wait_committed(group: Group) -> None:
+    """Until a slave knows that all it has is committed: it is told with what comes next, or after a second."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (stood := group.stand("g0-1"))["ends"] != stood["committed"]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+def fetched(queue: Queue, folder: str) -> bytes:
+    """A log as a slave gives it to an archive, in pieces."""
+    data = b""
+    for row in queue.get("/v1/segments")[folder]:
+        at = row["base"]
+        while at < row["end"]:
+            url = f"http://{queue.server}/v1/segments/{folder}/{row['base']}?from={at}&size=1000000"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                piece = answer.read()
+            assert piece
+            data, at = data + piece, at + len(piece)
+    return data
+
+
+async def fail_over(group: Group, ledger: Ledger) -> None:
+    for name in group.queues:
+        await asyncio.to_thread(group.appoint, name, 1, "g0-0", ("g0-0", "g0-1"))
+    await group.wait_stand("g0-0", role="master")
+    await group.wait_stand("g0-1", role="slave")
+    settings = ClientSettings(send_timeout_s=PATIENCE_SECONDS, backoff_max_s=0.2)
+    async with Client(group.queues["g0-1"].server, settings=settings) as mq, asyncio.TaskGroup() as tasks:
+        producer = tasks.create_task(produce(mq, ledger))
+        consumer = tasks.create_task(consume(mq, ledger))
+        await wait_more(ledger, 20 * MANY, PATIENCE_SECONDS)
+
+        group.queues["g0-0"].kill()
+        await asyncio.to_thread(group.appoint, "g0-1", 2, "g0-1", ("g0-1",))
+        await wait_more(ledger, 5 * MANY, WRITES_AGAIN_SECONDS)
+
+        await asyncio.to_thread(group.queues["g0-0"].start)
+        await asyncio.to_thread(group.appoint, "g0-0", 2, "g0-1", ("g0-1",))
+        await group.wait_stand("g0-1", wish=["g0-0", "g0-1"])
+        post(group.queues["g0-1"], "/v1/replication/wish", {})
+        await asyncio.to_thread(group.appoint, "g0-1", 2, "g0-1", ("g0-0", "g0-1"), 1)
+        await wait_more(ledger, 5 * MANY, PATIENCE_SECONDS)
+
+        began = time.monotonic()
+        await asyncio.to_thread(post, group.queues["g0-1"], "/v1/replication/handover", {"to": "g0-0"})
+        for name in ("g0-0", "g0-1"):
+            await asyncio.to_thread(group.appoint, name, 3, "g0-0", ("g0-0", "g0-1"), 2)
+        await wait_more(ledger, 1, WRITES_AGAIN_SECONDS)
+        print(f"hand-over: {time.monotonic() - began:.3f} s without writes")
+        await wait_more(ledger, 5 * MANY, PATIENCE_SECONDS)
+
+        ledger.over = True
+        await producer
+        await wait_given(ledger)
+        consumer.cancel()
+    await wait_alike(group)
+    await wait_committed(group)
+    for folder in ("message", "action"):
+        assert log_of(group.queues["g0-1"], folder) == fetched(group.queues["g0-1"], folder)
+
+
+def log_of(queue: Queue, folder: str) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(Path(queue.data, folder).glob("*.log")))
+
+
+def test_a_killed_master_loses_nothing_and_comes_back_as_a_slave(make_queue: MakeQueue) -> None:
+    group, ledger = Group(make_queue), Ledger()
+
+    asyncio.run(fail_over(group, ledger))
+
+    assert ledger.stored <= ledger.given
+    assert not ledger.again
+    one, two = group.queues.values()
+    assert one.stop() == two.stop() == 0
+    assert log_of(one, "message") == log_of(two, "message")
+    assert log_of(one, "action").startswith(log_of(two, "action")[:1000])
+
+
+def test_a_slave_refuses_a_person_and_says_who_is_master(make_queue: MakeQueue) -> None:
+    group = Group(make_queue)
+    for name in group.queues:
+        group.appoint(name, 1, "g0-0", ("g0-0",))
+    asyncio.run(group.wait_stand("g0-1", role="slave"))
+
+    slave = group.queues["g0-1"]
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        post(slave, "/v1/subjects/orders/messages", {"messages": [{"text": "tide"}]})
+
+    said = json.load(refused.value)["error"]
+    assert refused.value.code == 503
+    assert said["code"] == "not_master"
+    assert "g0-0 is the master" in said["detail"]
+
+
+async def wait_in_sync(meta: Meta, queues: Sequence[Queue]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(meta_group(meta).get("in_sync", [])) < len(queues):
+        assert time.monotonic() < deadline, (meta_group(meta), [queue.errors for queue in queues])
+        await asyncio.sleep(0.1)
+
+
+async def be_replaced(make_queue: MakeQueue, meta: Meta, ledger: Ledger) -> float:
+    """How long nothing was stored after the master was killed, with nobody but meta to decide."""
+    queues = [
+        make_queue(
+            name,
+            settings={"TIDEMILL_NAME": name, "TIDEMILL_REPLICATED": "true", "TIDEMILL_META": meta.server},
+        )
+        for name in ("g0-0", "g0-1")
+    ]
+    for queue in queues:
+        queue.start()
+    await wait_in_sync(meta, queues)
+    master = next(queue for queue in queues if queue.data.name == meta_group(meta)["master"])
+    slave = next(queue for queue in queues if queue is not master)
+    settings = ClientSettings(send_timeout_s=PATIENCE_SECONDS, backoff_max_s=0.2)
+    async with Client(slave.server, settings=settings) as mq, asyncio.TaskGroup() as tasks:
+        producer = tasks.create_task(produce(mq, ledger))
+        consumer = tasks.create_task(consume(mq, ledger))
+        await wait_more(ledger, 10 * MANY, PATIENCE_SECONDS)
+        master.kill()
+        killed = time.monotonic()
+        await wait_more(ledger, 2 * MANY, PATIENCE_SECONDS)
+        gap = time.monotonic() - killed
+        ledger.over = True
+        await producer
+        await wait_given(ledger)
+        consumer.cancel()
+    return gap
+
+
+def meta_group(meta: Meta) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://{meta.server}/v1/brokers", timeout=5) as answer:
+        rows: list[dict[str, Any]] = json.load(answer)
+    return next((row for row in rows if row["group"] == "g0"), {})
+
+
+def test_meta_appoints_a_slave_when_the_master_is_killed(make_queue: MakeQueue, tmp_path: Path) -> None:
+    meta, ledger = Meta(tmp_path / "meta").start(), Ledger()
+    try:
+        gap = asyncio.run(be_replaced(make_queue, meta, ledger))
+    finally:
+        meta.kill()
+
+    print(f"automatic failover: {gap:.1f} s without writes")
+    assert gap < WRITES_AGAIN_SECONDS + 5
+    assert ledger.stored <= ledger.given
+    assert not ledger.again
