@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
@@ -317,7 +317,7 @@ class Api:
 
 
 @contextmanager
-def denials() -> Iterator[None]:
+def denials() -> Generator[None]:
     """What is denied in the block is refused as HTTP says it."""
     try:
         yield
