@@ -61,7 +61,10 @@ class Asked:
         return parse_subject(self.text(field))
 
     def subjects(self, field: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(parse_subject(str(one)) for one in self.items(field)))
+        named = self.items(field)
+        if not all(type(one) is str for one in named):
+            raise wrong(f"{field} has what is no text: write a list of subjects' names")
+        return tuple(dict.fromkeys(parse_subject(one) for one in named))
 
     def group(self, field: str) -> str:
         return parse_group(self.text(field))

@@ -123,7 +123,8 @@ def change_in_sync(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms
             raise Denied("not_in_sync", f"{one} is dead or behind, as far as meta knows")
     boots = dict(group.replicas)
     in_sync = tuple((one, found.get(one, boots[one])) for one in wanted)
-    return group if in_sync == group.in_sync else draft.put(replace(group, in_sync=in_sync))
+    # Also when nothing changes: a master waits for whom it has ever asked, until a later version says who is in.
+    return draft.put(replace(group, in_sync=in_sync))
 
 
 def hand_over(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int) -> BrokerGroup:

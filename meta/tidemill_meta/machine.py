@@ -1,8 +1,7 @@
 """Meta as one object: what is stored, what is heard, and every decision over the two. It does nothing itself.
 
 ``doors/replica.py`` reads and writes the store for it; a simulation does the same over a store in memory. A decision
-is a function of a draft and the time: it may be made again when the store has moved on meanwhile, and is stored as a
-whole or not at all.
+is a function of a draft and the time, made in the replica's turn, and stored as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from tidemill_meta.consumers import grants_of, judge_allocations
 from tidemill_meta.errors import Denied
 from tidemill_meta.picture import broker_rows, route_row
 from tidemill_meta.promotion import judge
-from tidemill_meta.registry import Draft, Registry
+from tidemill_meta.registry import Draft, Registry, View
 from tidemill_meta.senses import Senses
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.subjects import find_subject, use_group, use_subject
-from tidemill_meta.values import BrokerGroup, ConsumerGroupRecord, Route, SubjectRecord
+from tidemill_meta.values import Broker, BrokerGroup, ConsumerGroupRecord, Route, SubjectRecord, broker_key
 from tidemill_wire.errors import WireError
 
 Answer = TypeVar("Answer")
@@ -68,7 +67,7 @@ class Meta:
     def register(self, draft: Draft, asked: Registration, now_ms: int) -> Mapping[str, Any]:
         """A broker begins to live."""
         group = register(draft, self.senses, asked, now_ms)
-        return {**appointment_map(group, 0), "beat_ms": self.settings.broker_beat_ms}
+        return {**self._told(draft, group, 0), "beat_ms": self.settings.broker_beat_ms}
 
     def use(self, draft: Draft, beat: ClientBeat, now_ms: int) -> list[dict[str, Any]]:
         """Make what a client names and is not there yet; what cannot be made, and why."""
@@ -95,7 +94,13 @@ class Meta:
         self._check_fresh(now_ms)
         group = check_life(self.registry, beat)
         self.senses.brokers.hear(beat.key, beat, now_ms)
-        return appointment_map(group, self.senses.lease_ms(group, beat.name, beat.boot, now_ms))
+        return self._told(self.registry, group, self.senses.lease_ms(group, beat.name, beat.boot, now_ms))
+
+    def _told(self, view: View, group: BrokerGroup, lease_ms: int) -> Mapping[str, Any]:
+        """An appointment, and where the others are."""
+        brokers = (view.get(Broker, broker_key(group.name, name)) for name, _ in group.replicas)
+        addresses = {broker.name: broker.data for broker in brokers if broker is not None}
+        return {**appointment_map(group, lease_ms), "addresses": addresses}
 
     def broker_left(self, beat: BrokerBeat, now_ms: int) -> None:
         """A broker stops, and serves nothing any more."""

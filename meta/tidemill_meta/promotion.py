@@ -1,8 +1,8 @@
 """Who is master: one rule over a broker group and what is known of its brokers.
 
 What is committed is on every in-sync replica, so each of them may become master and nothing is lost; whoever is not
-in the set may lack something, and never becomes master by itself. Every change is stored by compare-and-set on the
-group as it was judged, so two replicas of meta cannot appoint two masters in one epoch.
+in the set may lack something, and never becomes master by itself. A group is judged as it is stored, in the turn of
+the replica that judges, so two replicas of meta cannot appoint two masters in one epoch.
 
 | state | event | becomes |
 |---|---|---|

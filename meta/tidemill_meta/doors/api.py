@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from aiohttp import web
@@ -26,7 +27,7 @@ from tidemill_meta.brokers import (
     set_group_state,
 )
 from tidemill_meta.doors.replica import Replica
-from tidemill_meta.doors.watch import Watch
+from tidemill_meta.doors.watch import Watch, parse_interest
 from tidemill_meta.errors import Denied
 from tidemill_meta.machine import asked_version
 from tidemill_meta.picture import allocation_row, group_rows, route_row, subject_row
@@ -195,12 +196,16 @@ class Api:
         ]
 
     async def _watching(self, request: web.BaseRequest, _: Variables) -> web.StreamResponse:
-        return await self._watch.serve(request, await self._json(request))
+        with denials():
+            interest, known = parse_interest(await self._json(request))
+        return await self._watch.serve(request, interest, known)
 
     # -- subjects and groups ----------------------------------------------------------------------------------
 
     async def _declare(self, body: object, _: Variables) -> object:
         documents = cast("list[object]", body) if isinstance(body, list) else [body]
+        if None in documents:
+            raise wrong("a declaration is null: write apiVersion, kind, metadata and spec")
         try:
             declared = parse_manifests(documents)
         except ManifestError as error:
@@ -295,7 +300,8 @@ class Api:
         self, handler: Handler
     ) -> Callable[[web.BaseRequest, Variables], Awaitable[web.StreamResponse]]:
         async def answer(request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
-            return await _answered(handler(await self._json(request), variables))
+            with denials():
+                return json_response(await handler(await self._json(request), variables))
 
         return answer
 
@@ -304,14 +310,17 @@ class Api:
     ) -> Callable[[web.BaseRequest, Variables], Awaitable[web.StreamResponse]]:
         async def answer(request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
             self.requests += 1
-            return await _answered(handler(request, variables))
+            with denials():
+                return json_response(await handler(request, variables))
 
         return answer
 
 
-async def _answered(answer: Awaitable[object]) -> web.StreamResponse:
+@contextmanager
+def denials() -> Generator[None]:
+    """What is denied in the block is refused as HTTP says it."""
     try:
-        return json_response(await answer)
+        yield
     except Denied as error:
         kind = error.kind
         raise HttpRefused(kind.status, kind.code, error.detail, kind.advice, error.more) from None

@@ -108,7 +108,8 @@ def _brokers() -> dict[str, Part]:
     in_sync = record({"master": A_NAME, "epoch": COUNT, "version": COUNT, "in_sync": _many(A_NAME)})
     handover = record({"to": A_NAME, "epoch": COUNT, "version": COUNT}, ("epoch", "version"))
     state = record({"state": STATE, "draining": whole(0, 1)}, ("state", "draining"))
-    registered = {**APPOINTMENT, "beat_ms": 1000}
+    stand = {**APPOINTMENT, "addresses": {"g1-0": "10.0.0.1:7400", "g1-1": "10.0.0.2:7400"}}
+    registered = {**stand, "beat_ms": 1000}
     appointment = ref("Appointment")
     group = ("group",)
     listed = reading("brokers", "Broker groups and their brokers", _many(ref("BrokerGroup")), [])
@@ -117,7 +118,7 @@ def _brokers() -> dict[str, Part]:
             **listed,
             **_asking("register", "A broker begins to live", registration, ref("Registered"), registered),
         },
-        "/v1/brokers/heartbeat": _asking("heartbeat", "A broker is there", beat, appointment, APPOINTMENT),
+        "/v1/brokers/heartbeat": _asking("heartbeat", "A broker is there", beat, ref("Stand"), stand),
         "/v1/brokers/leave": _asking(
             "leave", "A broker stops", leave, record({"left": TEXT}), {"left": "g1-0"}
         ),
@@ -214,12 +215,12 @@ def _clients() -> dict[str, Part]:
         "200": stream, **{str(status): error_answer(status) for status in (400, 405, 408, 413, 415, 503)},
     }  # fmt: skip
     named: Part = {
-        "name": "subject", "in": "query", "required": False, "schema": _many(A_NAME),
+        "name": "subject", "in": "query", "required": False, "schema": _many(A_NAME, 50),
         "description": "subjects whose routes are wanted",
     }  # fmt: skip
     routes = reading("routes", "Where brokers are, and subjects lie", ref("Routes"), None)
     routes["get"]["parameters"] = [named]
-    routes["get"]["responses"]["404"] = error_answer(404)
+    routes["get"]["responses"] |= {"400": error_answer(400), "404": error_answer(404)}
     return {
         "/v1/routes": routes,
         "/v1/clients": reading("clients", "Clients heard of late", _many(ref("Client"), WHOLE_MAX), []),
@@ -271,9 +272,15 @@ def _broker_schemas() -> dict[str, Part]:
             "description": "how long the only replica in sync may go on; 0: it has no lease",
         },
     }
+    addresses = {
+        "type": "object",
+        "additionalProperties": TEXT,
+        "description": "HOST:PORT of each replica's data",
+    }
     return {
         "Appointment": record(appointment),
-        "Registered": record({**appointment, "beat_ms": COUNT}),
+        "Stand": record({**appointment, "addresses": addresses}),
+        "Registered": record({**appointment, "addresses": addresses, "beat_ms": COUNT}),
         "GroupState": record({"group": TEXT, "state": STATE, "draining": {"type": "boolean"}, "version": COUNT}),
         "BrokerGroup": {"type": "object", "required": ["group", "epoch", "master", "in_sync", "problem", "brokers"]},
     }  # fmt: skip

@@ -121,9 +121,8 @@ class Watch:
 
     # -- serving ----------------------------------------------------------------------------------------------
 
-    async def serve(self, request: web.BaseRequest, body: object) -> web.StreamResponse:
+    async def serve(self, request: web.BaseRequest, interest: Interest, known: int) -> web.StreamResponse:
         """Write a stream until its reader is gone."""
-        interest, known = parse_interest(body)
         response = web.StreamResponse(headers={"Server": "tidemill", "Cache-Control": "no-store"})
         response.content_type = "application/x-ndjson"
         watcher = Watcher(interest)

@@ -349,3 +349,13 @@ def test_registration_says_what_is_wrong_with_it() -> None:
         with pytest.raises(Denied, match=sentence):
             parse_registration(whole)
     assert registration("g1", "a", 1).broker.boot == 1
+
+
+def test_wish_for_the_set_as_it_is_gets_a_later_version() -> None:
+    world = World()
+    pair(world)
+    before = world.group("g1")
+
+    after = world.in_sync("g1", "g1-0", "g1-1")
+
+    assert (after.in_sync, after.version) == (before.in_sync, before.version + 1)
