@@ -22,6 +22,7 @@ from sim.cluster import SERVER, Cluster, Wish
 from sim.graveyard import Letter
 from sim.rot import may_rot
 from sim.seal import EPOCH_S
+from sim.weather import draw_weather
 from sim.world import Env, World
 from tidemill import Client
 from tidemill.consumer import Consumer
@@ -36,6 +37,8 @@ ORDER, ONCE, MOVED, CAST = "order", "once", "moved", "cast"
 PAIR = (0, 1)
 PATIENCE_S = 100.0
 TRIES_MAX = 1000
+FAR_LEASE_MS_MIN = 1_000
+"""Over a far link an answer and what is said to it take up to 0.48 s, and a renewal begins a third of a lease later."""
 
 
 @dataclass(slots=True)
@@ -171,6 +174,14 @@ class Steered(Cluster):
         self.casts = {f"{CAST}-{number}": f"{CAST}.{CAST}-{number}" for number in PAIR}
         self.groups = dict.fromkeys((ORDER, ONCE, MOVED, *self.casts.values()), Wish(subjects))
         self.policies = {}
+        if draw_weather(seed).far_links:
+            # In order nothing is begun whose lease is not certain. One that ends on its way there and back is kept by
+            # luck only; each time it is not, the message waits twice as long, at last for longer than a run lasts.
+            self.settings = replace(
+                self.settings,
+                lease_ms=max(self.settings.lease_ms, FAR_LEASE_MS_MIN),
+                consumer_gone_ms=max(self.settings.consumer_gone_ms, FAR_LEASE_MS_MIN),
+            )
         self.moved, self.once = History(), History()
         self.moved.sends = self.once.sends = self.history.sends
         self.moves: list[Move] = []
