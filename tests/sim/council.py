@@ -6,6 +6,7 @@ replicas of its own is the real meta's business to make true.
 
     a wish of the master, told at the version that counts   -> that set, the next version
     the master was silent for too long, or has begun anew   -> the in-sync replica with the longest log, the next epoch
+    a slave in sync has begun anew                          -> the set without it
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Council:
         self.heard[stood.name] = (now_s, stood)
         self._grant(stood)
         self._replace_master(now_s)
+        self._doubt(stood)
         return Appoint(self.appointment, self.addresses)
 
     def _grant(self, stood: Stood) -> None:
@@ -62,12 +64,19 @@ class Council:
         if master is None and now_s <= DEAD_S:
             return
         if here:
-            best = max(here, key=lambda one: (one.ends, one.name))
-            names = tuple(one.name for one in here)
+            best = max(here, key=lambda one: (one.role != "fenced", one.ends, one.name))
+            names = tuple(one.name for one in here if one is best or one.role != "fenced")
             self.replaced_s.append(now_s)
             self._decide(
                 replace(now, epoch=now.epoch + 1, master=best.name, in_sync=names, version=now.version + 1)
             )
+
+    def _doubt(self, stood: Stood) -> None:
+        """A replica that was started again may have lost what it had: it is in sync again when its master says so."""
+        now = self.appointment
+        if stood.role == "fenced" and stood.begun and stood.name != now.master and stood.name in now.in_sync:
+            names = tuple(name for name in now.in_sync if name != stood.name)
+            self._decide(replace(now, in_sync=names, version=now.version + 1))
 
     def _is_over(self, stood: Stood) -> bool:
         """The master of this epoch was one, and is none any more."""
