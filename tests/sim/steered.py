@@ -22,12 +22,23 @@ from sim.cluster import SERVER, Cluster, Wish
 from sim.graveyard import Letter
 from sim.rot import may_rot
 from sim.seal import EPOCH_S
+from sim.weather import draw_weather
 from sim.world import Env, World
 from tidemill import Client
 from tidemill.consumer import Consumer
 from tidemill.errors import Refused, TidemillError
 from tidemill.message import Message
-from tidemill_broker.actions import Action, FailedDeliveries, Pulled, Released, Sought, Voided
+from tidemill_broker.actions import (
+    Action,
+    Extended,
+    FailedDeliveries,
+    Pulled,
+    Reason,
+    Released,
+    Sought,
+    Voided,
+)
+from tidemill_broker.groups import Group
 from tidemill_broker.machine import Broker
 from tidemill_broker.state import State
 from tidemill_wire.lanes import lane_name, split_lane
@@ -36,6 +47,8 @@ ORDER, ONCE, MOVED, CAST = "order", "once", "moved", "cast"
 PAIR = (0, 1)
 PATIENCE_S = 100.0
 TRIES_MAX = 1000
+FAR_LEASE_MS_MIN = 1_000
+"""Over a far link an answer and what is said to it take up to 0.48 s, and a renewal begins a third of a lease later."""
 
 
 @dataclass(slots=True)
@@ -171,6 +184,14 @@ class Steered(Cluster):
         self.casts = {f"{CAST}-{number}": f"{CAST}.{CAST}-{number}" for number in PAIR}
         self.groups = dict.fromkeys((ORDER, ONCE, MOVED, *self.casts.values()), Wish(subjects))
         self.policies = {}
+        if draw_weather(seed).far_links:
+            # In order nothing is begun whose lease is not certain. One that ends on its way there and back is kept by
+            # luck only; each time it is not, the message waits twice as long, at last for longer than a run lasts.
+            self.settings = replace(
+                self.settings,
+                lease_ms=max(self.settings.lease_ms, FAR_LEASE_MS_MIN),
+                consumer_gone_ms=max(self.settings.consumer_gone_ms, FAR_LEASE_MS_MIN),
+            )
         self.moved, self.once = History(), History()
         self.moved.sends = self.once.sends = self.history.sends
         self.moves: list[Move] = []
@@ -182,6 +203,8 @@ class Steered(Cluster):
         self.failed: dict[tuple[str, str], int] = {}
         self.ended_s: dict[int, float] = {}
         """When the broker took back a delivery of a group in order."""
+        self._until_s: dict[int, float] = {}
+        """How long the lease of a delivery of a group in order was promised to run."""
         self._given: dict[tuple[int, int], int] = {}
         pairs = [f"{group}-{number}" for group in (ORDER, ONCE, MOVED) for number in PAIR]
         self.clients = (*self._producers, *pairs, *self.casts, "mover")
@@ -279,13 +302,8 @@ class Steered(Cluster):
 
         def note_and_apply(action: Action) -> int:
             now_s = env.loop.now
-            if isinstance(action, FailedDeliveries | Released):
-                consumer = broker.state.consumers[action.consumer]
-                if consumer.group.ordered:
-                    for held in consumer.held():
-                        for pull in range(held.pull, held.pull + held.count):
-                            if any(a <= pull <= b for a, b in _pairs(action.ranges)):
-                                self.ended_s.setdefault(pull, now_s)
+            if isinstance(action, FailedDeliveries | Released | Extended):
+                self._note_lease(broker, action, now_s)
             if isinstance(action, Voided):  # what failed was taken by a power cut
                 voided = broker.state.groups[action.group]
                 self.failed.pop((voided.name, broker.state.partitions[voided.partition].name), None)
@@ -297,6 +315,29 @@ class Steered(Cluster):
             return int(apply(action))
 
         state.apply = note_and_apply
+
+    def _note_lease(
+        self, broker: Broker, action: FailedDeliveries | Released | Extended, now_s: float
+    ) -> None:
+        """A lease that a clock set forward ends at a start runs on for who has it. The start knows nothing of that, but
+        it keeps all others out for as long; so it has not ended before its time.
+        """
+        consumer = broker.state.consumers[action.consumer]
+        if not consumer.group.ordered:
+            return
+        held = [pull for one in consumer.held() for pull in range(one.pull, one.pull + one.count)]
+        for pull in held:
+            if not any(a <= pull <= b for a, b in _pairs(action.ranges)):
+                continue
+            if isinstance(action, Extended):
+                self._until_s[pull] = now_s + self._lease_s(consumer.group)
+            elif isinstance(action, FailedDeliveries) and action.reason == Reason.LEASE_ENDED:
+                self.ended_s.setdefault(pull, max(now_s, self._until_s.get(pull, now_s)))
+            else:
+                self.ended_s.setdefault(pull, now_s)
+
+    def _lease_s(self, group: Group) -> float:
+        return min(group.settings.lease_ms, self.settings.consumer_gone_ms) / 1000
 
     def _note_given(self, broker: Broker, action: Pulled, now_s: float) -> None:
         consumer = broker.state.consumers[action.consumer]
@@ -313,6 +354,7 @@ class Steered(Cluster):
                 if key in self._given:  # a power cut may have made the broker forget that it was given out
                     self.ended_s.setdefault(self._given[key], now_s)
                 self._given[key] = run.pull + index
+                self._until_s[run.pull + index] = now_s + self._lease_s(group)
 
 
 def _pairs(ranges: Sequence[int]) -> list[tuple[int, int]]:
