@@ -136,8 +136,8 @@ SUBJECTS_MAX = 100_000
 GROUPS_MAX = 100_000  # of a broker: each costs a kilobyte for good, and a client may name as many as it likes
 CONSUMERS_MAX = 10_000  # of a group on a subject: each is looked at when its group's segments are dropped
 
-VIGIL_US = 200  # of one wait are spent awake at most: more than the slowest answer that sleepers give
-VIGIL_WORTH_US = 100  # waits that are longer on average are slept through: no core is burnt for them
+VIGIL_US = 250  # of one wait are spent awake at most: more than the slowest answer that sleepers give
+VIGIL_WORTH_US = 150  # waits that are longer on average are slept through: no core is burnt for them
 VIGIL_LOOKS_MAX = 1024  # in one wait, whatever the clock says
 
 assert VIGIL_WORTH_US < VIGIL_US
