@@ -59,6 +59,12 @@ def test_arbitrary_bytes_are_understood_or_refused(name: str, data: st.DataObjec
 
 
 @pytest.mark.parametrize("name", TARGETS)
+def test_good_bytes_are_understood(name: str) -> None:
+    for data in GOOD[name]:
+        TARGETS[name](data)
+
+
+@pytest.mark.parametrize("name", TARGETS)
 @settings(max_examples=300)
 @given(data=st.data())
 def test_good_bytes_with_mistakes_are_understood_or_refused(name: str, data: st.DataObject) -> None:

@@ -6,6 +6,7 @@ Each target takes bytes and returns nothing; whatever it raises is a defect. ``f
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 
 from crc32c import crc32c
 
@@ -23,7 +24,7 @@ from tidemill_wire.batch import (
     read_header,
 )
 from tidemill_wire.columns import split_batches
-from tidemill_wire.commands import Command, Pulled, encode_command, parse_command
+from tidemill_wire.commands import Command, encode_command, parse_command
 from tidemill_wire.connection import Connection, Event, Received, Role, State
 from tidemill_wire.errors import CorruptBatch, RemoteProtocolError, WireError
 from tidemill_wire.frame import Frame, FrameDecoder
@@ -77,9 +78,9 @@ def hear(role: Role, pieces: list[bytes]) -> tuple[list[Event], str | None]:
 
 def repr_of(command: Command) -> str:
     """As ``repr``, with the bytes of a view instead of its address."""
-    if not isinstance(command, Pulled):
-        return repr(command)
-    return f"{command.grants} {command.lease_ms} {bytes(command.batches).hex()}"
+    held = [getattr(command, each.name) for each in fields(command)]
+    shown = [bytes(one) if isinstance(one, memoryview) else one for one in held]
+    return f"{type(command).__name__} {shown}"
 
 
 def said(events: list[Event]) -> list[tuple[int, str]]:
