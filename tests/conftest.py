@@ -9,9 +9,10 @@ import os
 import pytest
 from hypothesis import settings
 
-# No deadline: a busy machine is no bug. A failure prints the blob that repeats it; found examples stay in .hypothesis.
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=False)
-settings.register_profile("soak", settings.get_profile("ci"), max_examples=5_000)
+# No deadline: a busy machine is no bug. `make test` says the same thing twice; `make soak` looks for new examples, and
+# a failure prints the blob that repeats it.
+settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("soak", settings.get_profile("ci"), derandomize=False, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 DEADLINE_S = 60
