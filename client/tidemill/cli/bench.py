@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.measure import Load, Measured, measure_consume, measure_latency, measure_produce
 from tidemill.cli.session import (
     SERVER_DEFAULT,
     ServerOption,
@@ -22,13 +21,14 @@ from tidemill.cli.session import (
 
 if TYPE_CHECKING:
     from tidemill import Client
+    from tidemill.cli.measure import Load, Measured
 
 SubjectOption = Annotated[str, typer.Option(callback=parse_subject_argument, help="The subject to use.")]
 SizeOption = Annotated[int, typer.Option(min=0, max=1 << 24, help="Bytes of a message.")]
 CountOption = Annotated[int, typer.Option(min=1, help="How many messages.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write the result as one JSON object.")]
 
-Measure = Callable[["Client", Load, Callable[[int], None]], Coroutine[Any, Any, Measured]]
+Measure = Callable[["Client", "Load", Callable[[int], None]], Coroutine[Any, Any, "Measured"]]
 
 
 def build() -> typer.Typer:
@@ -52,6 +52,8 @@ def produce(
 
     Percentiles are of the waits for the answers to batches of messages.
     """
+    from tidemill.cli.measure import Load, measure_produce
+
     _bench("produce", measure_produce, Load(subject, count, size), server, json_)
 
 
@@ -65,6 +67,8 @@ def consume(
 
     In a group of its own; percentiles are of the waits for the next batch.
     """
+    from tidemill.cli.measure import Load, measure_consume
+
     _bench("consume", measure_consume, Load(subject, count, 0), server, json_)
 
 
@@ -79,6 +83,8 @@ def latency(
 
     Percentiles are of the time from before the send until a consumer has the message.
     """
+    from tidemill.cli.measure import Load, measure_latency
+
     _bench("latency", measure_latency, Load(subject, count, size), server, json_)
 
 
