@@ -29,6 +29,7 @@ from tidemill.encode import (
     Body,
     as_bodies,
     as_body,
+    as_pairs,
     check_body,
 )
 from tidemill.errors import BrokerUnreachable, ClientClosed, TidemillError, again
@@ -162,8 +163,7 @@ class Client:
             while (chunk := list(islice(rest, CHUNK_MESSAGES))) and many.error is None:
                 if producer.full:
                     await producer.room()
-                pairs = [(subject, body if type(body) is bytes else as_body(body)) for subject, body in chunk]
-                check_body(max(len(body) for _, body in pairs))
+                pairs = as_pairs(chunk)
                 many.expect(len(pairs))
                 producer.put_each(pairs, place, many)
                 place += len(pairs)

@@ -65,6 +65,15 @@ def as_bodies(bodies: Sequence[Body]) -> list[bytes]:
     return found
 
 
+def as_pairs(messages: list[tuple[str, Body]]) -> list[tuple[str, bytes]]:
+    """Subjects with bodies as bytes; the same list when they are that already."""
+    if {type(body) for _, body in messages} != {bytes}:
+        return [(subject, as_body(body)) for subject, body in messages]
+    found = cast("list[tuple[str, bytes]]", messages)
+    check_body(max(len(body) for _, body in found))
+    return found
+
+
 def check_body(size: int) -> None:
     """``Refused`` when a body is too large for any subject."""
     if size > MESSAGE_BYTES_MAX:

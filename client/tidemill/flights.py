@@ -85,16 +85,19 @@ class Flights:
     def forget_abandoned(self) -> None:
         """The connection is gone: what nobody waits for any more need not be sent again."""
         for flight in self._flights:
-            wanted = [batch for batch in flight.batches if batch.claims]
+            wanted = [batch for batch in flight.batches if batch.waiter is not None]
             for batch in flight.batches:
-                batch.partition.in_flight -= not batch.claims
+                batch.partition.in_flight -= batch.waiter is None
             flight.batches, flight.size = wanted, sum(len(batch.data) for batch in wanted)
         self._flights = [flight for flight in self._flights if flight.batches]
 
     def unanswered(self, now: float) -> list[Parcel]:
         """Batches in flight whose deadline is over."""
         return [
-            one for flight in self._flights for one in flight.batches if one.claims and one.deadline <= now
+            one
+            for flight in self._flights
+            for one in flight.batches
+            if one.waiter is not None and one.deadline <= now
         ]
 
     def expired(self, now: float) -> list[Parcel]:
@@ -114,7 +117,7 @@ class Flights:
             self.land(flight)
             for batch in flight.batches:
                 batch.partition.reached = max(batch.partition.reached, batch.number)
-                if batch.claims:
+                if batch.waiter is not None:
                     batches.append(batch)
         for partition in self._refused:
             batches += [batch.retried() for batch in partition.refused]

@@ -69,7 +69,7 @@ class Gather:
             parcel = queue[-1]
             parcel.add(body, waiter, place, size)
         else:
-            parcel = Parcel(partition, [body], (waiter, place, 0, 1), size, deadline)
+            parcel = Parcel(partition, [body], waiter, place, size, deadline)
             queue.append(parcel)
             self._waiting[partition] = None
         if extras is not None or not parcel.plain:
@@ -84,11 +84,11 @@ class Gather:
         queue = partition.open
         if queue and queue[-1].plain and self._fits(queue[-1], size, len(bodies)):
             parcel = queue[-1]
-            parcel.claims.append((waiter, place, len(parcel.bodies), len(bodies)))
+            parcel.join(waiter, place, len(bodies))
             parcel.bodies += bodies
             parcel.size += size
         else:
-            queue.append(Parcel(partition, bodies, (waiter, place, 0, len(bodies)), size, deadline))
+            queue.append(Parcel(partition, bodies, waiter, place, size, deadline))
             self._waiting[partition] = None
         return size
 
@@ -127,22 +127,22 @@ class Gather:
         return gone
 
     def _fits(self, parcel: Parcel, size: int, messages: int) -> bool:
-        return parcel.size + size <= self._batch_bytes and len(parcel.bodies) + messages <= BATCH_MESSAGES_MAX
+        return parcel.size + size <= self._batch_bytes and parcel.messages + messages <= BATCH_MESSAGES_MAX
 
     def _seal(self, parcel: Parcel, now_ms: int) -> None:
         signature, partition = self._signature, parcel.partition
         partition.sequence = parcel.number = partition.sequence + 1
         parcel.batch_id = self._ids.next(now_ms)
         named = (signature.producer_id, parcel.number, parcel.batch_id, now_ms)
-        if parcel.plain:
-            if len(parcel.bodies) == 1 and signature.codec is Codec.NONE and not partition.priority:
-                parcel.data = encode_single(partition.padded, len(partition.raw), named, parcel.bodies[0])
-                return
-            content = Content(parcel.bodies)
+        if parcel.plain and parcel.messages == 1 and signature.codec is Codec.NONE and not partition.priority:
+            parcel.data = encode_single(partition.padded, len(partition.raw), named, parcel.bodies[0])
         else:
-            content = Content(parcel.bodies, parcel.keys, parcel.tags, None, parcel.properties)
-        origin = Origin(partition.raw, *named, signature.codec, priority=partition.priority)
-        parcel.data = build_batch(origin, content)
+            content = Content(parcel.bodies)
+            if not parcel.plain:
+                content = Content(parcel.bodies, parcel.keys, parcel.tags, None, parcel.properties)
+            origin = Origin(partition.raw, *named, signature.codec, priority=partition.priority)
+            parcel.data = build_batch(origin, content)
+        del parcel.bodies  # they are in the batch: nothing is held twice
 
 
 def cut(bodies: Sequence[bytes], batch_bytes: int) -> list[int]:

@@ -212,7 +212,7 @@ class Producer:
     def _refuse(self, batch: Parcel, error: TidemillError) -> None:
         now = self._loop.time()
         wait = self._backoff.next()
-        if not isinstance(error, Unavailable) or now + wait >= batch.deadline or not batch.claims:
+        if not isinstance(error, Unavailable) or now + wait >= batch.deadline or batch.waiter is None:
             self._end(batch)
             batch.failed(error)
             return
@@ -299,7 +299,7 @@ class Producer:
         partition.reached = max(partition.reached, batch.number)
         self._end(batch)
         batch.failed(error)
-        batch.claims, batch.size = [], 0
+        batch.abandon()
 
     def _unknown(self, batch: Parcel) -> TidemillError:
         waited = self._settings.send_timeout_s

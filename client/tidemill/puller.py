@@ -89,7 +89,7 @@ class Puller:
         self._lease_s = 0.0
 
     def pull(self) -> None:
-        """Ask for more, if there is room for more. Acks leave before."""
+        """Ask for more, if there is room for more."""
         link = self._link
         if link is None or self._under_way >= PULLS or self._leaving or self._pause is not None:
             return
@@ -102,7 +102,10 @@ class Puller:
         while self._under_way < (PULLS if self._resumed else 1) and inbox.room(
             self._under_way * settings.pull_bytes
         ):
-            self.settler.flush()
+            if self.settler.ordered or not self._resumed:
+                # In order nothing more comes before they are told, and what is told need not be said to be held. Else
+                # they may gather: at 5,000 messages a second each frame of acks cost the broker a third of its turns.
+                self.settler.flush()
             subscription = self._identity.subscription
             messages = min(inbox.window.size, PULL_MESSAGES_MAX)
             on_answer = partial(self._pulled, Asked(messages, self._loop.time(), self.settler.era), link)

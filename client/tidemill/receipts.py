@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import overload
+from itertools import accumulate
+from typing import Any, overload
 
 from tidemill.errors import TidemillError
 from tidemill.parcel import Stored
@@ -13,6 +14,9 @@ from tidemill_wire.batch import message_id
 
 UNKNOWN = -1
 """Stored, but the broker does not remember where: the second sending of a batch came late."""
+
+STORED_FIELDS = 5
+"""Of ``Stored``."""
 
 SPOOLED = -2
 """The sequence of what lies in the spool file."""
@@ -54,18 +58,21 @@ def receipt_of(part: Stored, at: int) -> Receipt:
     return Receipt(subject, batch_id, first + at, sequence + at if sequence >= 0 else sequence)
 
 
+def part_at(fields: list[Any], row: int) -> Stored:
+    """A part of those that lie in ``fields`` one behind the other."""
+    subject, batch_id, first, messages, sequence = fields[row * STORED_FIELDS : (row + 1) * STORED_FIELDS]
+    return subject, batch_id, first, messages, sequence
+
+
 class Receipts(Sequence[Receipt]):
     """The receipts of many messages in the order they were given; made when looked at."""
 
-    __slots__ = ("_ends", "_parts")
+    __slots__ = ("_ends", "_fields")
 
-    def __init__(self, parts: list[Stored]) -> None:
-        self._parts = parts
-        self._ends: list[int] = []
-        end = 0
-        for part in parts:
-            end += part[3]
-            self._ends.append(end)
+    def __init__(self, fields: list[Any]) -> None:
+        self._fields = fields
+        """Of all parts, one behind the other: what would be a tuple each is one list for the garbage collector."""
+        self._ends: list[int] = list(accumulate(fields[3::STORED_FIELDS]))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -81,7 +88,7 @@ class Receipts(Sequence[Receipt]):
         if not 0 <= index < len(self):
             raise IndexError(f"receipt {at} of {len(self)}")
         row = bisect_right(self._ends, index)
-        part = self._parts[row]
+        part = part_at(self._fields, row)
         return receipt_of(part, index - (self._ends[row] - part[3]))
 
     @property
@@ -97,10 +104,10 @@ class Receipts(Sequence[Receipt]):
     @property
     def spooled(self) -> bool:
         """At least one of them lies in the spool file."""
-        return any(part[4] == SPOOLED for part in self._parts)
+        return SPOOLED in self._fields[4::STORED_FIELDS]
 
     def __repr__(self) -> str:
-        return f"Receipts({len(self)} messages in {len(self._parts)} batches)"
+        return f"Receipts({len(self)} messages in {len(self._ends)} batches)"
 
 
 class Single:
@@ -126,11 +133,12 @@ class Single:
 class Many:
     """Waits for the messages of one call: one future, however many there are."""
 
-    __slots__ = ("_complete", "_error", "_open", "_parts", "future")
+    __slots__ = ("_complete", "_error", "_fields", "_open", "_places", "future")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.future: asyncio.Future[Receipts] = loop.create_future()
-        self._parts: dict[int, Stored] = {}
+        self._places: list[int] = []
+        self._fields: list[Any] = []
         self._open = 0
         self._complete = False
         self._error: TidemillError | None = None
@@ -151,7 +159,8 @@ class Many:
 
     def stored(self, place: int, part: Stored) -> None:
         """The part that begins at message ``place`` of the call was stored."""
-        self._parts[place] = part
+        self._places.append(place)
+        self._fields += part
         self._open -= 1
         if not self._open:
             self._look()
@@ -168,4 +177,12 @@ class Many:
         if self._error is not None:
             self.future.set_exception(self._error)
         else:
-            self.future.set_result(Receipts([self._parts[place] for place in sorted(self._parts)]))
+            self.future.set_result(Receipts(self._in_order()))
+
+    def _in_order(self) -> list[Any]:
+        """The fields of all parts in the order of their places, which is mostly the order in which they came."""
+        places, fields = self._places, self._fields
+        if places == sorted(places):
+            return fields
+        rows = sorted(range(len(places)), key=places.__getitem__)
+        return [field for row in rows for field in part_at(fields, row)]

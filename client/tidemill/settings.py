@@ -95,7 +95,7 @@ class ClientSettings:
     pull_wait_ms: int = PULL_WAIT_MS_DEFAULT
     """How long a pull waits at the broker for a message."""
 
-    ack_linger_ms: float = 5.0
+    ack_linger_ms: float = 1.0
     """How long an ack of an advancing loop may wait for company. An awaited ``ack()`` never waits."""
 
     routes_poll_s: float = 30.0
