@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.metas import Meta
-from e2e.queues import environment
+from e2e.services import environment
 
 pytestmark = pytest.mark.e2e
 
