@@ -222,7 +222,8 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
 
 def _attending(service: Service, premises: Premises) -> Attending | None:
     """What tells meta of this broker; nothing when it is alone, or somebody else appoints."""
-    from tidemill_broker.doors.attending import Attending, Identity
+    from tidemill_broker.attendance import Identity
+    from tidemill_broker.doors.attending import Attending
 
     settings, arguments = premises.settings, premises.arguments
     if not (settings.replicated and settings.meta):
