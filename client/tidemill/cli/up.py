@@ -12,7 +12,15 @@ import typer
 
 from tidemill.cli.failures import CommandFailed, wrong_usage
 
-SERVER_MODULES = ("tidemill_broker", "uvloop", "numpy", "prometheus_client", "yaml")
+SERVER_MODULES = (
+    "tidemill_broker",
+    "uvloop",
+    "numpy",
+    "prometheus_client",
+    "yaml",
+    "sqlalchemy",
+    "aiosqlite",
+)
 DATA_DEFAULT = "./tidemill-data"
 
 
@@ -36,9 +44,8 @@ def up(
         raise wrong_usage(f"--port and --http-port are both {port}: choose two different ones")
     check_manifests(manifests or [])
     files = [argument for path in manifests or [] for argument in ("-f", str(path))]
-    run_broker(
-        "up", "--data", str(data), "--host", host, "--port", str(port), "--http-port", str(http_port), *files
-    )
+    where = ["--data", str(data), "--host", host, "--port", str(port), "--http-port", str(http_port)]
+    become("tidemill_standalone", "up", *where, *files)
 
 
 def require_server(command: str) -> None:
@@ -50,11 +57,11 @@ def require_server(command: str) -> None:
         )
 
 
-def run_broker(*arguments: str) -> NoReturn:
-    """Become the broker's process. -P: a file of the current folder must not stand in for one of its modules."""
+def become(package: str, *arguments: str) -> NoReturn:
+    """Become that process. -P: a file of the current folder must not stand in for one of its modules."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "tidemill_broker", *arguments])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-P", "-m", package, *arguments])  # noqa: S606
 
 
 def check_manifests(paths: list[Path]) -> None:

@@ -36,7 +36,7 @@ def test_up_becomes_the_broker_with_its_settings(command, executed, tmp_path: Pa
     with pytest.raises(Became):
         command("up", "--data", str(tmp_path), "--port", "0", "--http-port", "0", "-f", str(manifest))
     assert executed == [
-        ["-P", "-m", "tidemill_broker", "up", "--data", str(tmp_path), "--host", "127.0.0.1", "--port", "0",
+        ["-P", "-m", "tidemill_standalone", "up", "--data", str(tmp_path), "--host", "127.0.0.1", "--port", "0",
          "--http-port", "0", "-f", str(manifest)]
     ]  # fmt: skip
 
