@@ -33,19 +33,35 @@ def up(
     ] = None,
     data: Annotated[Path, typer.Option(metavar="DIR", help="Where messages are kept.")] = Path(DATA_DEFAULT),
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The data port; 0: any free one.")] = 7400,
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="The data port; 0: any free one. Brokers of a cluster take any."),
+    ] = 7400,
     http_port: Annotated[int, typer.Option(min=0, max=65535, help="The HTTP port; 0: any free one.")] = 7401,
+    brokers: Annotated[
+        int | None, typer.Option(min=1, max=32, help="Run a cluster of so many broker groups, and meta.")
+    ] = None,
+    slaves: Annotated[
+        int | None, typer.Option(min=0, max=4, help="So many slaves for each master of the cluster.")
+    ] = None,
 ) -> None:
-    """Run a queue in the foreground, until Ctrl-C."""
+    """Run a queue in the foreground, until Ctrl-C.
+
+    With --brokers or --slaves it is a cluster of processes on this machine, which are started again when they end.
+    """
     require_server("up")
     if data.exists() and not data.is_dir():
         raise wrong_usage(f"--data {str(data)!r} is a file: name a folder, it is made when it is missing")
-    if port == http_port != 0:
+    is_cluster = brokers is not None or slaves is not None
+    if port == http_port != 0 and not is_cluster:
         raise wrong_usage(f"--port and --http-port are both {port}: choose two different ones")
     check_manifests(manifests or [])
     files = [argument for path in manifests or [] for argument in ("-f", str(path))]
-    where = ["--data", str(data), "--host", host, "--port", str(port), "--http-port", str(http_port)]
-    become("tidemill_standalone", "up", *where, *files)
+    where = ["--data", str(data), "--host", host, "--http-port", str(http_port)]
+    if is_cluster:
+        counts = ["--brokers", str(brokers or 1), "--slaves", str(slaves or 0)]
+        become("tidemill_standalone", "cluster", *where, *counts, *files)
+    become("tidemill_standalone", "up", *where, "--port", str(port), *files)
 
 
 def require_server(command: str) -> None:
