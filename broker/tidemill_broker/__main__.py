@@ -32,6 +32,7 @@ from tidemill_host.process import (
     calm_collector,
     keep_memory,
     make_lanes,
+    parse_port,
     raise_file_limit,
     run,
     say,
@@ -59,21 +60,14 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("-f", "--manifests", action="append", default=[])
     up.add_argument("--data", default="tidemill-data")
     up.add_argument("--host", default="127.0.0.1")
-    up.add_argument("--port", type=_port, default=7400)
-    up.add_argument("--http-port", type=_port, default=7401)
+    up.add_argument("--port", type=parse_port, default=7400)
+    up.add_argument("--http-port", type=parse_port, default=7401)
     up.set_defaults(known=False)
     look = nouns.add_parser("inspect", help="look into a data folder or a log file")
     look.add_argument("what", nargs="?", default="log")
     look.add_argument("path", nargs="?", default="tidemill-data")
     look.add_argument("--output", choices=("text", "json"), default="text")
     return arguments
-
-
-def _port(written: str) -> int:
-    """A port; the event loop would take the lowest 16 bits of any number."""
-    if written.isascii() and written.isdigit() and int(written) < 1 << 16:
-        return int(written)
-    raise argparse.ArgumentTypeError(f"{written[:40]!r} is no port: write 0 to 65535, 0 for any free one")
 
 
 def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> int:
@@ -261,7 +255,8 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
 
 def _attending(service: Service, premises: Premises) -> Attending | None:
     """What tells meta of this broker; nothing when it is alone, or somebody else appoints."""
-    from tidemill_broker.doors.attending import Attending, Identity
+    from tidemill_broker.attendance import Identity
+    from tidemill_broker.doors.attending import Attending
 
     settings, arguments = premises.settings, premises.arguments
     if not (settings.replicated and settings.meta):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from tidemill_broker import __main__ as broker
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.settings import read_settings
-from tidemill_host.process import FolderInUse, FolderLock
+from tidemill_host.process import FolderInUse, FolderLock, parse_port
 from tidemill_meta.settings import read_settings as read_meta_settings
 from tidemill_standalone.plan import PlanError, Wanted, check, is_cluster
 from tidemill_wire.errors import TidemillError
@@ -71,7 +71,7 @@ def cluster_parser() -> argparse.ArgumentParser:
     arguments.add_argument("-f", "--manifests", action="append", default=[])
     arguments.add_argument("--data", default="tidemill-data")
     arguments.add_argument("--host", default="127.0.0.1")
-    arguments.add_argument("--http-port", type=int, default=7401)
+    arguments.add_argument("--http-port", type=parse_port, default=7401)
     arguments.add_argument("--brokers", type=int, default=1)
     arguments.add_argument("--slaves", type=int, default=0)
     return arguments

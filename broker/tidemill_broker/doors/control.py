@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from tidemill_broker.doors.openapi import Part, assemble, error_answer, reading, record, ref, whole
+from tidemill_broker.doors.openapi import assemble
 from tidemill_broker.doors.service import Service
 from tidemill_broker.following import Follower
 from tidemill_broker.membership import Role
+from tidemill_host.openapi import Part, process_paths, reading, record, ref, whole
 
 
 def routes_of(service: Service, port: int) -> dict[str, Any]:
@@ -71,9 +72,6 @@ def page() -> Part:
 
 def paths() -> dict[str, Part]:
     """This door's part of the OpenAPI page."""
-    status = record({"status": {"type": "string"}})
-    text: Part = {"type": "string"}
-    metrics = {"200": {"description": "Prometheus text", "content": {"text/plain": {"schema": text}}}}
     subject = {"name": "order.created", "messages": 3, "first_sequence": 0, "next_sequence": 3, "durability": "high",
                "groups": 1}  # fmt: skip
     group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "dead": 0,
@@ -81,16 +79,7 @@ def paths() -> dict[str, Part]:
              "consumers": 1}  # fmt: skip
     broker = {"group": "b1", "name": "b1-0", "host": None, "port": 7400, "state": "RW"}
     return {
-        "/healthz": reading("healthz", "Whether the process answers", status, {"status": "ok"}),
-        "/readyz": reading("readyz", "Whether the broker serves", status, {"status": "ready"}),
-        "/metrics": {
-            "get": {
-                "operationId": "metrics",
-                "summary": "Numbers for Prometheus",
-                "responses": {**metrics, "405": error_answer(405)},
-            }
-        },
-        "/openapi.json": reading("openapi", "This page", {"type": "object"}, {"openapi": "3.1.0"}),
+        **process_paths("Whether the broker serves"),
         "/v1/routes": reading(
             "routes", "Where brokers are", ref("Routes"), {"version": 1, "brokers": [broker]}
         ),

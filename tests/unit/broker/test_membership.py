@@ -8,11 +8,11 @@ from samples.brokers import TINY
 from samples.replicas import CLIENT, Group, Replica
 from tidemill_broker.doors import recover
 from tidemill_broker.following import Follower
-from tidemill_broker.settings import SettingsError
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.commands import Done, Failed
 from tidemill_wire.errors import KIND_BY_NAME
 from tidemill_wire.replication import Chunk, Ends, Follow, Handover, Log, Marks, Reached
+from tidemill_wire.settings import SettingsError
 
 HOUR_MS = 3_600_000
 
