@@ -147,8 +147,8 @@ class Group:
 
     __slots__ = (
         "_due", "acked", "allocated", "allocation", "buried", "consumers", "cursor", "doomed", "errors", "failed",
-        "handled", "health", "identity", "in_flight", "lock_ms", "name", "owner", "partition", "passed", "paused", "settings", "silent_ms",
-        "start_ms",
+        "handled", "health", "identity", "in_flight", "lock_ms", "name", "owner", "partition", "passed", "paused",
+        "settings", "silent_ms", "start_ms",
     )  # fmt: skip
 
     def __init__(

@@ -78,11 +78,13 @@ class Client:
         tags: Iterable[str] | None = None,
         properties: Mapping[str, Any] | None = None,
         priority: int = 0,
+        order_key: str | None = None,
     ) -> Receipt:
         """Store one message; returns when it is as durable as its subject asks for."""
         background, mq = self._started()
+        labels: dict[str, Any] = {"tags": tags, "properties": properties}
         return background.run(
-            mq.send(subject, body, key=key, tags=tags, properties=properties, priority=priority)
+            mq.send(subject, body, key=key, **labels, priority=priority, order_key=order_key)
         )
 
     def send_many(self, subject: str, bodies: Iterable[Body], *, priority: int = 0) -> Receipts:
