@@ -133,8 +133,12 @@ def test_to_settle_many_without_a_word_is_refused(queue: Queue) -> None:
     done = run_command("dead", "purge", "order.created", "-g", "billing", server=queue.server)
 
     assert done.returncode == 2
+    assert done.stderr.startswith("tidemill: 1 dead letter would be concerned: ")
     assert "--dry-run" in done.stderr
     assert done.stderr.count("\n") == 1
+
+    done = run_command("dead", "purge", "order.created", "-g", "billing", "--yes", server=queue.server)
+    assert (done.returncode, done.stdout) == (0, "1 dead letter was purged, 0 are left.\n")
 
 
 async def test_why_says_where_a_message_stands_and_how_it_came_there(queue: Queue) -> None:
