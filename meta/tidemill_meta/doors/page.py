@@ -308,7 +308,7 @@ def _client_schemas() -> dict[str, Part]:
     broker = {
         "group": TEXT,
         "name": TEXT,
-        "host": TEXT,
+        "host": {"type": ["string", "null"], "description": "null: the host that was asked"},
         "port": COUNT,
         "state": STATE,
         "epoch": COUNT,
