@@ -11,7 +11,7 @@ when it is on the disk. Clients are told who the master is; what is committed ma
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
 from tidemill_broker.action_records import decode_action
 from tidemill_broker.actions import Buried
@@ -75,6 +75,7 @@ class Follower:
         self._over = False
         self._wake_at_ms = self._heard_at_ms = self._beat_at_ms = now_ms
         self.refused_chunks = 0
+        self.fetched_bytes: Counter[Log] = Counter()
 
     @property
     def ends(self) -> Ends:
@@ -283,6 +284,7 @@ class Follower:
         if whole.base != segments.open_base and segments.bases and whole.base != segments.end:
             raise Gap(f"a segment that begins at {whole.base}, where one ends at {segments.end}")
         entries = self._messages(whole) if log is Log.MESSAGES else self._actions(whole)
+        self.fetched_bytes[log] += len(whole.data)
         self.broker.keeping.note(entries, now_ms)
 
     def _place(self, segments: Segments, whole: Whole, records: int) -> None:

@@ -302,7 +302,7 @@ class Master:
         self.broker.keeping.sync_now = True  # with nobody else in sync, the disk is what keeps
         self._advance()
 
-    def stand(self, *, asks: bool) -> Stood:
+    def stand(self, *, asks: bool = False) -> Stood:
         """How it stands. Who asks what is wished may grant it: from then on the wished ones are waited for."""
         appointment = self.appointment
         wish = self._wish()

@@ -13,6 +13,7 @@ from heapq import nsmallest
 from operator import attrgetter
 
 from tidemill_meta.errors import Denied
+from tidemill_wire.counted import counted
 from tidemill_wire.routes import LOGICAL_PARTITIONS, Partition, PartitionSet, Ranges
 from tidemill_wire.specs import Placement
 
@@ -55,7 +56,8 @@ def default_route(
             )
         if least is not None and len(chosen) < least:
             raise Denied(
-                "placement", f"{subject} wants {least} broker groups, {len(chosen)} are there and fit"
+                "placement",
+                f"{subject} wants {counted(least, 'broker group')}, {len(chosen)} are there and fit",
             )
     return PartitionSet(1, tuple(_shared_out([Partition(site.name, subject, ()) for site in chosen])))
 

@@ -215,6 +215,7 @@ class Cluster:
         except JournalError as error:
             return [*self.problems, f"refused start: {error}"]
         letters = [one for batch in read_batches(image.mount(), broker) for one in letters_in(batch)]
+        letters += self.graveyard.dropped(broker.state)
         terms = self._terms(dead_of(letters, broker.state, self.graveyard.purged))
         return (
             self.problems

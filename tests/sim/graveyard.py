@@ -115,7 +115,7 @@ class Graveyard:
         """A life of the broker begins."""
         self._state = broker.state
         self._attempts.clear()
-        self._letters = {
+        self._letters = {(letter.grave, letter.sequence): letter for letter in self.dropped(self._state)} | {
             (letter.grave, letter.sequence): letter
             for batch in read_batches(disk, broker)
             for letter in letters_in(batch)
@@ -138,6 +138,10 @@ class Graveyard:
     def _look(self, letter: Letter) -> None:
         if not letter.body:
             self.unread.add((letter.group, place_of(alive(letter.subject, letter.group), letter.original)))
+
+    def dropped(self, state: State) -> list[Letter]:
+        """Letters that retention has removed since they were seen."""
+        return [letter for letter in self._letters.values() if is_dropped(letter, state)]
 
     def acts(self, action: Action, at_s: float) -> None:
         """The broker is about to apply an action."""
@@ -195,6 +199,12 @@ def dead_of(letters: Sequence[Letter], state: State, purged: set[tuple[str, int]
     }
 
 
+def is_dropped(letter: Letter, state: State) -> bool:
+    """Its segment is gone."""
+    grave = state.by_name.get(letter.grave.encode())
+    return grave is not None and letter.sequence < grave.first_kept
+
+
 def waits(letter: Letter, state: State) -> bool:
     """It was neither redriven nor purged."""
     twin = state.group_of(letter.grave, letter.group)
@@ -225,6 +235,8 @@ def grave_problems(
         if waits(letter, state):
             key = letter.group, letter.message
             counted[key] += 1
+            if is_dropped(letter, state) and not terms.cuts:
+                problems.append(f"dropped: {where}, which nobody redrove or purged")
             if counted[key] == 2:
                 problems.append(f"buried twice: {where}")
             if key in acked:

@@ -102,6 +102,15 @@ def test_a_dead_letter_of_another_message_is_found(wrong: Letter) -> None:
     assert problems([wrong])[0].startswith("altered: ")
 
 
+def test_a_dead_letter_that_was_dropped_before_somebody_settled_it_is_found() -> None:
+    state = buried_state()
+    state.by_name[GRAVE.encode()].next_sequence = 1  # and no rows
+    assert problems([letter()], state) == [f"dropped: m1 at {GRAVE}/0, which nobody redrove or purged"]
+    assert problems([letter()], state, CUT) == [], "a power cut may have taken back that it was purged"
+    state.apply(Purged(2, [0, 0]))
+    assert not any(one.startswith("dropped") for one in problems([letter()], state))
+
+
 def test_sums_that_are_not_right_are_found() -> None:
     state = buried_state()
     assert problems([]) == ["sums: g of s has buried 1, there are 0"]
