@@ -52,33 +52,21 @@ def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[st
         "/v1/routes": routes,
         "/v1/subjects": service.subjects,
         "/v1/groups": service.groups,
-        "/openapi.json": page,
+        "/openapi.json": lambda: page(grouped=not isinstance(service.machine, Broker)),
     }
 
 
 @cache
-def page() -> Part:
-    """What the HTTP port can do; made when somebody asks, for its doors import the web server."""
-    from tidemill_broker.doors import dead, gateway_page, gateway_steering, queries_page, why
+def page(*, grouped: bool) -> Part:
+    """What the HTTP port can do; made when somebody asks, for its doors import the web server.
 
+    ``grouped``: that of a broker in a group, which has a few paths more.
+    """
+    from tidemill_broker.doors import dead, gateway_page, gateway_steering, queries_page, replicas_page, why
+
+    doors = (queries_page, gateway_page, gateway_steering, dead, why, *((replicas_page,) if grouped else ()))
     return assemble(
-        (
-            paths(),
-            queries_page.paths(),
-            gateway_page.paths(),
-            gateway_steering.paths(),
-            dead.paths(),
-            why.paths(),
-        ),
-        (
-            queries_page.schemas(),
-            schemas(),
-            gateway_page.schemas(),
-            gateway_steering.schemas(),
-            dead.schemas(),
-            why.schemas(),
-        ),
-        "1",
+        (paths(), *(door.paths() for door in doors)), (schemas(), *(door.schemas() for door in doors)), "1"
     )
 
 
