@@ -16,7 +16,7 @@ from urllib.parse import quote
 from tidemill.asking import ask
 from tidemill.delivery import add_range
 from tidemill.errors import BrokerUnreachable, TidemillError
-from tidemill.routes import Router
+from tidemill.router import Router
 from tidemill.search import Look, StoredMessage, browse
 from tidemill.settings import ClientSettings
 from tidemill_wire.burying import Purge, Redrive

@@ -25,6 +25,7 @@ from tidemill.errors import ClientClosed, ConnectionLost, CorruptBatch, Tidemill
 from tidemill.inbox import Inbox
 from tidemill.link import Answer, Link
 from tidemill.once import OnceSettler
+from tidemill.routes import Address
 from tidemill.session import Locate, Session, Watchers
 from tidemill.settings import ClientSettings
 from tidemill.settler import BrokerSettler
@@ -71,6 +72,7 @@ class Puller:
         self.corrupt = 0
         """Messages that could not be read."""
         self._identity = identity
+        self._subjects = identity.subscription.subjects
         self._settings = settings
         self._inbox = inbox
         self._loop = asyncio.get_running_loop()
@@ -88,10 +90,25 @@ class Puller:
         self._renewal: asyncio.TimerHandle | None = None
         self._lease_s = 0.0
 
+    def follow(self, subjects: tuple[str, ...], address: Address | None) -> None:
+        """The routes are others: what is pulled here from now on, and where the broker is."""
+        news = subjects != self._subjects
+        self._subjects = subjects
+        if address is not None:
+            self.session.moved(address)
+        if news:
+            self.pull()
+
     def pull(self) -> None:
         """Ask for more, if there is room for more."""
         link = self._link
-        if link is None or self._under_way >= PULLS or self._leaving or self._pause is not None:
+        if (
+            not self._subjects
+            or link is None
+            or self._under_way >= PULLS
+            or self._leaving
+            or self._pause is not None
+        ):
             return
         link.cork()
         self._ask(link)
@@ -110,7 +127,7 @@ class Puller:
             messages = min(inbox.window.size, PULL_MESSAGES_MAX)
             on_answer = partial(self._pulled, Asked(messages, self._loop.time(), self.settler.era), link)
             command = Pull(
-                subscription.group, self._identity.consumer, subscription.subjects, messages,
+                subscription.group, self._identity.consumer, self._subjects, messages,
                 settings.pull_bytes, settings.pull_wait_ms, subscription.start,
                 None if self._resumed else self.settler.held(), not self._known,
                 subscription.once, subscription.mode, subscription.base, subscription.wanted,

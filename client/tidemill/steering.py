@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from tidemill.asking import ask
 from tidemill.errors import BrokerUnreachable, Refused, TidemillError
 from tidemill.link import Answer
-from tidemill.routes import Router
+from tidemill.router import Router
 from tidemill.settings import ClientSettings
 from tidemill.subscription import milliseconds
 from tidemill_wire.fields import parse_group, parse_subject
