@@ -136,9 +136,10 @@ class Producer:
             # A broker that lists itself has everything; who has not answered yet may be one.
             self._partitions[key] = home
             return home
-        if subject in self._router.refused:
+        found = self._find_way(key, home)
+        if found is None and subject in self._router.refused:
             raise again(self._router.refused[subject])
-        return self._find_way(key, home) or self._wait_for_route(key, home)
+        return found or self._wait_for_route(key, home)
 
     def _wait_for_route(self, key: Key, home: Partition) -> Partition:
         """Not in the dict by which messages find their way: each looks whether there is a route by now."""
