@@ -76,16 +76,16 @@ class Ledger:
         self.over = False
 
 
-async def produce(mq: Client, ledger: Ledger, subject: str = "orders") -> None:
+async def produce(mq: Client, ledger: Ledger, subject: str = "orders", name: str = "p") -> None:
     """Send without end. A failure is noted: none is expected as long as a broker group is there."""
     number = 0
     while not ledger.over:
-        bodies = [b"%d" % (number + at) for at in range(MANY)]
+        bodies = [f"{name}-{number + at}".encode() for at in range(MANY)]
         number += MANY
         try:
             await mq.send_many(subject, bodies)
             ledger.stored.update(bodies)
-            body = b"one-%d" % number
+            body = f"{name}-one-{number}".encode()
             await mq.send(subject, body)
             ledger.stored.add(body)
         except (OutcomeUnknown, BrokerUnreachable, Unavailable) as error:

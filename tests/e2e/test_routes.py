@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from e2e.clusters import MANY, PATIENCE_SECONDS, Cluster, Ledger, consume, produce, wait_given, wait_more
 from e2e.conftest import MakeQueue
+from e2e.queues import environment
 from tidemill import Client, ClientSettings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -84,3 +87,88 @@ def test_messages_are_spread_over_broker_groups_and_all_are_consumed(cluster_of)
     counts = [stored_in(cluster, group) for group in ("g0", "g1")]
     assert sum(counts) == len(ledger.stored)
     assert min(counts) > 0.2 * sum(counts)
+
+
+def test_a_killed_broker_group_keeps_no_sender_waiting_for_long(cluster_of) -> None:
+    """One of two groups is gone for good. What was in flight there may be stored, and cannot go elsewhere."""
+    cluster, ledger = cluster_of(g0=1, g1=1), Ledger()
+    settings = ClientSettings(send_timeout_s=PATIENCE_SECONDS, backoff_max_s=0.2)
+
+    async def case() -> int:
+        async with Client(cluster.meta.server, settings=settings) as mq, asyncio.TaskGroup() as tasks:
+            producers = [tasks.create_task(produce(mq, ledger, name=name)) for name in "ab"]
+            consumer = tasks.create_task(consume(mq, ledger))
+            await wait_more(ledger, 10 * MANY)
+            stuck = cluster.master("g0")
+            await asyncio.to_thread(stuck.kill)
+            mq_again = Client(cluster.meta.server, settings=settings)
+            for number in range(20):  # a sender that has nothing in flight there
+                await asyncio.wait_for(mq_again.send("orders", b"again-%d" % number), WRITES_AGAIN_SECONDS)
+                ledger.stored.add(b"again-%d" % number)
+            await mq_again.close()
+            await asyncio.to_thread(stuck.start)
+            await wait_more(ledger, 5 * MANY)
+            ledger.over = True
+            await asyncio.gather(*producers)
+            await wait_given(ledger)
+            consumer.cancel()
+        return len(ledger.stored)
+
+    stored = asyncio.run(case())
+
+    assert ledger.failures == []
+    assert ledger.stored <= ledger.given
+    assert stored == sum(stored_in(cluster, group) for group in ("g0", "g1"))
+
+
+def test_meta_killed_stops_nothing_and_a_client_with_cached_routes_begins_without_it(
+    cluster_of, tmp_path: Path
+) -> None:
+    cluster, ledger = cluster_of(g0=1, g1=1), Ledger()
+    settings = ClientSettings(
+        send_timeout_s=PATIENCE_SECONDS, backoff_max_s=0.2, routes_cache=tmp_path / "routes"
+    )
+
+    async def case() -> None:
+        async with Client(cluster.meta.server, settings=settings) as mq, asyncio.TaskGroup() as tasks:
+            producer = tasks.create_task(produce(mq, ledger))
+            consumer = tasks.create_task(consume(mq, ledger))
+            await wait_more(ledger, 10 * MANY)
+            await asyncio.to_thread(cluster.meta.kill)
+            await wait_more(ledger, 50 * MANY)
+            said = await asyncio.to_thread(another_process, cluster.meta.server, tmp_path / "routes")
+            assert said == b"stored received\n"
+            ledger.over = True
+            await producer
+            await wait_given(ledger)
+            consumer.cancel()
+
+    asyncio.run(case())
+
+    assert ledger.failures == []
+    assert ledger.twice == []
+
+
+OTHER_PROCESS = """
+import asyncio, sys
+from tidemill import Client, ClientSettings
+
+async def main(server, cache):
+    async with Client(server, settings=ClientSettings(routes_cache=cache)) as mq:
+        await mq.send("orders", b"from another process")
+        print("stored", end=" ")
+        async with mq.consume("orders", group="others") as messages:
+            async for message in messages:
+                if message.body == b"from another process":
+                    print("received")
+                    return
+
+asyncio.run(asyncio.wait_for(main(*sys.argv[1:]), 30))
+"""
+
+
+def another_process(server: str, cache: Path) -> bytes:
+    command = [sys.executable, "-c", OTHER_PROCESS, server, str(cache)]
+    done = subprocess.run(command, capture_output=True, env=environment(), timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
