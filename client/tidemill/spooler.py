@@ -19,6 +19,7 @@ import logging
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from tidemill.backoff import Backoff
@@ -48,6 +49,8 @@ class Spooler:
         self._path = path
         self._settings = settings
         self._lane = lane
+        self._eager = not lane.group or Path(path).exists()
+        """What is for one broker group begins when something is to be kept; what was left begins at once."""
         self._carrier = carrier
         self._bound = ""
         """The broker group to which the first batch of the file was sent, when nobody knows what became of it."""
@@ -68,10 +71,11 @@ class Spooler:
 
     async def run(self) -> None:
         """Until cancelled."""
+        while not (self._eager or self._lane.overdue):
+            await self._wanted.wait()
+            self._wanted.clear()
         try:
-            spool = self._spool = await self._blocking(
-                lambda: Spool(self._path, self._settings.spool_bytes_max)
-            )
+            spool = await self._open()
         except (TidemillError, OSError) as error:
             log.warning("spool_not_opened %s: %s", self._path, " ".join(str(error).split()))
             self._lane.keeper = None
@@ -91,6 +95,18 @@ class Spooler:
             if spool.empty and self._lane.stopped and not self._lane.overdue:
                 self._lane.stopped = False
                 self._lane.resume()
+
+    async def _open(self) -> Spool:
+        """In a thread, and to its end: a file that nobody knows of would stay locked."""
+        opening = self._loop.run_in_executor(None, Spool, self._path, self._settings.spool_bytes_max)
+        try:
+            self._spool = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.wait([opening])
+            if opening.exception() is None:
+                opening.result().close()
+            raise
+        return self._spool
 
     async def close(self) -> None:
         """After ``run`` was cancelled."""

@@ -279,3 +279,19 @@ async def test_a_deadline_holds_for_what_is_in_flight_and_for_what_is_not(town, 
         for place in t.places.values():
             await place.start()
         assert mq._producer.budget.held == 0
+
+
+async def test_a_backlog_on_one_broker_does_not_shut_out_the_other(town, until):
+    settings = replace(QUICK, prefetch_messages=40)
+    async with town(groups=2) as t, t.client(settings) as mq:
+        t.realm.route("much", "g0")
+        t.realm.route("little", "g1")
+        await mq.send_many("much", [b"m"] * 2000)
+        async with mq.consume(["much", "little"], group="g") as messages:
+            for _ in range(200):
+                assert (await anext(messages)).body == b"m"
+            await mq.send("little", b"l")
+            later = [(await anext(messages)).body for _ in range(200)]
+            assert b"l" in later
+            rest = [(await anext(messages)).body for _ in range(2001 - 400)]
+            assert set(rest) == {b"m"}
