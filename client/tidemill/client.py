@@ -18,7 +18,6 @@ from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlencode
 
 from tidemill import search, steering
 from tidemill.chain import Chain, Filter, Match, parse_match
@@ -34,6 +33,7 @@ from tidemill.encode import (
 )
 from tidemill.errors import BrokerUnreachable, ClientClosed, TidemillError, again
 from tidemill.keeper import Keeper
+from tidemill.looking import Looker
 from tidemill.parcel import extras_of
 from tidemill.producer import Producer
 from tidemill.receipts import Many, Receipt, Receipts, Single
@@ -50,9 +50,6 @@ from tidemill_wire.fields import parse_group, parse_subject
 from tidemill_wire.lanes import parse_priority
 from tidemill_wire.steering import Suspend
 
-LOOK_TIMEOUT_S = 30.0
-"""For a page of stored messages: a broker may have to read much, and others may have asked before."""
-
 
 class Client:
     """``Client("localhost:7401")``: HOST:HTTP_PORT; without it TIDEMILL_SERVER, or this machine."""
@@ -68,6 +65,7 @@ class Client:
         self.settings = settings or ClientSettings()
         self._servers = Servers(parse_servers(server), self.settings.open_port)
         self._router = Router(fetch or self._servers, self.settings, self._crashed)
+        self._looker = Looker(self._servers, self._router, self.settings.open_port)
         self._pid = os.getpid()
         self._tasks = Tasks(self._crashed)
         self._consumers: dict[Consumer, None] = {}
@@ -319,8 +317,7 @@ class Client:
         return DeadLetters(self._look, self._router, self.settings, (subject, group))
 
     async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
-        query = f"?{urlencode(parameters)}" if parameters else ""
-        return await self._servers.get(path + query, LOOK_TIMEOUT_S)
+        return await self._looker.look(path, parameters)
 
     @property
     def spooled_acks(self) -> dict[str, int]:

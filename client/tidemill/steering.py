@@ -74,7 +74,7 @@ async def _ask_all(router: Router, settings: ClientSettings, command: Seek | Sus
     """The answers; a broker that does not know the group is passed over unless none does."""
     answers: list[Answer] = []
     unknown: TidemillError | None = None
-    for address in await router.readable():
+    for address in await router.holding(command.subject):
         answer = await ask(address, settings, command)
         match answer:
             case Refused() if answer.kind.name == "not_found":

@@ -172,3 +172,30 @@ def another_process(server: str, cache: Path) -> bytes:
     done = subprocess.run(command, capture_output=True, env=environment(), timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_stored_messages_are_found_and_groups_are_moved_over_all_broker_groups(cluster_of) -> None:
+    cluster = cluster_of(g0=1, g1=1)
+
+    async def case() -> None:
+        async with Client(cluster.meta.server, settings=PATIENT) as mq:
+            sent = [await mq.send("orders", b"%d" % number, key="k") for number in range(20)]
+            assert min(stored_in(cluster, group) for group in ("g0", "g1")) > 0
+            found = [await mq.find(receipt.id) for receipt in sent]
+            assert [one.body for one in found if one is not None] == [b"%d" % number for number in range(20)]
+            assert sorted([one.body async for one in mq.browse("orders")]) == sorted(
+                b"%d" % n for n in range(20)
+            )
+            assert len(await mq.find_by_key("orders", "k", limit=15).all()) == 15
+            assert len(await mq.find_by_key(None, "k").all()) == 20
+            assert await mq.find(f"{'0' * 32}-0") is None
+            async with mq.consume("orders", group="workers", name="ann") as messages:
+                first = [(await anext(messages)).body for _ in range(20)]
+            moved = await mq.seek("orders", "workers", "earliest")
+            assert moved.again == 20
+            async with mq.consume("orders", group="workers", name="ann") as messages:
+                again = [(await anext(messages)).body for _ in range(20)]
+            assert sorted(first) == sorted(again)
+            assert {row["name"] for row in await mq.subjects()} == {"orders"}
+
+    asyncio.run(case())
