@@ -197,8 +197,8 @@ class Follower:
         self._over = True
         self._say(HOST, 0, begin)
 
-    def stand(self, now_ms: int) -> Stood:
-        """How it stands."""
+    def stand(self, now_ms: int = 0) -> Stood:
+        """How it stands, and when; 0 for whoever does not ask when."""
         part, appoint = self.part, self.part.appoint
         version = appoint.appointment.version if appoint is not None else 0
         epoch = appoint.appointment.epoch if appoint is not None else 0

@@ -276,13 +276,11 @@ class Api:
     async def _routes(self, query: Query, _: Variables) -> object:
         """Brokers as every client of this version knows them; and the routes of subjects that are named."""
         subjects = query.getall("subject", [])
-        answer: dict[str, Any] = {
+        return {
             "version": max(1, self._meta.registry.revision),
             "brokers": list(self._meta.brokers(self._now_ms()).values()),
+            "routes": [self._meta.route(subject) for subject in subjects],
         }
-        if subjects:
-            answer["routes"] = [self._meta.route(subject) for subject in subjects]
-        return answer
 
     async def _groups(self, _: Query, __: Variables) -> object:
         groups = sorted(self._meta.registry.all(ConsumerGroupRecord), key=lambda one: one.key)
