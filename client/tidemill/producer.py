@@ -156,7 +156,7 @@ class Producer:
         if not self._routed.is_set():
             return
         for group, session in self._sessions.items():
-            address = self._router.chart.brokers.get(group)
+            address = self._router.atlas.brokers.get(group)
             if address is not None:
                 session.moved(address)
         for key, home in list(self._unrouted.items()):
@@ -173,7 +173,7 @@ class Producer:
 
     def _note_mode(self) -> None:
         """Meta has answered: nothing goes out of the lane without a group any more."""
-        if self._router.chart.routed and not self._routed.is_set():
+        if self._router.atlas.routed and not self._routed.is_set():
             self._routed.set()
             self._unrouted = {
                 key: one for key, one in self.anywhere.partitions.items() if one.open or one.refused
@@ -185,7 +185,7 @@ class Producer:
 
     def _find_way(self, key: Key, home: Partition) -> Partition | None:
         """The partition whose turn it is, for a subject that waited; ``None`` without a route to a broker group."""
-        groups = self._router.chart.takers(home.name)
+        groups = self._router.atlas.takers(home.name)
         if not groups:
             return None
         partitions = [self.lane(group).partition(home.name, home.priority) for group in groups]
@@ -199,7 +199,7 @@ class Producer:
     def _reroute(self, key: Key, spread: Spread) -> None:
         """A subject's route may be another one: what may leave the former partitions does."""
         name, priority = spread.partitions[0].name, spread.partitions[0].priority
-        groups = self._router.chart.takers(name)
+        groups = self._router.atlas.takers(name)
         if not groups:
             return  # nobody takes it just now, and who did is asked again: it says why not
         partitions = tuple(self.lane(group).partition(name, priority) for group in groups)
@@ -275,7 +275,7 @@ class Producer:
         if not self._routed.is_set():
             return self.anywhere
         self._router.want(subject)
-        groups = self._router.chart.takers(subject) or ()
+        groups = self._router.atlas.takers(subject) or ()
         lanes = [self.lane(one) for one in groups]
         return max(
             (lane for lane in lanes if lane.link is not None), key=lambda one: one.standing, default=None

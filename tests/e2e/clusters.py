@@ -1,120 +1,78 @@
-"""Real clusters: replicas of meta and brokers of several groups, each a process."""
+"""A real cluster on one machine: `tidemill up --brokers N --slaves M`, and the processes below it."""
 
 from __future__ import annotations
 
-import asyncio
+import os
+import re
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from e2e.conftest import MakeQueue
-from e2e.metas import Meta
-from e2e.queues import Queue
-from tidemill import BrokerUnreachable, Client, LeaseLost, OutcomeUnknown, Unavailable
+from e2e.queues import COMMAND, START_SECONDS, NotReady, Queue
 
-PATIENCE_SECONDS = 30.0
-MANY = 200
+READY = re.compile(rb"ready http://([^:]+):(\d+)\n")
+FOLDER = re.compile(r"--data\0[^\0]*/([^/\0]+)\0")
 
 
-class Cluster:
-    """``Cluster(make_queue, folder, g0=2, g1=1)``: broker groups, and of how many brokers each is."""
+class Cluster(Queue):
+    """One cluster on one folder. ``http_port`` is meta's."""
 
-    def __init__(self, make_queue: MakeQueue, folder: Path, **groups: int) -> None:
-        self.meta = Meta(folder / "meta")
-        self.queues: dict[str, Queue] = {}
-        self._make_queue = make_queue
-        self._groups = groups
+    def __init__(
+        self,
+        data: Path,
+        brokers: int,
+        slaves: int,
+        manifests: Sequence[Path] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(data, manifests, settings, COMMAND)
+        self._command += ["--brokers", str(brokers), "--slaves", str(slaves)]
+        self.seen: set[int] = set()
 
     def start(self) -> Self:
-        """All of them, each group with everybody in sync."""
-        self.meta.start()
-        for group, size in self._groups.items():
-            for number in range(size):
-                name = f"{group}-{number}"
-                known = {
-                    "TIDEMILL_NAME": name,
-                    "TIDEMILL_REPLICATED": "true",
-                    "TIDEMILL_META": self.meta.server,
-                }
-                self.queues[name] = self._make_queue(name, settings=known).start()
-        for group, size in self._groups.items():
-            self.wait_group(group, lambda row, size=size: row["master"] and len(row["in_sync"]) == size)
+        began = time.monotonic()
+        process = self.launch()
+        line = self.wait_line(process, began + 2 * START_SECONDS)
+        self.ready_seconds = time.monotonic() - began
+        found = READY.fullmatch(line)
+        if found is None:
+            self.close()
+            raise NotReady(f"it said {line!r} and {self.errors!r}, exit code {process.returncode}")
+        self.host, self.http_port = found[1].decode(), int(found[2])
         return self
 
+    def children(self) -> dict[str, int]:
+        """The processes below it, by the names of their folders."""
+        found: dict[str, int] = {}
+        for pid in map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()):
+            with suppress(OSError):
+                if (named := FOLDER.search(Path(f"/proc/{pid}/cmdline").read_text())) is not None:
+                    found[named[1]] = pid
+        self.seen |= set(found.values())
+        return found
+
+    def group(self, name: str) -> dict[str, Any]:
+        """A broker group, as meta sees it."""
+        rows: list[dict[str, Any]] = self.get("/v1/brokers")
+        return next(row for row in rows if row["group"] == name)
+
+    def left(self) -> set[int]:
+        """Those of its processes that were ever seen and are there."""
+        return {pid for pid in self.seen if is_there(pid)}
+
     def close(self) -> None:
-        self.meta.close()
-
-    def group(self, group: str) -> dict[str, Any]:
-        rows: list[dict[str, Any]] = self.meta.get("/v1/brokers")
-        return next((row for row in rows if row["group"] == group), {"master": "", "in_sync": []})
-
-    def wait_group(self, group: str, holds: Any) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not holds(self.group(group)):
-            assert time.monotonic() < deadline, (
-                self.group(group),
-                [one.errors for one in self.queues.values()],
-            )
-            time.sleep(0.05)
-
-    def master(self, group: str) -> Queue:
-        return self.queues[self.group(group)["master"]]
+        super().close()
+        for pid in self.left():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
-class Ledger:
-    """What was answered, and what was given."""
-
-    def __init__(self) -> None:
-        self.stored: set[bytes] = set()
-        self.given: set[bytes] = set()
-        self.acked: set[bytes] = set()
-        self.again: list[bytes] = []
-        self.twice: list[bytes] = []
-        self.failures: list[Exception] = []
-        self.over = False
-
-
-async def produce(mq: Client, ledger: Ledger, subject: str = "orders", name: str = "p") -> None:
-    """Send without end. A failure is noted: none is expected as long as a broker group is there."""
-    number = 0
-    while not ledger.over:
-        bodies = [f"{name}-{number + at}".encode() for at in range(MANY)]
-        number += MANY
-        try:
-            await mq.send_many(subject, bodies)
-            ledger.stored.update(bodies)
-            body = f"{name}-one-{number}".encode()
-            await mq.send(subject, body)
-            ledger.stored.add(body)
-        except (OutcomeUnknown, BrokerUnreachable, Unavailable) as error:
-            ledger.failures.append(error)
-
-
-async def consume(
-    mq: Client, ledger: Ledger, subjects: str | Sequence[str] = "orders", name: str = "ann"
-) -> None:
-    async with mq.consume(subjects, group="workers", name=name) as messages:
-        async for batch in messages.batches():
-            ledger.again += [body for body in batch.bodies if body in ledger.acked]
-            ledger.twice += [body for body in batch.bodies if body in ledger.given]
-            ledger.given.update(batch.bodies)
-            with suppress(LeaseLost, BrokerUnreachable):
-                await batch.ack()
-                ledger.acked.update(batch.bodies)
-
-
-async def wait_more(ledger: Ledger, count: int, seconds: float = PATIENCE_SECONDS) -> None:
-    """Until so many more are stored."""
-    deadline, wanted = time.monotonic() + seconds, len(ledger.stored) + count
-    while len(ledger.stored) < wanted:
-        assert time.monotonic() < deadline, f"{len(ledger.stored)} stored of {wanted}, {ledger.failures[-3:]}"
-        await asyncio.sleep(0.01)
-
-
-async def wait_given(ledger: Ledger) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not ledger.stored <= ledger.given:
-        assert time.monotonic() < deadline, f"{len(ledger.stored - ledger.given)} were never given"
-        await asyncio.sleep(0.05)
+def is_there(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

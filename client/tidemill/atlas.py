@@ -35,7 +35,7 @@ class SubjectRoute:
     """Those of versions before, where something may still lie."""
 
 
-class Chart:
+class Atlas:
     """See the module."""
 
     def __init__(self) -> None:
@@ -144,9 +144,9 @@ class Chart:
         }
 
     @classmethod
-    def from_map(cls, kept: Any) -> Chart:
+    def from_map(cls, kept: Any) -> Atlas:
         """What ``to_map`` made; ``ValueError`` when it is something else."""
-        chart = cls()
+        atlas = cls()
         match kept:
             case {
                 "version": int(version),
@@ -154,12 +154,12 @@ class Chart:
                 "brokers": [*brokers],
                 "routes": [*routes],
             } if version == CACHE_VERSION:
-                chart.routed = routed
-                chart.list_brokers(_known_brokers({"brokers": brokers}))
+                atlas.routed = routed
+                atlas.list_brokers(_known_brokers({"brokers": brokers}))
                 for row in routes:
                     route = _kept_route(row)
-                    chart.routes[route.subject] = route
-                return chart
+                    atlas.routes[route.subject] = route
+                return atlas
             case _:
                 raise ValueError("it holds no routes of this version")
 
