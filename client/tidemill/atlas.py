@@ -33,6 +33,8 @@ class SubjectRoute:
     """Of its newest version, each once."""
     former: tuple[str, ...]
     """Those of versions before, where something may still lie."""
+    current: PartitionSet = PartitionSet(0, ())
+    """Which order keys lie where."""
 
 
 class Atlas:
@@ -193,7 +195,13 @@ def _kept_route(row: object) -> SubjectRoute:
         case {"subject": str(subject), "version": int(version), "state": str(state)} if state in STATES:
             said = mapped(row)
             groups, former = listed(said, "groups"), listed(said, "former")
-            return SubjectRoute(subject, version, state, tuple(map(str, groups)), tuple(map(str, former)))
+            try:
+                current = PartitionSet.from_map(mapped(mapped(row).get("current")))
+            except WireError as error:
+                raise ValueError(str(error)) from None
+            return SubjectRoute(
+                subject, version, state, tuple(map(str, groups)), tuple(map(str, former)), current
+            )
         case _:
             raise ValueError(f"{str(row)[:60]!r} is no route")
 
@@ -221,7 +229,7 @@ def parse_route(row: Any) -> SubjectRoute:
             groups = _groups_of([current])
             return SubjectRoute(
                 subject, version, state, groups,
-                tuple(group for group in _groups_of(before) if group not in groups),
+                tuple(group for group in _groups_of(before) if group not in groups), current,
             )  # fmt: skip
         case _:
             raise BrokerUnreachable(

@@ -186,7 +186,9 @@ class Lane:
     def _refuse(self, batch: Parcel, error: TidemillError) -> None:
         now = self._loop.time()
         wait = self._backoff.next()
-        tries_again = batch.partition.spread is not None or now + wait < batch.deadline
+        tries_again = (
+            batch.partition.spread is not None and not batch.partition.ordered
+        ) or now + wait < batch.deadline
         if not isinstance(error, Unavailable) or not tries_again or batch.waiter is None:
             self._budget.give_back(batch.size)
             batch.failed(error)
@@ -224,6 +226,7 @@ class Lane:
     def relieve(self, partition: Partition, by: Partition) -> None:
         """What of a partition no broker can have goes to another lane."""
         lane = by.lane
+        by.ordered = by.ordered or partition.ordered
         lane.gather.adopt(by, self.gather.give_up(partition))
         for batch in self.flights.give_up(partition):
             lane.flights.refuse(batch.rehomed(by, lane.producer_id), self._loop.time())
