@@ -209,8 +209,17 @@ class Lane:
             self._owner.stands(self)
 
     def _try_again(self) -> None:
+        """Unless it still owes an answer: what was sent now would wait behind that."""
         self._trial = None
-        self._owner.stands(self)
+        self._look()
+        if self._trial is None:
+            self._owner.stands(self)
+
+    def _look(self) -> None:
+        now, oldest = self._loop.time(), self.flights.oldest_asked()
+        if self.link is not None and oldest is not None and now - oldest > SLOW_S:
+            self._steadiness.failed(now)
+            self._avoid()
 
     @property
     def laden(self) -> list[Partition]:
@@ -278,10 +287,7 @@ class Lane:
         now = self._loop.time()
         self._checking = None
         self.expire(now, None)
-        oldest = self.flights.oldest_asked()
-        if self.link is not None and oldest is not None and now - oldest > SLOW_S:
-            self._steadiness.failed(now)
-            self._avoid()
+        self._look()
         if self.keeper is not None and self.overdue:
             self.keeper.needed()
         if self.gather or self.flights or self.flights.refused:

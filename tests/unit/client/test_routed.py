@@ -12,6 +12,7 @@ import pytest
 
 from samples.realms import Realm
 from tidemill import BrokerUnreachable, Client, ClientSettings, OutcomeUnknown, Refused, Unavailable
+from tidemill.spread import Standing
 from tidemill_wire.columns import Batch
 from tidemill_wire.ordering import logical_partition
 
@@ -332,3 +333,25 @@ async def test_an_order_key_waits_for_its_broker_while_others_go_elsewhere(town,
         await asyncio.gather(*waits)
         assert [body for body in t.stored("g0") if body.isdigit()] == [b"0", b"1", b"2"]
         assert b"y" in t.stored("g1")
+
+
+async def test_a_broker_that_owes_an_answer_is_avoided_until_it_gives_it(town, until):
+    async with town(groups=2) as t, t.client() as mq:
+        t.realm.route("a", "g0", "g1")
+        await mq.send_each([("a", b"0")])
+        await mq.send("a", b"0")
+        await both_up(mq, until, "g0", "g1")
+        lanes = mq._producer._lanes
+        t.places["g0"].broker.answers = False
+        waits = [asyncio.ensure_future(mq.send("a", b"%d" % number)) for number in (1, 2)]
+        await until(lambda: lanes["g0"].standing is Standing.AVOIDED)
+        for number in range(50):
+            await mq.send("a", b"more-%d" % number)
+        assert not any(body.startswith(b"more") for body in t.stored("g0"))
+        t.places["g0"].broker.answers = True
+        t.places["g0"].drop()
+        await asyncio.gather(*waits)
+        stored = t.stored("g0") + t.stored("g1")
+        assert sorted(stored) == sorted(
+            [b"0", b"0", b"1", b"2", *(b"more-%d" % number for number in range(50))]
+        )
