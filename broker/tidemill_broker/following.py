@@ -169,7 +169,7 @@ class Follower:
                 self._appoint(command)
                 self._say(peer, event.correlation, Done())
             case Stand():
-                self._say(peer, event.correlation, self.stand())
+                self._say(peer, event.correlation, self.stand(now_ms))
             case Ping():
                 self._say(peer, event.correlation, Done())
             case Goodbye() | Failed():
@@ -197,15 +197,16 @@ class Follower:
         self._over = True
         self._say(HOST, 0, begin)
 
-    def stand(self) -> Stood:
-        """How it stands."""
+    def stand(self, now_ms: int = 0) -> Stood:
+        """How it stands, and when; 0 for whoever does not ask when."""
         part, appoint = self.part, self.part.appoint
         version = appoint.appointment.version if appoint is not None else 0
         epoch = appoint.appointment.epoch if appoint is not None else 0
         master = appoint.appointment.master if appoint is not None else ""
         return Stood(
-            self.name, part.role.value, epoch, version, self.begun, self.ends, self.committed, master
-        )
+            self.name, part.role.value, epoch, version, self.begun, self.ends, self.committed, master,
+            at_ms=now_ms,
+        )  # fmt: skip
 
     # The master.
 

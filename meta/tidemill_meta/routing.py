@@ -87,6 +87,20 @@ def expanded(
     return PartitionSet(current.version + 1, tuple(_shared_out(partitions)))
 
 
+def withdrawn(
+    subject: str, current: PartitionSet, sites: Iterable[Site], placement: Placement | None, group: str
+) -> PartitionSet:
+    """The next version: without the partitions of a broker group, and on another one when there are no others."""
+    partitions = [one for one in current.partitions if one.group != group]
+    if not partitions:
+        taken = [Partition(site.name, _next_name(subject, current.partitions), ()) for site in _emptiest(
+            current, _allowed(sites, placement), 1)]  # fmt: skip
+        if not taken:
+            raise Denied("no_broker_group", f"no other broker group takes {subject} now")
+        partitions = taken
+    return PartitionSet(current.version + 1, tuple(_shared_out(partitions)))
+
+
 def _emptiest(current: PartitionSet, allowed: list[Site], more: int) -> list[Site]:
     """Where partitions go, one after the other: where the subject has fewest, then by rank."""
     counts = {site.name: sum(one.group == site.name for one in current.partitions) for site in allowed}

@@ -244,7 +244,16 @@ class Cluster:
         }
         within_s = self.settings.sync_interval_ms / 1000 + SYNC_SLACK_S
         wanted = {group: wish.wanted for group, wish in self.groups.items()}
-        return Terms(groups, self._cuts(), within_s, self.retention.floors, None, wanted, dead)
+        return Terms(
+            groups, self._cuts(), within_s, self.retention.floors, None, wanted, dead | self._rotted()
+        )
+
+    def _rotted(self) -> set[tuple[str, str]]:
+        """(group, message) of those whose body rot took: what was copied into their graves has none."""
+        if not self._world.faults.fired[Kind.BIT_ROT.name]:
+            return set()
+        at = {send.place: send.message for send in self.history.sends.values()}
+        return {(group, at[place]) for group, place in self.graveyard.unread if place in at}
 
     def _cuts(self) -> list[PowerCut]:
         world = self._world

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from sim.autopsy import read_batches
-from sim.checkers import History, Outcome, Terms
+from sim.checkers import History, Outcome, Terms, place_of
 from sim.world import Env
 from tidemill.errors import TidemillError
 from tidemill.link import Link
@@ -79,6 +79,8 @@ class Letter:
     grave: str
     sequence: int
     body: bytes
+    original: int
+    """Its sequence in the subject, also when it died more than once."""
 
     @property
     def message(self) -> str:
@@ -92,7 +94,8 @@ def letters_in(batch: Batch) -> Iterator[Letter]:
     for index, (body, row) in enumerate(zip(batch.bodies(), batch.properties() or (), strict=True)):
         known: dict[str, Any] = msgpack.unpackb(row)[DEAD_PROPERTY]
         sequence = batch.header.first_sequence + index
-        yield Letter(known["group"], known["subject"], known["sequence"], batch.partition, sequence, body)
+        source, original = known["sequence"], known["original"]
+        yield Letter(known["group"], known["subject"], source, batch.partition, sequence, body, original)
 
 
 class Graveyard:
@@ -104,6 +107,8 @@ class Graveyard:
         self._state = State()
         self._attempts: dict[tuple[int, int], int] = {}
         self.purged: set[tuple[str, int]] = set()
+        self.unread: set[tuple[str, str]] = set()
+        """(group, place) of those that died while nobody could read them: their letters have no body."""
         self.fired: Counter[str] = Counter()
 
     def opened(self, disk: Disk, broker: Broker) -> None:
@@ -115,6 +120,8 @@ class Graveyard:
             for batch in read_batches(disk, broker)
             for letter in letters_in(batch)
         }
+        for letter in self._letters.values():
+            self._look(letter)
         machine: Any = broker.intake
         place = broker.intake.place
 
@@ -122,10 +129,15 @@ class Graveyard:
             place(batch, partition, now_ms)
             for letter in letters_in(Batch(batch)):
                 self._letters[letter.grave, letter.sequence] = letter
+                self._look(letter)
                 self.fired["dead_letters"] += 1
                 self.fired["died_again"] += letter.subject == letter.grave
 
         machine.place = place_and_note
+
+    def _look(self, letter: Letter) -> None:
+        if not letter.body:
+            self.unread.add((letter.group, place_of(alive(letter.subject, letter.group), letter.original)))
 
     def dropped(self, state: State) -> list[Letter]:
         """Letters that retention has removed since they were seen."""

@@ -48,7 +48,7 @@ def buried_state(*more) -> State:
 
 
 def letter(message: str = "m1", sequence: int = 0, source: int = 1, subject: str = "s") -> Letter:
-    return Letter("g", subject, source, GRAVE, sequence, message.encode())
+    return Letter("g", subject, source, GRAVE, sequence, message.encode(), source)
 
 
 def history() -> History:
