@@ -82,7 +82,7 @@ class Pullers:
             except TidemillError as error:
                 self._inbox.fail(error)
                 return
-            await self._follow(router.chart.sources(self._identity.subscription.subjects))
+            await self._follow(router.atlas.sources(self._identity.subscription.subjects))
             told = True
             try:
                 async with asyncio.timeout(settings.routes_poll_s if self._pullers else backoff.next()):
@@ -92,13 +92,13 @@ class Pullers:
 
     async def _follow(self, sources: Mapping[str, tuple[str, ...]]) -> None:
         """Pull from where the routes lead, and nothing from where they do not lead any more."""
-        chart = self._router.chart
+        atlas = self._router.atlas
         for group, subjects in sources.items():
             if group not in self._pullers:
                 await self._start(group, subjects)
-        if chart.routed:
+        if atlas.routed:
             for group, puller in self._pullers.items():
-                puller.follow(sources.get(group, ()), chart.brokers.get(group))
+                puller.follow(sources.get(group, ()), atlas.brokers.get(group))
 
     async def _start(self, group: str, subjects: tuple[str, ...]) -> None:
         async def locate() -> Address:
