@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidemill_broker.doors import Service, machine_for, recover
-from tidemill_broker.doors.control import page, routes_of, values_of
+from tidemill_broker.doors.control import routes_of, values_of
 from tidemill_broker.doors.inspecting import inspect
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
@@ -40,6 +40,7 @@ from tidemill_host.process import (
 )
 from tidemill_journal.errors import CorruptRun, JournalError
 from tidemill_wire import limits
+from tidemill_wire.counted import counted
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
 
@@ -182,7 +183,8 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     neighbour = premises.neighbour
     if neighbour is not None:
         routes += neighbour.routes(service, values["/v1/routes"])
-        values["/openapi.json"] = lambda: neighbour.page(page())
+        own_page = values["/openapi.json"]
+        values["/openapi.json"] = lambda: neighbour.page(own_page())
     numbers = neighbour.metrics if neighbour is not None else bytes
     web = Web(values, lambda: render_metrics(service) + numbers(), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
@@ -214,7 +216,7 @@ def _prepare(premises: Premises, part: Part) -> Service:
     broker, report = recover(premises.disk, settings, clock.now_ms(), part)
     for folder, size in report.cut_bytes.items():
         sys.stderr.write(
-            f"tidemill: cut {size} bytes of a torn {folder} log; a copy is in {arguments.data}/aside\n"
+            f"tidemill: cut {counted(size, 'byte')} of a torn {folder} log; a copy is in {arguments.data}/aside\n"
         )
     machine = machine_for(broker, part, clock.now_ms())
     service = Service(broker, premises.disk, premises.lanes, clock, machine)

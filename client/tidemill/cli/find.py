@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,9 +41,9 @@ def find(
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Find stored messages: one by its ID, all with a --key, those of a --subject within --from and --to.
+    """Find stored messages by id, key, or subject and time.
 
-    It is a failure when nothing is found.
+    One by its ID, all with a --key, those of a --subject within --from and --to. It is a failure when nothing is found.
     """
     timed = start is not None or end is not None
     if identity is not None and (subject is not None or key is not None or timed):
@@ -72,5 +73,8 @@ async def _one(client: Client, identity: str) -> AsyncIterator[StoredMessage]:
         found = await client.find(identity)
     except ValueError as error:
         raise wrong_usage(str(error)) from None
-    if found is not None:
-        yield found
+    if found is None:
+        return
+    if found.id != identity:
+        print(f"tidemill: {identity} is not kept any more; this is a dead letter of it", file=sys.stderr)
+    yield found
