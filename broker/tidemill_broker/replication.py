@@ -153,7 +153,9 @@ class Master:
             self._out = []
             for feed in self.feeds.values():
                 out.sends += self._feed(feed, sync=out.sync)
-            out.wake_at_ms = min(self._beat_at_ms, mine.wake_at_ms or self._beat_at_ms)
+            # The broker inside is not ticked while it leaves: what is due in it stays due.
+            due_ms = mine.wake_at_ms if self._leaving is None else self._leaving.until_ms
+            out.wake_at_ms = min(self._beat_at_ms, due_ms or self._beat_at_ms)
         out.sends += self._out
         out.drops += self._drops
         self._out, self._drops = [], []
