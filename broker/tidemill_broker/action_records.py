@@ -13,6 +13,7 @@ from tidemill_broker.actions import (
     Acked,
     Action,
     ActionKind,
+    Allocated,
     Buried,
     ConsumerForgotten,
     ConsumerNamed,
@@ -54,6 +55,7 @@ _DEAD = struct.Struct("<QQQQ")
 _PAUSE = struct.Struct("<Iiq")
 _SEEK = struct.Struct("<IIQq")
 _LOCK = struct.Struct("<IIq")
+_ALLOCATE = struct.Struct("<IIQ")
 _EXHUME = struct.Struct("<IIQQq")
 _pack = cast("Callable[[list[Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
@@ -106,6 +108,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.LOCK, _LOCK.pack(group, consumer, until_ms)
         case Unlocked(group, at_ms):
             return ActionKind.UNLOCK, _LOCK.pack(group, 0, at_ms)
+        case Allocated(group, version, consumer):
+            return ActionKind.ALLOCATE, _ALLOCATE.pack(group, 0, version) + consumer.encode()
         case GroupForgotten(group):
             return ActionKind.FORGET, _U32.pack(group)
         case EpochBegun(epoch, message_position, action_position):
@@ -174,6 +178,9 @@ def _decode(kind: int, body: bytes) -> Action:
         case ActionKind.EXHUME:
             group, attempts, first, messages, since_ms = _EXHUME.unpack_from(body)
             return Exhumed(group, first, messages, attempts, since_ms, body[_EXHUME.size :].decode())
+        case ActionKind.ALLOCATE:
+            group, _, version = _ALLOCATE.unpack_from(body)
+            return Allocated(group, version, body[_ALLOCATE.size :].decode())
         case ActionKind.SUBJECT:
             return SubjectNamed(*_unpack(body))
         case ActionKind.GROUP:

@@ -43,6 +43,7 @@ class ActionKind(IntEnum):
     FORGET = 35
     EPOCH = 40
     EXHUME = 41
+    ALLOCATE = 50
 
 
 class Reason(IntEnum):
@@ -271,6 +272,15 @@ class Unlocked:
 
 
 @dataclass(frozen=True, slots=True)
+class Allocated:
+    """A version of meta's allocation gives the partition to the consumer of that name: earlier ones count no more."""
+
+    group: int
+    version: int
+    consumer: str
+
+
+@dataclass(frozen=True, slots=True)
 class GroupForgotten:
     """A broadcast group whose consumer stayed away; its number is not used again."""
 
@@ -303,4 +313,5 @@ Action: TypeAlias = (
     | Pulled | Acked | FailedDeliveries | Extended | Released | ConsumerForgotten | Voided
     | Buried | GroupPaused | GroupResumed | Redriven | Purged
     | Sought | Locked | Unlocked | GroupForgotten | Skipped | EpochBegun | Exhumed
+    | Allocated
 )  # fmt: skip

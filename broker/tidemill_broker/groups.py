@@ -146,9 +146,9 @@ class Group:
     """One consumer group in one partition."""
 
     __slots__ = (
-        "_due", "acked", "buried", "consumers", "cursor", "doomed", "errors", "failed", "handled", "health",
-        "identity", "in_flight", "lock_ms", "name", "owner", "partition", "passed", "paused", "settings", "silent_ms",
-        "start_ms",
+        "_due", "acked", "allocated", "allocation", "buried", "consumers", "cursor", "doomed", "errors", "failed",
+        "handled", "health", "identity", "in_flight", "lock_ms", "name", "owner", "partition", "passed", "paused",
+        "settings", "silent_ms", "start_ms",
     )  # fmt: skip
 
     def __init__(
@@ -166,6 +166,11 @@ class Group:
         self.owner = 0
         """Of a group in order: the consumer that is given its messages, and until when at least (``lock_ms``)."""
         self.lock_ms = 0
+        self.allocation = 0
+        """Of a group in order whose consumers are allocated by meta: the latest version that one of them named, and who
+        (``allocated``).
+        """
+        self.allocated = ""
         self.silent_ms = 0
         """Of a broadcast group: since when nobody is there; 0 while somebody is, or nobody ever was."""
         self.passed: tuple[int, int] = NOTHING_PASSED

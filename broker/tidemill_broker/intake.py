@@ -13,6 +13,7 @@ import numpy as np
 
 from tidemill_broker.actions import SubjectNamed
 from tidemill_broker.columns import check_columns, place_of_key_hashes
+from tidemill_broker.further import Further, subject_of
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.singles import Run, find_runs
@@ -23,7 +24,7 @@ from tidemill_wire.batch import GATHERED, HEADER_BYTES, Header, check_said, read
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, plain_single, read_directory
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
-from tidemill_wire.fields import parse_subject
+from tidemill_wire.fields import parse_stored
 from tidemill_wire.lanes import lane_name, parse_priority
 
 OWN = b"%"
@@ -59,6 +60,7 @@ class Intake:
         self._defaults = defaults
         self._subjects_max = subjects_max
         self._sealer = sealer
+        self.further = Further(state)
         self.create_subjects = True
         self.refusal: WireError | None = None
         """Set while nothing may be written, with the reason."""
@@ -216,11 +218,12 @@ class Intake:
         return lane or self.declare(lane_name(partition.name, priority), partition.settings, now_ms)
 
     def create(self, raw_name: bytes, now_ms: int) -> Partition:
-        """A subject on first use."""
-        name = parse_subject(raw_name.decode("ascii", "replace"))
-        if not self.create_subjects:
+        """A subject on first use; or a further partition of one, which is as the subject is."""
+        name = parse_stored(raw_name.decode("ascii", "replace"))
+        base = subject_of(self._state, name)
+        if base is None and not self.create_subjects:
             raise Refused("unknown_subject", f"subject {name!r} is not declared")
-        return self.declare(name, self._defaults, now_ms)
+        return self.declare(name, self._defaults if base is None else base.settings, now_ms)
 
     def declare(self, name: str, settings: SubjectSettings, now_ms: int) -> Partition:
         """A subject with these settings, new or known."""
@@ -235,6 +238,10 @@ class Intake:
             action = SubjectNamed(identity, name, settings.to_map())
             self._logs.act(action, now_ms)
             state.apply(action)
+            if known is None:
+                self.further.note(state.partitions[identity])
+            for partition in self.further.of(name):
+                self.declare(partition.name, settings, now_ms)
         return state.partitions[identity]
 
 

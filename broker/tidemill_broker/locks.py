@@ -2,8 +2,12 @@
 
     free    --a pull, and no other consumer holds messages-->  locked for that consumer
     locked  --a pull of its consumer-->                        locked, for longer
-    locked  --its consumer is gone, or says GOODBYE-->         free
+    locked  --its consumer is gone, or says GOODBYE or YIELD-->  free
+    locked  --another consumer names a later allocation-->     that one's, as soon as the former one holds nothing
     locked  --its time is over, another consumer pulls, and the former one holds nothing-->  locked for the other one
+
+Where meta allocates, each pull names the version by which the partition is its consumer's. A partition and group
+remember the latest one: who comes with an earlier one stood still while others went on, and is refused.
 
 The lock says who is given messages next, the leases say who may handle them: only both together make a hand-over exact.
 Whoever lets the lock end while it holds messages keeps the others out until it has settled them or its leases end.
@@ -15,10 +19,11 @@ owner is served for as long as a lease may run that a power cut has made the bro
 
 from __future__ import annotations
 
-from tidemill_broker.actions import GroupForgotten, Locked, Unlocked
+from tidemill_broker.actions import Allocated, GroupForgotten, Locked, Unlocked
 from tidemill_broker.desk import Desk
-from tidemill_broker.group_settings import BROADCAST
+from tidemill_broker.group_settings import BROADCAST, ORDERED
 from tidemill_broker.groups import Consumer, Group
+from tidemill_wire.errors import Unavailable
 
 
 class Locks:
@@ -40,7 +45,28 @@ class Locks:
 
     def free_ms(self, group: Group) -> int:
         """From when on another consumer may take the lock, if nothing is held by then."""
-        return max(group.lock_ms, self._promised_ms) if group.owner else 0
+        if not group.owner:
+            return 0
+        taken = group.allocation and self._state.consumers[group.owner].name != group.allocated
+        return self._promised_ms if taken else max(group.lock_ms, self._promised_ms)
+
+    def allocate(self, consumer: Consumer, version: int, now_ms: int) -> None:
+        """A consumer pulls as ``version`` of meta's allocation says; 0: nobody allocated anything to it."""
+        group = consumer.group
+        if group.settings.consumption != ORDERED or group is not self._state.family(group)[-1]:
+            return
+        if version > group.allocation:
+            self._desk.act(Allocated(group.identity, version, consumer.name), now_ms)
+        elif version < group.allocation or not self._allowed(consumer):
+            name = self._state.partitions[group.partition].name
+            raise Unavailable(
+                "allocation_outdated",
+                f"partition {name!r} of group {group.name!r} went to {group.allocated!r} by version"
+                f" {group.allocation} of the allocation, and {consumer.name!r} names version {version}",
+            )
+
+    def _allowed(self, consumer: Consumer) -> bool:
+        return not consumer.group.allocation or consumer.group.allocated == consumer.name
 
     def hold(self, consumer: Consumer, wait_ms: int, now_ms: int) -> bool:
         """Whether a consumer may be given messages of its group now. If it can it takes the lock, for at least as long
@@ -48,6 +74,8 @@ class Locks:
         """
         group = consumer.group
         mine = group.owner == consumer.identity
+        if not self._allowed(consumer):
+            return False
         if not mine and (self.free_ms(group) > now_ms or self._held_by_others(consumer)):
             return False
         lasts_ms = wait_ms + self._gone_ms

@@ -166,6 +166,8 @@ class Broker:
                     self.serving.serve_group(group, now_ms)
             case Ack() | Nack() | Extend() | Release():
                 self._settling.settle(peer, correlation, command, now_ms)
+            case commands.Yield():
+                self._settling.give_up(peer, correlation, command, now_ms)
             case Redrive():
                 count = self._redrive(command, now_ms)
                 self._desk.say(peer, correlation, commands.Done(count=count), Durability.SYNCED)

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from tidemill_broker.actions import Action, ConsumerNamed, GroupNamed
 from tidemill_broker.dead_letters import naming_of_twin
+from tidemill_broker.further import subject_of
 from tidemill_broker.group_settings import BROADCAST, DEAD, ORDERED, GroupSettings
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.partitions import Partition
@@ -27,7 +28,7 @@ from tidemill_wire import limits
 from tidemill_wire.commands import Pull, Settle
 from tidemill_wire.errors import Refused, Unavailable
 from tidemill_wire.filters import TagFilter
-from tidemill_wire.kinds import Mode
+from tidemill_wire.kinds import Mode, Start
 
 CONSUMPTION = {Mode.EXCLUSIVE: ORDERED, Mode.BROADCAST: BROADCAST}
 """What a pull may ask for, as groups are declared."""
@@ -113,14 +114,20 @@ class Members:
 
     def _found(self, partition: Partition, pull: Pull, now_ms: int) -> Group:
         settings = self._settings_asked(partition, pull)
-        place = begin_as_asked(partition, pull.start)
+        subject = subject_of(self._state, partition.name)
+        known = subject is not None and pull.group in subject.groups
+        start = Start.EARLIEST if known else pull.start  # the subject grew: nothing of that is to be missed
+        place = begin_as_asked(partition, start)
         return self.declare_group(
-            partition, pull.group, place, settings, now_ms, self.begun(partition, pull.start)
+            partition, pull.group, place, settings, now_ms, self.begun(partition, start)
         )
 
     def _settings_asked(self, partition: Partition, pull: Pull) -> GroupSettings:
         """Those of the declared group for a broadcast, else the defaults; and shared as the pull says."""
         base = partition.groups.get(pull.base)
+        subject = subject_of(self._state, partition.name)
+        if base is None and subject is not None:
+            base = subject.groups.get(pull.base or pull.group)
         settings = GroupSettings(
             lease_ms=self._settings.lease_ms, tags=pull.filter.tags, all_tags=pull.filter.every
         )

@@ -30,16 +30,25 @@ class SubjectSettings:
     retention_seconds: int
     retention_bytes: int
     message_bytes_max: int
+    best_tried: bool = False
+    """In order as far as nothing fails: what does is given out later, and does not hold up what is behind it."""
 
     def to_map(self) -> dict[str, Any]:
-        return {
+        said: dict[str, Any] = {
             "durability": self.durability, "retention": self.retention_seconds,
             "bytes": self.retention_bytes, "message": self.message_bytes_max,
         }  # fmt: skip
+        return said | {"best_tried": True} if self.best_tried else said
 
     @classmethod
     def from_map(cls, values: Mapping[str, Any]) -> SubjectSettings:
-        return cls(values["durability"], values["retention"], values["bytes"], values["message"])
+        return cls(
+            values["durability"],
+            values["retention"],
+            values["bytes"],
+            values["message"],
+            values.get("best_tried", False),
+        )
 
 
 class Partition:

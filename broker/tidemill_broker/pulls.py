@@ -18,6 +18,7 @@ from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import DEAD
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.logs import Logs
+from tidemill_broker.order import in_place
 from tidemill_broker.partitions import Partition
 from tidemill_broker.positions import first_since
 from tidemill_broker.state import State
@@ -141,7 +142,8 @@ class Pulls:
             if group.health.probe is not None or now_ms < group.health.probe_at_ms:
                 return given
             room = 1
-        due = (group.first_failures if group.ordered else group.due_failures)(now_ms, RUNS_MAX)
+        held_up = in_place(self._state, group)
+        due = (group.first_failures if held_up else group.due_failures)(now_ms, RUNS_MAX)
         is_dead = group.settings.consumption == DEAD
         new = 0 if is_dead else max(0, partition.visible - group.reached)
         room = min(room, self._share(group, new, due))
@@ -153,7 +155,7 @@ class Pulls:
             wanted = (failure.first, failure.messages, failure.attempts)
             if given.messages >= room or self._add_again(parked, given, wanted, room) < failure.messages:
                 return given
-        if group.ordered and len(given.runs) < len(group.failed):
+        if held_up and len(given.runs) < len(group.failed):
             return given  # what failed comes before anything newer, also when it is not due yet
         if given.messages < room and given.size < pull.bytes_max and not is_dead:
             if group.settings.tags:

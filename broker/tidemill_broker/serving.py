@@ -19,6 +19,7 @@ from tidemill_broker.intake import Intake
 from tidemill_broker.lanes import Lane
 from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members, replaced
+from tidemill_broker.order import in_place
 from tidemill_broker.partitions import Partition
 from tidemill_broker.patterns import Patterns, check_bound
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
@@ -79,6 +80,7 @@ class Serving:
             settings = consumer.group.settings
             if settings.tags != tags or settings.all_tags != every:
                 self._members.agree(consumer, pull.filter, now_ms)
+            self._locks.allocate(consumer, pull.allocation, now_ms)
         if self._state.lanes:
             consumers += [
                 one for consumer in consumers for one in self._enrol_in_lanes(peer, pull, consumer, now_ms)
@@ -186,7 +188,7 @@ class Serving:
 
     def _dues(self, group: Group) -> list[int]:
         """When time alone may bring something to those who wait for a group."""
-        failure = group.first_due() if group.ordered else group.next_failure()
+        failure = group.first_due() if in_place(self._state, group) else group.next_failure()
         dues = [failure.due_ms] if failure is not None else []
         if group.paused is not None:  # a probe may be of what failed, or new
             probe_at_ms = group.health.probe_at_ms
@@ -249,6 +251,12 @@ class Serving:
         """A consumer that says goodbye is given nothing more."""
         for parked in list(self._parked[peer].values()):
             self._answer(parked, [], now_ms)
+
+    def give_up(self, consumer: Consumer, now_ms: int) -> None:
+        """A consumer wants nothing more of its group: its pulls that wait for it are over."""
+        for parked in list(self.pulls.waiting.get(consumer.group.identity, {}).values()):
+            if parked.pull.consumer == consumer.name and not parked.answered:
+                self._answer(parked, [], now_ms)
 
     def drain(self) -> None:
         """Who waits is told that the broker stops."""
@@ -332,7 +340,7 @@ class Serving:
     def _has_something(self, group: Group, now_ms: int) -> bool:
         if group.reached < self._state.partitions[group.partition].visible:
             return True
-        failure = group.first_due() if group.ordered else group.next_failure()
+        failure = group.first_due() if in_place(self._state, group) else group.next_failure()
         return failure is not None and failure.due_ms <= now_ms
 
     def _answer(self, parked: ParkedPull, given: Sequence[Given], now_ms: int) -> None:

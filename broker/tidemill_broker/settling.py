@@ -21,12 +21,13 @@ from tidemill_broker.failures import due_after, fingerprint_of
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members
+from tidemill_broker.order import in_place
 from tidemill_broker.pulls import ParkedPull
 from tidemill_broker.ranges import merge_ranges, ranges_without
 from tidemill_broker.serving import Serving
 from tidemill_host.machine import Durability, Peer
 from tidemill_wire import commands
-from tidemill_wire.commands import Ack, Extend, Nack, Release
+from tidemill_wire.commands import Ack, Extend, Nack, Release, Yield
 from tidemill_wire.limits import DOOMED_MS
 from tidemill_wire.ranges import pairs, portions
 
@@ -78,6 +79,25 @@ class Settling:
         for consumer in self._members.of(peer):
             self._locks.free(consumer, now_ms)
             self._fail_all(consumer, now_ms)
+
+    def give_up(self, peer: Peer, correlation: int, command: Yield, now_ms: int) -> None:
+        """A consumer gives up the locks of partitions. What it holds there it may settle, and others wait for it."""
+        held = 0
+        for subject in command.subjects:
+            group = self._state.group_of(subject, command.group)
+            consumer = None if group is None else group.consumers.get(command.consumer)
+            if group is None or consumer is None or not group.ordered:
+                continue
+            held += sum(
+                delivery.count
+                for one in self._state.family(group)
+                if command.consumer in one.consumers
+                for delivery in one.consumers[command.consumer].held()
+            )
+            self._serving.give_up(consumer, now_ms)
+            self._locks.free(consumer, now_ms)
+            self._serving.serve_group(group.identity, now_ms)
+        self._desk.say(peer, correlation, commands.Done(count=held))
 
     def take_back(self, parked: ParkedPull, now_ms: int) -> list[int]:
         """A consumer is here over a new connection. What the broker gave it, and it does not hold, is due again; the
@@ -201,9 +221,9 @@ class Settling:
 
     def _keep_order(self, group: Group, now_ms: int) -> None:
         """In a group in order a failed message comes again before anything newer: what lies behind it and is given out
-        is taken back.
+        is taken back. Not so where the subject's strategy is to go on.
         """
-        if group.ordered and group.failed:
+        if in_place(self._state, group) and group.failed:
             for consumer, ranges in group.held_behind(min(group.failed)):
                 self._release(consumer, ranges, now_ms)
 

@@ -43,6 +43,13 @@ def pack_state(state: State, message_position: int, action_position: int, now_ms
     }
     if state.epochs:
         snapshot |= {"epochs": state.epochs, "alone": state.boots_alone}
+    allocations = [
+        (group.identity, group.allocation, group.allocated)
+        for group in state.groups.values()
+        if group.allocation
+    ]
+    if allocations:
+        snapshot["allocations"] = allocations
     if now_ms:
         snapshot["at"] = now_ms
     return _pack(snapshot)
@@ -90,6 +97,8 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             group = state.groups[identity]
             group.owner, group.lock_ms = owner, lock_ms
             state.rest(group, silent_ms)
+        for identity, version, consumer in values.get("allocations", ()):
+            state.groups[identity].allocation, state.groups[identity].allocated = version, consumer
         return state, values["message"], values["action"]
     except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
         raise CorruptRecord(f"a checkpoint whose state cannot be read ({error!r})") from error

@@ -14,6 +14,7 @@ from typing import assert_never
 from tidemill_broker.actions import (
     Acked,
     Action,
+    Allocated,
     Buried,
     ConsumerForgotten,
     ConsumerNamed,
@@ -144,7 +145,7 @@ class State:
                 gone = self.consumers.pop(identity)
                 assert not any(gone.held())
                 del gone.group.consumers[gone.name]
-            case Sought() | Locked() | Unlocked() | GroupForgotten():
+            case Sought() | Locked() | Unlocked() | GroupForgotten() | Allocated():
                 self._steer(action)
             case Voided(group, first, messages):
                 self.groups[group].take_failed(first, messages)
@@ -161,7 +162,7 @@ class State:
                 assert_never(action)
         return 0
 
-    def _steer(self, action: Sought | Locked | Unlocked | GroupForgotten) -> None:
+    def _steer(self, action: Sought | Locked | Unlocked | GroupForgotten | Allocated) -> None:
         group = self.groups[action.group]
         match action:
             case Sought(_, cursor, start_ms):
@@ -174,6 +175,8 @@ class State:
             case Unlocked(_, at_ms):
                 group.owner = group.lock_ms = 0
                 self.rest(group, at_ms)
+            case Allocated(_, version, consumer):
+                group.allocation, group.allocated = version, consumer
             case GroupForgotten():
                 for one in list(self.family(group)):
                     self._forget(one)

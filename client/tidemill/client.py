@@ -102,9 +102,11 @@ class Client:
         tags: Iterable[str] | None = None,
         properties: Mapping[str, Any] | None = None,
         priority: int = 0,
+        order_key: str | None = None,
     ) -> Receipt:
         """Store one message; returns when it is as durable as its subject asks for.
 
+        Messages with one ``order_key`` are stored in the order in which they are sent, and lie in one partition.
         Messages of a higher ``priority``, 0 to 7, are given out before those of lower ones.
         """
         if priority != 0:
@@ -114,8 +116,8 @@ class Client:
         else:
             check_body(len(body))
         extras = None
-        if key is not None or tags or properties:
-            extras = extras_of(len(body), key, tags, properties)
+        if key is not None or order_key is not None or tags or properties:
+            extras = extras_of(len(body), key, tags, properties, order_key)
         producer = self._producer or self._sender()
         if self._spool_path is not None and self._spooler is None:
             await self._open_spool(producer)

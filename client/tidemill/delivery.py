@@ -143,6 +143,11 @@ class Delivery:
         keys = self._column("keys", self.batch.keys)
         return (keys[self._row(index)] or None) if keys else None
 
+    def order_key_of(self, index: int) -> str | None:
+        """The order key of a message."""
+        keys = self._column("order_keys", self.batch.order_keys)
+        return (keys[self._row(index)] or None) if keys else None
+
     def tags_of(self, index: int) -> frozenset[str]:
         """The tags of a message."""
         tags = self._column("tags", self.batch.tags)

@@ -87,6 +87,15 @@ def check_key(key: str) -> str:
     return key
 
 
+def check_order_key(order_key: str) -> str:
+    """An order key within its limits. An empty one could not be told from none."""
+    if not order_key:
+        raise Refused("limit_exceeded", "an order key is empty; leave it away, or give 1 character or more")
+    if (size := len(order_key.encode())) > KEY_BYTES_MAX:
+        raise Refused("limit_exceeded", f"an order key has {size} bytes, {KEY_BYTES_MAX} are the limit")
+    return order_key
+
+
 def parse_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Tags within their limits, sorted, so that equal sets make equal batches."""
     if isinstance(tags, str):

@@ -6,6 +6,8 @@ a frame has room for it. Invariants:
 
 - a frame holds at most one batch of a partition, and batches of a partition leave in the order of their numbers;
 - while a refused batch of a partition is to be tried again, none of its later ones leave;
+- of a partition with order keys one batch is on its way at a time, and when one is given up, all that waits behind it
+  is, too: a message never overtakes the one before it;
 - partitions take turns: one that has more for the next frame queues up behind those that waited.
 """
 
@@ -18,7 +20,7 @@ from itertools import accumulate
 
 from tidemill.encode import encode_single
 from tidemill.parcel import NO_EXTRAS, Extras, Parcel, Partition, Waiter
-from tidemill_wire.batch import BatchIds, Origin
+from tidemill_wire.batch import BatchIds, Flags, Origin
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.limits import BATCH_MESSAGES_MAX
@@ -64,6 +66,7 @@ class Gather:
         size = len(body) + MESSAGE_OVERHEAD_BYTES
         if extras is not None:
             size += len(extras.key or "") + sum(map(len, extras.tags or ())) + len(extras.properties or b"")
+            size += len(extras.order_key or "")
         queue = partition.open
         if queue and self._fits(queue[-1], size, 1):
             parcel = queue[-1]
@@ -98,7 +101,7 @@ class Gather:
         room = self._batch_bytes
         now_ms = self._signature.now_ms()
         for partition in self._waiting:
-            if partition.refused:
+            if partition.refused or not partition.open or (partition.ordered and partition.in_flight):
                 continue
             parcel = partition.open[0]
             if parcel.size > room and frame:
@@ -120,6 +123,8 @@ class Gather:
         """Those whose deadline is over, taken out."""
         gone: list[Parcel] = []
         for partition in list(self._waiting):
+            gone += partition.behind
+            partition.behind = []
             while partition.open and partition.open[0].deadline <= now:
                 gone.append(partition.open.popleft())
             if not partition.open:
@@ -139,8 +144,11 @@ class Gather:
         else:
             content = Content(parcel.bodies)
             if not parcel.plain:
-                content = Content(parcel.bodies, parcel.keys, parcel.tags, None, parcel.properties)
-            origin = Origin(partition.raw, *named, signature.codec, priority=partition.priority)
+                content = Content(
+                    parcel.bodies, parcel.keys, parcel.tags, parcel.order_keys, parcel.properties
+                )
+            flags = Flags.ORDERED if content.order_keys is not None else Flags(0)
+            origin = Origin(partition.raw, *named, signature.codec, flags, priority=partition.priority)
             parcel.data = build_batch(origin, content)
         del parcel.bodies  # they are in the batch: nothing is held twice
 

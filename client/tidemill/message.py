@@ -43,6 +43,11 @@ class Seen:
         return self._delivery.key_of(self._index)
 
     @property
+    def order_key(self) -> str | None:
+        """Messages of a subject that have the same one are handled in order, where the group is consumed in order."""
+        return self._delivery.order_key_of(self._index)
+
+    @property
     def tags(self) -> frozenset[str]:
         """What the producer marked it with."""
         return self._delivery.tags_of(self._index)

@@ -17,8 +17,16 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from tidemill.encode import Bytes, check_key, check_message, pack_properties, parse_tags, renumbered
-from tidemill.errors import TidemillError
+from tidemill.encode import (
+    Bytes,
+    check_key,
+    check_message,
+    check_order_key,
+    pack_properties,
+    parse_tags,
+    renumbered,
+)
+from tidemill.errors import Refused, TidemillError
 from tidemill_wire.batch import aligned
 
 Stored: TypeAlias = tuple[str, bytes, int, int, int]
@@ -43,25 +51,33 @@ class Extras(NamedTuple):
     key: str | None = None
     tags: tuple[str, ...] | None = None
     properties: bytes | None = None
+    order_key: str | None = None
 
 
 NO_EXTRAS = Extras()
 
 
 def extras_of(
-    size: int, key: str | None, tags: Iterable[str] | None, properties: Mapping[str, Any] | None
+    size: int,
+    key: str | None,
+    tags: Iterable[str] | None,
+    properties: Mapping[str, Any] | None,
+    order_key: str | None = None,
 ) -> Extras:
     """What a user gave besides a body of ``size``, within its limits."""
     parsed = parse_tags(tags) if tags else None
     packed = pack_properties(properties) if properties else None
     check_message(size + len(packed or b"") + sum(len(tag.encode()) for tag in parsed or ()))
-    return Extras(check_key(key) if key is not None else None, parsed, packed)
+    ordered = check_order_key(order_key) if order_key is not None else None
+    return Extras(check_key(key) if key is not None else None, parsed, packed, ordered)
 
 
 class Partition:
     """A subject as this producer knows it; its messages of one priority, each priority being one of its own."""
 
-    __slots__ = ("in_flight", "name", "open", "padded", "priority", "raw", "reached", "refused", "sequence")
+    __slots__ = (
+        "behind", "in_flight", "name", "open", "ordered", "padded", "priority", "raw", "reached", "refused", "sequence",
+    )  # fmt: skip
 
     def __init__(self, name: str, priority: int = 0) -> None:
         self.name = name
@@ -76,14 +92,18 @@ class Partition:
         self.open: deque[Parcel] = deque()
         self.refused: list[Parcel] = []
         """Those that are tried again, by their numbers."""
+        self.ordered = False
+        """It has seen an order key: one batch at a time, or one that is refused might be overtaken by the next."""
+        self.behind: list[Parcel] = []
+        """It is ordered, and a batch was given up: what had been handed in behind it, and is given up with it."""
 
 
 class Parcel:
     """See the module."""
 
     __slots__ = (
-        "batch_id", "bodies", "company", "data", "deadline", "error", "keys", "messages", "number", "partition",
-        "place", "plain", "properties", "size", "tags", "waiter",
+        "batch_id", "bodies", "company", "data", "deadline", "error", "keys", "messages", "number", "order_keys",
+        "partition", "place", "plain", "properties", "size", "tags", "waiter",
     )  # fmt: skip
 
     number: int
@@ -92,6 +112,7 @@ class Parcel:
     keys: list[str | None] | None
     tags: list[tuple[str, ...]] | None
     properties: list[bytes] | None
+    order_keys: list[str | None] | None
 
     def __init__(
         self,
@@ -136,7 +157,7 @@ class Parcel:
         """The extras of the message that was added last. Columns begin when one is needed."""
         if self.plain:
             self.plain = False
-            self.keys = self.tags = self.properties = None
+            self.keys = self.tags = self.properties = self.order_keys = None
         before = len(self.bodies) - 1
         if extras.key is not None and self.keys is None:
             self.keys = list[str | None]([None]) * before
@@ -144,12 +165,18 @@ class Parcel:
             self.tags = list[tuple[str, ...]]([()]) * before
         if extras.properties is not None and self.properties is None:
             self.properties = [b""] * before
+        if extras.order_key is not None:
+            self.partition.ordered = True
+            if self.order_keys is None:
+                self.order_keys = list[str | None]([None]) * before
         if self.keys is not None:
             self.keys.append(extras.key)
         if self.tags is not None:
             self.tags.append(extras.tags or ())
         if self.properties is not None:
             self.properties.append(extras.properties or b"")
+        if self.order_keys is not None:
+            self.order_keys.append(extras.order_key)
 
     def retried(self) -> Parcel:
         """Itself, ready to be sent again after a refusal.
@@ -178,7 +205,11 @@ class Parcel:
             waiter.stored(place, (name, batch_id, first, messages, sequence))
 
     def failed(self, error: TidemillError) -> None:
-        """Tell everybody."""
+        """Tell everybody. What can never be stored holds up nobody; what may be stored later holds up all behind it."""
+        partition = self.partition
+        if partition.ordered and not isinstance(error, Refused):
+            partition.behind += partition.open
+            partition.open.clear()
         if self.waiter is not None:
             self.waiter.failed(error)
         for waiter, _, _, _ in self.company or ():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidemill_broker.actions import (
     Acked,
     Action,
+    Allocated,
     Buried,
     ConsumerForgotten,
     ConsumerNamed,
@@ -69,5 +70,6 @@ ACTIONS: dict[str, Action] = {
     "forget": GroupForgotten(2),
     "skip": Skipped(2, 17, 4_294_967_296),
     "epoch": EpochBegun(3, 4096, 8192),
+    "allocate": Allocated(2, 17, "pod-7"),
     "exhume": Exhumed(2, 17, 3, 5, AT_MS, "1f2e3d4c"),
 }

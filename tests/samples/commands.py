@@ -49,6 +49,7 @@ from tidemill_wire.replication import (
     Stood,
 )
 from tidemill_wire.steering import Seek, Sought, Suspend
+from tidemill_wire.yielding import Yield
 
 APPOINTMENT = Appointment("g0", 3, "g0-0", ("g0-0", "g0-1"), ("g0-0",), 17)
 SETTLED = ("billing", "pod-7", "order.created", [0, 0, 5, 9])
@@ -106,6 +107,10 @@ COMMANDS: dict[str, Command] = {
     "purge": Purge("order.created", "billing", [5, 8]),
     "seek": Seek("billing", "order.created", Place.TIME, 1_780_000_000_000, True),
     "sought": Sought(17, 4, 13, 0, 3, 1),
+    "pull-allocated": Pull(
+        "billing", "pod-7", ["order.paid", "order.paid#3"], 1, 1, 0, mode=Mode.EXCLUSIVE, allocation=17
+    ),
+    "yield": Yield("billing", "pod-7", ["order.paid", "order.paid#3"]),
     "suspend": Suspend("billing", "order.created", True),
     "follow": Follow("g0-1", 3, [EpochStart(1, 0, 0), EpochStart(3, 4096, 8192)], Ends(12288, 16384)),
     "followed": Followed(3, Ends(12288, 16384)),
@@ -136,7 +141,7 @@ COMMANDS: dict[str, Command] = {
 
 HEARD_BY_SERVER = frozenset(
     {Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE, Kind.REDRIVE, Kind.PURGE}
-    | {Kind.SEEK, Kind.SUSPEND, Kind.FOLLOW, Kind.REACHED}
+    | {Kind.SEEK, Kind.SUSPEND, Kind.YIELD, Kind.FOLLOW, Kind.REACHED}
     | {Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
 )
 HEARD_BY_CLIENT = frozenset(
@@ -172,6 +177,8 @@ def comparable(command: Command) -> Command:
             return replace(command, data=memoryview(bytes(command.data)))
         case Ack() | Nack() | Extend() | Release() | Redrive() | Purge():
             return replace(command, ranges=list(command.ranges))
+        case Yield():
+            return replace(command, subjects=list(command.subjects))
         case Pull():
             held = None if command.held is None else list(command.held)
             return replace(command, subjects=list(command.subjects), held=held)

@@ -35,6 +35,7 @@ from tidemill_wire.commands import (
 )
 from tidemill_wire.kinds import Place
 from tidemill_wire.steering import Seek, Sought, Suspend
+from tidemill_wire.yielding import Yield
 
 T = TypeVar("T")
 
@@ -142,6 +143,7 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Seek, NAMES, NAMES, st.sampled_from(Place), POSITIVE, st.booleans()),
     st.builds(Sought, *[POSITIVE] * 6),
     st.builds(Suspend, NAMES, NAMES, st.booleans()),
+    st.builds(Yield, NAMES, NAMES, st.lists(NAMES, min_size=1, max_size=20)),
 )
 
 

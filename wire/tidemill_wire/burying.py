@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tidemill_wire import limits
-from tidemill_wire.fields import Fields, packed, parse_group, parse_subject
+from tidemill_wire.fields import Fields, packed, parse_group, parse_stored
 from tidemill_wire.kinds import Kind
 
 
@@ -38,7 +38,7 @@ class Purge(Bury):
 
 
 def _parse_bury(f: Fields) -> tuple[str, str, list[int]]:
-    subject, group = parse_subject(f.text("subject")), parse_group(f.text("group"))
+    subject, group = parse_stored(f.text("subject")), parse_group(f.text("group"))
     return subject, group, f.ranges("ranges", limits.RANGES_MAX)
 
 

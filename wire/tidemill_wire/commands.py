@@ -18,26 +18,21 @@ from tidemill_wire import limits
 from tidemill_wire.batch import aligned
 from tidemill_wire.burying import PARSERS as BURYING
 from tidemill_wire.burying import Purge, Redrive
-from tidemill_wire.fields import (
-    Fields,
-    malformed,
-    packed,
-    parse_consumer,
-    parse_group,
-    parse_partition,
-)
-from tidemill_wire.filters import EVERYTHING, TagFilter, parse_subscribed, read_filter
+from tidemill_wire.fields import Fields, malformed, packed, parse_consumer, parse_group, parse_partition
+from tidemill_wire.filters import EVERYTHING, TagFilter, parse_pulled_from, read_filter
 from tidemill_wire.frame import Frame, encode_frame
 from tidemill_wire.grants import Grant, read_grants
 from tidemill_wire.kinds import Kind, Mode, Start
 from tidemill_wire.replication import REPLICATION, Chunk, Replicating
 from tidemill_wire.steering import PARSERS as STEERING
 from tidemill_wire.steering import Seek, Sought, Suspend
+from tidemill_wire.yielding import PARSERS as YIELDING
+from tidemill_wire.yielding import Yield
 
 __all__ = [
     "CONTROL_SIZE", "PROTOCOL_VERSION", "Ack", "Command", "Done", "Extend", "Failed", "Goodbye", "Grant", "Hello",
     "Kind", "Mode", "Nack", "Ping", "Pull", "Pulled", "Purge", "Redrive", "Release", "SendBatches", "Sent", "Settle",
-    "Start", "Welcome", "encode_command", "parse_command",
+    "Start", "Welcome", "Yield", "encode_command", "parse_command",
 ]  # fmt: skip
 
 PROTOCOL_VERSION = 1
@@ -159,6 +154,8 @@ class Pull:
     base: str = ""
     """Of a broadcast: the group that was declared. ``group`` is then the consumer's own."""
     filter: TagFilter = EVERYTHING
+    allocation: int = 0
+    """Of a group in order: the version of meta's allocation that gives these partitions to the consumer."""
 
     def fields(self) -> dict[str, Any]:
         said: dict[str, Any] = {
@@ -167,7 +164,7 @@ class Pull:
         }  # fmt: skip
         if self.held is not None:
             said |= {"held": packed(self.held), "fresh": self.fresh}
-        asked = {"once": self.once, "mode": int(self.mode), "base": self.base}
+        asked = {"once": self.once, "mode": int(self.mode), "base": self.base, "allocation": self.allocation}
         return said | {name: value for name, value in asked.items() if value} | self.filter.fields()
 
 
@@ -250,6 +247,7 @@ class Release(Settle):
 Command: TypeAlias = (
     Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
     | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge | Seek | Sought | Suspend | Replicating
+    | Yield
 )  # fmt: skip
 
 
@@ -308,7 +306,7 @@ def _parse_pull(f: Fields, _body: bytearray) -> Pull:
     return Pull(
         parse_group(f.text("group")),
         parse_consumer(f.text("consumer")),
-        [parse_subscribed(name) for name in subjects],
+        [parse_pulled_from(name) for name in subjects],
         f.number("messages", 1, limits.PULL_MESSAGES_MAX),
         f.number("bytes", 1, limits.PULL_BYTES_MAX),
         f.number("wait", 0, limits.PULL_WAIT_MS_MAX),
@@ -319,6 +317,7 @@ def _parse_pull(f: Fields, _body: bytearray) -> Pull:
         Mode(f.number("mode", 0, max(Mode))) if f.has("mode") else Mode.AS_DECLARED,
         parse_group(f.text("base")) if f.has("base") else "",
         read_filter(f),
+        f.number("allocation", 0, _I63, 0),
     )
 
 
@@ -370,6 +369,7 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.RELEASE: _settler(Release),
     **BURYING,
     **STEERING,
+    **YIELDING,
     **REPLICATION,
 }
 

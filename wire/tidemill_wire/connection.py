@@ -84,6 +84,7 @@ _OWN = {
             Kind.RELEASE,
             Kind.SEEK,
             Kind.SUSPEND,
+            Kind.YIELD,
             Kind.REDRIVE,
             Kind.PURGE,
             Kind.FOLLOW,

@@ -86,6 +86,11 @@ class Subject:
         return self.spec.message.max_bytes or limits.MESSAGE_BYTES_DEFAULT
 
     @property
+    def best_tried(self) -> bool:
+        """In order as far as nothing fails; else a failure holds up what is behind it."""
+        return self.spec.order_strategy == "BestTried"
+
+    @property
     def delay_allowed(self) -> bool:
         return self.spec.delay.mode == "Allowed"
 

@@ -74,6 +74,9 @@ ERROR_KINDS = (
         30, "invalid_priority", False, "use a whole number from 0, which is the default, to 7, the highest"
     ),
     ErrorKind(31, "not_master", True, "ask for the routes again, and go to the master"),
+    ErrorKind(
+        60, "allocation_outdated", True, "ask meta which partitions are yours now, and pull those only"
+    ),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}

@@ -19,6 +19,8 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 DEAD_PREFIX = "%dead%"
 DEAD_PROPERTY = "tidemill.dead"
 """The property of a dead letter that says what became of it."""
+EXPANDED = re.compile(r"([A-Za-z0-9._-]{1,100})#([1-9][0-9]{0,3})")
+"""A further partition of a subject: meta names it when a subject is expanded, no user can."""
 LANE = re.compile(f"{LANE_PREFIX}[1-{PRIORITY_MAX}]%")
 CONSUMER = re.compile(r"[\x21-\x7e]{1,200}")
 
@@ -139,21 +141,30 @@ def dead_letters_of(name: str, group: str) -> str | None:
 
 
 def living_subject(name: str) -> str:
-    """The subject that a message was sent to, when it is read from a lane of it or from somebody's dead letters."""
+    """The subject that a message was sent to, when it is read from a partition or a lane of it, or from somebody's
+    dead letters.
+    """
     if name.startswith(LANE_PREFIX):
-        return split_lane(name)[0]
-    return name[len(DEAD_PREFIX) :].partition("%")[0] if name.startswith(DEAD_PREFIX) else name
+        name = split_lane(name)[0]
+    elif name.startswith(DEAD_PREFIX):
+        name = name[len(DEAD_PREFIX) :].partition("%")[0]
+    return name.partition("#")[0]
+
+
+def parse_stored(name: str) -> str:
+    """Where messages of users lie: a subject that a user may name, or a further partition of one (``order.paid#3``)."""
+    return name if EXPANDED.fullmatch(name) else parse_subject(name)
 
 
 def parse_partition(name: str) -> str:
-    """A subject that a user may name, the dead letters of one, or a lane of one."""
+    """A subject or a further partition of one, the dead letters of it, or a lane of it."""
     if LANE.match(name) is not None:
         subject, priority = split_lane(name)
-        return lane_name(parse_subject(subject), priority)
+        return lane_name(parse_stored(subject), priority)
     if name.startswith(DEAD_PREFIX):
         subject, _, group = name[len(DEAD_PREFIX) :].partition("%")
-        return dead_subject(parse_subject(subject), parse_group(group))
-    return parse_subject(name)
+        return dead_subject(parse_stored(subject), parse_group(group))
+    return parse_stored(name)
 
 
 def parse_group(name: str) -> str:

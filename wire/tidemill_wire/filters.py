@@ -12,7 +12,7 @@ from typing import Any
 
 from tidemill_wire import limits
 from tidemill_wire.errors import Refused
-from tidemill_wire.fields import NAME, Fields, malformed, parse_subject
+from tidemill_wire.fields import NAME, Fields, malformed, parse_stored, parse_subject
 
 WILDCARD = "*"
 RESERVED = "%"
@@ -82,6 +82,11 @@ def parse_subscribed(name: str) -> str:
     if prefix and not NAME.fullmatch(prefix):
         raise Refused("invalid_subject", f"{name[:100]!r} is no pattern of subject names")
     return name
+
+
+def parse_pulled_from(name: str) -> str:
+    """What a PULL may name: what users may, and further partitions of subjects."""
+    return parse_subscribed(name) if name[-1:] == WILDCARD else parse_stored(name)
 
 
 def matches_pattern(pattern: str, subject: str) -> bool:

@@ -36,6 +36,7 @@ class Kind(IntEnum):
     STOOD = 38
     BEGIN = 39
     HANDOVER = 40
+    YIELD = 48
 
 
 class Start(IntEnum):

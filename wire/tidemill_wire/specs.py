@@ -157,6 +157,13 @@ class SubjectSpec(Block):
     config: Annotated[
         tuple[ConfigEntry, ...], Items("Further settings.", Part("A setting.", ConfigEntry), key="name")
     ] = ()
+    order_strategy: Annotated[
+        str,
+        Choice(
+            "What a failure does to messages with an order key: Strict holds up what is behind it, BestTried goes on.",
+            ("Strict", "BestTried"),
+        ),
+    ] = "Strict"
     management_policy: Annotated[
         str, Choice("What the operator may do to it.", ("Full", "CreateOnly", "Observe"))
     ] = "Full"

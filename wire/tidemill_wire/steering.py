@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tidemill_wire.fields import Fields, malformed, parse_group, parse_subject
+from tidemill_wire.fields import Fields, malformed, parse_group, parse_stored
 from tidemill_wire.kinds import Kind, Place
 
 _I63 = 0x7FFF_FFFF_FFFF_FFFF
@@ -71,7 +71,7 @@ class Suspend:
 
 
 def _parse_seek(f: Fields, _body: bytearray) -> Seek:
-    group, subject = parse_group(f.text("group")), parse_subject(f.text("subject"))
+    group, subject = parse_group(f.text("group")), parse_stored(f.text("subject"))
     place = f.number("place", min(Place), max(Place))
     return Seek(group, subject, Place(place), f.number("value", 0, _I63), f.flag("rehearsal"))
 
@@ -87,7 +87,7 @@ def _parse_sought(f: Fields, _body: bytearray) -> Sought:
 def _parse_suspend(f: Fields, _body: bytearray) -> Suspend:
     if not f.has("suspended"):
         raise malformed("field 'suspended' is missing")
-    return Suspend(parse_group(f.text("group")), parse_subject(f.text("subject")), f.flag("suspended"))
+    return Suspend(parse_group(f.text("group")), parse_stored(f.text("subject")), f.flag("suspended"))
 
 
 PARSERS: dict[int, Callable[[Fields, bytearray], Seek | Sought | Suspend]] = {

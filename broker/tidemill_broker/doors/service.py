@@ -149,8 +149,9 @@ class Service:
         words = {"earliest": int(Start.EARLIEST), "latest": int(Start.LATEST)}
         start = group.start if isinstance(group.start, int) else words[group.start]
         members, settings = self.broker.members, GroupSettings.declared(group)
-        place, lanes = begin_as_asked(partition, start), members.begun(partition, start)
-        members.declare_group(partition, group.name, place, settings, now_ms, lanes)
+        for one in (partition, *self.broker.intake.further.of(group.subject)):
+            place, lanes = begin_as_asked(one, start), members.begun(one, start)
+            members.declare_group(one, group.name, place, settings, now_ms, lanes)
 
     def _fail(self, error: Exception) -> None:
         """The log can no longer be trusted: answer nobody, let a restart find out what is there.
@@ -234,4 +235,5 @@ def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSetti
         subject.spec.retention.message_seconds or defaults.retention_seconds,
         subject.retention_bytes or 0,
         subject.message_bytes_max or limits.MESSAGE_BYTES_DEFAULT,
+        subject.best_tried,
     )

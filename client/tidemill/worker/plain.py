@@ -24,6 +24,7 @@ class PlainMessage:
     attempts: int
     stored_at: datetime
     created_at: datetime
+    order_key: str | None = None
 
     @classmethod
     def of(cls, message: Seen) -> PlainMessage:
@@ -31,4 +32,5 @@ class PlainMessage:
         return cls(
             message.id, message.subject, message.sequence, bytes(message.body), message.key, message.tags,
             message.properties, message.attempts, message.stored_at, message.created_at,
+            message.order_key,
         )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from samples.actions import ACTIONS
 from tidemill_broker.action_records import decode_action, encode_action
-from tidemill_broker.actions import Action, ActionKind, Exhumed, GroupPaused
+from tidemill_broker.actions import Action, ActionKind, Allocated, Exhumed, GroupPaused
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import Record
 
@@ -41,7 +41,7 @@ def test_body_that_is_cut_is_refused(name: str) -> None:
     """Ranges may end at any whole one, a text anywhere, and a START before its second number; nothing else may."""
     action = ACTIONS[name]
     kind, body = encode_action(action)
-    texts: dict[type, int] = {GroupPaused: 16, Exhumed: 32}
+    texts: dict[type, int] = {GroupPaused: 16, Exhumed: 32, Allocated: 16}
     text = texts.get(type(action), len(body))
     head = len(body) - 8 * len(getattr(action, "ranges", ()))
     for size in range(text):

@@ -53,6 +53,7 @@ FULL_SUBJECT = {
     "delay": {"mode": "Forbidden", "maxDelaySeconds": 63_072_000},
     "deadLetter": {"mode": "Disabled"},
     "config": [{"name": "durability", "value": "high"}],
+    "orderStrategy": "BestTried",
     "managementPolicy": "CreateOnly",
     "deletionPolicy": "DeleteIfEmpty",
 }
@@ -373,7 +374,7 @@ def test_the_table_has_the_fields_of_the_design() -> None:
         "clusterRef.name", "subjectName", "placement.minBrokerGroups", "placement.brokerGroups",
         "placement.brokerGroupSelector.matchLabels", "retention.messageSeconds", "retention.maxBytes",
         "message.maxBytes", "delay.mode", "delay.maxDelaySeconds", "deadLetter.mode", "config", "config[].name",
-        "config[].value", "managementPolicy", "deletionPolicy",
+        "config[].value", "orderStrategy", "managementPolicy", "deletionPolicy",
     }  # fmt: skip
     assert set(CONFIG) == {"durability"}
 

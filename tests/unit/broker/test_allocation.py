@@ -1,0 +1,288 @@
+"""Partitions that meta allocates: later versions count, earlier ones are refused, and locks are given up by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from samples.brokers import SUBJECT, TINY, Rig, pulls, spans
+from tidemill_wire.commands import Ack, Command, Done, Extend, Failed, Goodbye, Nack, Pull, Pulled, Yield
+from tidemill_wire.errors import KIND_BY_NAME
+from tidemill_wire.kinds import Mode
+
+WAIT_MS = 5000
+GONE_MS = 10_000
+SETTINGS = replace(TINY, lease_ms=60_000, consumer_gone_ms=GONE_MS, segment_bytes=1 << 20)
+OUTDATED = KIND_BY_NAME["allocation_outdated"].number
+FIRST, SECOND = SUBJECT, f"{SUBJECT}#1"
+
+
+def pull(
+    consumer: str,
+    allocation: int,
+    messages: int = 100,
+    *,
+    wait_ms: int = WAIT_MS,
+    subjects: tuple[str, ...] = (FIRST,),
+) -> Pull:
+    return Pull(
+        "g", consumer, subjects, messages, 1 << 20, wait_ms, mode=Mode.EXCLUSIVE, allocation=allocation
+    )
+
+
+def sequences(pulled: Command | None) -> list[int]:
+    assert isinstance(pulled, Pulled), pulled
+    return [one.first_sequence + index for one in pulled.grants for index in range(one.count)]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """Ten messages, two connections, and a broker that has been there for a while."""
+    made = Rig(SETTINGS)
+    made.connect()
+    made.wait(GONE_MS)
+    made.fill(10)
+    return made
+
+
+@pytest.fixture
+def held(rig: Rig) -> list[int]:
+    """What ``a`` holds over the first connection, by version 3."""
+    return pulls(rig.ask(pull("a", 3, 3)))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def waiting(rig: Rig, held: list[int]) -> int:
+    """``b`` was allocated the partition by version 4, and waits over the second connection."""
+    assert rig.ask(pull("b", 4, wait_ms=60_000), peer=2) is None
+    return rig.correlation
+
+
+def test_consumer_of_an_earlier_version_is_given_nothing(rig: Rig, waiting: int) -> None:
+    answer = rig.ask(pull("a", 3, 3))
+
+    assert isinstance(answer, Failed)
+    assert answer.number == OUTDATED
+    assert answer.detail == (
+        "partition 'order.created' of group 'g' went to 'b' by version 4 of the allocation, and 'a' names version 3"
+    )
+
+
+@pytest.mark.parametrize("version", [0, 1, 3])
+def test_another_consumer_of_the_same_or_no_version_is_refused(
+    rig: Rig, held: list[int], version: int
+) -> None:
+    assert rig.refused(pull("b", version), 2) == OUTDATED
+
+
+def test_what_is_held_by_an_earlier_version_can_be_settled(rig: Rig, held: list[int], waiting: int) -> None:
+    assert rig.ask(Extend("g", "a", SUBJECT, held)) == Done([])
+    assert rig.ask(Ack("g", "a", SUBJECT, held)) == Done([])
+
+    assert sequences(rig.answers[waiting]) == list(range(3, 10))
+
+
+def test_next_one_begins_when_the_last_message_is_settled_and_not_before(
+    rig: Rig, held: list[int], waiting: int
+) -> None:
+    """The lock's time is not over, but its owner cannot use it any more."""
+    first, last = held
+    rig.ask(Ack("g", "a", SUBJECT, [first, last - 1]))
+    assert waiting not in rig.answers
+
+    rig.ask(Ack("g", "a", SUBJECT, [last, last]))
+
+    assert sequences(rig.answers[waiting]) == list(range(3, 10))
+
+
+def test_pull_that_waits_is_given_nothing_once_its_version_is_over(rig: Rig) -> None:
+    rig.ask(Ack("g", "a", SUBJECT, pulls(rig.ask(pull("a", 3)))))  # type: ignore[arg-type]
+    assert rig.ask(pull("a", 3, wait_ms=60_000)) is None
+    of_a = rig.correlation
+    assert rig.ask(pull("b", 4, wait_ms=60_000), peer=2) is None
+    of_b = rig.correlation
+
+    rig.fill(1)
+
+    assert of_a not in rig.answers
+    assert sequences(rig.answers[of_b]) == [10]
+
+
+def test_same_consumer_goes_on_by_a_later_version(rig: Rig, held: list[int]) -> None:
+    assert sequences(rig.ask(pull("a", 9, 3))) == [3, 4, 5]
+    assert rig.refused(pull("a", 8)) == OUTDATED
+
+
+def test_dead_consumer_keeps_the_next_one_out_as_long_as_its_leases_run(rig: Rig, waiting: int) -> None:
+    rig.wait(GONE_MS - 1)
+    assert waiting not in rig.answers
+    rig.wait(1)
+
+    assert sequences(rig.answers[waiting]) == list(range(10))
+
+
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+def test_versions_are_known_after_a_restart(rig: Rig, waiting: int, with_checkpoint: bool) -> None:
+    if with_checkpoint:
+        rig.broker.keeping.checkpoint(rig.now_ms)
+        rig.pump()
+    rig.restart()
+
+    assert rig.refused(pull("a", 3)) == OUTDATED
+
+
+def test_version_is_on_the_disk_before_its_first_message_leaves(rig: Rig) -> None:
+    assert sequences(rig.ask(pull("b", 4, 1), peer=2)) == [0]
+
+    rig.power_cut()
+
+    assert rig.refused(pull("a", 3)) == OUTDATED
+
+
+def test_version_is_known_when_the_consumer_was_forgotten(rig: Rig, held: list[int]) -> None:
+    rig.ask(Ack("g", "a", SUBJECT, held))
+    rig.ask(Goodbye("done"))
+    rig.disconnect(rig.peers[0])
+    rig.wait(GONE_MS)
+    peer = rig.connect()
+
+    assert rig.refused(pull("b", 3), 2) == OUTDATED
+    assert sequences(rig.ask(pull("a", 3, 1), peer)) == [3]
+
+
+# -- giving up -------------------------------------------------------------------------------------------------
+
+
+def test_yield_of_a_lone_lock_lets_the_next_one_begin(rig: Rig) -> None:
+    """Without meta there are no versions, and YIELD says the same."""
+    rig.ask(Ack("g", "a", SUBJECT, pulls(rig.ask(pull("a", 0, 3)))))  # type: ignore[arg-type]
+    assert rig.ask(pull("b", 0, wait_ms=60_000), peer=2) is None
+    waiting = rig.correlation
+
+    assert rig.ask(Yield("g", "a", [SUBJECT])) == Done([])
+
+    assert sequences(rig.answers[waiting]) == list(range(3, 10))
+
+
+def test_yield_ends_the_pulls_that_wait(rig: Rig) -> None:
+    rig.ask(Ack("g", "a", SUBJECT, pulls(rig.ask(pull("a", 3)))))  # type: ignore[arg-type]
+    assert rig.ask(pull("a", 3, wait_ms=60_000)) is None
+    waiting = rig.correlation
+
+    rig.ask(Yield("g", "a", [SUBJECT]))
+
+    assert sequences(rig.answers[waiting]) == []
+    rig.fill(1)
+    assert rig.broker.state.groups[1].owner == 0
+
+
+def test_yield_counts_what_is_held_and_others_wait_for_it(rig: Rig) -> None:
+    held = pulls(rig.ask(pull("a", 0, 3)))  # type: ignore[arg-type]
+    assert rig.ask(pull("b", 0, wait_ms=60_000), peer=2) is None
+    waiting = rig.correlation
+
+    assert rig.ask(Yield("g", "a", [SUBJECT])) == Done([], count=3)
+    assert waiting not in rig.answers
+    rig.ask(Ack("g", "a", SUBJECT, held))
+
+    assert sequences(rig.answers[waiting]) == list(range(3, 10))
+
+
+def test_yield_of_one_partition_keeps_the_others(rig: Rig) -> None:
+    rig.fill(2, SECOND)
+    for _ in range(2):
+        given = rig.ask(pull("a", 3, subjects=(FIRST, SECOND)))
+        assert isinstance(given, Pulled)
+        rig.ask(Ack("g", "a", given.grants[0].subject, pulls(given)))
+
+    rig.ask(Yield("g", "a", [SECOND]))
+
+    owners = {
+        rig.broker.state.partitions[group.partition].name: group.owner
+        for group in rig.broker.state.groups.values()
+    }
+    assert owners[FIRST]
+    assert not owners[SECOND]
+
+
+def test_yield_of_what_is_not_held_says_nothing(rig: Rig, held: list[int]) -> None:
+    assert rig.ask(Yield("g", "b", [SUBJECT, "nothing"])) == Done([])
+    assert rig.ask(Yield("other", "a", [SUBJECT])) == Done([])
+    assert rig.broker.state.groups[1].owner
+
+
+# -- further partitions ----------------------------------------------------------------------------------------
+
+
+def test_further_partition_is_stored_and_consumed_beside_its_subject(rig: Rig) -> None:
+    rig.send(b"moved", subject=SECOND)
+
+    given = rig.ask(pull("a", 3, subjects=(SECOND,)))
+
+    assert isinstance(given, Pulled)
+    assert given.grants[0].subject == SECOND
+    assert sequences(given) == [0]
+    assert rig.ask(Ack("g", "a", SECOND, pulls(given))) == Done([])
+
+
+def test_two_partitions_have_two_locks(rig: Rig) -> None:
+    rig.fill(2, SECOND)
+
+    assert sequences(rig.ask(pull("a", 3, 2))) == [0, 1]
+    assert sequences(rig.ask(pull("b", 3, 2, subjects=(SECOND,)), peer=2)) == [0, 1]
+
+
+def test_further_partition_is_as_its_subject_is(rig: Rig) -> None:
+    state, intake = rig.broker.state, rig.broker.intake
+    settings = replace(state.by_name[FIRST.encode()].settings, message_bytes_max=4096)
+    intake.declare(FIRST, settings, rig.now_ms)
+    rig.fill(1, SECOND)
+    assert state.by_name[SECOND.encode()].settings == settings
+
+    intake.declare(FIRST, replace(settings, durability="high"), rig.now_ms)
+
+    assert state.by_name[SECOND.encode()].synced
+
+
+def test_further_partition_of_a_declared_subject_is_made_where_others_are_not(rig: Rig) -> None:
+    rig.broker.intake.create_subjects = False
+
+    rig.fill(1, SECOND)
+
+    [(_, number, detail)] = rig.send(b"x", subject="other#1").refused
+    assert number == KIND_BY_NAME["unknown_subject"].number
+    assert "'other#1'" in detail
+
+
+def test_group_that_began_late_misses_nothing_of_a_subject_that_grew(rig: Rig) -> None:
+    """It began at the end of what was there then; what grew later it is given from the beginning."""
+    assert spans(rig.pull(group="late", start=-2)) == []
+    rig.fill(3, SECOND)
+
+    assert spans(rig.pull(group="late", start=-2, subjects=(FIRST, SECOND))) == [(0, 3, 0)]
+
+
+# -- strategies ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("best_tried", [False, True])
+def test_strategy_says_whether_others_wait_for_what_failed(rig: Rig, best_tried: bool) -> None:
+    settings = replace(rig.broker.state.by_name[FIRST.encode()].settings, best_tried=best_tried)
+    rig.broker.intake.declare(FIRST, settings, rig.now_ms)
+    rig.pump()
+    rig.restart()
+    first, last = pulls(rig.ask(pull("a", 3, 3)))  # type: ignore[arg-type]
+
+    rig.ask(Nack("g", "a", SUBJECT, [first, first], delay_ms=1000))
+
+    if best_tried:
+        assert rig.ask(Ack("g", "a", SUBJECT, [first + 1, last])) == Done([])
+        assert sequences(rig.ask(pull("a", 3, 2))) == [3, 4]
+        rig.wait(1000)
+        assert sequences(rig.ask(pull("a", 3, 1))) == [0]
+    else:
+        assert rig.ask(Ack("g", "a", SUBJECT, [first + 1, last])) == Done([first + 1, last])
+        assert sequences(rig.ask(pull("a", 3, 2, wait_ms=0))) == []
+        rig.wait(1000)
+        assert sequences(rig.ask(pull("a", 3, 4))) == [0, 1, 2, 3]
