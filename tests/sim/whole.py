@@ -27,6 +27,7 @@ from sim.world import Env, Phases, World
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Routes, parse_routes
 from tidemill_broker.attendance import Attendance, Identity
+from tidemill_broker.doors.lives import next_life
 from tidemill_broker.following import Follower
 from tidemill_broker.machine import Broker
 from tidemill_broker.replication import Master
@@ -156,8 +157,9 @@ class Cell(Replicated):
 
     async def _serve(self, env: Env) -> None:
         env = replace(env, clock=Drifting(env.clock, self._drift[env.name]))
-        boot, data, control = env.clock.now_ms(), f"{env.name}:{PORT}", f"{env.name}:{CONTROL}"
-        self._identities[env.name] = Identity(self.group, env.name, boot, data, control)
+        life = next_life(env.disk, env.clock.now_ms(), lambda: f"{env.name}.{env.life}")
+        data, control = f"{env.name}:{PORT}", f"{env.name}:{CONTROL}"
+        self._identities[env.name] = Identity(self.group, env.name, life.boot, data, control, life.folder)
 
         async def answer(to: str) -> int:
             return await self._hand_over(env, to)
