@@ -24,6 +24,7 @@ from sim.council import COUNCIL, Book, Council, attend
 from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.lanes import draw_priorities
+from sim.sparing import Sparing
 from sim.world import Env, Phases, World
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Address, Routes
@@ -83,6 +84,7 @@ class Replicated:
         self.book: Book = self.council
         self.running: dict[str, Service] = {}
         self._commits: dict[int, str] = {}
+        self._sparing = Sparing(seed)
         self._world: World
 
     def _draw_settings(self, seed: str) -> BrokerSettings:
@@ -116,9 +118,9 @@ class Replicated:
             world.add_client(name, Consuming(self, "all").run)
 
     def drained(self) -> bool:
-        if not self.finished >= set(self._producers) or any(missing(self.history, self._terms())):
+        if not (self.finished >= set(self._producers) and self._is_whole()):
             return False
-        return self._is_whole()
+        return not any(missing(self.history, self._terms()))
 
     def _is_whole(self) -> bool:
         """All replicas are in sync, and have all."""
@@ -244,7 +246,8 @@ class Replicated:
         apply, probes = state.apply, self._world.probes
 
         def check_and_ready() -> Ready:
-            machine.check()
+            if self._sparing.due():
+                machine.check()
             if isinstance(machine, Master):
                 self._note_commit(machine, env.name)
             else:

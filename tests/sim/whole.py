@@ -47,6 +47,8 @@ PERSON = "person"
 CONTROL = META_PORT
 HANDOVER_PATIENCE_S = 6.0
 HANDOVER_EVERY_S = 2.5
+GAP_S = 0.4
+"""Between the sends of a producer: a run is long, for meta takes its time."""
 DRIFTS = (0.0, 0.0, 0.0, 0.001, -0.001, 0.02, -0.02)
 """How much faster than time a node's clock goes. Two of a hundred is far more than a quartz does."""
 MASTER_WITHIN_S = 20.0
@@ -126,7 +128,7 @@ class Cell(Replicated):
         for name in self.servers:
             world.add_server(name, self._serve)
         for name in self._producers:
-            world.add_client(name, Producing(self).run)
+            world.add_client(name, Producing(self, GAP_S).run)
         for name in self._consumers:
             world.add_client(name, Consuming(self, "all").run)
 
