@@ -169,6 +169,8 @@ class SimLoop(asyncio.BaseEventLoop):
         task = SimTask(cast("Any", coro), loop=self, name=cast("Any", name), context=context)
         if not task.life.alive or self.inert:
             self._bury(task)
+        if self.inert:
+            cast("Any", coro).close()  # it never begins, and shall not complain of it
         return task
 
     def run_in_executor(
@@ -353,6 +355,19 @@ class SimLoop(asyncio.BaseEventLoop):
         """Close every coroutine in order, with the loop inert, so that the collector finds nothing to finish."""
         self.inert = True
         self.network.dissolve()
+        # Else what a ``finally`` gathers lands in a loop that Python makes for it, and keeps this world for ever.
+        asyncio._set_running_loop(self)
+        try:
+            self._close_coroutines()
+        finally:
+            asyncio._set_running_loop(None)
+        self._timers.clear()
+        self._runnable.clear()
+        self._graveyard.clear()
+        self.outside.ready.clear()
+        self.close()
+
+    def _close_coroutines(self) -> None:
         tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
         for task in sorted(tasks, key=lambda task: task.serial):
             self._bury(task)
@@ -365,11 +380,6 @@ class SimLoop(asyncio.BaseEventLoop):
                         break
                     except BaseException:
                         continue
-        self._timers.clear()
-        self._runnable.clear()
-        self._graveyard.clear()
-        self.outside.ready.clear()
-        self.close()
 
 
 def _name_of(callback: Callable[..., object]) -> str:
