@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sim.autopsy import image_of, read_log
@@ -49,6 +50,12 @@ HANDOVER_PATIENCE_S = 6.0
 HANDOVER_EVERY_S = 2.5
 GAP_S = 0.4
 """Between the sends of a producer: a run is long, for meta takes its time."""
+ASKED_S = 12.0
+"""So long after a person asked for it a hand-over may be done: the store was away, a replica of meta stood still."""
+KNOWN_S = 1.6
+"""So long after a heartbeat was answered every replica that decides has read of it."""
+ALIKE = 0.9
+"""Clocks go as fast as each other, but for less than that."""
 DRIFTS = (0.0, 0.0, 0.0, 0.001, -0.001, 0.02, -0.02)
 """How much faster than time a node's clock goes. Two of a hundred is far more than a quartz does."""
 MASTER_WITHIN_S = 20.0
@@ -72,12 +79,31 @@ class Drifting:
 
 
 @dataclass(slots=True)
+class Heard:
+    """Heartbeats of one process that were answered: when each had left, and when its answer came."""
+
+    boot: int
+    beats: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=16))
+
+    def is_known(self, silence_s: float, now_s: float) -> bool:
+        """Whether every replica of meta that may decide knows that it was not silent for so long."""
+        return any(
+            now_s - left_s < silence_s * ALIKE and now_s - came_s > KNOWN_S for left_s, came_s in self.beats
+        )
+
+
+@dataclass(slots=True)
 class Chronicle(Book):
     """What the store was told of a group, commit after commit. An epoch has one master, out of the set before it; of
     several changes in one commit only the last is seen.
     """
 
     stored: BrokerGroup | None = None
+    silence_s: float = 5.0
+    """Of who is dead."""
+    heard: dict[str, Heard] = field(default_factory=dict)
+    asked_s: float = -1e9
+    """When a person asked for another master last."""
 
     def note(self, group: BrokerGroup, now_s: float) -> list[str]:
         before, self.stored = self.stored, group
@@ -98,6 +124,15 @@ class Chronicle(Book):
             return [f"epoch: {group.epoch} comes behind {before.epoch} of {at}"]
         if group.version == before.version + 1 and group.master not in dict(before.in_sync):
             return [f"out of the set: {group.master} is master, {before.in_sync} were in sync of {at}"]
+        last = self.heard.get(before.master)
+        if (
+            last is not None
+            and before.seated
+            and last.boot == dict(before.replicas)[before.master]
+            and last.is_known(self.silence_s, now_s)
+            and now_s - self.asked_s > ASKED_S
+        ):
+            return [f"declared dead: {before.master}, which was heard {last.beats}, of {at}"]
         return []
 
 
@@ -170,7 +205,14 @@ class Cell(Replicated):
         await super()._serve(env)
 
     async def _attend(self, env: Env, local: LocalPeer) -> None:
-        await attend(local, Attendance(self._identities[env.name]), Metas(self._calls, METAS, env.rng))
+        identity = self._identities[env.name]
+        heard = self.chronicle.heard[env.name] = Heard(identity.boot)
+        await attend(
+            local,
+            Attendance(identity),
+            Metas(self._calls, METAS, env.rng),
+            lambda left_s: heard.beats.append((left_s, env.loop.now)),
+        )
 
     async def _hand_over(self, env: Env, to: str) -> int:
         """What ``doors/replicas.py`` does; the status."""
@@ -246,6 +288,8 @@ class Whole:
             behind_ms=rng.choice((1_000, 5_000)),
             exchange_ms=rng.choice((250, 400)),
         )
+        for cell in self.cells:
+            cell.chronicle.silence_s = silence_ms / 1000
         self._hands_over = rng.random() < 0.6
         lost_answers = rng.choice((0.0, 0.0, 0.05, 0.3))
         self._house = Storehouse(lambda: self._calls, self._witness, lost_answers)
@@ -311,6 +355,8 @@ class Whole:
             if await self._calls.ask(row["master"], CONTROL, to, HANDOVER_PATIENCE_S) != 200:
                 return
             self._world.probes["left"] += 1
+        [cell] = [cell for cell in self.cells if cell.group == row["group"]]
+        cell.chronicle.asked_s = self._world.now_s
         body = {"to": to, "epoch": row["epoch"]}
         status, _ = await metas.ask("POST", f"/v1/groups/{row['group']}/handover", body)
         self._world.probes["hand_overs"] += status == 200
