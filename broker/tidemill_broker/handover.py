@@ -21,7 +21,7 @@ class Leaving:
         self.asker = asker
         self.left = False
         """The slave had all, and whoever asked was told so."""
-        self.until_ms = now_ms + limits.HANDOVER_MS
+        self._until_ms = now_ms + limits.HANDOVER_MS
 
     def refusal(self) -> Unavailable:
         """What a client is told."""
@@ -36,4 +36,4 @@ class Leaving:
 
     def is_over(self, now_ms: int) -> bool:
         """Nobody was appointed in time."""
-        return now_ms >= self.until_ms
+        return now_ms >= self._until_ms
