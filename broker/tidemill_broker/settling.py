@@ -221,10 +221,11 @@ class Settling:
 
     def _keep_order(self, group: Group, now_ms: int) -> None:
         """In a group in order a failed message comes again before anything newer: what lies behind it and is given out
-        is taken back. Not so where the subject's strategy is to go on.
+        is taken back. Not so where the subject's strategy is to go on, and not behind what is doomed: that comes never.
         """
-        if in_place(self._state, group) and group.failed:
-            for consumer, ranges in group.held_behind(min(group.failed)):
+        if in_place(self._state, group) and len(group.failed) > len(group.doomed):
+            first = min(one for one in group.failed if one not in group.doomed)
+            for consumer, ranges in group.held_behind(first):
                 self._release(consumer, ranges, now_ms)
 
     def _dues(

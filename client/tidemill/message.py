@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemill.delivery import Delivery, Settler
+from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, Settler
+from tidemill.errors import LeaseLost
 from tidemill.why import GROUPS_POLICY, REASON_LENGTH_MAX, Why, why_of
 from tidemill_wire.fields import living_subject
 from tidemill_wire.limits import NACK_DELAY_MS_MAX
@@ -133,6 +135,23 @@ class Message(Seen):
         delivery, index = self._delivery, self._index
         if ranges := delivery.settle(index, index):
             delivery.settler.release(delivery.subject, ranges)
+
+    async def still_held(self) -> bool:
+        """Whether it may be begun: its lease runs for certain, or the broker says so. For who takes messages and begins
+        them later.
+        """
+        delivery, now = self._delivery, asyncio.get_running_loop().time
+        while now() >= delivery.until:
+            if delivery.until == REVOKED:
+                return False
+            try:
+                await self.extend()
+            except LeaseLost:
+                return False
+            if delivery.until != REVOKED:
+                delivery.until = DOUBTFUL  # of the others of its delivery nothing was said
+                return True
+        return True
 
     async def extend(self) -> None:
         """The lease begins anew. Nobody needs to: it is renewed while the consumer lives."""

@@ -17,7 +17,15 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from tidemill.encode import Bytes, check_key, check_message, check_order_key, pack_properties, parse_tags, renumbered
+from tidemill.encode import (
+    Bytes,
+    check_key,
+    check_message,
+    check_order_key,
+    pack_properties,
+    parse_tags,
+    renumbered,
+)
 from tidemill.errors import Refused, TidemillError
 from tidemill_wire.batch import aligned
 
