@@ -46,7 +46,17 @@ class Delivery:
 class Consumer:
     """One consumer of one group in one partition, and its pull log."""
 
-    __slots__ = ("_settled", "deliveries", "gone_at_ms", "group", "identity", "keyed", "name", "peer", "resumed_by")
+    __slots__ = (
+        "_settled",
+        "deliveries",
+        "gone_at_ms",
+        "group",
+        "identity",
+        "keyed",
+        "name",
+        "peer",
+        "resumed_by",
+    )
 
     def __init__(self, identity: int, group: Group, name: str) -> None:
         self.identity = identity

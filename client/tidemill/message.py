@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -140,18 +141,21 @@ class Message(Seen):
         """Whether it may be begun: its lease runs for certain, or the broker says so. For who takes messages and begins
         them later.
         """
-        delivery, now = self._delivery, asyncio.get_running_loop().time
-        while now() >= delivery.until:
-            if delivery.until == REVOKED:
-                return False
-            try:
+        delivery = self._delivery
+        if asyncio.get_running_loop().time() < delivery.until:
+            return True
+        if delivery.until != REVOKED or self._index in delivery.begun:
+            with suppress(LeaseLost):
                 await self.extend()
-            except LeaseLost:
-                return False
-            if delivery.until != REVOKED:
-                delivery.until = DOUBTFUL  # of the others of its delivery nothing was said
+                if delivery.until != REVOKED:
+                    delivery.until = DOUBTFUL  # of the others of its delivery nothing was said
                 return True
-        return True
+        delivery.settler.doubt(delivery.subject)  # perhaps all behind it were lost, too
+        return False
+
+    def begin(self) -> None:
+        """It is at work until it is settled, and what is at work is kept over a new connection."""
+        self._delivery.begun.add(self._index)
 
     async def extend(self) -> None:
         """The lease begins anew. Nobody needs to: it is renewed while the consumer lives."""

@@ -2,7 +2,8 @@
 
     partition  event                                      next
     strange    an answer of meta names it                 ours      it is pulled from, by the version of that answer
-    ours       an answer does not name it                 leaving   nothing more of it is begun, and it is pulled no more
+    ours       an answer does not name it                 leaving   it is pulled no more, nothing of it is begun, and what
+                                                                    was not begun is given back at once, all of it
     ours       the broker says that the version is over   leaving   the same; meta is asked at once
     leaving    an answer names it again                   ours      if nothing was yielded yet
     leaving    ``drained``: no handler runs, all settled  yielding  YIELD is said to its broker

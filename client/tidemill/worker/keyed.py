@@ -76,6 +76,7 @@ class Keyed:
                 self._room.set()
                 strand, message = taken
                 if await message.still_held() and not self._stopped:
+                    message.begin()
                     return Begun(self, strand, message)
                 if self._stopped:
                     message.release()

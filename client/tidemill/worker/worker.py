@@ -126,7 +126,7 @@ class Worker:
         dead letter, ``None`` is never.
         """
         names = subjects if isinstance(subjects, str) else tuple(subjects)
-        ways = Ways(at_most_once, exclusive or (by_key and not broadcast), broadcast)
+        ways = Ways(at_most_once, exclusive, broadcast, by_key)
         calling = (concurrency, timeout, pool, tags, match, retry_after, prefetch)
         wish = Wish(*calling, ways, name, by_key, give_up_after if by_key else None)
 

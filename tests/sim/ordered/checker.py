@@ -34,7 +34,9 @@ class Checker:
         runs = self.running.setdefault(key, [])
         others = [run for run in runs if run.process != process and not run.excused]
         if others:
-            self._wrong(f"{process} begins {key}:{number} while {others[0].process} is at {key}:{others[0].number}")
+            self._wrong(
+                f"{process} begins {key}:{number} while {others[0].process} is at {key}:{others[0].number}"
+            )
         if any(run.process == process for run in runs):
             self._wrong(f"{process} begins {key}:{number} beside another one of the key")
         if number > self.completed[key]:
@@ -46,7 +48,9 @@ class Checker:
         runs.append(Run(process, number))
 
     def ends(self, process: str, key: str, number: int, *, handled: bool) -> None:
-        self.running[key] = [run for run in self.running[key] if (run.process, run.number) != (process, number)]
+        self.running[key] = [
+            run for run in self.running[key] if (run.process, run.number) != (process, number)
+        ]
         if handled:
             self.completed[key] = max(self.completed[key], number + 1)
         self.seen["failed"] += not handled

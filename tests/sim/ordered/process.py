@@ -131,13 +131,13 @@ class Process:
             return
         assert isinstance(answer, Pulled), answer
         self._known = link.resumed = True
+        strange = [one for one in answer.grants if not self.tenure.is_ours(f"{group}/{one.subject}")]
+        for grant in strange:
+            ranges = [grant.pull_sequence, grant.pull_sequence + grant.count - 1]
+            link.rig.ask(Release(GROUP, self.name, grant.subject, ranges), link.peer)
+            self._checker.seen["given back"] += 1
         at = 0
-        for grant in answer.grants:
-            if not self.tenure.is_ours(f"{group}/{grant.subject}"):
-                ranges = [grant.pull_sequence, grant.pull_sequence + grant.count - 1]
-                link.rig.ask(Release(GROUP, self.name, grant.subject, ranges), link.peer)
-                self._checker.seen["given back"] += 1
-                return  # all grants of an answer are of one partition
+        for grant in answer.grants if not strange else ():  # all grants of an answer are of one partition
             pieces: list[Piece] = []
             at = add_pieces(grant, answer.batches, at, pieces)
             for piece in pieces:
@@ -166,15 +166,20 @@ class Process:
             self._strands.done(strand)
 
     def _begin(self, now: Moment) -> None:
-        while self.tenure.authorised(now) and len(self._running) < 4 and (taken := self._strands.take()) is not None:
+        while (
+            self.tenure.authorised(now)
+            and len(self._running) < 4
+            and (taken := self._strands.take()) is not None
+        ):
             strand, held = taken
             if not self.tenure.may_begin(held.partition, now) or not self._ours(held, now):
-                if held.partition in self.tenure.held - set(self.tenure.leaving):
-                    self._doubt(held.partition, now)
-                    self._held.pop(held, None)
+                self._doubt(held.partition, now)
+                self._held.pop(held, None)
                 self._strands.done(strand)
                 continue
-            held.ends = now[0] + (15.0 if self._chance.random() < 0.02 else self._chance.choice((0.0, 0.0, 0.3, 0.8)))
+            held.ends = now[0] + (
+                15.0 if self._chance.random() < 0.02 else self._chance.choice((0.0, 0.0, 0.3, 0.8))
+            )
             self._running[held] = strand
             self._checker.begins(self.name, held.key, held.number)
 
@@ -207,13 +212,13 @@ class Process:
 
     def _let_go(self) -> None:
         for partition in self.tenure.leaving:
-            if any(held.partition == partition for held in self._running):
-                continue
-            mine = [held for held in self._held if held.partition == partition]
+            mine = [held for held in self._held if held.partition == partition and held not in self._running]
             self._say(Release, sorted(mine, key=lambda held: held.pull))
             for held in mine:
                 held.until = -1.0
                 self._held.pop(held)
+            if any(held.partition == partition for held in self._running):
+                continue
             self.tenure.drained(partition)
             group, _, name = partition.partition("/")
             link = self._links.get(group)

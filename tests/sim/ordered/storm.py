@@ -28,7 +28,9 @@ STEPS = 900
 HEALING_STEPS = 1200
 CONSUMERS = 4
 KEYS = tuple("abcdefgh")
-SETTINGS = replace(TINY, lease_ms=60_000, consumer_gone_ms=10_000, segment_bytes=1 << 20, action_segment_bytes=1 << 20)
+SETTINGS = replace(
+    TINY, lease_ms=60_000, consumer_gone_ms=10_000, segment_bytes=1 << 20, action_segment_bytes=1 << 20
+)
 
 
 class Storm:
@@ -157,7 +159,9 @@ class Storm:
             return
         number = chance.randrange(len(self.processes))
         process = self.processes[number]
-        what = chance.choice(("kill", "leave", "stop", "sleep", "cut", "cut", "clock", "broker", "meta", "calm"))
+        what = chance.choice(
+            ("kill", "leave", "stop", "sleep", "cut", "cut", "clock", "broker", "meta", "calm")
+        )
         self.checker.seen[what] += 1
         match what:
             case "kill":
@@ -208,9 +212,7 @@ class Storm:
 
     def _bury(self, number: int) -> None:
         del self.processes[number]
-        self._back = {
-            place - (place > number): step for place, step in self._back.items() if place != number
-        }
+        self._back = {place - (place > number): step for place, step in self._back.items() if place != number}
 
     def _heal(self) -> None:
         self._cut = frozenset()

@@ -12,6 +12,7 @@ from samples.handling import counts
 from tidemill import Worker
 from tidemill.testing import Client, running
 from tidemill.worker import HandlerTimeout, Reject, RetryAfter
+from tidemill_wire.commands import Pull
 
 
 async def send(mq: Client, *messages: str) -> None:
@@ -191,3 +192,33 @@ def test_what_cannot_be_is_refused():
 
 async def _nothing(message):
     raise AssertionError(message)
+
+
+async def test_handler_at_work_keeps_its_message_over_a_new_connection(serve, until):
+    """The broker is told which one that is: it takes the others back, and gives them again."""
+    worker, watched, gate, began = Worker(), Watched(), asyncio.Event(), asyncio.Event()
+
+    @worker.on("a", group="g", by_key=True, concurrency=2)
+    async def handler(message):
+        body = message.body.decode()
+        watched.begin(body)
+        began.set()
+        await gate.wait()
+        watched.end(body)
+
+    async with serve() as place, place.client() as mq:
+        place.broker.patient = True
+        await send(mq, "x0", "x1", "x2")
+        serving = asyncio.create_task(worker.serve(mq))
+        await began.wait()
+        place.drop()
+        await until(lambda: [one for one in place.broker.said if isinstance(one, Pull) and one.held])
+        gate.set()
+        await until(lambda: place.group().acked == 1)
+        worker.stop()
+        await serving
+        [held] = [one.held for one in place.broker.said if isinstance(one, Pull) and one.held]
+
+    assert held == [0, 0]
+    assert watched.begun == ["x0"]
+    assert counts(worker) == {"handled": 1}
