@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 
-from shape import cpu_seconds
+from processes import cpu_seconds
+from servers import LOW, Running, broker_command
 
 from tidemill import Client
 
@@ -92,28 +92,8 @@ async def connections(server: str, pid: int) -> list[Row]:
 
 def measure(table: Table) -> list[Row]:
     """Start a broker on an empty folder, fill one table, stop it."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "tidemill_broker",
-            "up",
-            "--port",
-            "0",
-            "--http-port",
-            "0",
-            "--data",
-            folder,
-        ]
-        environment = {**os.environ, "TIDEMILL_DURABILITY": "low"}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        try:
-            assert process.stdout is not None
-            http = process.stdout.readline().split("http://")[1].strip()
-            return asyncio.run(table(http, process.pid))  # type: ignore[arg-type]
-        finally:
-            process.terminate()
-            process.wait()
+    with tempfile.TemporaryDirectory() as folder, Running(broker_command(folder), LOW) as broker:
+        return asyncio.run(table(broker.server, broker.pid))  # type: ignore[arg-type]
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from tidemill import Client
 
 sys.path.insert(0, str(Path(__file__).parent))
 from processes import cpu_seconds
+from servers import Running, broker_command
 
 MANIFEST = """apiVersion: tidemill.dev/v1alpha1
 kind: Subject
@@ -70,19 +70,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         manifest, data = Path(folder, "m.yaml"), Path(folder, "data")
         manifest.write_text(MANIFEST)
-        command = [sys.executable, "-m", "tidemill_broker", "up", "-f", str(manifest), "--data", str(data)]
-        broker = subprocess.Popen(
-            [*command, "--port", "0", "--http-port", "0"], stdout=subprocess.PIPE, text=True
-        )
-        assert broker.stdout is not None
-        try:
-            server = broker.stdout.readline().split("http://")[1].strip()
-            print(
-                json.dumps(asyncio.run(measure(server, broker.pid, data, arguments.messages, arguments.size)))
-            )
-        finally:
-            broker.terminate()
-            broker.wait()
+        with Running(broker_command(data, manifest)) as broker:
+            figures = measure(broker.server, broker.pid, data, arguments.messages, arguments.size)
+            print(json.dumps(asyncio.run(figures)))
 
 
 if __name__ == "__main__":

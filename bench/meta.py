@@ -10,45 +10,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from processes import cpu_seconds
+from servers import Running
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-READY = re.compile(r"ready http://([^:]+):(\d+)\n")
-TICKS = os.sysconf("SC_CLK_TCK")
 
-
-@contextmanager
-def replica(folder: str, database: str) -> Iterator[tuple[int, int]]:
-    """A replica of meta; its port and process id."""
+def replica(folder: str, database: str) -> Running:
+    """A replica of meta."""
     where = ["--database", database] if database else ["--data", folder]
-    command = [sys.executable, "-m", "tidemill_meta", *where, "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        found = READY.fullmatch(process.stdout.readline())
-        assert found is not None, "meta did not start"
-        yield int(found[2]), process.pid
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
-
-
-def processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    return Running([sys.executable, "-m", "tidemill_meta", *where, "--port", "0"])
 
 
 class Times:
@@ -204,11 +186,11 @@ async def measured(options: argparse.Namespace, ports: list[int], pids: list[int
 
     async def phase(name: str, seconds: float) -> None:
         bench.times = Times()
-        before, began = [processor_seconds(pid) for pid in pids], time.perf_counter()
+        before, began = [cpu_seconds(pid) for pid in pids], time.perf_counter()
         mine = time.process_time()
         await asyncio.sleep(seconds)
         took = time.perf_counter() - began
-        used = [(processor_seconds(pid) - was) / took for pid, was in zip(pids, before, strict=True)]
+        used = [(cpu_seconds(pid) - was) / took for pid, was in zip(pids, before, strict=True)]
         report["phases"].append(
             {
                 "phase": name, "seconds": round(took), "cores": [round(one, 2) for one in used],
@@ -247,7 +229,8 @@ def main() -> None:
         started = [
             stack.enter_context(replica(f"{folder}/{number}", database)) for number in range(options.replicas)
         ]
-        ports, pids = [port for port, _ in started], [pid for _, pid in started]
+        ports = [int(one.server.rpartition(":")[2]) for one in started]
+        pids = [one.pid for one in started]
         report = asyncio.run(measured(options, ports, pids))
     print(json.dumps(report, indent=1))
 

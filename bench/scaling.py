@@ -18,8 +18,6 @@ import argparse
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -27,6 +25,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from processes import identify, usage
+from servers import Running, broker_command
 
 from tidemill import Client, ClientSettings
 
@@ -202,21 +201,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(PROCESSES) as pool:
         manifest = Path(folder, "low.yaml")
         manifest.write_text("---\n".join(MANIFEST.format(name=name) for name in SUBJECTS))
-        up = ["-m", "tidemill_broker", "up", "-f", str(manifest), "--port", "0", "--http-port", "0"]
-        command = [sys.executable, *up, "--data", f"{folder}/data"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None
-            server = process.stdout.readline().split("http://")[1].strip()
+        with Running(broker_command(f"{folder}/data", manifest)) as broker:
             if options.only != "groups":
-                asyncio.run(fill(server, options.batch))
-                measure_consumers(server, process.pid, pool)
+                asyncio.run(fill(broker.server, options.batch))
+                measure_consumers(broker.server, broker.pid, pool)
             if options.only != "consumers":
-                asyncio.run(measure_backlog(server, process.pid))
-                asyncio.run(measure_live(server, process.pid))
-        finally:
-            process.terminate()
-            process.wait()
+                asyncio.run(measure_backlog(broker.server, broker.pid))
+                asyncio.run(measure_live(broker.server, broker.pid))
 
 
 if __name__ == "__main__":

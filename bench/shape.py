@@ -12,13 +12,13 @@ import argparse
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import cast
 
 from processes import cpu_seconds
+from servers import Running, broker_command
 
 from tidemill import Client
 from tidemill_wire.batch import check_said, read_header, stamp
@@ -162,23 +162,15 @@ def command_for(name: str, folder: str) -> list[str]:
     subjects = ["shape.one", *(f"shape.{size}" for size, _ in SIZES)]
     manifest = Path(folder, "low.yaml")
     manifest.write_text("\n---\n".join(f"{head}{subject}}}\n{spec}" for subject in subjects))
-    up = ["-m", "tidemill_broker", "up", "-f", str(manifest), "--port", "0", "--http-port", "0"]
-    return [sys.executable, *up, "--data", f"{folder}/data"]
+    return broker_command(f"{folder}/data", manifest)
 
 
 def measure(name: str) -> dict[str, float]:
     """Start a server, drive it, stop it. Its folder goes at once: the next one's page cache is made of the same
     memory, since memory that was never touched costs ten times as much on a virtual machine.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen(command_for(name, folder), stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None
-            http = process.stdout.readline().split("http://")[1].strip()
-            return asyncio.run(drive(http, process.pid))
-        finally:
-            process.terminate()
-            process.wait()
+    with tempfile.TemporaryDirectory() as folder, Running(command_for(name, folder)) as server:
+        return asyncio.run(drive(server.server, server.pid))
 
 
 def main() -> None:

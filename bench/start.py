@@ -12,11 +12,10 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
+
+from servers import LOW, Running, broker_command
 
 from tidemill import Client
 
@@ -27,35 +26,9 @@ BEHIND_GIB = 0.45
 """Below what makes a checkpoint by itself (512 MiB): the most that a start has to read again."""
 
 
-class Started:
-    """A broker, and how long it took to be ready."""
-
-    def __init__(self, folder: str) -> None:
-        began = time.perf_counter()
-        arguments = [
-            sys.executable,
-            "-m",
-            "tidemill_broker",
-            "up",
-            "--data",
-            folder,
-            "--port",
-            "0",
-            "--http-port",
-            "0",
-        ]
-        self.process = subprocess.Popen(
-            arguments, stdout=subprocess.PIPE, text=True, env={**os.environ, "TIDEMILL_DURABILITY": "low"}
-        )
-        assert self.process.stdout is not None
-        ready = self.process.stdout.readline()
-        self.seconds = time.perf_counter() - began
-        self.server = ready.rpartition("http://")[2].strip()
-        assert self.server, "the broker did not start; its complaint is above"
-
-    def end(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-        self.process.communicate()
+def started(folder: str) -> Running:
+    """A broker on the folder; ``seconds`` says how long it took to be ready."""
+    return Running(broker_command(folder), LOW)
 
 
 async def fill(server: str, gib: float) -> None:
@@ -83,18 +56,18 @@ def note(what: str, seconds: float, folder: str) -> None:
 
 
 def measure(folder: str, gib: float) -> None:
-    broker = Started(folder)
+    broker = started(folder)
     note("empty", broker.seconds, folder)
     asyncio.run(fill(broker.server, gib))
     broker.end(signal.SIGTERM)
-    broker = Started(folder)
+    broker = started(folder)
     note("after an orderly stop", broker.seconds, folder)
     broker.end(signal.SIGKILL)
-    broker = Started(folder)
+    broker = started(folder)
     note("after a kill at rest", broker.seconds, folder)
     asyncio.run(fill(broker.server, BEHIND_GIB))
     broker.end(signal.SIGKILL)
-    broker = Started(folder)
+    broker = started(folder)
     note("after a kill under load", broker.seconds, folder)
     broker.end(signal.SIGTERM)
 

@@ -8,15 +8,16 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidemill_broker.doors import Service, machine_for, recover
-from tidemill_broker.doors.control import routes_of, values_of
+from tidemill_broker.doors.control import page, routes_of, values_of
 from tidemill_broker.doors.inspecting import inspect
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
+from tidemill_broker.doors.neighbour import Neighbour
 from tidemill_broker.membership import Part, Role, first_part, part_of
 from tidemill_broker.settings import BrokerSettings, read_settings
 from tidemill_host.clock import RealClock
@@ -31,6 +32,7 @@ from tidemill_host.process import (
     calm_collector,
     keep_memory,
     make_lanes,
+    parse_port,
     raise_file_limit,
     run,
     say,
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 
 LISTEN_TRIES, LISTEN_PAUSE_SECONDS = 50, 0.1
 
+MoveIn: TypeAlias = Callable[[argparse.Namespace, Sequence[Declaration], BrokerSettings], Neighbour]
+"""Makes the service that shares the process, when there is to be one."""
+
 
 def parser() -> argparse.ArgumentParser:
     """The arguments; ``tidemill up`` passes its own through."""
@@ -55,8 +60,8 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("-f", "--manifests", action="append", default=[])
     up.add_argument("--data", default="tidemill-data")
     up.add_argument("--host", default="127.0.0.1")
-    up.add_argument("--port", type=_port, default=7400)
-    up.add_argument("--http-port", type=_port, default=7401)
+    up.add_argument("--port", type=parse_port, default=7400)
+    up.add_argument("--http-port", type=parse_port, default=7401)
     up.set_defaults(known=False)
     look = nouns.add_parser("inspect", help="look into a data folder or a log file")
     look.add_argument("what", nargs="?", default="log")
@@ -65,15 +70,8 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def _port(written: str) -> int:
-    """A port; the event loop would take the lowest 16 bits of any number."""
-    if written.isascii() and written.isdigit() and int(written) < 1 << 16:
-        return int(written)
-    raise argparse.ArgumentTypeError(f"{written[:40]!r} is no port: write 0 to 65535, 0 for any free one")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run; the exit code."""
+def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> int:
+    """Run, with a neighbour when there is one; the exit code."""
     arguments = parser().parse_args(argv)
     if arguments.noun == "inspect":
         return inspect(arguments.path, arguments.output, sys.stdout.write)
@@ -87,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     keep_memory()
     files_max = raise_file_limit()
     try:
-        return run(_serve(arguments, declarations, settings, files_max))
+        neighbour = move_in(arguments, declarations, settings) if move_in is not None else None
+        return run(_serve(arguments, declarations, settings, files_max, neighbour))
     except (JournalError, TidemillError, OSError) as error:
         sys.stderr.write(f"tidemill: {_sentence(error)}\n")
         return 1
@@ -116,6 +115,8 @@ class Premises:
     stopping: asyncio.Event
     boot: int
     """Grows with each process on its folder."""
+    neighbour: Neighbour | None = None
+    """Who else lives here, and shares the HTTP port."""
 
 
 async def _serve(
@@ -123,12 +124,31 @@ async def _serve(
     declarations: Sequence[Declaration],
     settings: BrokerSettings,
     files_max: int,
+    neighbour: Neighbour | None,
 ) -> int:
     disk, clock = RealDisk(arguments.data), RealClock()
     premises = Premises(
-        arguments, declarations, settings, files_max, disk, make_lanes(), clock, stop_event(), clock.now_ms()
-    )
-    part: Part | int = first_part(settings.replicated)
+        arguments, declarations, settings, files_max, disk, make_lanes(), clock, stop_event(), clock.now_ms(),
+        neighbour,
+    )  # fmt: skip
+    if neighbour is None:
+        return await _live(premises)
+    assert not settings.replicated  # a neighbour is told of one service, and of one port
+    async with asyncio.TaskGroup() as tasks:
+        kept = tasks.create_task(neighbour.keep())
+        try:
+            end: int | Exception = await _live(premises)
+        except (JournalError, TidemillError, OSError) as error:
+            end = error  # a sentence for a person, and no group of errors
+        kept.cancel()
+    if isinstance(end, Exception):
+        raise end
+    return end
+
+
+async def _live(premises: Premises) -> int:
+    """One part after the other; the exit code."""
+    part: Part | int = first_part(premises.settings.replicated)
     while isinstance(part, Part):
         part = await _play(premises, part)
     return part
@@ -159,11 +179,18 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     why = Why(broker, Files(disk), queries, clock)
     doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges)
     routes = [route for door in doors for route in door.routes()]
-    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused, routes)
+    neighbour = premises.neighbour
+    if neighbour is not None:
+        routes += neighbour.routes(service, values["/v1/routes"])
+        values["/openapi.json"] = lambda: neighbour.page(page())
+    numbers = neighbour.metrics if neighbour is not None else bytes
+    web = Web(values, lambda: render_metrics(service) + numbers(), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     http_port = await web.listen(arguments.host, arguments.http_port, http_max)
     calm_collector()
     _say_ready(arguments, part, (port, http_port))
+    if neighbour is not None:
+        neighbour.opened((port, http_port))
     await _until(service, part, premises)
     gateway.close()
     steering.close()
@@ -228,7 +255,8 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
 
 def _attending(service: Service, premises: Premises) -> Attending | None:
     """What tells meta of this broker; nothing when it is alone, or somebody else appoints."""
-    from tidemill_broker.doors.attending import Attending, Identity
+    from tidemill_broker.attendance import Identity
+    from tidemill_broker.doors.attending import Attending
 
     settings, arguments = premises.settings, premises.arguments
     if not (settings.replicated and settings.meta):

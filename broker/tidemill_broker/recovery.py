@@ -34,7 +34,7 @@ from tidemill_broker.machine import Broker
 from tidemill_broker.membership import LONE, Part, Role
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
 from tidemill_broker.scanning import BatchScanner, RecordScanner, records_behind
-from tidemill_broker.settings import BrokerSettings, SettingsError
+from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.snapshots import packed_at_ms, unpack_state
 from tidemill_broker.state import State
 from tidemill_broker.storage import Storage
@@ -51,6 +51,7 @@ from tidemill_wire import limits
 from tidemill_wire.batch import Header
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.lanes import lane_name, priority_of, split_lane
+from tidemill_wire.settings import SettingsError
 
 
 @dataclass(slots=True)

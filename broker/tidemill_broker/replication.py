@@ -23,7 +23,7 @@ from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, S
 from tidemill_wire import limits
 from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, encode_command
 from tidemill_wire.connection import Event, Received
-from tidemill_wire.errors import KIND_BY_NAME, Unavailable, WireError
+from tidemill_wire.errors import KIND_BY_NAME, Refused, Unavailable, WireError
 from tidemill_wire.replication import Appoint, Begin, Ends, Follow, Followed, Handover, Reached, Stand, Stood
 
 WATCHED = 8
@@ -264,10 +264,10 @@ class Master:
     # Handing over.
 
     def _hand_over(self, to: str, asker: tuple[Peer, int], now_ms: int) -> None:
-        if to not in self.waited or self._leaving is not None:
-            raise Unavailable(
-                "internal", f"{to!r} is not in sync, or a hand-over is under way: look, and try again"
-            )
+        if self._leaving is not None:
+            raise Unavailable("too_many_requests", f"a hand-over to {self._leaving.to} is under way")
+        if to not in self.waited:
+            raise Refused("not_found", f"{to[:100]!r} is no slave in sync")
         self._leaving = Leaving(to, asker, now_ms)
         self.broker.keeping.sync_now = True
         self._leave()

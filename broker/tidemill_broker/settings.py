@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from tidemill_wire import limits
-from tidemill_wire.errors import TidemillError
+from tidemill_wire.settings import SettingsError, read_fields
 
 PREFIX = "TIDEMILL_"
+WHOLE_MAX = (1 << 63) - 1
 DURABILITIES = ("low", "normal", "high")
-SWITCH = {"true": True, "false": False}
-
-
-class SettingsError(TidemillError):
-    """A setting that cannot be; the text says which, and what can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +83,7 @@ class BrokerSettings:
 
 def read_settings(environment: Mapping[str, str]) -> BrokerSettings:
     """The settings that the environment names, as in TIDEMILL_SEGMENT_BYTES; the defaults for the rest."""
-    given: dict[str, Any] = {}
-    for field in fields(BrokerSettings):
-        name = PREFIX + field.name.upper()
-        if name in environment:
-            given[field.name] = _parse(name, environment[name], field.default)
-    return BrokerSettings(**given)
-
-
-def _parse(name: str, text: str, default: object) -> object:
-    if isinstance(default, bool):
-        if text.lower() in SWITCH:
-            return SWITCH[text.lower()]
-        raise SettingsError(f"{name} is {text[:60]!r}: write true or false")
-    if isinstance(default, int):
-        if text.isascii() and text.isdigit() and 0 < int(text) < 1 << 63:
-            return int(text)
-        raise SettingsError(f"{name} is {text[:60]!r}: write a whole number above zero, without a unit")
-    if name == PREFIX + "DURABILITY" and text not in DURABILITIES:
-        raise SettingsError(f"{name} is {text[:60]!r}: write low, normal or high")
-    return text
+    settings = BrokerSettings(**read_fields(BrokerSettings, PREFIX, WHOLE_MAX, environment))
+    if settings.durability not in DURABILITIES:
+        raise SettingsError(f"{PREFIX}DURABILITY is {settings.durability[:60]!r}: write low, normal or high")
+    return settings

@@ -6,11 +6,14 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, Generic, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from tidemill.errors import ClientClosed
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Behind = TypeVar("Behind", covariant=True)
 
 
 class Background:
@@ -39,6 +42,28 @@ class Background:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+
+class Blocking(Protocol[Behind]):
+    """An object whose calls return when they are done, and the one of the event loop behind it."""
+
+    def _behind(self) -> tuple[Background, Behind]: ...
+
+
+def done(
+    method: Callable[Concatenate[Behind, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Blocking[Behind], P], T]:
+    """The same method, which returns when it is done; with its signature, for people and for type checkers."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: Blocking[Behind], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        background, behind = self._behind()  # pyright: ignore[reportPrivateUsage]  # a method of it, made here
+        # By its name: a subclass may have a method of its own.
+        started: Coroutine[Any, Any, T] = getattr(behind, name)(*args, **kwargs)
+        return background.run(started)
+
+    return call
 
 
 def found(background: Background, messages: AsyncIterator[T]) -> Iterator[T]:

@@ -9,35 +9,31 @@
                 ...
 
 An event loop runs in a thread of its own, which begins with the first call. All state lives there; callers may come
-from any
-thread. After a fork the child has no such thread: its first call begins a new one, with a new client and new
-identities. What the parent had sent and not answered is the parent's; a consumer that was entered before a fork raises
-``ClientClosed`` in the child.
+from any thread; an iterator of bodies is read in the loop's. After a fork the child has no such thread: its first call
+begins a new one, with a new client and new identities. What the parent had sent and not answered is the parent's; a
+consumer that was entered before a fork raises ``ClientClosed`` in the child.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from tidemill import client, consumer, dead
-from tidemill.background import Background, Until, found
+from tidemill.background import Background, Until, done, found
 from tidemill.chain import Filter, Match
 from tidemill.dead import Chosen, DeadLetter
 from tidemill.delivery import Delivery
-from tidemill.encode import Body
 from tidemill.errors import ClientClosed
 from tidemill.message import Message as AsyncMessage
 from tidemill.message import MessageBatch as AsyncBatch
 from tidemill.message import Seen, SeenBatch
-from tidemill.receipts import Receipt, Receipts
 from tidemill.search import Bound, StoredMessage
 from tidemill.settings import ClientSettings
-from tidemill.steering import Moved, To
 from tidemill.subscription import From
 
 __all__ = ["Client", "Consumer", "Message", "MessageBatch"]
@@ -69,33 +65,16 @@ class Client:
     ) -> None:
         self.close()
 
-    def send(
-        self,
-        subject: str,
-        body: Body,
-        *,
-        key: str | None = None,
-        tags: Iterable[str] | None = None,
-        properties: Mapping[str, Any] | None = None,
-        priority: int = 0,
-        order_key: str | None = None,
-    ) -> Receipt:
-        """Store one message; returns when it is as durable as its subject asks for."""
-        background, mq = self._started()
-        labels: dict[str, Any] = {"tags": tags, "properties": properties}
-        return background.run(
-            mq.send(subject, body, key=key, **labels, priority=priority, order_key=order_key)
-        )
-
-    def send_many(self, subject: str, bodies: Iterable[Body], *, priority: int = 0) -> Receipts:
-        """Store many messages of one subject, in their order. An iterator is read in the loop's thread."""
-        background, mq = self._started()
-        return background.run(mq.send_many(subject, bodies, priority=priority))
-
-    def send_each(self, messages: Iterable[tuple[str, Body]]) -> Receipts:
-        """Store messages of many subjects in one go."""
-        background, mq = self._started()
-        return background.run(mq.send_each(messages))
+    send = done(client.Client.send)
+    send_many = done(client.Client.send_many)
+    send_each = done(client.Client.send_each)
+    seek = done(client.Client.seek)
+    suspend = done(client.Client.suspend)
+    resume = done(client.Client.resume)
+    subjects = done(client.Client.subjects)
+    groups = done(client.Client.groups)
+    find = done(client.Client.find)
+    why = done(client.Client.why)
 
     def consume(
         self,
@@ -115,7 +94,7 @@ class Client:
 
         ``filter`` runs in the thread of the event loop: it must not wait, nor use this client.
         """
-        background, mq = self._started()
+        background, mq = self._behind()
         messages = mq.consume(
             subjects,
             group=group,
@@ -130,36 +109,6 @@ class Client:
         )
         return Consumer(background, messages)
 
-    def seek(self, subject: str, group: str, to: To, *, rehearsal: bool = False) -> Moved:
-        """Let a group go on elsewhere: ``earliest``, ``latest``, a datetime or a sequence."""
-        background, mq = self._started()
-        return background.run(mq.seek(subject, group, to, rehearsal=rehearsal))
-
-    def suspend(self, subject: str, group: str) -> None:
-        """Give a group nothing more, until ``resume``."""
-        background, mq = self._started()
-        background.run(mq.suspend(subject, group))
-
-    def resume(self, subject: str, group: str) -> None:
-        """Let a suspended group go on."""
-        background, mq = self._started()
-        background.run(mq.resume(subject, group))
-
-    def subjects(self) -> list[dict[str, Any]]:
-        """The subjects there are."""
-        background, mq = self._started()
-        return background.run(mq.subjects())
-
-    def groups(self) -> list[dict[str, Any]]:
-        """The consumer groups there are."""
-        background, mq = self._started()
-        return background.run(mq.groups())
-
-    def find(self, identity: str) -> StoredMessage | None:
-        """The stored message with an id; ``None`` when there is none."""
-        background, mq = self._started()
-        return background.run(mq.find(identity))
-
     def find_by_key(
         self,
         subject: str | None,
@@ -171,7 +120,7 @@ class Client:
         limit: int | None = None,
     ) -> Iterator[StoredMessage]:
         """Stored messages with exactly that key, of a subject or, with ``None``, of all."""
-        background, mq = self._started()
+        background, mq = self._behind()
         return found(
             background, mq.find_by_key(subject, key, start=start, end=end, newest=newest, limit=limit)
         )
@@ -186,17 +135,12 @@ class Client:
         limit: int | None = None,
     ) -> Iterator[StoredMessage]:
         """A subject's stored messages, from ``start`` to before ``end``: sequences or datetimes."""
-        background, mq = self._started()
+        background, mq = self._behind()
         return found(background, mq.browse(subject, start=start, end=end, newest=newest, limit=limit))
-
-    def why(self, identity: str) -> dict[str, Any] | None:
-        """What became of a message, group by group."""
-        background, mq = self._started()
-        return background.run(mq.why(identity))
 
     def dead_letters(self, subject: str, group: str) -> DeadLetters:
         """What a group could not handle."""
-        background, mq = self._started()
+        background, mq = self._behind()
         return DeadLetters(mq.dead_letters(subject, group), background)
 
     def close(self) -> None:
@@ -211,7 +155,7 @@ class Client:
         finally:
             background.stop()
 
-    def _started(self) -> tuple[Background, client.Client]:
+    def _behind(self) -> tuple[Background, client.Client]:
         running = self._running
         if running is not None and running[0].pid == os.getpid():
             return running
@@ -244,28 +188,12 @@ class Message(Seen):
         super().__init__(delivery, index)
         self._background = background
 
-    def ack(self) -> bool:
-        """It was handled. ``False``: no broker can be reached, and the spool keeps the ack until one is."""
-        return self._background.run(AsyncMessage(self._delivery, self._index).ack())
+    ack = done(AsyncMessage.ack)
+    nack = done(AsyncMessage.nack)
+    extend = done(AsyncMessage.extend)
 
-    def nack(
-        self,
-        *,
-        delay: float | None = None,
-        reason: str = "",
-        error: BaseException | None = None,
-        reject: bool = False,
-    ) -> bool:
-        """It failed: give it out again, after ``delay`` seconds or as the group's policy says."""
-        return self._background.run(
-            AsyncMessage(self._delivery, self._index).nack(
-                delay=delay, reason=reason, error=error, reject=reject
-            )
-        )
-
-    def extend(self) -> None:
-        """The lease begins anew."""
-        self._background.run(AsyncMessage(self._delivery, self._index).extend())
+    def _behind(self) -> tuple[Background, AsyncMessage]:
+        return self._background, AsyncMessage(self._delivery, self._index)
 
 
 class MessageBatch(SeenBatch):
@@ -283,26 +211,12 @@ class MessageBatch(SeenBatch):
     def __getitem__(self, index: int) -> Message:
         return Message(self._delivery, range(len(self))[index], self._background)
 
-    def ack(self) -> bool:
-        """They were handled; ``False`` when only the spool knows."""
-        return self._background.run(AsyncBatch(self._delivery).ack())
+    ack = done(AsyncBatch.ack)
+    nack = done(AsyncBatch.nack)
+    extend = done(AsyncBatch.extend)
 
-    def nack(
-        self,
-        *,
-        delay: float | None = None,
-        reason: str = "",
-        error: BaseException | None = None,
-        reject: bool = False,
-    ) -> bool:
-        """They failed."""
-        return self._background.run(
-            AsyncBatch(self._delivery).nack(delay=delay, reason=reason, error=error, reject=reject)
-        )
-
-    def extend(self) -> None:
-        """The lease begins anew."""
-        self._background.run(AsyncBatch(self._delivery).extend())
+    def _behind(self) -> tuple[Background, AsyncBatch]:
+        return self._background, AsyncBatch(self._delivery)
 
 
 class DeadLetters:
@@ -317,21 +231,16 @@ class DeadLetters:
     def __iter__(self) -> Iterator[DeadLetter]:
         return self.chosen(Chosen())
 
-    def status(self) -> dict[str, Any]:
-        """How many wait, and what the group's messages failed of."""
-        return self._background.run(self._letters.status())
+    status = done(dead.DeadLetters.status)
+    redrive = done(dead.DeadLetters.redrive)
+    purge = done(dead.DeadLetters.purge)
 
     def chosen(self, chosen: Chosen, limit: int | None = None) -> Iterator[DeadLetter]:
         """Those that wait, the oldest first."""
         return found(self._background, self._letters.chosen(chosen, limit))
 
-    def redrive(self, sequences: Iterable[int] | None = None) -> int:
-        """Give them to the group again; ``None``: all. How many that were."""
-        return self._background.run(self._letters.redrive(sequences))
-
-    def purge(self, sequences: Iterable[int] | None = None) -> int:
-        """Nobody wants them any more; ``None``: all. How many that were."""
-        return self._background.run(self._letters.purge(sequences))
+    def _behind(self) -> tuple[Background, dead.DeadLetters]:
+        return self._background, self._letters
 
 
 class Consumer:

@@ -108,6 +108,24 @@ def reading(name: str, summary: str, schema: Part, example: Any) -> Part:
     return {"get": operation}
 
 
+def process_paths(serves: str) -> dict[str, Part]:
+    """The paths that every service has; ``serves`` says what ``/readyz`` tells."""
+    status = record({"status": {"type": "string"}})
+    metrics = {"description": "Prometheus text", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    return {
+        "/healthz": reading("healthz", "Whether the process answers", status, {"status": "ok"}),
+        "/readyz": reading("readyz", serves, status, {"status": "ready"}),
+        "/metrics": {
+            "get": {
+                "operationId": "metrics",
+                "summary": "Numbers for Prometheus",
+                "responses": {"200": metrics, "405": error_answer(405)},
+            }
+        },
+        "/openapi.json": reading("openapi", "This page", {"type": "object"}, {"openapi": "3.1.0"}),
+    }
+
+
 def error_fields() -> Part:
     text = {"type": "string", "minLength": 1}
     detail = {**text, "maxLength": 2 * DETAIL_CHARS_MAX, "description": "what is wrong, in a sentence"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import ctypes
 import fcntl
@@ -107,6 +108,13 @@ def run(main: Coroutine[Any, Any, int]) -> int:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
+
+
+def parse_port(written: str) -> int:
+    """A port on a command line; the event loop would take the lowest 16 bits of any number."""
+    if written.isascii() and written.isdigit() and int(written) < 1 << 16:
+        return int(written)
+    raise argparse.ArgumentTypeError(f"{written[:40]!r} is no port: write 0 to 65535, 0 for any free one")
 
 
 def say(line: str) -> None:

@@ -20,10 +20,12 @@ class Storage:
         self._files = Files(disk)
         for folder in folders:
             disk.make_folder(folder)
+            # What a crash left unfinished goes first: it may be of a suspect that was being written anew.
             for name in disk.list(folder):
                 if name.endswith(TEMPORARY):
                     disk.remove(f"{folder}/{name}")
-                elif name.endswith(SUSPECT):
+            for name in disk.list(folder):
+                if name.endswith(SUSPECT):
                     self._write_anew(f"{folder}/{name}")
         disk.sync_folder("")
 

@@ -18,6 +18,7 @@ from tidemill_host.process import (
     FolderInUse,
     FolderLock,
     calm_collector,
+    parse_port,
     raise_file_limit,
     run,
     say,
@@ -48,14 +49,8 @@ def parser() -> argparse.ArgumentParser:
         help=f"postgresql://USER@HOST/NAME, for several replicas; else {DATABASE_VARIABLE}, else SQLite in --data",
     )
     arguments.add_argument("--host", default="127.0.0.1")
-    arguments.add_argument("--port", type=_port, default=7401)
+    arguments.add_argument("--port", type=parse_port, default=7401)
     return arguments
-
-
-def _port(written: str) -> int:
-    if written.isascii() and written.isdigit() and int(written) < 1 << 16:
-        return int(written)
-    raise argparse.ArgumentTypeError(f"{written[:40]!r} is no port: write 0 to 65535, 0 for any free one")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,13 +12,16 @@ from tidemill_meta.values import Allocation, Broker, BrokerGroup, Route, Subject
 
 
 def broker_row(view: View, senses: Senses, group: BrokerGroup, now_ms: int) -> dict[str, Any] | None:
-    """Where the master of a broker group is, and what it takes; ``None`` while there was never one."""
+    """Where the master of a broker group is, and what it takes; ``None`` while there was never one.
+
+    A broker in meta's own process registers without a host: it is where meta is, which clients know better than it.
+    """
     broker = view.get(Broker, broker_key(group.name, group.master))
     if broker is None:
         return None
     host, _, port = broker.data.rpartition(":")
     return {
-        "group": group.name, "name": broker.name, "host": host.strip("[]"), "port": int(port),
+        "group": group.name, "name": broker.name, "host": host.strip("[]") or None, "port": int(port),
         "state": senses.state(group, now_ms), "epoch": group.epoch, "control": broker.control,
     }  # fmt: skip
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
-from tidemill_wire.errors import TidemillError
+from tidemill_wire.settings import SettingsError, read_fields
 
 PREFIX = "TIDEMILL_META_"
-SWITCH = {"true": True, "false": False}
-
-
-class SettingsError(TidemillError):
-    """A setting that cannot be; the text says which, and what can."""
+WHOLE_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +57,7 @@ class MetaSettings:
 
 def read_settings(environment: Mapping[str, str]) -> MetaSettings:
     """The settings that the environment names, as in TIDEMILL_META_LIVENESS_MS; the defaults for the rest."""
-    given: dict[str, Any] = {}
-    for field in fields(MetaSettings):
-        name = PREFIX + field.name.upper()
-        if name in environment:
-            given[field.name] = _parse(name, environment[name], field.default)
-    settings = MetaSettings(**given)
+    settings = MetaSettings(**read_fields(MetaSettings, PREFIX, WHOLE_MAX, environment))
     if settings.authorisation_ms < 2 * settings.ordered_beat_ms + 2_000:
         raise SettingsError(
             f"{PREFIX}AUTHORISATION_MS is {settings.authorisation_ms}: write at least two seconds more than twice "
@@ -84,15 +74,3 @@ def read_settings(environment: Mapping[str, str]) -> MetaSettings:
             f"which is {settings.liveness_ms}"
         )
     return settings
-
-
-def _parse(name: str, text: str, default: object) -> object:
-    if isinstance(default, bool):
-        if text.lower() in SWITCH:
-            return SWITCH[text.lower()]
-        raise SettingsError(f"{name} is {text[:60]!r}: write true or false")
-    if isinstance(default, int):
-        if text.isascii() and text.isdigit() and 0 < int(text) < 1 << 31:
-            return int(text)
-        raise SettingsError(f"{name} is {text[:60]!r}: write a whole number above zero, without a unit")
-    return text

@@ -5,9 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -18,77 +16,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from e2e.queues import environment
+from e2e.services import RealService
 
 READY = re.compile(rb"ready http://([^:]+):(\d+)\n")
 
 
-class Meta:
+class Meta(RealService):
     """One replica; started, stopped, killed and started again on the same port."""
 
+    keeps_errors = True
+
     def __init__(self, folder: Path, database: str = "", settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder, settings)
         self.port = 0
-        self._folder = folder
-        self._database = database
-        self._environment = environment(settings)
-        self._errors = folder.with_name(folder.name + ".err")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._where = ["--database", database] if database else ["--data", str(folder)]
 
     def start(self) -> Self:
-        where = ["--database", self._database] if self._database else ["--data", str(self._folder)]
-        command = [sys.executable, "-m", "tidemill_meta", *where, "--port", str(self.port)]
-        with self._errors.open("ab") as errors:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, env=self._environment
-            )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        found = READY.fullmatch(line)
-        assert found is not None, f"it said {line!r} and {self.errors!r}"
-        self.port = int(found[2])
+        command = [sys.executable, "-m", "tidemill_meta", *self._where, "--port", str(self.port)]
+        self.port = int(self.wait_ready(self.spawn(command), READY)[2])
         return self
 
     @property
     def server(self) -> str:
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def errors(self) -> str:
-        return self._errors.read_text()
-
-    def signal(self, number: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-        self.wait_end()
-
-    def stop(self) -> int:
-        self.signal(signal.SIGTERM)
-        return self.wait_end()
-
-    def wait_end(self) -> int:
-        assert self._process is not None
-        code = self._process.wait(30)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        return code
-
-    def close(self) -> None:
-        if self._process is not None:
-            if self._process.poll() is None:
-                self._process.kill()
-            self.wait_end()
 
     # -- asking -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.queues import Queue, environment, wait_until
+from e2e.queues import Queue, wait_until
+from e2e.services import environment
 from e2e.workers import Workers
 from tidemill import Client
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from e2e.queues import COMMAND, Queue, environment, run_command, wait_until
+from e2e.queues import COMMAND, Queue, run_command, wait_until
+from e2e.services import environment
 
 pytestmark = pytest.mark.e2e
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from e2e.asking import receive
-from e2e.queues import Queue, environment
+from e2e.queues import Queue
+from e2e.services import environment
 
 pytestmark = pytest.mark.e2e
 

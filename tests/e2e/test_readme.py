@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.queues import Queue, environment
+from e2e.queues import Queue
+from e2e.services import environment
 
 pytestmark = pytest.mark.e2e
 

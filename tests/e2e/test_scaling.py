@@ -13,7 +13,8 @@ from itertools import pairwise
 import pytest
 
 from e2e.conftest import MakeQueue
-from e2e.queues import Queue, environment
+from e2e.queues import Queue
+from e2e.services import environment
 from tidemill import Client, Consumer
 
 pytestmark = pytest.mark.e2e

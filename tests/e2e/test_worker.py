@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.queues import Queue, environment, run_command, wait_until
+from e2e.queues import Queue, run_command, wait_until
+from e2e.services import environment
 from e2e.workers import Line, Workers
 from tidemill import Client
 

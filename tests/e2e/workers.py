@@ -12,7 +12,8 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from e2e.queues import COMMAND, Queue, environment
+from e2e.queues import COMMAND, Queue
+from e2e.services import environment
 
 MODULE = """
 import asyncio, os, time

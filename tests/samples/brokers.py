@@ -1,7 +1,4 @@
-"""A broker on a simulated disk with a host of a few lines: writes at once, syncs when asked or when a test says so.
-
-What it does not model: lanes, sockets, the loop. ``check()`` of the broker runs after every step.
-"""
+"""A broker on a simulated disk with a host of a few lines. ``check()`` of the broker runs after every step."""
 
 from __future__ import annotations
 
@@ -9,17 +6,16 @@ import random
 from collections.abc import Sequence
 
 from samples.batches import CREATED_MS
+from samples.hosting import Hosting
 from sim.disk import SimDisk
 from sim.weather import Weather
 from tidemill_broker.doors import recover
 from tidemill_broker.settings import BrokerSettings
-from tidemill_host.files import Files
-from tidemill_host.machine import Append, Durability, Mark, Peer, Read, Ready, Send
+from tidemill_host.machine import Peer
 from tidemill_wire.batch import Origin
 from tidemill_wire.columns import Content, build_batch
-from tidemill_wire.commands import Command, Failed, Pull, Pulled, SendBatches, Sent, parse_command
+from tidemill_wire.commands import Command, Failed, Pull, Pulled, SendBatches, Sent
 from tidemill_wire.connection import Received
-from tidemill_wire.frame import FrameDecoder
 
 NOW_MS = CREATED_MS + 1_000_000
 SUBJECT = "order.created"
@@ -78,16 +74,14 @@ def copy_of(disk: SimDisk, seed: int = 1) -> SimDisk:
     return other
 
 
-class Rig:
-    """Lives of one broker on one disk. ``holds_syncs`` and ``holds_reads`` let a test say when they happen."""
+class Rig(Hosting):
+    """Lives of one broker on one disk."""
 
     def __init__(
         self, settings: BrokerSettings = TINY, disk: SimDisk | None = None, now_ms: int = NOW_MS
     ) -> None:
         self.settings = settings
-        self.disk = disk or empty_disk()
-        self.now_ms = now_ms
-        self.holds_syncs = self.holds_reads = False
+        super().__init__(disk or empty_disk(), now_ms)
         self._correlation = 0
         self.sent_batches = 0
         self.start()
@@ -95,13 +89,7 @@ class Rig:
     def start(self) -> None:
         """A life begins. What the one before it held in memory is gone."""
         self.broker, self.report = recover(self.disk.mount(), self.settings, self.now_ms)
-        self.files = Files(self.disk.mount())
-        self.written = self.synced = 0
-        self.reads: list[Read] = []
-        self.answers: dict[int, Command] = {}
-        self._held: list[tuple[int, Send]] = []
-        self._dirty: dict[str, None] = {}
-        self.wants_sync = False
+        self.begin_life(self.broker)
         self.peers: list[Peer] = []
         self.connect()
         self.pump()
@@ -192,53 +180,8 @@ class Rig:
             self.wake_at_ms = ready.wake_at_ms if ready.wake_at_ms is not None else self.now_ms + 1000
             if not ready:
                 break
-            self._carry_out(ready)
+            self.carry_out(ready)
         self.broker.check()
-
-    def _carry_out(self, ready: Ready) -> None:
-        for write in ready.writes:
-            self.files.write(write)
-            if isinstance(write, Append):
-                self._dirty[write.file] = None
-        self.written += bool(ready.writes)
-        self._held += [(self.written, send) for send in ready.sends]
-        self.wants_sync |= ready.sync or any(send.after is Durability.SYNCED for send in ready.sends)
-        self.reads += ready.reads
-        if self.wants_sync and not self.holds_syncs:
-            self.sync()
-        else:
-            self._persisted()
-        if not self.holds_reads:
-            self.load()
-
-    def sync(self) -> None:
-        """The fsync that was asked for."""
-        self.wants_sync = False
-        present = [file for file in self._dirty if file in self.disk.names.cached]
-        self.files.sync(present)
-        self._dirty = {}
-        self.synced = self.written
-        self._persisted()
-
-    def load(self) -> None:
-        """The reads that were asked for."""
-        reads, self.reads = self.reads, []
-        for read in reads:
-            self.broker.loaded(read.token, self.files.answer(read), self.now_ms)
-
-    def _persisted(self) -> None:
-        self.broker.persisted(Mark(self.written, self.synced), self.now_ms)
-        held, self._held = self._held, []
-        for number, send in held:
-            if send.after is Durability.SYNCED and number > self.synced:
-                self._held.append((number, send))
-            else:
-                self._deliver(send)
-
-    def _deliver(self, send: Send) -> None:
-        data = send.head + b"".join(self.files.read(piece) for piece in send.slices)
-        [frame] = FrameDecoder().feed(data)
-        self.answers[frame.correlation] = parse_command(frame)
 
 
 def spans(pulled: Pulled) -> list[tuple[int, int, int]]:

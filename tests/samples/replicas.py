@@ -10,17 +10,16 @@ from collections.abc import Callable, Sequence
 
 from samples.batches import CREATED_MS
 from samples.brokers import SUBJECT, batch_of, copy_of, empty_disk, files_of, read_file
+from samples.hosting import Hosting
 from sim.disk import SimDisk
-from tidemill_broker.doors import Runs, machine_for, recover
+from tidemill_broker.doors import machine_for, recover
 from tidemill_broker.following import Follower
 from tidemill_broker.membership import FENCED, Part, Role, part_of
 from tidemill_broker.settings import BrokerSettings
-from tidemill_host.files import Files
-from tidemill_host.machine import HOST, Append, Durability, Mark, Peer, Ready, Send
+from tidemill_host.machine import HOST, Peer
 from tidemill_wire.appointments import Appointment
-from tidemill_wire.commands import Command, Pull, Pulled, SendBatches, Sent, Welcome, parse_command
+from tidemill_wire.commands import Command, Pull, Pulled, SendBatches, Sent, Welcome
 from tidemill_wire.connection import Received
-from tidemill_wire.frame import FrameDecoder
 from tidemill_wire.replication import Appoint, Begin, Stand, Stood
 
 NOW_MS = CREATED_MS + 1_000_000
@@ -33,15 +32,13 @@ def settings_of(name: str, **more: object) -> BrokerSettings:
     return BrokerSettings(name=name, replicated=True, durability="normal", **more)  # type: ignore[arg-type]
 
 
-class Replica:
+class Replica(Hosting):
     """One process after the other on one disk."""
 
     def __init__(self, name: str, disk: SimDisk | None = None, **more: object) -> None:
         self.name = name
         self.settings = settings_of(name, **more)
-        self.disk = disk or empty_disk()
-        self.now_ms = NOW_MS
-        self.holds_syncs = False
+        super().__init__(disk or empty_disk(), NOW_MS)
         self.lives = 0
         self.begin(FENCED)
 
@@ -50,16 +47,9 @@ class Replica:
         self.lives += 1
         self.part = part
         broker, self.report = recover(self.disk.mount(), self.settings, self.now_ms, part)
-        self.machine: Runs = machine_for(broker, part, self.now_ms) or broker
+        self.begin_life(machine_for(broker, part, self.now_ms) or broker)
         self.broker = broker
-        self.files = Files(self.disk.mount())
-        self.written = self.synced = 0
-        self.wants_sync = False
-        self._dirty: dict[str, None] = {}
-        self._held: list[tuple[int, Send]] = []
         self.sent: list[tuple[Peer, Command]] = []
-        self.dropped: list[Peer] = []
-        self.answers: dict[int, Command] = {}
         self._correlation = 0
         self.turned: Begin | None = None
         self.machine.connected(CLIENT, self.now_ms)
@@ -112,53 +102,18 @@ class Replica:
 
     def pump(self) -> None:
         while ready := self.machine.ready():
-            self._carry_out(ready)
+            self.carry_out(ready)
         if self.turned is None:
             self.machine.check()
 
-    def sync(self) -> None:
-        self.wants_sync = False
-        self.files.sync([file for file in self._dirty if file in self.disk.names.cached])
-        self._dirty = {}
-        self.synced = self.written
-        self._persisted()
-
-    def _carry_out(self, ready: Ready) -> None:
-        for write in ready.writes:
-            self.files.write(write)
-            if isinstance(write, Append):
-                self._dirty[write.file] = None
-        self.written += bool(ready.writes)
-        self._held += [(self.written, send) for send in ready.sends]
-        self.dropped += ready.drops
-        self.wants_sync |= ready.sync or any(send.after is Durability.SYNCED for send in ready.sends)
-        if self.wants_sync and not self.holds_syncs:
-            self.sync()
-        else:
-            self._persisted()
-        for read in ready.reads:
-            self.machine.loaded(read.token, self.files.answer(read), self.now_ms)
-
-    def _persisted(self) -> None:
-        self.machine.persisted(Mark(self.written, self.synced), self.now_ms)
-        held, self._held = self._held, []
-        for number, send in held:
-            if send.after is Durability.SYNCED and number > self.synced:
-                self._held.append((number, send))
-            else:
-                self._deliver(send)
-
-    def _deliver(self, send: Send) -> None:
-        data = send.head + b"".join(self.files.read(piece) for piece in send.slices)
-        [frame] = FrameDecoder().feed(data)
-        command = parse_command(frame)
-        if send.peer == HOST:
+    def left(self, peer: Peer, correlation: int, command: Command) -> None:
+        if peer == HOST:
             assert isinstance(command, Begin)
             self.turned = command
-        elif send.peer == CLIENT:
-            self.answers[frame.correlation] = command
+        elif peer == CLIENT:
+            self.answers[correlation] = command
         else:
-            self.sent.append((send.peer, command))
+            self.sent.append((peer, command))
 
     def log(self, folder: str) -> dict[str, bytes]:
         """The segments of a log, as the page cache has them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -333,15 +333,20 @@ class Cluster:
             self.graveyard.acts(action, env.loop.now)
             if isinstance(action, Pulled):
                 lanes.grants(action, env.clock.now_ms(), env.loop.now)
-                for run in action.runs:
-                    for pull in range(run.pull, run.pull + run.messages):
-                        if pull in self.granted:
-                            self.problems.append(f"reused pull: {pull} at {env.loop.now:.6f} s")
-                        self.granted[pull] = env.loop.now
+                self.problems += note_grants(self.granted, action, env.loop.now)
             return apply(action)
 
         machine.ready = check_and_ready
         state.apply = note_and_apply
+
+
+def note_grants(granted: dict[int, float], action: Pulled, now: float) -> Iterator[str]:
+    """Each pull sequence, with the time; what is wrong when one is given out twice."""
+    for run in action.runs:
+        for pull in range(run.pull, run.pull + run.messages):
+            if pull in granted:
+                yield f"reused pull: {pull} at {now:.6f} s"
+            granted[pull] = now
 
 
 def make(seed: str) -> Cluster:

@@ -19,7 +19,7 @@ from typing import Any
 from sim.autopsy import NOW_MS, image_of, log_problems, state_of
 from sim.checkers import Ack, History, PowerCut, Promise, Send, Terms, missing, violations
 from sim.clients import Consuming, Producing
-from sim.cluster import LATE, LONG_LEASE_MS, SUBJECTS, Wish, declare_subjects, draw_settings
+from sim.cluster import LATE, LONG_LEASE_MS, SUBJECTS, Wish, declare_subjects, draw_settings, note_grants
 from sim.council import COUNCIL, Council, attend
 from sim.disk import SimDisk
 from sim.faults import Kind
@@ -238,11 +238,7 @@ class Replicated:
 
         def note_and_apply(action: Action) -> int:
             if isinstance(action, Pulled):
-                for run in action.runs:
-                    for pull in range(run.pull, run.pull + run.messages):
-                        if pull in self.granted:
-                            self.problems.append(f"reused pull: {pull} at {env.loop.now:.6f} s")
-                        self.granted[pull] = env.loop.now
+                self.problems += note_grants(self.granted, action, env.loop.now)
             return apply(action)
 
         machine.ready = check_and_ready

@@ -78,7 +78,11 @@ def run_seeds(scenario: str, seeds: Sequence[int]) -> list[Outcome]:
         _frozen.append(True)
     outcomes = []
     for number, seed in enumerate(seeds):
-        outcomes.append(run_seed(scenario, str(seed)))
+        try:
+            outcomes.append(run_seed(scenario, str(seed)))
+        except Exception as error:
+            error.add_note(f"the simulator itself failed; replay: {replay_command(scenario, str(seed))}")
+            raise
         if number % COLLECT_EVERY == 0:
             collect()
     return outcomes

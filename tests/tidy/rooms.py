@@ -50,6 +50,7 @@ WORLDLY_CALLS = {"open", "input", "print", "exec", "eval", "breakpoint"}
 ROOMS_ONLY_FROM = {
     "client": {"tidemill_wire"},
     "host": {"tidemill_wire", "tidemill_journal"},
+    "standalone": {"tidemill_wire", "tidemill_host", "tidemill_broker", "tidemill_meta"},
 }
 
 

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from tidemill_broker.doors.openapi import Part, assemble, error_answer, reading, record, ref, whole
+from tidemill_broker.doors.openapi import assemble
 from tidemill_broker.doors.service import Service
 from tidemill_broker.following import Follower
+from tidemill_broker.machine import Broker
 from tidemill_broker.membership import Role
+from tidemill_host.openapi import Part, process_paths, reading, record, ref, whole
 
 
 def routes_of(service: Service, port: int) -> dict[str, Any]:
@@ -39,41 +41,26 @@ def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[st
         "/v1/routes": routes,
         "/v1/subjects": service.subjects,
         "/v1/groups": service.groups,
-        "/openapi.json": page,
+        "/openapi.json": lambda: page(grouped=not isinstance(service.machine, Broker)),
     }
 
 
 @cache
-def page() -> Part:
-    """What the HTTP port can do; made when somebody asks, for its doors import the web server."""
-    from tidemill_broker.doors import dead, gateway_page, gateway_steering, queries_page, why
+def page(*, grouped: bool) -> Part:
+    """What the HTTP port can do; made when somebody asks, for its doors import the web server.
 
+    ``grouped``: that of a broker in a group, which has a few paths more.
+    """
+    from tidemill_broker.doors import dead, gateway_page, gateway_steering, queries_page, replicas_page, why
+
+    doors = (queries_page, gateway_page, gateway_steering, dead, why, *((replicas_page,) if grouped else ()))
     return assemble(
-        (
-            paths(),
-            queries_page.paths(),
-            gateway_page.paths(),
-            gateway_steering.paths(),
-            dead.paths(),
-            why.paths(),
-        ),
-        (
-            queries_page.schemas(),
-            schemas(),
-            gateway_page.schemas(),
-            gateway_steering.schemas(),
-            dead.schemas(),
-            why.schemas(),
-        ),
-        "1",
+        (paths(), *(door.paths() for door in doors)), (schemas(), *(door.schemas() for door in doors)), "1"
     )
 
 
 def paths() -> dict[str, Part]:
     """This door's part of the OpenAPI page."""
-    status = record({"status": {"type": "string"}})
-    text: Part = {"type": "string"}
-    metrics = {"200": {"description": "Prometheus text", "content": {"text/plain": {"schema": text}}}}
     subject = {"name": "order.created", "messages": 3, "first_sequence": 0, "next_sequence": 3, "durability": "high",
                "groups": 1}  # fmt: skip
     group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "dead": 0,
@@ -81,16 +68,7 @@ def paths() -> dict[str, Part]:
              "consumers": 1}  # fmt: skip
     broker = {"group": "b1", "name": "b1-0", "host": None, "port": 7400, "state": "RW"}
     return {
-        "/healthz": reading("healthz", "Whether the process answers", status, {"status": "ok"}),
-        "/readyz": reading("readyz", "Whether the broker serves", status, {"status": "ready"}),
-        "/metrics": {
-            "get": {
-                "operationId": "metrics",
-                "summary": "Numbers for Prometheus",
-                "responses": {**metrics, "405": error_answer(405)},
-            }
-        },
-        "/openapi.json": reading("openapi", "This page", {"type": "object"}, {"openapi": "3.1.0"}),
+        **process_paths("Whether the broker serves"),
         "/v1/routes": reading(
             "routes", "Where brokers are", ref("Routes"), {"version": 1, "brokers": [broker]}
         ),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from tidemill_broker.doors.openapi import Part, answers, record, variable, whole
 from tidemill_broker.graves import status_of
 from tidemill_broker.machine import Broker
+from tidemill_host.openapi import Part, answers, record, variable, whole
 from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Route, Variables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tidemill_broker.doors.openapi import (
+from tidemill_host.openapi import (
     Part,
     answers,
     error_answer,

@@ -12,11 +12,11 @@ from aiohttp import web
 
 from tidemill_broker.doors.gateway_messages import check_fields, malformed
 from tidemill_broker.doors.gateway_requests import flag, group_of, subject_of, value_of
-from tidemill_broker.doors.openapi import Part, answers, json_content, record, ref, variable, whole
 from tidemill_broker.doors.service import Service
 from tidemill_broker.ranges import merge_ranges
 from tidemill_host.bodies import Bodies
 from tidemill_host.local import LocalPeer
+from tidemill_host.openapi import Part, answers, json_content, record, ref, variable, whole
 from tidemill_host.refusals import json_response
 from tidemill_host.routing import Route, Variables
 from tidemill_wire import limits

@@ -5,37 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tidemill_host import openapi
-from tidemill_host.openapi import (
-    Part,
-    answers,
-    error_answer,
-    error_fields,
-    header,
-    json_content,
-    pattern,
-    reading,
-    record,
-    ref,
-    variable,
-    whole,
-)
+from tidemill_host.openapi import Part, pattern
 from tidemill_wire.fields import CONSUMER, NAME
-
-__all__ = [
-    "Part",
-    "answers",
-    "assemble",
-    "error_answer",
-    "error_fields",
-    "header",
-    "json_content",
-    "pattern",
-    "reading",
-    "record",
-    "ref",
-    "variable",
-    "whole",
-]
 
 DESCRIPTION = (
     "Send and consume over HTTP, and look at the queue. Every error has one shape, says what to do, and whether to "

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tidemill_broker.doors.openapi import whole
+from tidemill_host.openapi import Part, ref, whole
 from tidemill_wire import limits
 from tidemill_wire.batch import MESSAGE_ID
 from tidemill_wire.fields import NAME
-
-Part = dict[str, Any]
 
 NUMBER = "[0-9]{1,18}"
 PLACE = f"{NUMBER}-{NUMBER}"
@@ -107,25 +103,21 @@ def schemas() -> dict[str, Part]:
     }
     page: Part = {
         "type": "object",
-        "properties": {"messages": {"type": "array", "items": _ref("StoredMessage")}, "after": after},
+        "properties": {"messages": {"type": "array", "items": ref("StoredMessage")}, "after": after},
         "required": ["messages", "after"],
         "additionalProperties": False,
     }
     return {"StoredMessage": message, "StoredPage": page}
 
 
-def _ref(name: str) -> Part:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
 def _get(name: str, summary: str, schema: str, parameters: list[Part]) -> Part:
     example = _EXAMPLE if schema == "StoredMessage" else {"messages": [_EXAMPLE], "after": None}
-    good = {"schema": _ref(schema), "example": example}
+    good = {"schema": ref(schema), "example": example}
     responses: Part = {"200": {"description": summary, "content": {"application/json": good}}}
     for status, description in _STATUSES.items():
         responses[status] = {
             "description": description,
-            "content": {"application/json": {"schema": _ref("Error")}},
+            "content": {"application/json": {"schema": ref("Error")}},
         }
     return {
         "get": {"operationId": name, "summary": summary, "parameters": parameters, "responses": responses}

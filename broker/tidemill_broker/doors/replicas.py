@@ -15,9 +15,10 @@ from tidemill_broker.doors.service import Service
 from tidemill_broker.membership import Part, Role
 from tidemill_host.bodies import Bodies
 from tidemill_host.local import LocalPeer
-from tidemill_host.refusals import json_response
+from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Route, Variables
 from tidemill_wire.commands import Command
+from tidemill_wire.errors import Refused
 from tidemill_wire.fields import Fields
 from tidemill_wire.limits import REQUEST_BYTES_MAX
 from tidemill_wire.replication import Handover, Stand, Stood, parse_appoint
@@ -76,7 +77,12 @@ class Replicas:
 
     async def _hand_over(self, request: web.BaseRequest, _variables: Variables) -> web.StreamResponse:
         """Take no more work, and answer when the slave has all; then it is to be appointed, within a few seconds."""
-        await self._ask(Handover((await self._fields(request)).text("to", 200)))
+        try:
+            await self._ask(Handover((await self._fields(request)).text("to", 200)))
+        except Refused as error:
+            if error.kind.name != "not_found":
+                raise
+            raise HttpRefused(404, "not_found", error.detail, f"GET {STANDING} says who is") from None
         return json_response({"left": True})
 
     async def _fields(self, request: web.BaseRequest) -> Fields:

@@ -8,7 +8,6 @@ from typing import Any
 
 from aiohttp import web
 
-from tidemill_broker.doors.openapi import Part, answers, pattern, record, whole
 from tidemill_broker.doors.queries import Queries
 from tidemill_broker.history import Event, FirstAt, History, Standing, conclude, sentence_of, standing_of
 from tidemill_broker.machine import Broker
@@ -17,6 +16,7 @@ from tidemill_broker.scanning import RecordScanner
 from tidemill_host.clock import Clock
 from tidemill_host.files import Files
 from tidemill_host.machine import Slice
+from tidemill_host.openapi import Part, answers, pattern, record, whole
 from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Route, Variables
 from tidemill_journal.errors import CorruptRecord

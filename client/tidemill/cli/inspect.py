@@ -9,7 +9,7 @@ import typer
 
 from tidemill.cli.failures import wrong_usage
 from tidemill.cli.session import Output, OutputOption
-from tidemill.cli.up import DATA_DEFAULT, require_server, run_broker
+from tidemill.cli.up import DATA_DEFAULT, become, require_server
 
 
 def build() -> typer.Typer:
@@ -35,4 +35,4 @@ def log(
         raise wrong_usage(
             f"{str(path)!r} does not exist: name the folder that `tidemill up --data` was given, or a log"
         )
-    run_broker("inspect", "log", str(path), "--output", output.value, *context.args)
+    become("tidemill_broker", "inspect", "log", str(path), "--output", output.value, *context.args)

@@ -12,7 +12,15 @@ import typer
 
 from tidemill.cli.failures import CommandFailed, wrong_usage
 
-SERVER_MODULES = ("tidemill_broker", "uvloop", "numpy", "prometheus_client", "yaml")
+SERVER_MODULES = (
+    "tidemill_broker",
+    "uvloop",
+    "numpy",
+    "prometheus_client",
+    "yaml",
+    "sqlalchemy",
+    "aiosqlite",
+)
 DATA_DEFAULT = "./tidemill-data"
 
 
@@ -25,20 +33,35 @@ def up(
     ] = None,
     data: Annotated[Path, typer.Option(metavar="DIR", help="Where messages are kept.")] = Path(DATA_DEFAULT),
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The data port; 0: any free one.")] = 7400,
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="The data port; 0: any free one. Brokers of a cluster take any."),
+    ] = 7400,
     http_port: Annotated[int, typer.Option(min=0, max=65535, help="The HTTP port; 0: any free one.")] = 7401,
+    brokers: Annotated[
+        int | None, typer.Option(min=1, max=32, help="Run a cluster of so many broker groups, and meta.")
+    ] = None,
+    slaves: Annotated[
+        int | None, typer.Option(min=0, max=4, help="So many slaves for each master of the cluster.")
+    ] = None,
 ) -> None:
-    """Run a queue in the foreground, until Ctrl-C."""
+    """Run a queue in the foreground, until Ctrl-C.
+
+    With --brokers or --slaves it is a cluster of processes on this machine, which are started again when they end.
+    """
     require_server("up")
     if data.exists() and not data.is_dir():
         raise wrong_usage(f"--data {str(data)!r} is a file: name a folder, it is made when it is missing")
-    if port == http_port != 0:
+    is_cluster = brokers is not None or slaves is not None
+    if port == http_port != 0 and not is_cluster:
         raise wrong_usage(f"--port and --http-port are both {port}: choose two different ones")
     check_manifests(manifests or [])
     files = [argument for path in manifests or [] for argument in ("-f", str(path))]
-    run_broker(
-        "up", "--data", str(data), "--host", host, "--port", str(port), "--http-port", str(http_port), *files
-    )
+    where = ["--data", str(data), "--host", host, "--http-port", str(http_port)]
+    if is_cluster:
+        counts = ["--brokers", str(brokers or 1), "--slaves", str(slaves or 0)]
+        become("tidemill_standalone", "cluster", *where, *counts, *files)
+    become("tidemill_standalone", "up", *where, "--port", str(port), *files)
 
 
 def require_server(command: str) -> None:
@@ -50,11 +73,11 @@ def require_server(command: str) -> None:
         )
 
 
-def run_broker(*arguments: str) -> NoReturn:
-    """Become the broker's process. -P: a file of the current folder must not stand in for one of its modules."""
+def become(package: str, *arguments: str) -> NoReturn:
+    """Become that process. -P: a file of the current folder must not stand in for one of its modules."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "tidemill_broker", *arguments])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-P", "-m", package, *arguments])  # noqa: S606
 
 
 def check_manifests(paths: list[Path]) -> None:

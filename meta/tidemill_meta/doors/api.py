@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from aiohttp import web
 
@@ -52,15 +52,21 @@ from tidemill_meta.values import (
 from tidemill_wire import limits
 from tidemill_wire.declarations import ManifestError, parse_manifests
 
+if TYPE_CHECKING:
+    from multidict import MultiMapping
+
 BODY_BYTES_MAX = 1 * limits.MIB
 HELD_BYTES_MAX = 64 * limits.MIB
 
 Answer = TypeVar("Answer")
 Handler = Callable[[Any, Variables], Awaitable[object]]
+"""Is told what the body says, or what the address asks (``Query``), and the variables of the path."""
+Query: TypeAlias = "MultiMapping[str]"
+Handlers: TypeAlias = Mapping[tuple[str, str], Handler]
 
 
 class Api:
-    """Answers ``routes``."""
+    """Answers ``routes``. ``asked`` and ``read`` are the same without HTTP: what a simulation calls."""
 
     def __init__(self, replica: Replica, watch: Watch) -> None:
         self._replica = replica
@@ -69,9 +75,9 @@ class Api:
         self._bodies = Bodies(HELD_BYTES_MAX)
         self.requests = 0
 
-    def routes(self) -> list[Path]:
-        """Methods, paths, and who answers."""
-        asked: dict[tuple[str, str], Handler] = {
+    def asked(self) -> Handlers:
+        """By method and path, who answers what comes with a body."""
+        return {
             ("POST", "/v1/brokers"): self._register,
             ("POST", "/v1/brokers/heartbeat"): self._broker_beat,
             ("POST", "/v1/brokers/leave"): self._broker_leave,
@@ -85,7 +91,10 @@ class Api:
             ("POST", "/v1/subjects/{subject}/expand"): self._expand,
             ("POST", "/v1/subjects/{subject}/state"): self._subject_state,
         }
-        read: dict[tuple[str, str], Handler] = {
+
+    def read(self) -> Handlers:
+        """By method and path, who answers what comes without one."""
+        return {
             ("GET", "/v1/brokers"): self._brokers,
             ("DELETE", "/v1/groups/{group}/brokers/{broker}"): self._remove_broker,
             ("GET", "/v1/routes"): self._routes,
@@ -98,9 +107,15 @@ class Api:
             ("GET", "/v1/subjects/{subject}/groups/{group}/allocation"): self._allocation,
             ("GET", "/v1/clients"): self._clients,
         }
+
+    def routes(self) -> list[Path]:
+        """Methods, paths, and who answers."""
         return [
-            *(Path(method, path, self._with_body(handler)) for (method, path), handler in asked.items()),
-            *(Path(method, path, self._without(handler)) for (method, path), handler in read.items()),
+            *(
+                Path(method, path, self._with_body(handler))
+                for (method, path), handler in self.asked().items()
+            ),
+            *(Path(method, path, self._without(handler)) for (method, path), handler in self.read().items()),
             Path("POST", "/v1/watch", self._watching),
         ]
 
@@ -152,10 +167,10 @@ class Api:
     async def _of_group(self, decide: Callable[[Draft, int], BrokerGroup]) -> object:
         return appointment_map(await self._replica.change(decide), 0)
 
-    async def _brokers(self, _: web.BaseRequest, __: Variables) -> object:
+    async def _brokers(self, _: Query, __: Variables) -> object:
         return list(group_rows(self._meta.registry, self._meta.senses, self._now_ms()))
 
-    async def _remove_broker(self, _: web.BaseRequest, variables: Variables) -> object:
+    async def _remove_broker(self, _: Query, variables: Variables) -> object:
         group, broker = variables["group"], variables["broker"]
         await self._replica.change(
             lambda draft, now_ms: remove_broker(draft, self._meta.senses, group, broker, now_ms)
@@ -177,7 +192,7 @@ class Api:
         self._meta.client_left(client, self._now_ms())
         return {"left": client}
 
-    async def _clients(self, _: web.BaseRequest, __: Variables) -> object:
+    async def _clients(self, _: Query, __: Variables) -> object:
         clients = self._meta.senses.clients
         beats = [(key, clients.beat(key)) for key in clients.peers()]
         now_ms = self._now_ms()
@@ -228,27 +243,27 @@ class Api:
         )
         return {"subject": record.name, "state": record.state, "version": record.version}
 
-    async def _subjects(self, _: web.BaseRequest, __: Variables) -> object:
+    async def _subjects(self, _: Query, __: Variables) -> object:
         registry = self._meta.registry
         return [
             subject_row(registry, one)
             for one in sorted(registry.all(SubjectRecord), key=lambda one: one.name)
         ]
 
-    async def _subject(self, _: web.BaseRequest, variables: Variables) -> object:
+    async def _subject(self, _: Query, variables: Variables) -> object:
         record, _route = find_subject(self._meta.registry, variables["subject"])
         return subject_row(self._meta.registry, record)
 
-    async def _remove_subject(self, _: web.BaseRequest, variables: Variables) -> object:
+    async def _remove_subject(self, _: Query, variables: Variables) -> object:
         await self._replica.change(lambda draft, _: remove_subject(draft, variables["subject"]))
         return {"removed": variables["subject"]}
 
-    async def _route(self, _: web.BaseRequest, variables: Variables) -> object:
+    async def _route(self, _: Query, variables: Variables) -> object:
         return self._meta.route(variables["subject"])
 
-    async def _routes(self, request: web.BaseRequest, _: Variables) -> object:
+    async def _routes(self, query: Query, _: Variables) -> object:
         """Brokers as every client of this version knows them; and the routes of subjects that are named."""
-        subjects = request.rel_url.query.getall("subject", [])
+        subjects = query.getall("subject", [])
         answer: dict[str, Any] = {
             "version": max(1, self._meta.registry.revision),
             "brokers": list(self._meta.brokers(self._now_ms()).values()),
@@ -257,7 +272,7 @@ class Api:
             answer["routes"] = [self._meta.route(subject) for subject in subjects]
         return answer
 
-    async def _groups(self, _: web.BaseRequest, __: Variables) -> object:
+    async def _groups(self, _: Query, __: Variables) -> object:
         groups = sorted(self._meta.registry.all(ConsumerGroupRecord), key=lambda one: one.key)
         return [
             {
@@ -270,12 +285,12 @@ class Api:
             for one in groups
         ]
 
-    async def _remove_group(self, _: web.BaseRequest, variables: Variables) -> object:
+    async def _remove_group(self, _: Query, variables: Variables) -> object:
         subject, group = variables["subject"], variables["group"]
         await self._replica.change(lambda draft, _: remove_group(draft, subject, group))
         return {"removed": f"{subject}/{group}"}
 
-    async def _allocation(self, _: web.BaseRequest, variables: Variables) -> object:
+    async def _allocation(self, _: Query, variables: Variables) -> object:
         key = consumer_group_key(variables["subject"], variables["group"])
         if self._meta.registry.get(ConsumerGroupRecord, key) is None:
             raise Denied("unknown_consumer_group", f"there is no group {key[:200]!r}")
@@ -291,10 +306,7 @@ class Api:
         self.requests += 1
         with self._bodies.room() as room:
             data = await room.read(request, BODY_BYTES_MAX)
-        try:
-            return json.loads(data) if data else {}
-        except (ValueError, RecursionError) as error:
-            raise wrong(f"the body is no JSON ({str(error)[:100]})") from None
+        return parse_body(data)
 
     def _with_body(
         self, handler: Handler
@@ -311,9 +323,17 @@ class Api:
         async def answer(request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
             self.requests += 1
             with denials():
-                return json_response(await handler(request, variables))
+                return json_response(await handler(request.rel_url.query, variables))
 
         return answer
+
+
+def parse_body(data: bytes) -> object:
+    """What a body says; without one, nothing."""
+    try:
+        return json.loads(data) if data else {}
+    except (ValueError, RecursionError) as error:
+        raise wrong(f"the body is no JSON ({str(error)[:100]})") from None
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from tidemill_host.openapi import (
     error_answer,
     json_content,
     pattern,
+    process_paths,
     reading,
     record,
     ref,
@@ -43,7 +44,8 @@ APPOINTMENT = {
 @cache
 def page() -> Part:
     """The whole page."""
-    return assemble((_brokers(), _subjects(), _clients(), _process()), (_schemas(),), "1", DESCRIPTION)
+    paths = (_brokers(), _subjects(), _clients(), process_paths("Whether the replica serves"))
+    return assemble(paths, (_schemas(),), "1", DESCRIPTION)
 
 
 def _many(items: Part, limit: int = NAMES_MAX, **more: Any) -> Part:
@@ -238,23 +240,6 @@ def _clients() -> dict[str, Part]:
     }
 
 
-def _process() -> dict[str, Part]:
-    status = record({"status": TEXT})
-    metrics = {"200": {"description": "Prometheus text", "content": {"text/plain": {"schema": TEXT}}}}
-    return {
-        "/healthz": reading("healthz", "Whether the process answers", status, {"status": "ok"}),
-        "/readyz": reading("readyz", "Whether the replica serves", status, {"status": "ready"}),
-        "/metrics": {
-            "get": {
-                "operationId": "metrics",
-                "summary": "Numbers for Prometheus",
-                "responses": {**metrics, "405": error_answer(405)},
-            }
-        },
-        "/openapi.json": reading("openapi", "This page", {"type": "object"}, {"openapi": "3.1.0"}),
-    }
-
-
 def _schemas() -> dict[str, Part]:
     return {**_broker_schemas(), **_subject_schemas(), **_client_schemas()}
 
@@ -323,7 +308,7 @@ def _client_schemas() -> dict[str, Part]:
     broker = {
         "group": TEXT,
         "name": TEXT,
-        "host": TEXT,
+        "host": {"type": ["string", "null"], "description": "null: the host that was asked"},
         "port": COUNT,
         "state": STATE,
         "epoch": COUNT,

@@ -8,11 +8,11 @@ from samples.brokers import TINY
 from samples.replicas import CLIENT, Group, Replica
 from tidemill_broker.doors import recover
 from tidemill_broker.following import Follower
-from tidemill_broker.settings import SettingsError
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.commands import Done, Failed
 from tidemill_wire.errors import KIND_BY_NAME
 from tidemill_wire.replication import Chunk, Ends, Follow, Handover, Log, Marks, Reached
+from tidemill_wire.settings import SettingsError
 
 HOUR_MS = 3_600_000
 
@@ -172,7 +172,21 @@ def test_only_a_slave_in_sync_is_handed_over_to() -> None:
     group = Group("a", "b")
     group.appoint(1, "a", ["a"])
 
-    assert isinstance(group["a"].ask(Handover("b")), Failed)
+    answer = group["a"].ask(Handover("b"))
+
+    assert isinstance(answer, Failed)
+    assert answer.detail == "'b' is no slave in sync"
+
+
+def test_a_second_hand_over_waits_for_the_end_of_the_first() -> None:
+    group = group_of_two()
+    group["a"].say(Handover("b"))
+
+    answer = group["a"].ask(Handover("b"))
+
+    assert isinstance(answer, Failed)
+    assert answer.number == KIND_BY_NAME["too_many_requests"].number
+    assert answer.detail == "a hand-over to b is under way"
 
 
 def test_a_piece_of_another_epoch_is_not_appended() -> None:

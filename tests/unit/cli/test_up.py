@@ -36,8 +36,8 @@ def test_up_becomes_the_broker_with_its_settings(command, executed, tmp_path: Pa
     with pytest.raises(Became):
         command("up", "--data", str(tmp_path), "--port", "0", "--http-port", "0", "-f", str(manifest))
     assert executed == [
-        ["-P", "-m", "tidemill_broker", "up", "--data", str(tmp_path), "--host", "127.0.0.1", "--port", "0",
-         "--http-port", "0", "-f", str(manifest)]
+        ["-P", "-m", "tidemill_standalone", "up", "--data", str(tmp_path), "--host", "127.0.0.1",
+         "--http-port", "0", "--port", "0", "-f", str(manifest)]
     ]  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def test_up_listens_on_this_machine_only_unless_told_otherwise(command, executed
     with pytest.raises(Became):
         command("up")
     assert executed[0][4:] == [
-        "--data", "tidemill-data", "--host", "127.0.0.1", "--port", "7400", "--http-port", "7401",
+        "--data", "tidemill-data", "--host", "127.0.0.1", "--http-port", "7401", "--port", "7400",
     ]  # fmt: skip
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import warnings
 
 import pytest
 
-from tidemill import ClientClosed, blocking, testing
+from tidemill import Client, ClientClosed, blocking, testing
+from tidemill.dead import DeadLetters
 from tidemill.memory import MemoryBroker
+from tidemill.message import Message, MessageBatch
 
 
 @pytest.fixture
@@ -101,6 +104,27 @@ def fork_child(mq, messages, parent):
         receipt = mq.send("a", b"child")
         return 0 if receipt.id[16:32] != parent[16:32] else 2
     return 1
+
+
+PAIRS = [
+    (blocking.Client, Client),
+    (blocking.Message, Message),
+    (blocking.MessageBatch, MessageBatch),
+    (blocking.DeadLetters, DeadLetters),
+]
+
+
+@pytest.mark.parametrize(("plain", "behind"), PAIRS)
+def test_every_method_has_the_parameters_of_the_one_behind_it(plain, behind):
+    """So ``help()`` says the same of both."""
+    only_here = {"consumer", "fail", "settle", "release"}  # for workers, who have a loop
+    for name, method in inspect.getmembers(behind, inspect.isfunction):
+        if name.startswith("_") or name in only_here:
+            continue
+        ours = getattr(plain, name)
+        assert inspect.signature(ours).parameters == inspect.signature(method).parameters, name
+        assert ours.__doc__, name
+        assert not inspect.iscoroutinefunction(ours), name
 
 
 def test_client_that_cannot_be_made_leaves_no_loop_behind():

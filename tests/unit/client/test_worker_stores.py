@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import shutil
-import subprocess
-import tempfile
 import uuid
 
 import pytest
@@ -15,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, create_engine, func, select
 
+from samples.postgres import postgres
 from tidemill import Idempotent, Worker
 from tidemill.testing import Client, running
 from tidemill.worker import Claim, MemoryStore, RedisStore, SqlStore, State
@@ -124,34 +121,14 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def postgres():
-    """A real PostgreSQL on a socket in a folder, without a port. It refuses to be root, and must reach its folder."""
-    initdb, server = shutil.which("initdb"), shutil.which("postgres")
-    if initdb is None or server is None:
-        pytest.skip("PostgreSQL is not installed here: initdb and postgres are not on the path")
-    user = None if os.getuid() else "postgres"
-    with tempfile.TemporaryDirectory(prefix="tidemill-pg-") as folder:
-        if user is not None:
-            shutil.chown(folder, user)
-        made = [initdb, "-D", f"{folder}/data", "-A", "trust", "-U", "tester"]
-        subprocess.run(made, check=True, capture_output=True, user=user, cwd=folder)
-        process = subprocess.Popen(
-            [server, "-D", f"{folder}/data", "-k", folder, "-h", ""], stderr=subprocess.PIPE, user=user, cwd=folder
-        )  # fmt: skip
-        assert process.stderr is not None
-        try:
-            for line in process.stderr:
-                if b"ready to accept connections" in line:
-                    break
-            engine = create_engine(f"postgresql+psycopg://tester@/postgres?host={folder}")
-            yield engine
-            engine.dispose()
-        finally:
-            process.terminate()
-            process.communicate()
+def postgresql():
+    with postgres() as server:
+        engine = create_engine(server.url("claims").replace("postgresql://", "postgresql+psycopg://"))
+        yield engine
+        engine.dispose()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def engine(request: pytest.FixtureRequest) -> Engine:
     found: Engine = request.getfixturevalue(request.param)
     return found

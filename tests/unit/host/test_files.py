@@ -13,7 +13,7 @@ from sim.life import SimCrash
 from sim.weather import Weather
 from tidemill_host import files as files_module
 from tidemill_host.disk import RealDisk
-from tidemill_host.files import BUFFERS_PER_CALL, Files
+from tidemill_host.files import BUFFERS_PER_CALL, SUSPECT, TEMPORARY, Files
 from tidemill_host.machine import Append, Remove, Replace, Slice
 from tidemill_host.storage import Storage
 
@@ -197,3 +197,14 @@ def test_storage_begins_without_temporary_files() -> None:
     storage.write_now([append(b"a"), Replace("new/x", b"b")])
     disk.power_cut()
     assert (read_file(disk, LOG), read_file(disk, "new/x")) == (b"a", b"b")
+
+
+def test_a_suspect_that_was_being_written_anew_is_written_anew() -> None:
+    disk = empty_disk()
+    put_file(disk, LOG + SUSPECT, b"whole")
+    put_file(disk, LOG + TEMPORARY, b"wh")
+
+    storage = Storage(disk.mount(), ["message"])
+
+    assert storage.names("message") == ["0.log"]
+    assert read_file(disk, LOG) == b"whole"

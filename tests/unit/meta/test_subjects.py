@@ -10,10 +10,11 @@ from samples.metas import World
 from tidemill_meta.asked import Asked
 from tidemill_meta.beats import Consumes
 from tidemill_meta.errors import Denied
-from tidemill_meta.settings import MetaSettings, SettingsError, read_settings
+from tidemill_meta.settings import MetaSettings, read_settings
 from tidemill_meta.subjects import declare, expand, remove_subject, set_subject_state
 from tidemill_meta.values import ConsumerGroupRecord, Route, SubjectRecord
 from tidemill_wire.declarations import parse_manifests
+from tidemill_wire.settings import SettingsError
 
 
 def world_with(settings: MetaSettings | None = None, groups: int = 3) -> World:

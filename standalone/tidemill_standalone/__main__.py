@@ -1,0 +1,86 @@
+"""``python -m tidemill_standalone``: what ``tidemill up`` runs. Wiring only.
+
+up        a broker with meta beside it, in this process; or a broker of a group, when TIDEMILL_REPLICATED says so
+cluster   meta and brokers as processes, which this one looks after
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+from tidemill_broker import __main__ as broker
+from tidemill_broker.doors.manifests import read_manifests
+from tidemill_broker.settings import read_settings
+from tidemill_host.process import FolderInUse, FolderLock, parse_port
+from tidemill_meta.settings import read_settings as read_meta_settings
+from tidemill_standalone.plan import PlanError, Wanted, check, is_cluster
+from tidemill_wire.errors import TidemillError
+
+REPLICATED = "TIDEMILL_REPLICATED"
+ADVERTISE = "TIDEMILL_ADVERTISE"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run; the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["cluster"]:
+        return cluster(argv[1:])
+    if os.environ.get(REPLICATED, "").lower() == "true":
+        return broker.main(argv)  # one of a group: its meta is somewhere else
+    data = broker.parser().parse_args(argv).data
+    if is_cluster(folders_of(data)):
+        sys.stderr.write(
+            f"tidemill: {data} holds a cluster: start it with --brokers, or name another --data\n"
+        )
+        return 1
+    from tidemill_standalone.beside import MetaBeside
+
+    return broker.main(argv, MetaBeside)
+
+
+def cluster(argv: Sequence[str]) -> int:
+    """Keep a cluster; the exit code."""
+    arguments = cluster_parser().parse_args(argv)
+    wanted = Wanted(
+        arguments.data, arguments.host, arguments.http_port, arguments.brokers, arguments.slaves,
+        arguments.manifests,
+    )  # fmt: skip
+    try:
+        check(wanted, folders_of(wanted.data), os.environ.get(ADVERTISE, ""))
+        read_settings(os.environ), read_meta_settings(os.environ)  # said once, and not by each child
+        declarations = read_manifests(wanted.manifests)
+        lock = FolderLock(wanted.data)
+    except (PlanError, TidemillError, FolderInUse, OSError) as error:
+        sys.stderr.write(f"tidemill: {error}\n")
+        return 1
+    from tidemill_standalone.keeper import Keeper
+
+    try:
+        return asyncio.run(Keeper(wanted, declarations).run())
+    finally:
+        lock.release()
+
+
+def cluster_parser() -> argparse.ArgumentParser:
+    """The arguments; ``tidemill up`` passes its own through."""
+    arguments = argparse.ArgumentParser(prog="tidemill up")
+    arguments.add_argument("-f", "--manifests", action="append", default=[])
+    arguments.add_argument("--data", default="tidemill-data")
+    arguments.add_argument("--host", default="127.0.0.1")
+    arguments.add_argument("--http-port", type=parse_port, default=7401)
+    arguments.add_argument("--brokers", type=int, default=1)
+    arguments.add_argument("--slaves", type=int, default=0)
+    return arguments
+
+
+def folders_of(data: str) -> list[str]:
+    """What lies in a data folder, when there is one."""
+    return os.listdir(data) if os.path.isdir(data) else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""Meta beside a lone broker, in the broker's process and behind its HTTP port.
+
+The broker serves first. Meta's database is opened then, in a thread, for its library takes longer to import than all
+of the broker does to start; who asks meta for something meanwhile waits for a moment. When the database cannot be
+opened, that is said and tried again, and the broker goes on without.
+
+    broker ready --> opened --> database, what is stored --> registered, declared --> meta answers --> a beat a second
+
+A lone broker has one life for ever: it is registered with boot 1 each time, keeps its epoch 1, and is nobody's
+successor. So a queue that was killed and started again is led at once, and not when a lease is over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from tidemill_broker.doors.service import Service
+from tidemill_broker.settings import BrokerSettings
+from tidemill_host.clock import RealClock
+from tidemill_host.refusals import HttpRefused, json_response
+from tidemill_host.routing import Answer, Route, Variables
+from tidemill_meta.beats import BrokerBeat
+from tidemill_meta.brokers import Registration
+from tidemill_meta.doors.api import Api
+from tidemill_meta.doors.metrics import render_metrics
+from tidemill_meta.doors.replica import Replica
+from tidemill_meta.doors.watch import Watch
+from tidemill_meta.settings import MetaSettings
+from tidemill_meta.storing import StoreAway
+from tidemill_meta.subjects import declare
+from tidemill_meta.values import Broker, BrokerGroup, ConsumerGroupRecord, SubjectRecord
+from tidemill_standalone.late import LateStore
+from tidemill_wire.declarations import Declaration, Subject
+from tidemill_wire.errors import TidemillError
+from tidemill_wire.routes import State, both
+
+if TYPE_CHECKING:
+    from tidemill_meta.doors.store import SqlStore
+
+BOOT, EPOCH = 1, 1
+AGAIN_SECONDS = 2.0
+PATIENCE_SECONDS = 10.0
+"""How long a request waits for the database to be opened."""
+ROUTES = "/v1/routes"
+BROKERS_OWN = {("GET", ROUTES), ("GET", "/v1/subjects"), ("GET", "/v1/groups")}
+"""What the broker answers, as it did before meta was there; of meta's routes see ``_routes``."""
+
+
+class MetaBeside:
+    """Answers ``tidemill_broker.doors.neighbour.Neighbour``."""
+
+    def __init__(
+        self, arguments: argparse.Namespace, declarations: Sequence[Declaration], settings: BrokerSettings
+    ) -> None:
+        self._url = f"sqlite:///{os.path.abspath(arguments.data)}/meta/meta.db"
+        self._folder = f"{arguments.data}/meta"
+        self._declarations = [placed_anywhere(one) for one in declarations]
+        self._name = settings.name
+        self._group = settings.name.partition("-")[0]
+        given = read_meta_settings(settings)
+        self._store = LateStore()
+        self._clock = RealClock()
+        self._replica = Replica(given, self._store, self._clock)
+        self._watch = Watch(self._replica.meta, self._clock)
+        self._api = Api(self._replica, self._watch)
+        self._ports = 0, 0
+        self._opened, self._ready = asyncio.Event(), asyncio.Event()
+        self._service: Service | None = None
+
+    # -- what the broker asks -------------------------------------------------------------------------------------
+
+    def routes(self, service: Service, brokers: Callable[[], dict[str, Any]]) -> Iterable[Route]:
+        self._service = service
+        mine = [one for one in self._api.routes() if (one.method, one.path) not in BROKERS_OWN]
+        asked = next(one.answer for one in self._api.routes() if one.path == ROUTES)
+        held = [replace(one, answer=self._held(one.answer)) for one in mine]
+        return [*held, Route("GET", ROUTES, self._routes(brokers, self._held(asked)))]
+
+    def page(self, page: dict[str, Any]) -> dict[str, Any]:
+        from tidemill_standalone.pages import merged
+
+        return merged(page, BROKERS_OWN)
+
+    def metrics(self) -> bytes:
+        return render_metrics(self._replica, self._watch, self._api)
+
+    def opened(self, ports: tuple[int, int]) -> None:
+        self._ports = ports
+        self._opened.set()
+
+    async def keep(self) -> None:
+        await self._opened.wait()
+        await self._open()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._replica.run(), name="replica")
+                await self._begin()
+                self._ready.set()
+                tasks.create_task(self._beat(), name="beat")
+        finally:
+            self._ready.clear()
+            await self._replica.close()
+
+    # -- meta's life ----------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Until it is open; what is in the way is said when it is another thing than before."""
+        complaint = ""
+        while True:
+            try:
+                os.makedirs(self._folder, exist_ok=True)
+                self._store.real = await asyncio.to_thread(_open_store, self._url)
+                await self._replica.open()
+            except (StoreAway, TidemillError, OSError) as error:
+                said = " ".join(str(error).split())
+                if said != complaint:
+                    sys.stderr.write(
+                        f"tidemill: meta cannot open {self._folder}/meta.db ({said}), the broker serves without: "
+                        f"mend it, or stop the queue and move that file away\n"
+                    )
+                complaint = said
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                self._replica.changed = self._changed
+                return
+
+    async def _begin(self) -> None:
+        """Register the broker, and declare what the manifests declare."""
+        data, control = (f":{port}" for port in self._ports)  # no host: the one that a client asks
+        asked = Registration(Broker(self._group, self._name, data, control, (), BOOT), 0)
+        meta = self._replica.meta
+        while True:
+            try:
+                await self._replica.change(lambda draft, now_ms: meta.register(draft, asked, now_ms))
+                meta.registered(asked, self._clock.now_ms())
+                self._hear()
+                if self._declarations:
+                    await self._replica.change(
+                        lambda draft, now_ms: declare(draft, meta.senses, self._declarations, now_ms)
+                    )
+            except TidemillError as error:
+                sys.stderr.write(f"tidemill: meta does not take this broker yet: {error}\n")
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                return
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._replica.meta.settings.broker_beat_ms / 1000)
+            try:
+                self._hear()
+            except TidemillError as error:
+                # Somebody else has taken its name at this meta.
+                sys.stderr.write(f"tidemill: meta does not know this broker any more: {error}\n")
+                await self._begin()
+
+    def _hear(self) -> None:
+        assert self._service is not None
+        logs = self._service.broker.logs
+        beat = BrokerBeat(
+            self._group, self._name, BOOT, EPOCH, logs.messages.end, logs.actions.end, role="master"
+        )
+        self._replica.meta.broker_heard(beat, self._clock.now_ms())
+
+    def _changed(self, keys: list[tuple[str, str]]) -> None:
+        """What is declared at meta is declared at the broker, whoever did it."""
+        self._watch.changed(keys)
+        registry = self._replica.meta.registry
+        subjects = [registry.get(SubjectRecord, key) for kind, key in keys if kind == SubjectRecord.KIND]
+        groups = [
+            registry.get(ConsumerGroupRecord, key) for kind, key in keys if kind == ConsumerGroupRecord.KIND
+        ]
+        declared = [
+            one.declared for one in (*subjects, *groups) if one is not None and one.declared is not None
+        ]
+        if declared and self._service is not None:
+            self._service.declare(declared)
+
+    # -- answering ------------------------------------------------------------------------------------------------
+
+    def _held(self, answer: Answer) -> Answer:
+        """The same, when meta is there."""
+
+        async def held(request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
+            if not self._ready.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PATIENCE_SECONDS):
+                        await self._ready.wait()
+            if not self._ready.is_set():
+                detail = "meta has no database yet, or stops"
+                raise HttpRefused(503, "behind", detail, "look at what the queue says on standard error")
+            return await answer(request, variables)
+
+        return held
+
+    def _routes(self, brokers: Callable[[], dict[str, Any]], of_subjects: Answer) -> Answer:
+        """The broker, as ever, but for what people gave it to take; who names subjects is answered by meta."""
+
+        async def answer(request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
+            if request.rel_url.query.getall("subject", []):
+                return await of_subjects(request, variables)
+            found = brokers()
+            rows = [{**row, "state": both(row["state"], self._allowed)} for row in found["brokers"]]
+            return json_response({**found, "brokers": rows})
+
+        return answer
+
+    @property
+    def _allowed(self) -> State:
+        """What people let the broker group take."""
+        group = self._replica.meta.registry.get(BrokerGroup, self._group)
+        if group is None:
+            return "RW"
+        return both(group.state, "R") if group.draining else group.state
+
+
+def read_meta_settings(settings: BrokerSettings) -> MetaSettings:
+    """Meta's own, and what the broker's say of subjects."""
+    from tidemill_meta.settings import read_settings
+
+    given = read_settings(os.environ)
+    return replace(
+        given,
+        name=given.name or "standalone",
+        create_subjects=given.create_subjects and settings.create_subjects,
+    )
+
+
+def placed_anywhere(declaration: Declaration) -> Declaration:
+    """Without the placement that the declaration has for a cluster: here is one broker group."""
+    if isinstance(declaration, Subject):
+        return replace(declaration, spec=replace(declaration.spec, placement=None))
+    return declaration
+
+
+def _open_store(url: str) -> SqlStore:
+    from tidemill_meta.doors.store import SqlStore
+
+    return SqlStore(url)

@@ -1,0 +1,84 @@
+"""Which processes a cluster on one machine has, and what each is told. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+META = "meta"
+META_FOLDER = "meta-0"
+"""Not `meta`, which is the folder of a queue in one process: one is not to be taken for the other."""
+EVERYWHERE = ("0.0.0.0", "::", "")
+GROUPS_MAX, SLAVES_MAX = 32, 4
+
+
+class PlanError(Exception):
+    """A cluster that cannot be; one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a person asked for."""
+
+    data: str
+    host: str
+    http_port: int
+    brokers: int
+    slaves: int
+    manifests: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process: the package that it runs, what it is given, and what is said of it in its environment."""
+
+    name: str
+    package: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    @property
+    def group(self) -> str:
+        return self.name.partition("-")[0]
+
+
+def meta_of(wanted: Wanted, port: int) -> Child:
+    """Meta: the one port that is known outside."""
+    arguments = ("--data", f"{wanted.data}/{META_FOLDER}", "--host", wanted.host, "--port", str(port))
+    return Child(META, "tidemill_meta", arguments, {})
+
+
+def names_of(wanted: Wanted) -> list[str]:
+    """The brokers: all that may begin as masters first."""
+    return [f"g{group}-{one}" for one in range(wanted.slaves + 1) for group in range(wanted.brokers)]
+
+
+def broker_of(wanted: Wanted, name: str, ports: tuple[int, int], meta_port: int) -> Child:
+    """A broker, at these ports; 0: any free one."""
+    host = "127.0.0.1" if wanted.host in EVERYWHERE else wanted.host
+    files = [part for path in wanted.manifests for part in ("-f", path)]
+    arguments = (
+        "up", "--data", f"{wanted.data}/{name}", "--host", wanted.host, "--port", str(ports[0]),
+        "--http-port", str(ports[1]), *files,
+    )  # fmt: skip
+    told = {"TIDEMILL_NAME": name, "TIDEMILL_REPLICATED": "true", "TIDEMILL_META": f"{host}:{meta_port}"}
+    return Child(name, "tidemill_broker", arguments, told)
+
+
+def check(wanted: Wanted, folders: Sequence[str], advertised: str) -> None:
+    """Refuse what cannot be. ``folders`` are those in the data folder."""
+    if not 1 <= wanted.brokers <= GROUPS_MAX or not 0 <= wanted.slaves <= SLAVES_MAX:
+        raise PlanError(f"write --brokers 1 to {GROUPS_MAX}, and --slaves 0 to {SLAVES_MAX} of each")
+    if "message" in folders:
+        raise PlanError(
+            f"{wanted.data} holds a queue of one process: give the cluster another folder with --data"
+        )
+    if wanted.host in EVERYWHERE and not advertised:
+        raise PlanError(
+            "with --host 0.0.0.0 say in TIDEMILL_ADVERTISE by which name clients reach this machine"
+        )
+
+
+def is_cluster(folders: Sequence[str]) -> bool:
+    """Whether a data folder is that of a cluster."""
+    return META_FOLDER in folders

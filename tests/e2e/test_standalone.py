@@ -1,0 +1,146 @@
+"""`tidemill up` is a broker with meta beside it: one process, one HTTP port, and no path that means two things."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.conftest import MakeQueue
+from e2e.peers import exchange
+from e2e.queues import Queue, wait_until
+
+pytestmark = pytest.mark.e2e
+
+STANDALONE = (sys.executable, "-m", "tidemill_standalone")
+HEAD = "---\napiVersion: tidemill.dev/v1alpha1\n"
+DECLARED = (
+    f"{HEAD}kind: Subject\nmetadata: {{name: orders}}\n"
+    "spec: {placement: {minBrokerGroups: 3}, config: [{name: durability, value: low}]}\n"
+    f"{HEAD}kind: ConsumerGroup\nmetadata: {{name: billing}}\nspec: {{subjectRef: {{name: orders}}}}\n"
+)
+
+
+def post(queue: Queue, path: str, body: object) -> Any:
+    request = urllib.request.Request(f"http://{queue.server}{path}", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.load(answer)
+
+
+def heartbeat(queue: Queue, subject: str) -> Any:
+    return post(queue, "/v1/clients/heartbeat", {"client": "shop", "known": 0, "produces": [subject]})
+
+
+@pytest.fixture
+def standalone(make_queue: MakeQueue) -> Queue:
+    return make_queue(command=STANDALONE).start()
+
+
+def test_a_subject_lies_on_the_one_broker_group_and_clients_find_it_where_they_ask(standalone: Queue) -> None:
+    [route] = heartbeat(standalone, "orders")["routes"]
+    found = standalone.get("/v1/routes?subject=orders")
+
+    assert [(one["group"], one["name"]) for one in route["partitions"]] == [("g0", "orders")]
+    assert found["routes"] == [route]
+    [broker] = found["brokers"]
+    assert (broker["host"], broker["port"], broker["state"]) == (None, standalone.port, "RW")
+    asyncio.run(exchange(standalone.server, "orders"))
+
+
+def test_what_the_broker_answered_it_answers_with_meta_beside_it(
+    standalone: Queue, make_queue: MakeQueue
+) -> None:
+    alone = make_queue("alone").start()
+    for queue in (standalone, alone):
+        asyncio.run(exchange(queue.server, "orders"))
+
+    for path in ("/v1/subjects", "/v1/groups", "/healthz", "/readyz"):
+        assert standalone.get(path) == alone.get(path)
+    one, other = (queue.get("/v1/routes") for queue in (standalone, alone))
+    one["brokers"][0].pop("port"), other["brokers"][0].pop("port")
+    assert one == other
+    assert set(alone.metrics()) < set(standalone.metrics())
+    assert standalone.metrics()["tidemill_meta_brokers_alive"] == 1
+
+
+def test_the_page_describes_both_and_every_reference_leads_somewhere(standalone: Queue) -> None:
+    page = standalone.get("/openapi.json")
+
+    written = json.dumps(page)
+    names = {part.partition('"')[0] for part in written.split('"#/components/schemas/')[1:]}
+    assert names <= set(page["components"]["schemas"])
+    operations = [one["operationId"] for item in page["paths"].values() for one in item.values()]
+    assert len(operations) == len(set(operations))
+    assert {"/v1/watch", "/v1/brokers", "/v1/subjects/{subject}/messages"} <= set(page["paths"])
+    assert page["paths"]["/v1/subjects"]["get"]["operationId"] == "subjects"
+
+
+def test_manifests_are_declared_once_and_seen_by_both(make_queue: MakeQueue, tmp_path: Path) -> None:
+    manifest = tmp_path / "orders.yaml"
+    manifest.write_text(DECLARED)
+    queue = make_queue(manifests=[manifest], command=STANDALONE).start()
+
+    assert queue.group("billing")["subject"] == "orders"
+    wait_until("meta has it", lambda: status(queue, "/v1/subjects/orders") == 200)
+    assert queue.get("/v1/subjects/orders")["route"]["partitions"][0]["group"] == "g0"
+
+    later = {
+        "apiVersion": "tidemill.dev/v1alpha1", "kind": "Subject", "metadata": {"name": "later"},
+        "spec": {"config": [{"name": "durability", "value": "low"}]},
+    }  # fmt: skip
+    assert post(queue, "/v1/declarations", later)["declared"] == 1
+    rows = {row["name"]: row["durability"] for row in queue.get("/v1/subjects")}
+    assert rows == {"orders": "low", "later": "low"}
+
+
+def status(queue: Queue, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://{queue.server}{path}", timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_queue_that_was_killed_is_led_as_soon_as_it_is_there_again(standalone: Queue) -> None:
+    route = heartbeat(standalone, "orders")["routes"]
+
+    for _ in range(2):
+        standalone.kill()
+        standalone.start()
+        assert heartbeat(standalone, "orders")["routes"] == route
+        [group] = standalone.get("/v1/brokers")
+        assert (group["state"], group["epoch"], group["problem"]) == ("RW", 1, "")
+        [broker] = standalone.get("/v1/routes")["brokers"]
+        assert broker["state"] == "RW"
+    assert standalone.stop() == 0
+    assert standalone.errors == ""
+
+
+def test_what_people_let_the_group_take_is_told_to_clients(standalone: Queue) -> None:
+    post(standalone, "/v1/groups/g0/state", {"state": "R"})
+    [broker] = standalone.get("/v1/routes")["brokers"]
+    assert broker["state"] == "R"
+
+    post(standalone, "/v1/groups/g0/state", {"state": "RW"})
+    [broker] = standalone.get("/v1/routes")["brokers"]
+    assert broker["state"] == "RW"
+
+
+def test_a_broker_serves_when_meta_has_no_database_and_says_so_once(make_queue: MakeQueue) -> None:
+    queue = make_queue(command=STANDALONE)
+    queue.data.mkdir()
+    (queue.data / "meta").write_text("no folder")
+    queue.start()
+
+    asyncio.run(exchange(queue.server, "orders"))
+    wait_until("it is said", lambda: "meta cannot open" in queue.errors)
+    (queue.data / "meta").unlink()
+    assert [one["name"] for one in queue.get("/v1/brokers")[0]["brokers"]] == ["g0-0"]
+    assert queue.errors.count("\n") == 1
+    assert queue.stop() == 0

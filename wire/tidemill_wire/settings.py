@@ -1,0 +1,41 @@
+"""Settings of a service, read from its environment: each is a field of a dataclass, with its type and its default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from tidemill_wire.errors import TidemillError
+
+SWITCH = {"true": True, "false": False}
+
+
+class SettingsError(TidemillError):
+    """A setting that cannot be; the text says which, and what can."""
+
+
+def read_fields(
+    kind: type[Any], prefix: str, whole_max: int, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """The fields of the dataclass ``kind`` that the environment names, as in TIDEMILL_SEGMENT_BYTES for the prefix
+    TIDEMILL_ and the field ``segment_bytes``. Whole numbers are at most ``whole_max``.
+    """
+    given: dict[str, Any] = {}
+    for field in fields(kind):
+        name = prefix + field.name.upper()
+        if name in environment:
+            given[field.name] = _parse(name, environment[name], field.default, whole_max)
+    return given
+
+
+def _parse(name: str, text: str, default: object, whole_max: int) -> object:
+    if isinstance(default, bool):
+        if text.lower() in SWITCH:
+            return SWITCH[text.lower()]
+        raise SettingsError(f"{name} is {text[:60]!r}: write true or false")
+    if isinstance(default, int):
+        if text.isascii() and text.isdigit() and 0 < int(text) <= whole_max:
+            return int(text)
+        raise SettingsError(f"{name} is {text[:60]!r}: write a whole number above zero, without a unit")
+    return text
