@@ -1,8 +1,8 @@
-"""Which partitions of a group in order are this consumer's, and until when: what meta allocated, and what is let go. Pure.
+"""Which partitions of a group in order are this consumer's, until when, and how they are let go. Pure.
 
     partition  event                                      next
     strange    an answer of meta names it                 ours      it is pulled from, by the version of that answer
-    ours       an answer does not name it                 leaving   it is pulled no more, nothing of it is begun, and what
+    ours       an answer does not name it                 leaving   it is pulled no more, nothing of it is begun; what
                                                                     was not begun is given back at once, all of it
     ours       the broker says that the version is over   leaving   the same; meta is asked at once
     leaving    an answer names it again                   ours      if nothing was yielded yet
@@ -10,9 +10,9 @@
     yielding   ``yielded``: the broker has answered, or   strange   the next heartbeat says so: only then the next
                the connection ended                                 consumer is granted it
 
-Beyond its authorisation a consumer begins nothing, whatever is its own; what runs goes on. The authorisation counts from
-the moment at which the heartbeat was sent, on both clocks that a process has: the steady one stands still while the
-machine sleeps, the wall clock may be set back, and neither of the two lengthens what the other one says is over.
+Beyond its authorisation a consumer begins nothing, whatever is its own; what runs goes on. The authorisation counts
+from the moment at which the heartbeat was sent, on both clocks that a process has: the steady one stands still while
+the machine sleeps, the wall clock may be set back, and neither of the two lengthens what the other one says is over.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
-class Moment(tuple[float, float]):
+class Moment(NamedTuple):
     """The time in seconds, of the steady clock and of the wall clock."""
 
-    __slots__ = ()
-
-    def __new__(cls, steady: float, wall: float) -> Moment:
-        return super().__new__(cls, (steady, wall))
+    steady: float
+    wall: float
 
     def later(self, seconds: float) -> Moment:
-        return Moment(self[0] + seconds, self[1] + seconds)
+        """So many seconds later, on clocks that nobody sets."""
+        return Moment(self.steady + seconds, self.wall + seconds)
 
     def before(self, other: Moment) -> bool:
         """Earlier by both clocks."""
-        return self[0] < other[0] and self[1] < other[1]
+        return self.steady < other.steady and self.wall < other.wall
 
 
 NEVER = Moment(float("-inf"), float("-inf"))
@@ -62,7 +62,7 @@ class Tenure:
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._version = 0
-        self._sent = NEVER[0]
+        self._sent = NEVER.steady
         self._until = NEVER
         self._refused: dict[str, int] = {}
         self.lapses = 0
@@ -81,8 +81,8 @@ class Tenure:
         self._refused = {one: past for one, past in self._refused.items() if past >= version}
         if self._held and not sent.before(self._until):
             self.lapses += 1
-        if sent[0] >= self._sent:
-            self._sent, self._until = sent[0], sent.later(authorised_s)
+        if sent.steady >= self._sent:
+            self._sent, self._until = sent.steady, sent.later(authorised_s)
         for partition in named:
             held = self._held.get(partition)
             if held is None:

@@ -88,7 +88,7 @@ class Process:
             return
         now = self.now(true_s)
         self._listen(now)
-        if now[0] >= self._beat_at or news() != self.tenure.applied:
+        if now.steady >= self._beat_at or news() != self.tenure.applied:
             self._beat(now, ask_meta)
         self._finish(now)
         self._let_go()
@@ -97,7 +97,7 @@ class Process:
         self._pull(now)
 
     def _beat(self, now: Moment, ask_meta: Asked) -> None:
-        self._beat_at = now[0] + 2.0
+        self._beat_at = now.steady + 2.0
         row = ask_meta(self.name, self.tenure.applied)
         if row is not None:
             left_s = row["authorised_ms"] / 1000
@@ -105,7 +105,7 @@ class Process:
             self.tenure.answered(now, row["allocation"], row["partitions"], left_s)
             if self.tenure.lapses > lapses:
                 for held in self._held:
-                    held.until = min(held.until, now[0])
+                    held.until = min(held.until, now.steady)
 
     def _listen(self, now: Moment) -> None:
         for group, link in list(self._links.items()):
@@ -127,7 +127,7 @@ class Process:
             for partition in [one for one in self.tenure.to_pull(now) if one.startswith(f"{group}/")]:
                 if f"'{partition.partition('/')[2]}'" in answer.detail:
                     self.tenure.outdated(partition)
-            self._beat_at = now[0]
+            self._beat_at = now.steady
             return
         assert isinstance(answer, Pulled), answer
         self._known = link.resumed = True
@@ -150,14 +150,14 @@ class Process:
                     self._strands.add(key, held)
 
     def _finish(self, now: Moment) -> None:
-        self._strands.wake(now[0])
+        self._strands.wake(now.steady)
         for held, strand in list(self._running.items()):
-            if held.ends > now[0]:
+            if held.ends > now.steady:
                 continue
             del self._running[held]
             if self._chance.random() < 0.05:
                 self._checker.ends(self.name, held.key, held.number, handled=False)
-                self._strands.again(strand, held, now[0] + self._chance.uniform(0.2, 2.0))
+                self._strands.again(strand, held, now.steady + self._chance.uniform(0.2, 2.0))
                 continue
             self._checker.ends(self.name, held.key, held.number, handled=True)
             self._held.pop(held, None)
@@ -177,7 +177,7 @@ class Process:
                 self._held.pop(held, None)
                 self._strands.done(strand)
                 continue
-            held.ends = now[0] + (
+            held.ends = now.steady + (
                 15.0 if self._chance.random() < 0.02 else self._chance.choice((0.0, 0.0, 0.3, 0.8))
             )
             self._running[held] = strand
@@ -187,26 +187,26 @@ class Process:
         """One was lost: perhaps all behind it were."""
         for held in self._held:
             if held.partition == partition:
-                held.until = min(held.until, now[0])
+                held.until = min(held.until, now.steady)
 
     def _ours(self, held: Held, now: Moment) -> bool:
         if held.until < 0:
             return False
-        if now[0] < held.until or not self.heed_leases:
+        if now.steady < held.until or not self.heed_leases:
             return True
         if self._say(Extend, [held]) != []:
             return False
-        held.until = now[0] + LEASE_S
+        held.until = now.steady + LEASE_S
         return True
 
     def _renew(self, now: Moment) -> None:
-        if now[0] < self._renew_at:
+        if now.steady < self._renew_at:
             return
-        self._renew_at = now[0] + RENEW_S
+        self._renew_at = now.steady + RENEW_S
         for held in list(self._held):
             lost = self._say(Extend, [held])
             if lost == []:
-                held.until = max(held.until, now[0] + LEASE_S)
+                held.until = max(held.until, now.steady + LEASE_S)
             elif lost is not None:
                 held.until = -1.0
 
@@ -245,7 +245,7 @@ class Process:
                 GROUP, self.name, names, self._chance.randint(1, 8), 1 << 20, PULL_WAIT_MS, held=held,
                 fresh=held is not None and not self._known, mode=Mode.KEYED, allocation=version,
             )  # fmt: skip
-            self._asked_at = now[0]
+            self._asked_at = now.steady
             answer = rig.ask(pull, link.peer)
             correlation = rig.correlation
             link.waiting = correlation, version

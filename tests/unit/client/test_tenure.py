@@ -37,7 +37,7 @@ def test_what_is_named_is_begun_until_the_authorisation_is_over() -> None:
 )
 def test_both_clocks_have_to_agree(steady: float, wall: float, allowed: bool) -> None:
     """A machine that sleeps stops its steady clock; a wall clock may be set anywhere."""
-    assert tenure("p").may_begin("p", Moment(AT[0] + steady, AT[1] + wall)) is allowed
+    assert tenure("p").may_begin("p", Moment(AT.steady + steady, AT.wall + wall)) is allowed
 
 
 def test_time_counts_from_when_the_heartbeat_was_sent_and_the_last_one_counts() -> None:
@@ -59,7 +59,7 @@ def test_shorter_authorisation_counts_when_it_is_the_newest() -> None:
 
 def test_wall_clock_that_was_set_back_does_not_lengthen_anything() -> None:
     mine = tenure("p")
-    back = Moment(AT[0] + 1, AT[1] - 3600)
+    back = Moment(AT.steady + 1, AT.wall - 3600)
     mine.answered(back, 1, ["p"], 9.0)
 
     assert mine.may_begin("p", back.later(8.9))
