@@ -40,6 +40,7 @@ from tidemill_host.process import (
 )
 from tidemill_journal.errors import CorruptRun, JournalError
 from tidemill_wire import limits
+from tidemill_wire.counted import counted
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
 
@@ -214,7 +215,7 @@ def _prepare(premises: Premises, part: Part) -> Service:
     broker, report = recover(premises.disk, settings, clock.now_ms(), part)
     for folder, size in report.cut_bytes.items():
         sys.stderr.write(
-            f"tidemill: cut {size} bytes of a torn {folder} log; a copy is in {arguments.data}/aside\n"
+            f"tidemill: cut {counted(size, 'byte')} of a torn {folder} log; a copy is in {arguments.data}/aside\n"
         )
     machine = machine_for(broker, part, clock.now_ms())
     service = Service(broker, premises.disk, premises.lanes, clock, machine)

@@ -12,7 +12,7 @@ obeyed only as the machine sees fit (``membership.judge``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from tidemill_wire.fields import Fields
@@ -119,11 +119,15 @@ class Attendance:
 
 
 def obeyed(stood: Stood, answer: Mapping[str, Any]) -> Appoint | None:
-    """The appointment in the answer to a heartbeat, when it says something new to a broker that stands so."""
+    """The appointment in the answer to a heartbeat, when it says something new to a broker that stands so: another one,
+    or that the lease of a master goes on.
+    """
     if not answer.get("master"):
         return None
     appoint = parse_appoint(Fields.of({name: answer[name] for name in APPOINTMENT_FIELDS if name in answer}))
-    said = appoint.appointment
-    if stood.role != "fenced" and (said.epoch, said.version) <= (stood.epoch, stood.version):
+    said, lease_ms = appoint.appointment, int(answer.get("lease_ms", 0))
+    new, known = (said.epoch, said.version), (stood.epoch, stood.version)
+    prolonged = stood.role == "master" and new == known and lease_ms > 0
+    if stood.role != "fenced" and new <= known and not prolonged:
         return None
-    return appoint
+    return replace(appoint, lease_ms=lease_ms, asked_ms=stood.at_ms) if lease_ms else appoint

@@ -11,7 +11,7 @@ when it is on the disk. Clients are told who the master is; what is committed ma
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
 from tidemill_broker.action_records import decode_action
 from tidemill_broker.actions import Buried
@@ -75,6 +75,7 @@ class Follower:
         self._over = False
         self._wake_at_ms = self._heard_at_ms = self._beat_at_ms = now_ms
         self.refused_chunks = 0
+        self.fetched_bytes: Counter[Log] = Counter()
 
     @property
     def ends(self) -> Ends:
@@ -168,7 +169,7 @@ class Follower:
                 self._appoint(command)
                 self._say(peer, event.correlation, Done())
             case Stand():
-                self._say(peer, event.correlation, self.stand())
+                self._say(peer, event.correlation, self.stand(now_ms))
             case Ping():
                 self._say(peer, event.correlation, Done())
             case Goodbye() | Failed():
@@ -196,15 +197,16 @@ class Follower:
         self._over = True
         self._say(HOST, 0, begin)
 
-    def stand(self) -> Stood:
-        """How it stands."""
+    def stand(self, now_ms: int = 0) -> Stood:
+        """How it stands, and when; 0 for whoever does not ask when."""
         part, appoint = self.part, self.part.appoint
         version = appoint.appointment.version if appoint is not None else 0
         epoch = appoint.appointment.epoch if appoint is not None else 0
         master = appoint.appointment.master if appoint is not None else ""
         return Stood(
-            self.name, part.role.value, epoch, version, self.begun, self.ends, self.committed, master
-        )
+            self.name, part.role.value, epoch, version, self.begun, self.ends, self.committed, master,
+            at_ms=now_ms,
+        )  # fmt: skip
 
     # The master.
 
@@ -283,6 +285,7 @@ class Follower:
         if whole.base != segments.open_base and segments.bases and whole.base != segments.end:
             raise Gap(f"a segment that begins at {whole.base}, where one ends at {segments.end}")
         entries = self._messages(whole) if log is Log.MESSAGES else self._actions(whole)
+        self.fetched_bytes[log] += len(whole.data)
         self.broker.keeping.note(entries, now_ms)
 
     def _place(self, segments: Segments, whole: Whole, records: int) -> None:

@@ -38,6 +38,7 @@ from tidemill_broker.actions import (
 from tidemill_broker.groups import Group
 from tidemill_broker.state import State
 from tidemill_journal.records import Record
+from tidemill_wire.counted import counted
 from tidemill_wire.filters import TagFilter
 from tidemill_wire.limits import DOOMED_MS
 from tidemill_wire.ranges import pairs
@@ -267,8 +268,8 @@ def conclude(standing: Standing, events: list[Event], rate: float) -> Standing:
     said = [event.detail for event in failed if event.detail is not None]
     if standing.state in ("dead", "dropped") and said:
         standing.detail = said[-1]
-    counted = last if last is not None and last.what == "acked" else failed[-1] if failed else None
-    standing.attempts = counted.attempts if counted is not None else 0
+    decisive = last if last is not None and last.what == "acked" else failed[-1] if failed else None
+    standing.attempts = decisive.attempts if decisive is not None else 0
     return standing
 
 
@@ -276,6 +277,7 @@ def sentence_of(standing: Standing, moment: Callable[[int], str]) -> str:
     """For a person. ``moment`` writes a time."""
     when, who = moment(standing.until_ms), standing.consumer
     why = f" ({standing.detail.reason})" if standing.detail is not None and standing.detail.reason else ""
+    after = f"after {counted(standing.attempts, 'attempt')}{why}"
     failed = f"failed {_times(standing.attempts)}{why}"
     if not standing.attempts:
         failed = f"failed while the group was paused, which is not counted{why}"
@@ -285,8 +287,8 @@ def sentence_of(standing: Standing, moment: Callable[[int], str]) -> str:
         "retry": f"{failed}, due again {when}",
         "dying": f"{failed}, becomes a dead letter now",
         "acked": f"acknowledged by {who} at {when}",
-        "dead": f"a dead letter since {when}, after {_attempts(standing.attempts)}{why}",
-        "dropped": f"given up at {when}, after {_attempts(standing.attempts)}{why}: the group keeps no dead letters",
+        "dead": f"a dead letter since {when}, {after}",
+        "dropped": f"given up at {when}, {after}: the group keeps no dead letters",
         "purged": f"a dead letter that was purged at {when}",
         "filtered": f"not wanted by this group: its filter is {standing.unwanted}",
         "passed over": "not given to this group: it began, or was moved, behind it; "
@@ -315,9 +317,5 @@ def _times(count: int) -> str:
     return {0: "never", 1: "once"}.get(count, f"{count} times")
 
 
-def _attempts(count: int) -> str:
-    return f"{count} attempt{'' if count == 1 else 's'}"
-
-
 def _messages(count: int) -> str:
-    return "1 message is" if count == 1 else f"{count} messages are"
+    return f"{counted(count, 'message')} {'is' if count == 1 else 'are'}"

@@ -23,6 +23,7 @@ from tidemill_wire import limits
 from tidemill_wire.batch import GATHERED, HEADER_BYTES, Header, check_said, read_header, stamp
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, plain_single, read_directory
+from tidemill_wire.counted import counted
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import parse_stored
 from tidemill_wire.lanes import lane_name, parse_priority
@@ -232,7 +233,7 @@ class Intake:
         state = self._state
         known = state.by_name.get(name.encode())
         if known is None and len(state.partitions) >= self._subjects_max:
-            raise Refused("too_many_subjects", f"{self._subjects_max} subjects are on this broker")
+            raise Refused("too_many_subjects", f"this broker has {counted(self._subjects_max, 'subject')}")
         identity = known.identity if known is not None else len(state.partitions) + 1
         if known is None or known.settings != settings:
             action = SubjectNamed(identity, name, settings.to_map())

@@ -10,9 +10,11 @@ from __future__ import annotations
 from tidemill_broker.actions import Synced
 from tidemill_broker.consume_log import ConsumeLog
 from tidemill_broker.group_settings import DEAD
+from tidemill_broker.groups import Group
 from tidemill_broker.lanes import base_of
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, StoredRun
+from tidemill_broker.ranges import covers
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.snapshots import pack_state
 from tidemill_broker.state import State
@@ -206,12 +208,11 @@ class Keeping:
             run, settings = partition.runs[0].run, partition.settings
             old = stored_before_ms(partition, now_ms) + settings.retention_seconds * 1000 < now_ms
             large = 0 < settings.retention_bytes < self._size_behind(partition, base)
-            if not (old or large):
+            groups = [self._state.groups[identity] for identity in partition.groups.values()]
+            if not (old or large or _settled(groups, run.first_sequence, run.end_sequence)):
                 return False
-            for identity in partition.groups.values():
-                group = self._state.groups[identity]
-                if group.holds_before(run.end_sequence):
-                    return False
+            if any(group.holds_before(run.end_sequence) for group in groups):
+                return False
         return True
 
     def _size_behind(self, partition: Partition, base: int) -> int:
@@ -245,6 +246,15 @@ class Keeping:
         ):
             base = actions.drop_oldest()
             self._logs.remove(actions.file(base))
+
+
+def _settled(groups: list[Group], first: int, end: int) -> bool:
+    """Whether these are dead letters that were all redriven or purged, so that nobody has to keep them: one of them
+    would keep its whole segment, and all that came later, for as long as dead letters are kept.
+    """
+    return bool(groups) and all(
+        group.settings.consumption == DEAD and covers(group.handled, first, end - 1) for group in groups
+    )
 
 
 def stored_before_ms(partition: Partition, now_ms: int) -> int:

@@ -26,6 +26,7 @@ from tidemill_broker.state import State
 from tidemill_host.machine import Peer
 from tidemill_wire import limits
 from tidemill_wire.commands import Pull, Settle
+from tidemill_wire.counted import counted
 from tidemill_wire.errors import Refused, Unavailable
 from tidemill_wire.filters import TagFilter
 from tidemill_wire.kinds import Mode, Start
@@ -198,7 +199,7 @@ class Members:
         if limits.CONSUMERS_MAX > there >= group.settings.consumers_max:
             there = sum(1 for other in group.consumers.values() if other.peer or any(other.held()))
         if there >= min(group.settings.consumers_max, limits.CONSUMERS_MAX):
-            raise Unavailable("too_many_consumers", f"group {group.name!r} has {there} consumers")
+            raise Unavailable("too_many_consumers", f"group {group.name!r} has {counted(there, 'consumer')}")
 
 
 def named_again(group: Group, settings: GroupSettings) -> GroupNamed:

@@ -60,6 +60,10 @@ class Rows:
         found = np.flatnonzero(hashes == np.uint64(hash_text(raw))).tolist()
         return [index for index in found if self._cut(Column.KEY_OFFSETS, Column.KEYS, index) == raw]
 
+    def origin(self, index: int) -> str:
+        """The id of what the message is a copy of; nothing when it is none."""
+        return self._text(Column.ORIGIN_OFFSETS, Column.ORIGINS, index)
+
     def message(self, index: int) -> Found:
         """A message with all that it has."""
         header = self.batch.header
@@ -75,7 +79,7 @@ class Rows:
             self._tags(index),
             self._cut(Column.PROPERTY_OFFSETS, Column.PROPERTIES, index),
             self._number(Column.ATTEMPTS, index),
-            self._text(Column.ORIGIN_OFFSETS, Column.ORIGINS, index) or None,
+            self.origin(index) or None,
             header.priority,
         )
 

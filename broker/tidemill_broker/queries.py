@@ -56,13 +56,17 @@ class View:
     sealed: tuple[SegmentIndex, ...]
     open: Pieces
     stored: tuple[Stored, ...] = ()
-    """The subject's that is browsed, and those of its lanes, the lowest priority first."""
+    """The subject's that is browsed, and those of its lanes, the lowest priority first; or all dead letters."""
 
 
-def view_of(state: State, messages: Segments, browsed: Partition | None = None) -> View:
-    """The view of now; made where the state is changed."""
+def view_of(
+    state: State, messages: Segments, browsed: Partition | None = None, *, letters: bool = False
+) -> View:
+    """The view of now; made where the state is changed. ``letters``: for all dead letters."""
     lanes = state.lanes.get(browsed.identity, {}) if browsed is not None else {}
     parts = [browsed, *(lanes[priority] for priority in sorted(lanes))] if browsed is not None else []
+    if letters:
+        parts = [state.partitions[state.groups[twin].partition] for twin in state.dead.values()]
     stored = tuple(Stored(tuple(part.runs), part.recent, part.visible) for part in parts)
     copy = Segments(messages.folder, messages.size_max, messages.bases, messages.end)
     return View(state.by_name, copy, tuple(state.index.sealed.values()), state.index.open.view(), stored)
@@ -194,6 +198,18 @@ class Query:
         parts = reversed(self._view.stored) if newest else self._view.stored
         steps = (self._steps_of_rows(stored, span, newest) for stored in parts)
         return self._collect(chain.from_iterable(steps))
+
+    def letter_of(self, identity: str) -> Found | None:
+        """The newest dead letter of a message, when the view was made for dead letters. Who finds none looks whether
+        the budget is worn: then not all were looked at.
+        """
+        for stored in self._view.stored:
+            for _, messages, index in self._steps_of_rows(stored, Span(), True):
+                if messages is not None and messages.origin(index) == identity:
+                    return messages.message(index)
+                if self.budget.worn:
+                    return None
+        return None
 
     def _collect(self, steps: Iterator[Step]) -> Answer:
         answer = Answer()

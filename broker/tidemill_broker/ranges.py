@@ -37,6 +37,11 @@ def add_ranges(known: list[int], ranges: Sequence[int]) -> tuple[list[int], list
     return merge_ranges([*spans, *fresh]), fresh
 
 
+def covers(known: Sequence[int], first: int, last: int = -1) -> bool:
+    """Whether one of the ranges has all from ``first`` to ``last``, or just ``first``."""
+    return any(low <= first and max(first, last) <= high for low, high in pairs(known))
+
+
 def ranges_without(ranges: Sequence[int], named: Sequence[int]) -> list[int]:
     """What of ``ranges`` (in order, without overlaps) is in none of the ranges ``named``, which may be anyhow."""
     left: list[int] = []

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from tidemill_broker.feeds import Feed
 from tidemill_broker.handover import Leaving
+from tidemill_broker.lone_lease import LoneLease, refusal
 from tidemill_broker.machine import Broker
 from tidemill_broker.membership import Part, common_ends, judge
 from tidemill_broker.snapshots import pack_state
@@ -56,6 +57,7 @@ class Master:
         self._now_ms = self._beat_at_ms = now_ms
         self._over = False
         self._leaving: Leaving | None = None
+        self._lease = LoneLease(part.appoint)
         broker.hide()
         self._advance()
 
@@ -107,6 +109,8 @@ class Master:
                     self.broker.received(peer, command, now_ms)
                 case _ if self._leaving is not None:
                     raise self._leaving.refusal()
+                case _ if self._halted:
+                    raise refusal(self.name)
                 case _:
                     self.broker.received(peer, command, now_ms)
         except WireError as error:
@@ -116,10 +120,10 @@ class Master:
         self._now_ms = now_ms
         if self._over:
             return
-        if self._leaving is None:
-            self.broker.ticked(now_ms)
-        elif self._leaving.is_over(now_ms):
+        if self._leaving is not None and self._leaving.is_over(now_ms):
             self._stay(self._leaving)
+        elif not self._halted:
+            self.broker.ticked(now_ms)
         if now_ms >= self._beat_at_ms:
             self._beat_at_ms = now_ms + limits.HEARTBEAT_MS
             self._past.append((now_ms, self.ends))
@@ -153,7 +157,8 @@ class Master:
             self._out = []
             for feed in self.feeds.values():
                 out.sends += self._feed(feed, sync=out.sync)
-            out.wake_at_ms = min(self._beat_at_ms, mine.wake_at_ms or self._beat_at_ms)
+            wake_at_ms = self._beat_at_ms if self._halted else mine.wake_at_ms or self._beat_at_ms
+            out.wake_at_ms = min(self._beat_at_ms, wake_at_ms)
         out.sends += self._out
         out.drops += self._drops
         self._out, self._drops = [], []
@@ -176,11 +181,18 @@ class Master:
         """More than one page cache has what is committed, or there is no more than one replica."""
         return bool(self.waited) or len(self.appointment.replicas) == 1
 
+    @property
+    def _halted(self) -> bool:
+        """It takes nothing from clients, and does nothing by itself."""
+        return self._leaving is not None or self._lease.is_over(self.appointment, self._now_ms)
+
     def _is_committed(self, level: Durability, number: int) -> bool:
         return number <= (self._synced if level is Durability.SYNCED else self._written).number
 
     def _advance(self) -> None:
         """Something was written, synced or reached, or there are others to wait for."""
+        if self._lease.is_over(self.appointment, self._now_ms):
+            return  # what somebody else may not have is committed by nobody
         others = [self._reached.get(name) for name in self.waited]
         before = (self._written.number, self._synced.number)
         if None not in others:
@@ -298,11 +310,13 @@ class Master:
             return
         if appoint.appointment.version > self.appointment.version:
             self._joining.clear()
+        if appoint.appointment != self.appointment:
+            self.broker.keeping.sync_now = True  # with nobody else in sync, the disk is what keeps
         self.part, self.appointment = verdict, appoint.appointment
-        self.broker.keeping.sync_now = True  # with nobody else in sync, the disk is what keeps
+        self._lease.told(appoint)
         self._advance()
 
-    def stand(self, *, asks: bool) -> Stood:
+    def stand(self, *, asks: bool = False) -> Stood:
         """How it stands. Who asks what is wished may grant it: from then on the wished ones are waited for."""
         appointment = self.appointment
         wish = self._wish()
@@ -311,7 +325,7 @@ class Master:
         slaves = {name: reached.written for name, reached in self._reached.items()}
         return Stood(
             self.name, "master", appointment.epoch, appointment.version, appointment.epoch, self.ends,
-            self.committed, self.name, wish, slaves,
+            self.committed, self.name, wish, slaves, self._now_ms,
         )  # fmt: skip
 
     def _wish(self) -> Sequence[str] | None:

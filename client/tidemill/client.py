@@ -18,7 +18,6 @@ from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlencode
 
 from tidemill import search, steering
 from tidemill.chain import Chain, Filter, Match, parse_match
@@ -34,23 +33,22 @@ from tidemill.encode import (
 )
 from tidemill.errors import BrokerUnreachable, ClientClosed, TidemillError, again
 from tidemill.keeper import Keeper
+from tidemill.looking import Looker
 from tidemill.parcel import extras_of
 from tidemill.producer import Producer
 from tidemill.receipts import Many, Receipt, Receipts, Single
-from tidemill.routes import Fetch, Router, Web, parse_server
+from tidemill.router import Router
+from tidemill.routes import ROUTES_TIMEOUT_S, Fetch, parse_servers, rows_of
 from tidemill.search import Bound, Search, StoredMessage
-from tidemill.session import Session, Watchers
+from tidemill.servers import Servers
 from tidemill.settings import ClientSettings
-from tidemill.spooler import Spooler
+from tidemill.spools import Spools
 from tidemill.steering import Moved, To
 from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
 from tidemill_wire.fields import parse_group, parse_subject
 from tidemill_wire.lanes import parse_priority
 from tidemill_wire.steering import Suspend
-
-LOOK_TIMEOUT_S = 30.0
-"""For a page of stored messages: a broker may have to read much, and others may have asked before."""
 
 
 class Client:
@@ -65,23 +63,23 @@ class Client:
         fetch: Fetch | None = None,
     ) -> None:
         self.settings = settings or ClientSettings()
-        self._web = Web(*parse_server(server))
-        self._router = Router(fetch or self._web.routes)
-        self._spool_path = spool or self.settings.spool_path
+        self._servers = Servers(parse_servers(server), self.settings.open_port)
+        self._router = Router(fetch or self._servers, self.settings, self._crashed)
+        self._looker = Looker(self._servers, self._router, self.settings.open_port)
         self._pid = os.getpid()
         self._tasks = Tasks(self._crashed)
         self._consumers: dict[Consumer, None] = {}
         self._producer: Producer | None = None
-        self._spooler: Spooler | None = None
         self._closed: TidemillError | None = None
-        path = self._spool_path
+        path = spool or self.settings.spool_path
+        self._spools = None if path is None else Spools(Path(path), self.settings, self._tasks)
         self._keeper = (
             None if path is None else Keeper(Path(path), self.settings, self._router, self._crashed)
         )
 
     async def __aenter__(self) -> Self:
-        if self._spool_path is not None:
-            await self._open_spool(self._sender())
+        if self._spools is not None:
+            await self._spools.open(self._sender())
         if self._keeper is not None:
             await self._keeper.open()
         return self
@@ -119,8 +117,8 @@ class Client:
         if key is not None or order_key is not None or tags or properties:
             extras = extras_of(len(body), key, tags, properties, order_key)
         producer = self._producer or self._sender()
-        if self._spool_path is not None and self._spooler is None:
-            await self._open_spool(producer)
+        if self._spools is not None and not self._spools.opened:
+            await self._spools.open(producer)
         if producer.full:
             await producer.room()
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
@@ -266,11 +264,14 @@ class Client:
 
     async def subjects(self) -> list[dict[str, Any]]:
         """The subjects there are, as the server describes them."""
-        return await self._web.rows("subjects")
+        return await self._rows("subjects")
 
     async def groups(self) -> list[dict[str, Any]]:
         """The consumer groups there are, as the server describes them."""
-        return await self._web.rows("groups")
+        return await self._rows("groups")
+
+    async def _rows(self, name: str) -> list[dict[str, Any]]:
+        return rows_of(name, await self._servers.get(f"/v1/{name}", ROUTES_TIMEOUT_S))
 
     async def find(self, identity: str) -> StoredMessage | None:
         """The stored message with an id, as its receipt says it; ``None`` when there is none."""
@@ -318,8 +319,7 @@ class Client:
         return DeadLetters(self._look, self._router, self.settings, (subject, group))
 
     async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
-        query = f"?{urlencode(parameters)}" if parameters else ""
-        return await self._web.get(path + query, LOOK_TIMEOUT_S)
+        return await self._looker.look(path, parameters)
 
     @property
     def spooled_acks(self) -> dict[str, int]:
@@ -345,9 +345,10 @@ class Client:
             self._closed = self._closed or closed
             if self._producer is not None:
                 self._producer.fail(self._closed)
+            await self._router.close()
             await self._tasks.close()
-            if self._spooler is not None:
-                await self._spooler.close()
+            if self._spools is not None:
+                await self._spools.close()
 
     def _check(self) -> None:
         if self._closed is not None:
@@ -358,25 +359,16 @@ class Client:
     def _sender(self) -> Producer:
         self._check()
         if self._producer is None:
-            self._producer = Producer(self.settings)
-            watchers = Watchers(self._producer.up, self._producer.down)
-            session = Session(self._router.writable, self.settings, watchers)
-            self._tasks.start(session.run(), "tidemill sends")
+            self._router.begin()
+            self._producer = Producer(self.settings, self._router, self._tasks, self._spools)
         return self._producer
 
     async def _ready(self) -> Producer:
         producer = self._producer or self._sender()
         self._check()
-        if self._spool_path is not None and self._spooler is None:
-            await self._open_spool(producer)
+        if self._spools is not None and not self._spools.opened:
+            await self._spools.open(producer)
         return producer
-
-    async def _open_spool(self, producer: Producer) -> None:
-        assert self._spool_path is not None
-        if self._spooler is None:
-            self._spooler = Spooler(self._spool_path, self.settings, producer)
-            self._tasks.start(self._spooler.run(), "tidemill spool")
-        await self._spooler.opened()
 
     def _crashed(self, error: BaseException) -> None:
         self._closed = BrokerUnreachable(f"the client broke down: {error!r}")

@@ -22,17 +22,16 @@ import logging
 from types import TracebackType
 from typing import Self
 
-from tidemill.ack_spool import Place
-from tidemill.backoff import Backoff
 from tidemill.chain import Chain
 from tidemill.delivery import REVOKED, Delivery
-from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, LeaseLost, TidemillError, again
+from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, LeaseLost, again
 from tidemill.identity import Name, borrow_name
 from tidemill.inbox import Inbox
 from tidemill.keeper import Keeper
 from tidemill.message import Message, MessageBatch
 from tidemill.puller import Identity, Puller
-from tidemill.routes import Address, Router
+from tidemill.pullers import Pullers
+from tidemill.router import Router
 from tidemill.settings import ClientSettings
 from tidemill.subscription import Subscription
 from tidemill.tasks import Tasks
@@ -63,7 +62,7 @@ class Consumer:
         self._chain = chain
         self._keeper = keeper
         self._tasks = Tasks(self._crashed)
-        self._pullers: dict[str, Puller] = {}
+        self._pullers: Pullers | None = None
         self._inbox: Inbox | None = None
         self._name: Name | None = None
         self._delivery: Delivery | None = None
@@ -89,7 +88,9 @@ class Consumer:
         self._name = await borrow_name(self._subscription, settings)
         self._subscription = self._subscription.of_consumer(self._name.text)
         self._siblings[self] = None
-        self._tasks.start(self._find_brokers(), "tidemill brokers of a consumer")
+        identity = Identity(self._subscription, self._name.text)
+        self._pullers = Pullers(identity, settings, self._inbox, self._router, self._keeper, self._tasks)
+        self._tasks.start(self._brokers.run(), "tidemill brokers of a consumer")
         return self
 
     async def __aexit__(
@@ -146,9 +147,8 @@ class Consumer:
         if self._taking is not None:
             (delivery, index), self._taking = self._taking, None
             if ranges := delivery.settle(index, delivery.count - 1):
-                self._owner(delivery).settler.release(delivery.subject, ranges)
-        for puller in self._pullers.values():
-            puller.stop(rest)
+                self._brokers.owner(delivery).settler.release(delivery.subject, ranges)
+        self._brokers.stop(rest)
 
     async def _rest_of(self, delivery: Delivery | None, index: int) -> tuple[Delivery, int] | None:
         """The delivery that was in hand, if there is more in it, and it may be begun."""
@@ -157,7 +157,7 @@ class Consumer:
         if await self._may_begin(delivery):
             return delivery, index
         if ranges := delivery.settle(index, delivery.count - 1):
-            self._owner(delivery).settler.release(delivery.subject, ranges)
+            self._brokers.owner(delivery).settler.release(delivery.subject, ranges)
         return None
 
     async def _may_begin(self, delivery: Delivery) -> bool:
@@ -185,20 +185,25 @@ class Consumer:
     @property
     def in_order(self) -> bool:
         """Whether a group of it is consumed in order; known as soon as something was given to it."""
-        return any(puller.settler.ordered for puller in self._pullers.values())
+        return any(puller.settler.ordered for puller in self._pullers or ())
 
     @property
     def statistics(self) -> dict[str, int]:
         """``lost``: settled after the lease had ended; ``corrupt``: messages that could not be read; acked without
         being shown: ``filtered``, because a filter said no, ``mismatched``, because only the hashes of tags were right.
         """
-        pullers = self._pullers.values()
+        pullers = list(self._pullers or ())
         return {
             "lost": sum(puller.settler.lost for puller in pullers),
             "corrupt": sum(puller.corrupt for puller in pullers),
             "filtered": self._chain.filtered,
             "mismatched": self._chain.mismatched,
         }
+
+    @property
+    def _brokers(self) -> Pullers:
+        assert self._pullers is not None, "it was entered"
+        return self._pullers
 
     # -- advancing ---------------------------------------------------------------------------------------------
 
@@ -244,14 +249,13 @@ class Consumer:
                     raise StopAsyncIteration
                 await inbox.wait()
                 continue
-            for puller in self._pullers.values():
-                puller.pull()
+            self._brokers.pull()
             if await self._rest_of(delivery, 0) is None:
                 continue
             try:
                 delivery.open()
             except CorruptBatch as error:
-                self._owner(delivery).corrupted(delivery, error)
+                self._brokers.owner(delivery).corrupted(delivery, error)
                 continue
             if not chain.filters and not delivery.wanted:
                 return delivery
@@ -266,14 +270,14 @@ class Consumer:
         except CorruptBatch as error:
             while self._chain.rest:
                 rest = self._chain.rest.popleft()
-                self._owner(rest).corrupted(rest, error)
+                self._brokers.owner(rest).corrupted(rest, error)
         except Exception as error:
             rest = self._chain.rest.popleft()
             first = rest.part(0, 1)
             others = [rest.part(1, rest.count)] if rest.count > 1 else []
             rest.settler.parted(rest, others)
             self._chain.rest.extendleft(others)
-            self._owner(rest).settler.nack_soon(rest.subject, first.settle(0, 0), why_of(error))
+            self._brokers.owner(rest).settler.nack_soon(rest.subject, first.settle(0, 0), why_of(error))
             raise
 
     async def _breathe(self) -> None:
@@ -281,50 +285,6 @@ class Consumer:
         if self._loop.time() >= self._breathe_at:
             self._breathe_at = self._loop.time() + BREATHE_S
             await asyncio.sleep(0)
-
-    def _owner(self, delivery: Delivery) -> Puller:
-        return next(one for one in self._pullers.values() if one.settler is delivery.settler)
-
-    # -- brokers -----------------------------------------------------------------------------------------------
-
-    async def _find_brokers(self) -> None:
-        """A puller for each broker, also for those that come later."""
-        settings = self._settings
-        backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
-        said = False
-        while True:
-            try:
-                routes = await self._router.readable()
-            except (OSError, TimeoutError) as error:
-                if not said and not self._pullers:
-                    said = True
-                    log.warning("no_broker_yet %s: %s", self.name, " ".join(str(error).split()))
-                routes = ()
-            except TidemillError as error:
-                assert self._inbox is not None
-                self._inbox.fail(error)
-                return
-            for address in routes:
-                if address.group not in self._pullers:
-                    await self._start(address)
-            await asyncio.sleep(settings.routes_poll_s if self._pullers else backoff.next())
-
-    async def _start(self, address: Address) -> None:
-        assert self._inbox is not None
-        group = address.group
-
-        async def locate() -> Address:
-            return await self._router.of_group(group)
-
-        identity = Identity(self._subscription, self.name)
-        puller = Puller(identity, self._settings, self._inbox, locate)
-        if self._keeper is not None and not self._subscription.once:
-            await self._keeper.claim(Place(group, self._subscription.group, self.name), puller.settler)
-            if self._closing:
-                await self._keeper.leave(Place(group, self._subscription.group, self.name))
-                return
-        self._pullers[group] = puller
-        self._tasks.start(puller.session.run(), f"tidemill consumes from {group}")
 
     def _crashed(self, error: BaseException) -> None:
         if self._inbox is not None:
@@ -340,16 +300,13 @@ class Consumer:
         if inbox is None or self._closing:
             return
         self._closing = True
+        self._brokers.close()
         rest = [*self._chain.close(), *inbox.close()]
         if self.timer is not None:
             self.timer.cancel()
         current = self._settle_current(error)
         try:
-            pullers = list(self._pullers.values())
-            leaving = [
-                puller.leave(rest, [one[1:] for one in current if one[0] is puller]) for puller in pullers
-            ]
-            await asyncio.gather(*leaving)
+            await self._brokers.leave(rest, current)
         finally:
             self._siblings.pop(self, None)
             await self._tasks.close()
@@ -361,7 +318,7 @@ class Consumer:
         delivery = self._delivery
         if delivery is None:
             return []
-        owner = self._owner(delivery)
+        owner = self._brokers.owner(delivery)
         first = 0 if self._whole else self.index
         if ranges := delivery.settle(0, first - 1):
             delivery.settler.ack(delivery.subject, ranges)

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from tidemill.asking import ask
 from tidemill.delivery import add_range
-from tidemill.errors import BrokerUnreachable, TidemillError
-from tidemill.routes import Router
+from tidemill.errors import BrokerUnreachable, Refused, TidemillError
+from tidemill.router import Router
 from tidemill.search import Look, StoredMessage, browse
 from tidemill.settings import ClientSettings
 from tidemill_wire.burying import Purge, Redrive
@@ -123,12 +123,29 @@ class DeadLetters:
         return sum([await self._ask(command(list(part))) for part in portions(ranges)])
 
     async def _ask(self, command: Redrive | Purge) -> int:
-        answer = await ask(await self._router.writable(), self._settings, command)
-        if isinstance(answer, TidemillError):
-            raise answer
-        if not isinstance(answer, Done):
-            raise BrokerUnreachable("the broker answered what was not asked")
-        return answer.count
+        brokers = await self._router.holding(self.subject)
+        if not brokers:
+            raise BrokerUnreachable(f"no broker with {self.subject} can be reached now")
+        if len(brokers) > 1 and command.ranges:
+            raise Refused(
+                "limit_exceeded",
+                f"dead letters of {self.subject} are on {len(brokers)} broker groups, which number their own: "
+                "redrive or purge all of them",
+            )
+        count, unknown, known = 0, None, False
+        for address in brokers:
+            answer = await ask(address, self._settings, command)
+            if isinstance(answer, Refused) and answer.kind.name == "not_found":
+                unknown = answer
+            elif isinstance(answer, TidemillError):
+                raise answer
+            elif not isinstance(answer, Done):
+                raise BrokerUnreachable("the broker answered what was not asked")
+            else:
+                count, known = count + answer.count, True
+        if unknown is not None and not known:
+            raise unknown
+        return count
 
 
 def ranges_of(sequences: Iterable[int]) -> list[int]:

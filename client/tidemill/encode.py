@@ -39,8 +39,8 @@ Bytes: TypeAlias = bytes | bytearray
 SINGLE_HEAD = struct.Struct("<II32xI")
 SINGLE_SAID = struct.Struct("<BBHIBBHQQ16sqQ")
 NUMBER = struct.Struct("<Q")
-NUMBER_AT = 64
-"""Where the producer sequence stands in a batch."""
+PRODUCER_AT, NUMBER_AT = 56, 64
+"""Where the producer's id and sequence stand in a batch."""
 OVERHEAD_BYTES = 4 * KIB
 """A batch's header, name, directory and the columns of one message, but for their texts. Generously."""
 
@@ -130,9 +130,11 @@ def check_message(size: int) -> None:
         )
 
 
-def renumbered(data: Bytes, producer_sequence: int) -> bytearray:
-    """A batch under another number; nothing else of it changes."""
+def renumbered(data: Bytes, producer_sequence: int, producer_id: int | None = None) -> bytearray:
+    """A batch under another number, and of another producer if one is given; nothing else of it changes."""
     batch = bytearray(data)
+    if producer_id is not None:
+        NUMBER.pack_into(batch, PRODUCER_AT, producer_id)
     NUMBER.pack_into(batch, NUMBER_AT, producer_sequence)
     with memoryview(batch) as view:
         STAMP_CRC.pack_into(batch, STAMP_BYTES, crc32c(view[CHECKED_FROM:]))

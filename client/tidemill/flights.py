@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from tidemill.parcel import Parcel, Partition
 from tidemill_wire.limits import PRODUCER_BATCHES_REMEMBERED
 
+NEVER = -1.0
+
 
 @dataclass(slots=True, eq=False)
 class Flight:
@@ -21,6 +23,8 @@ class Flight:
 
     batches: list[Parcel]
     size: int
+    asked_at: float = NEVER
+    """When it was written last. Never: certainly nobody has stored it."""
 
 
 class Flights:
@@ -81,6 +85,29 @@ class Flights:
         insort(batch.partition.refused, batch, key=_number)
         self._refused[batch.partition] = None
         self._again_at = again_at
+
+    def give_up(self, partition: Partition) -> list[Parcel]:
+        """The refused batches of a partition, taken out: no broker has them, and they go somewhere else."""
+        self._refused.pop(partition, None)
+        given, partition.refused = partition.refused, []
+        return given
+
+    @property
+    def held(self) -> list[Partition]:
+        """Those with refused batches."""
+        return list(self._refused)
+
+    def oldest_asked(self) -> float | None:
+        """Since when a frame waits for its answer; ``None``: none does."""
+        return min((flight.asked_at for flight in self._flights if flight.asked_at != NEVER), default=None)
+
+    def ground(self, now: float) -> None:
+        """The connection is gone: frames that were never written are as good as refused."""
+        for flight in [one for one in self._flights if one.asked_at == NEVER]:
+            self.land(flight)
+            for batch in flight.batches:
+                if batch.waiter is not None:
+                    self.refuse(batch, now)
 
     def forget_abandoned(self) -> None:
         """The connection is gone: what nobody waits for any more need not be sent again."""

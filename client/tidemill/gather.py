@@ -14,6 +14,7 @@ a frame has room for it. Invariants:
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -117,7 +118,29 @@ class Gather:
             del self._waiting[partition]
             if partition.open:
                 self._waiting[partition] = None
+            if partition.spread is not None:
+                partition.spread.turn()
         return frame
+
+    @property
+    def waiting(self) -> list[Partition]:
+        """Those with something that was not sealed."""
+        return list(self._waiting)
+
+    def give_up(self, partition: Partition) -> list[Parcel]:
+        """What waits for a partition, taken out: it goes somewhere else."""
+        self._waiting.pop(partition, None)
+        given = list(partition.open)
+        partition.open.clear()
+        return given
+
+    def adopt(self, partition: Partition, parcels: Sequence[Parcel]) -> None:
+        """They go here now. What is to end first stays in front, for deadlines are looked at from there."""
+        for parcel in parcels:
+            parcel.partition = partition
+        partition.open = deque(sorted((*partition.open, *parcels), key=_deadline))
+        if partition.open:
+            self._waiting[partition] = None
 
     def expired(self, now: float) -> list[Parcel]:
         """Those whose deadline is over, taken out."""
@@ -151,6 +174,10 @@ class Gather:
             origin = Origin(partition.raw, *named, signature.codec, flags, priority=partition.priority)
             parcel.data = build_batch(origin, content)
         del parcel.bodies  # they are in the batch: nothing is held twice
+
+
+def _deadline(parcel: Parcel) -> float:
+    return parcel.deadline
 
 
 def cut(bodies: Sequence[bytes], batch_bytes: int) -> list[int]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from tidemill.delivery import Delivery
+from tidemill.delivery import Delivery, Settler
 from tidemill.errors import TidemillError
+from tidemill.shares import Shares
 
 WINDOW_FIRST = 256
 WINDOW_MIN = 16
@@ -45,6 +46,16 @@ class Window:
         self.size = min(self.size, max(WINDOW_MIN, self.size // 2))
 
 
+class Lying:
+    """What is here of one broker."""
+
+    __slots__ = ("bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+
+
 class Inbox:
     """Deliveries in the order they came."""
 
@@ -59,22 +70,33 @@ class Inbox:
         self._popped = (0, 0.0)
         """How many messages the handler took last, and when."""
         self._ready: deque[Delivery] = deque()
-        self._messages = 0
-        self._bytes = 0
+        self.shares = Shares()
+        self._lying: dict[Settler, Lying] = {}
         self._wake: asyncio.Future[None] | None = None
 
-    def room(self, bytes_on_their_way: int) -> bool:
-        """More may be asked for."""
-        few = self._messages < self.window.size
-        return few and self._bytes + bytes_on_their_way < self._bytes_max and not self.closed
+    def join(self, settler: Settler) -> None:
+        """Deliveries of one more broker will come."""
+        self._lying[settler] = Lying()
+        self.shares.join(settler)
+
+    def wanted(self, settler: Settler) -> int:
+        """How many messages to ask a broker for."""
+        return max(1, int(self.window.size * self.shares.of(settler)))
+
+    def room(self, settler: Settler, bytes_on_their_way: int) -> bool:
+        """A broker may be asked for more: it has not filled its share."""
+        share, lying = self.shares.of(settler), self._lying[settler]
+        few = lying.messages < max(1, self.window.size * share)
+        return few and lying.bytes + bytes_on_their_way < self._bytes_max * share and not self.closed
 
     def put(self, deliveries: list[Delivery]) -> None:
         """They came."""
         now = self._loop.time()
         for delivery in deliveries:
             delivery.arrived = now
-            self._messages += delivery.count
-            self._bytes += delivery.size
+            lying = self._lying[delivery.settler]
+            lying.messages += delivery.count
+            lying.bytes += delivery.size
         self._ready.extend(deliveries)
         self.wake()
 
@@ -87,8 +109,9 @@ class Inbox:
         if not self._ready:
             return None
         delivery = self._ready.popleft()
-        self._messages -= delivery.count
-        self._bytes -= delivery.size
+        lying = self._lying[delivery.settler]
+        lying.messages -= delivery.count
+        lying.bytes -= delivery.size
         self._popped = (delivery.count, now)
         if now - delivery.arrived > STALE_S:
             self.window.stale()

@@ -25,7 +25,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from tidemill.ack_spool import AGE_MS_MAX, AckSpool, Fate, Kept, Place
 from tidemill.courier import Courier
-from tidemill.routes import Address, Router
+from tidemill.router import Router
+from tidemill.routes import Address
 from tidemill.settings import ClientSettings
 from tidemill.settler import BrokerSettler
 from tidemill.tasks import Tasks

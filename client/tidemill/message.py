@@ -11,6 +11,7 @@ from typing import Any
 from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, Settler
 from tidemill.errors import LeaseLost
 from tidemill.why import GROUPS_POLICY, REASON_LENGTH_MAX, Why, why_of
+from tidemill_wire.counted import counted
 from tidemill_wire.fields import living_subject
 from tidemill_wire.limits import NACK_DELAY_MS_MAX
 
@@ -81,7 +82,8 @@ class Seen:
         return _time(self._delivery.created_ms(self._index))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(subject={self.subject!r}, sequence={self.sequence}, body={len(self.body)} bytes)"
+        size = counted(len(self.body), "byte")
+        return f"{type(self).__name__}(subject={self.subject!r}, sequence={self.sequence}, body={size})"
 
 
 class Message(Seen):
@@ -216,7 +218,7 @@ class SeenBatch:
         return self._delivery.keys()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(subject={self.subject!r}, {len(self)} messages)"
+        return f"{type(self).__name__}(subject={self.subject!r}, {counted(len(self), 'message')})"
 
 
 class MessageBatch(SeenBatch):

@@ -14,8 +14,8 @@ quarter of the client's time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from tidemill.encode import (
     Bytes,
@@ -28,6 +28,10 @@ from tidemill.encode import (
 )
 from tidemill.errors import Refused, TidemillError
 from tidemill_wire.batch import aligned
+
+if TYPE_CHECKING:
+    from tidemill.lane import Lane
+    from tidemill.spread import Spread
 
 Stored: TypeAlias = tuple[str, bytes, int, int, int]
 """Subject, batch id, index of the first message in the batch, how many messages, and the first one's sequence."""
@@ -73,17 +77,25 @@ def extras_of(
 
 
 class Partition:
-    """A subject as this producer knows it; its messages of one priority, each priority being one of its own."""
+    """A subject on one broker group as this producer knows it; each priority of it is a partition of its own."""
 
     __slots__ = (
-        "behind", "in_flight", "name", "open", "ordered", "padded", "priority", "raw", "reached", "refused", "sequence",
+        "add", "behind", "in_flight", "lane", "name", "open", "ordered", "padded", "priority", "raw", "reached",
+        "refused", "sequence", "spread",
     )  # fmt: skip
+
+    add: Callable[..., int]
+    """``Gather.add`` of the lane: looked up once, and not with each message."""
+    lane: Lane
+    """Where its batches leave."""
 
     def __init__(self, name: str, priority: int = 0) -> None:
         self.name = name
         self.priority = priority
         self.raw = name.encode()
         self.padded = self.raw.ljust(aligned(len(self.raw)), b"\0")
+        self.spread: Spread | None = None
+        """There are others, which take turns with it."""
         self.sequence = 0
         """The number of the last batch."""
         self.reached = 0
@@ -189,6 +201,13 @@ class Parcel:
             partition.sequence += 1
             self.number = partition.sequence
             self.data = renumbered(self.data, self.number)
+        return self
+
+    def rehomed(self, partition: Partition, producer_id: int) -> Parcel:
+        """Itself for another broker group. Only what no broker has stored may go there."""
+        self.partition = partition
+        partition.sequence = self.number = partition.sequence + 1
+        self.data = renumbered(self.data, self.number, producer_id)
         return self
 
     def stored(self, first_sequence: int) -> None:

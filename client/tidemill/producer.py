@@ -1,94 +1,82 @@
-"""Sending: from ``send`` to the answer, over as many connections as it takes.
+"""Sending: which broker group a message goes to, and what becomes of it when that one cannot be reached.
 
-    a message is   gathered   waits for room in a frame                        -> in flight, spooled, or fails
-                   in flight  its batch was written to the link at least once  -> stored, refused, or fails
-                   refused    the broker cannot take it now                    -> in flight again after a wait, or
-                   fails
+A lane (``lane.py``) is all that goes to one broker group. A subject's partitions lie on several; ``spread.py`` says
+whose turn it is. The lane without a group is for what nobody knows a route of: where a broker lists itself that is
+everything, and the lane has the connection to it; else messages wait there until meta has said where they go.
 
-Invariants: a batch's bytes never change once it was sealed, and batches of a partition leave in their order, also
-after a reconnect; at most ``PRODUCER_BATCHES_REMEMBERED`` frames are in flight, so the broker recognises whatever
-comes
-twice; every waiter hears exactly once; ``_memory`` is the size of all that has not ended, and callers wait above the
-bound.
-A crash of the process loses what was not answered, but for the spool (``spool.py``).
+    a lane becomes      then
+    away, or avoided    what no broker can have of it goes to a better one of its subject, and so does what comes
+    better              it takes over what waits in worse ones
+
+Invariants: a batch whose outcome is unknown stays in its lane, with its number; ``Budget.held`` is the size of all that
+has not ended, and callers wait above the bound. A crash of the process loses what was not answered, but for the spools.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
-from tidemill.backoff import Backoff
-from tidemill.errors import (
-    BrokerUnreachable,
-    ConnectionLost,
-    OutcomeUnknown,
-    Refused,
-    TidemillError,
-    Unavailable,
-    again,
-    wire_error,
-)
-from tidemill.flights import Flight, Flights
-from tidemill.gather import Gather, Signature, cut
-from tidemill.link import Answer, Link
-from tidemill.parcel import Extras, Parcel, Partition, Waiter
-from tidemill.receipts import SPOOLED
+from tidemill.budget import Budget
+from tidemill.errors import TidemillError, again
+from tidemill.gather import cut
+from tidemill.lane import Lane
+from tidemill.link import Link
+from tidemill.parcel import Extras, Partition, Waiter
+from tidemill.router import Router
+from tidemill.routes import Address
+from tidemill.session import Session, Watchers
 from tidemill.settings import ClientSettings
-from tidemill_wire.commands import Sent
-from tidemill_wire.fields import parse_subject
+from tidemill.spread import Key, Spread, Standing
+from tidemill.tasks import Tasks
 
-CHECK_S = 0.25
-"""How often deadlines are looked at while something waits."""
+ANYWHERE = ""
+"""The lane of what has no route."""
 
 
-class Keeper(Protocol):
-    """Who takes over while no broker is there."""
+class Places(Protocol):
+    """Where lanes keep what they cannot send."""
 
-    def needed(self) -> None: ...
+    def add(self, lane: Lane, carrier: Callable[[str, str], Lane | None]) -> None:
+        """A lane begins."""
+        ...
 
 
 class Producer:
-    """All sends of a client to one broker."""
+    """All sends of a client."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(
+        self, settings: ClientSettings, router: Router, tasks: Tasks, places: Places | None = None
+    ) -> None:
+        self.budget = Budget(settings.memory_bytes_max)
+        self.room = self.budget.room
+        self.drain = self.budget.drained
         self._settings = settings
+        self._router = router
+        self._tasks = tasks
+        self._places = places
         self._loop = asyncio.get_running_loop()
-        self._linger_s = settings.linger_ms / 1000
-        self._gather = Gather(
-            Signature(settings.random.getrandbits(63), settings.codec, settings.now_ms), settings.batch_bytes
-        )
-        self._partitions: dict[str | tuple[str, int], Partition] = {}
-        """By subject; with a priority, by both."""
-        self._link: Link | None = None
-        self._flights = Flights()
-        self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
-        self._scheduled: asyncio.Handle | None = None
-        self._checking: asyncio.TimerHandle | None = None
-        self._memory = 0
-        self._room: deque[asyncio.Future[None]] = deque()
-        self._idle: list[asyncio.Future[None]] = []
-        self._down_since: float | None = self._loop.time()
-        self._failure: TidemillError | None = None
         self._closed: TidemillError | None = None
-        self.keeper: Keeper | None = None
-        self.stopped = False
-        """The spool has the word: what is gathered waits until it has been replayed."""
+        self._partitions: dict[Key, Partition] = {}
+        """By subject, and with a priority by both: whose turn it is."""
+        self._spreads: dict[Key, Spread] = {}
+        self._lanes: dict[str, Lane] = {}
+        self._sessions: dict[str, Session] = {}
+        self._unrouted: dict[Key, Partition] = {}
+        """Those that wait for a route."""
+        self._routed = asyncio.Event()
+        router.listeners.append(self._routes_changed)
+        self.anywhere = self.lane(ANYWHERE)
+        self._note_mode()
 
     # -- handing in --------------------------------------------------------------------------------------------
 
     @property
     def full(self) -> bool:
         """There is no room for more: ``await room()`` first."""
-        return self._memory >= self._settings.memory_bytes_max
-
-    async def room(self) -> None:
-        """Until there is room."""
-        while self.full and self._closed is None:
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._room.append(future)
-            await future
+        return self.budget.held >= self._settings.memory_bytes_max
 
     def put(
         self, subject: str, body: bytes, extras: Extras | None, waiter: Waiter, priority: int = 0
@@ -97,21 +85,26 @@ class Producer:
         key = (subject, priority) if priority else subject
         partition = self._partitions.get(key) or self._partition(subject, priority)
         deadline = self._loop.time() + self._settings.send_timeout_s
-        self._memory += self._gather.add(partition, body, extras, waiter, deadline)
-        if self._scheduled is None:
-            self.wake()
+        self.budget.held += partition.add(partition, body, extras, waiter, deadline)
+        lane = partition.lane
+        if lane.scheduled is None:
+            lane.wake()
 
     def put_each(self, messages: list[tuple[str, bytes]], place: int, waiter: Waiter) -> None:
         """Messages of many subjects: they leave together. One that is refused ends it; those before it leave."""
         deadline = self._loop.time() + self._settings.send_timeout_s
-        partitions, add = self._partitions, self._gather.add
+        partitions = self._partitions
+        size = 0
         try:
             for subject, body in messages:
                 partition = partitions.get(subject) or self._partition(subject)
-                self._memory += add(partition, body, None, waiter, deadline, place)
+                size += partition.add(partition, body, None, waiter, deadline, place)
                 place += 1
         finally:
-            self.wake()
+            self.budget.held += size
+            for lane in list(self._lanes.values()):
+                if lane.gather:
+                    lane.wake()
 
     def put_many(
         self, subject: str, bodies: list[bytes], place: int, waiter: Waiter, priority: int = 0
@@ -120,9 +113,12 @@ class Producer:
         key = (subject, priority) if priority else subject
         partition = self._partitions.get(key) or self._partition(subject, priority)
         deadline = self._loop.time() + self._settings.send_timeout_s
-        self._memory += self._gather.add_many(partition, bodies, place, waiter, deadline)
-        if self._scheduled is None:
-            self.wake()
+        lane = partition.lane
+        self.budget.held += lane.gather.add_many(partition, bodies, place, waiter, deadline)
+        if partition.spread is not None:
+            partition.spread.turn()
+        if lane.scheduled is None:
+            lane.wake()
 
     def pieces(self, bodies: list[bytes]) -> list[list[bytes]]:
         """``bodies`` cut into batches; new lists, which belong to the producer."""
@@ -130,244 +126,173 @@ class Producer:
         return [bodies[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def _partition(self, subject: str, priority: int = 0) -> Partition:
+        """The first message of a subject: where it goes."""
         if self._closed is not None:
             raise again(self._closed)
+        home = self.anywhere.partition(subject, priority)
         key = (subject, priority) if priority else subject
-        partition = self._partitions[key] = Partition(parse_subject(subject), priority)
-        return partition
+        self._router.want(subject)
+        if not self._routed.is_set():
+            # A broker that lists itself has everything; who has not answered yet may be one.
+            self._partitions[key] = home
+            return home
+        found = self._find_way(key, home)
+        if found is None and subject in self._router.refused:
+            raise again(self._router.refused[subject])
+        return found or self._wait_for_route(key, home)
 
-    # -- leaving -----------------------------------------------------------------------------------------------
+    def _wait_for_route(self, key: Key, home: Partition) -> Partition:
+        """Not in the dict by which messages find their way: each looks whether there is a route by now."""
+        if not self._unrouted:
+            self.anywhere.down_since = self._loop.time()
+        self._unrouted[key] = home
+        return home
 
-    def wake(self) -> None:
-        """Something waits: let it leave, at once when the wire is idle, else with its company."""
-        if self._checking is None:
-            self._checking = self._loop.call_later(CHECK_S, self._check)
-        if self.stopped and self.keeper is not None:
-            self.keeper.needed()
-        elif self._linger_s > 0:
-            if self._scheduled is None:
-                self._scheduled = self._loop.call_later(self._linger_s, self._flush)
-        elif not self._flights:
-            self._flush()
-        elif self._scheduled is None:
-            self._scheduled = self._loop.call_soon(self._flush)
+    # -- routes ------------------------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
-        if self._scheduled is not None:
-            self._scheduled.cancel()
-            self._scheduled = None
-        link = self._link
-        while link is not None and not self.stopped and not self._flights.full and not link.paused:
-            refused = self._flights.again(self._loop.time()) if self._flights.refused else None
-            batches = [refused] if refused is not None else self._gather.take()
-            if not batches:
-                return
-            self._write(self._flights.depart(batches), link)
-
-    def _write(self, flight: Flight, link: Link) -> None:
-        data = [batch.data for batch in flight.batches]
-        try:
-            link.send(data, flight.size, lambda answer: self._answered(flight, answer, link))
-        except ConnectionLost:
-            return  # It is written again when the session has a new link.
-
-    # -- answers -----------------------------------------------------------------------------------------------
-
-    def _answered(self, flight: Flight, answer: Answer, link: Link) -> None:
-        if isinstance(answer, ConnectionLost) or flight not in self._flights:
+    def _routes_changed(self) -> None:
+        """Somebody said who serves what."""
+        self._note_mode()
+        if not self._routed.is_set():
             return
-        if isinstance(answer, Sent) and len(answer.first_sequences) == len(flight.batches):
-            self._flights.land(flight)
-            if answer.refused:
-                self._settle_some(flight, answer)
-            else:
-                for batch, first_sequence in zip(flight.batches, answer.first_sequences, strict=True):
-                    self._memory -= batch.size
-                    batch.stored(first_sequence)
-                if self._memory == 0:
-                    self._rest()
-        elif isinstance(answer, TidemillError):
-            self._flights.land(flight)
-            for batch in flight.batches:
-                self._refuse(batch, answer)
-        else:
-            link.close()  # An answer that is none: the bytes are sent again over a new connection.
+        for group, session in self._sessions.items():
+            address = self._router.chart.brokers.get(group)
+            if address is not None:
+                session.moved(address)
+        for key, home in list(self._unrouted.items()):
+            refusal = self._router.refused.get(home.name)
+            if self._find_way(key, home) is None and refusal is not None:
+                del self._unrouted[key]
+                self.anywhere.refuse(home, refusal)
+        self.anywhere.failure = self._router.hindrance
+        if not self._unrouted:
+            self.anywhere.down_since = None
+        for key, spread in list(self._spreads.items()):
+            self._reroute(key, spread)
+        self._tell_spool()
+
+    def _note_mode(self) -> None:
+        """Meta has answered: nothing goes out of the lane without a group any more."""
+        if self._router.chart.routed and not self._routed.is_set():
+            self._routed.set()
+            self._unrouted = {
+                key: one for key, one in self.anywhere.partitions.items() if one.open or one.refused
+            }
+            self._partitions.clear()
+            self.anywhere.close(waits=bool(self._unrouted))
+            if self.anywhere.keeper is not None:
+                self.anywhere.keeper.needed()
+
+    def _find_way(self, key: Key, home: Partition) -> Partition | None:
+        """The partition whose turn it is, for a subject that waited; ``None`` without a route to a broker group."""
+        groups = self._router.chart.takers(home.name)
+        if not groups:
+            return None
+        partitions = [self.lane(group).partition(home.name, home.priority) for group in groups]
+        start = self._settings.random.randrange(len(partitions))
+        self._spreads[key] = Spread(key, partitions, self._partitions, start)
+        found = self._partitions[key]
+        if self._unrouted.pop(key, None) is not None:
+            self.anywhere.relieve(home, found)
+        return found
+
+    def _reroute(self, key: Key, spread: Spread) -> None:
+        """A subject's route may be another one: what may leave the former partitions does."""
+        name, priority = spread.partitions[0].name, spread.partitions[0].priority
+        groups = self._router.chart.takers(name)
+        if not groups:
+            return  # nobody takes it just now, and who did is asked again: it says why not
+        partitions = tuple(self.lane(group).partition(name, priority) for group in groups)
+        if partitions == spread.partitions:
             return
-        if self._room:
-            self._admit()
-        if (self._gather or self._flights.refused) and self._scheduled is None:
-            # In the next turn: those who were just answered may have more to send.
-            self._scheduled = self._loop.call_soon(self._flush)
+        before = spread.partitions
+        spread.become(partitions)
+        for left in before:
+            if left not in partitions:
+                left.spread = None
+                left.lane.relieve(left, self._partitions[key])
 
-    def _settle_some(self, flight: Flight, answer: Sent) -> None:
-        refused = {index: wire_error(number, detail) for index, number, detail in answer.refused}
-        for index, batch in enumerate(flight.batches):
-            error = refused.get(index)
-            if error is not None:
-                self._refuse(batch, error)
-            else:
-                self._end(batch)
-                batch.stored(answer.first_sequences[index])
+    # -- lanes -------------------------------------------------------------------------------------------------
 
-    def _refuse(self, batch: Parcel, error: TidemillError) -> None:
-        now = self._loop.time()
-        wait = self._backoff.next()
-        if not isinstance(error, Unavailable) or now + wait >= batch.deadline or batch.waiter is None:
-            self._end(batch)
-            batch.failed(error)
+    def lane(self, group: str) -> Lane:
+        """The lane to a broker group; its connection is dialled from now on."""
+        lane = self._lanes.get(group)
+        if lane is None:
+            lane = self._lanes[group] = Lane(group, self._settings, self.budget, self)
+            down = lane.down if group else self._down
+            session = Session(partial(self._locate, group), self._settings, Watchers(lane.up, down))
+            self._sessions[group] = session
+            self._tasks.start(session.run(), f"tidemill sends to {group or 'anywhere'}")
+            if self._places is not None:
+                self._places.add(lane, self.carrier)
+        return lane
+
+    async def _locate(self, group: str) -> Address:
+        if group != ANYWHERE:
+            return await self._router.of_group(group)
+        while True:
+            if self._routed.is_set():
+                await self._loop.create_future()  # for ever: there is no such connection
+            address = await self._router.writable()
+            if not self._routed.is_set():
+                return address
+
+    def _down(self, error: TidemillError) -> None:
+        """The broker that lists itself is away; where subjects have routes, there is none."""
+        if not self._routed.is_set():
+            self.anywhere.down(error)
+
+    def stands(self, lane: Lane) -> None:
+        """A lane is better or worse off than before."""
+        for key, spread in self._spreads.items():
+            if self._partitions[key].lane.standing is not Standing.STEADY:
+                spread.turn()
+        if lane.standing is not Standing.STEADY:
+            for partition in lane.laden:
+                self._relieve(partition)
             return
-        batch.error = error
-        self._flights.refuse(batch, now + wait)
-        self._loop.call_later(wait, self.wake)
+        for other in self._lanes.values():
+            if other is not lane and other.standing is not Standing.STEADY:
+                for partition in other.laden:
+                    self._relieve(partition)
+        self._tell_spool()
 
-    def _end(self, batch: Parcel) -> None:
-        self._memory -= batch.size
-        if self._memory == 0:
-            self._rest()
+    def _tell_spool(self) -> None:
+        """What was spooled without a route may have one now, or a broker that takes it."""
+        if self.anywhere.keeper is not None and self.anywhere.stopped:
+            self.anywhere.keeper.needed()
 
-    def _admit(self) -> None:
-        if self.full:
-            return
-        # All of them look again, one after the other in their order, and wait anew when there is no room left.
-        waiting, self._room = self._room, deque()
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+    def _relieve(self, partition: Partition) -> None:
+        spread = partition.spread
+        better = spread.better_than(partition) if spread is not None else None
+        if better is not None:
+            partition.lane.relieve(partition, better)
 
-    def _rest(self) -> None:
-        idle, self._idle = self._idle, []
-        for future in idle:
-            if not future.done():
-                future.set_result(None)
-
-    # -- connections -------------------------------------------------------------------------------------------
-
-    def up(self, link: Link) -> None:
-        """A connection is there: first what was in flight, in its order and with its bytes, then the rest."""
-        self._link = link
-        self._down_since = None
-        self._failure = None
-        link.on_resume = self._flush
-        for flight in self._flights:
-            self._write(flight, link)
-        if self.keeper is not None:
-            self.keeper.needed()
-        self._flush()
-
-    def down(self, error: TidemillError) -> None:
-        """The connection is gone, or could not be made."""
-        self._link = None
-        self._failure = error
-        if self._down_since is None:
-            self._down_since = self._loop.time()
-        self._flights.forget_abandoned()
-        if isinstance(error, Refused):
-            self._expire(float("inf"), error)
-
-    # -- deadlines ---------------------------------------------------------------------------------------------
-
-    def _check(self) -> None:
-        now = self._loop.time()
-        self._checking = None
-        self._expire(now, None)
-        if self.keeper is not None and self.overdue:
-            self.keeper.needed()
-        if self._room:
-            self._admit()
-        if self._memory or self._flights:
-            self._checking = self._loop.call_later(CHECK_S, self._check)
-
-    def _expire(self, now: float, error: TidemillError | None) -> None:
-        """What has waited too long fails; ``error`` says why, when it is not the deadline."""
-        unanswered = self._flights.unanswered(now)
-        for batch in unanswered:
-            self._abandon(batch, error or self._unknown(batch))
-        for batch in self._flights.expired(now):
-            self._end(batch)
-            batch.failed(error or batch.error or self._unreachable())
-        for batch in self._gather.expired(now):
-            self._end(batch)
-            batch.failed(error or self._unreachable())
-        if unanswered and self._link is not None:
-            self._link.close()  # It answers pings and no sends: a new connection may do better.
-        if self._memory == 0:
-            self._rest()
-
-    def _abandon(self, batch: Parcel, error: TidemillError) -> None:
-        """Nobody waits for it any more. It stays in its frame, whose answer counts its place."""
-        partition = batch.partition
-        partition.reached = max(partition.reached, batch.number)
-        self._end(batch)
-        batch.failed(error)
-        batch.abandon()
-
-    def _unknown(self, batch: Parcel) -> TidemillError:
-        waited = self._settings.send_timeout_s
-        return OutcomeUnknown(
-            f"no answer within {waited} s to a batch for {batch.partition.name}: it may be stored, or not"
-        )
-
-    def _unreachable(self) -> TidemillError:
-        if self._link is not None:
-            return Unavailable("too_slow", "the broker did not take it before the deadline; it is not stored")
-        why = f": {self._failure}" if self._failure is not None else ""
-        return BrokerUnreachable(
-            f"no broker was reached within {self._settings.send_timeout_s} s; not stored{why}"
+    def carrier(self, subject: str, group: str = "") -> Lane | None:
+        """Who can send a batch of a subject that was never bound to a broker group; the one it was bound to since."""
+        if group:
+            return self.lane(group)
+        if not self._routed.is_set():
+            return self.anywhere
+        self._router.want(subject)
+        groups = self._router.chart.takers(subject) or ()
+        lanes = [self.lane(one) for one in groups]
+        return max(
+            (lane for lane in lanes if lane.link is not None), key=lambda one: one.standing, default=None
         )
 
     @property
     def link(self) -> Link | None:
-        """The connection there is."""
-        return self._link
-
-    @property
-    def overdue(self) -> bool:
-        """No broker was reached for so long that the spool is to be used."""
-        down_since = self._down_since
-        return down_since is not None and self._loop.time() - down_since >= self._settings.spool_after_s
-
-    # -- the spool's side --------------------------------------------------------------------------------------
-
-    def hand_over(self) -> list[Parcel]:
-        """All that has not ended, sealed and in order, for the spool. ``stopped`` must be set."""
-        assert self.stopped
-        batches = self._flights.hand_over()
-        while more := self._gather.take():
-            batches += more
-        return batches
-
-    def take_back(self, batches: list[Parcel]) -> None:
-        """The spool could not take them."""
-        for batch in batches:
-            self._flights.refuse(batch, self._loop.time())
-
-    def spooled(self, batches: list[Parcel]) -> None:
-        """They lie in the spool now."""
-        for batch in batches:
-            self._end(batch)
-            batch.stored(SPOOLED)
-        if self._room:
-            self._admit()
+        """The connection of what has no route."""
+        return self.anywhere.link
 
     # -- the end -----------------------------------------------------------------------------------------------
-
-    async def drain(self) -> None:
-        """Until all that was handed in has ended, one way or the other: at the latest at its deadline."""
-        while self._memory and self._closed is None:
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._idle.append(future)
-            await future
 
     def fail(self, error: TidemillError) -> None:
         """It is over: everything fails with ``error``, and whatever comes later."""
         self._closed = error
-        self._expire(float("inf"), error)
-        for handle in (self._scheduled, self._checking):
-            if handle is not None:
-                handle.cancel()
-        self._flights.clear()
+        for lane in self._lanes.values():
+            lane.fail(error)
         self._partitions.clear()
-        waiting, self._room = self._room, deque()
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)  # They hand in next, and hear of it there.
+        self._unrouted.clear()
+        self.budget.close()

@@ -25,6 +25,7 @@ from tidemill.errors import ClientClosed, ConnectionLost, CorruptBatch, Tidemill
 from tidemill.inbox import Inbox
 from tidemill.link import Answer, Link
 from tidemill.once import OnceSettler
+from tidemill.routes import Address
 from tidemill.session import Locate, Session, Watchers
 from tidemill.settings import ClientSettings
 from tidemill.settler import BrokerSettler
@@ -68,9 +69,11 @@ class Puller:
         settler = OnceSettler if identity.subscription.once else BrokerSettler
         self.settler = settler(identity.subscription.group, identity.consumer, settings)
         self.session = Session(locate, settings, Watchers(self._up, self._down))
+        inbox.join(self.settler)
         self.corrupt = 0
         """Messages that could not be read."""
         self._identity = identity
+        self._subjects = identity.subscription.subjects
         self._settings = settings
         self._inbox = inbox
         self._loop = asyncio.get_running_loop()
@@ -88,10 +91,27 @@ class Puller:
         self._renewal: asyncio.TimerHandle | None = None
         self._lease_s = 0.0
 
+    def follow(self, subjects: tuple[str, ...], address: Address | None) -> None:
+        """The routes are others: what is pulled here from now on, and where the broker is."""
+        news = subjects != self._subjects
+        self._subjects = subjects
+        if not subjects:
+            self._inbox.shares.rest(self.settler)
+        if address is not None:
+            self.session.moved(address)
+        if news:
+            self.pull()
+
     def pull(self) -> None:
         """Ask for more, if there is room for more."""
         link = self._link
-        if link is None or self._under_way >= PULLS or self._leaving or self._pause is not None:
+        if (
+            not self._subjects
+            or link is None
+            or self._under_way >= PULLS
+            or self._leaving
+            or self._pause is not None
+        ):
             return
         link.cork()
         self._ask(link)
@@ -100,17 +120,17 @@ class Puller:
     def _ask(self, link: Link) -> None:
         settings, inbox = self._settings, self._inbox
         while self._under_way < (PULLS if self._resumed else 1) and inbox.room(
-            self._under_way * settings.pull_bytes
+            self.settler, self._under_way * settings.pull_bytes
         ):
             if self.settler.ordered or not self._resumed:
                 # In order nothing more comes before they are told, and what is told need not be said to be held. Else
                 # they may gather: at 5,000 messages a second each frame of acks cost the broker a third of its turns.
                 self.settler.flush()
             subscription = self._identity.subscription
-            messages = min(inbox.window.size, PULL_MESSAGES_MAX)
+            messages = min(inbox.wanted(self.settler), PULL_MESSAGES_MAX)
             on_answer = partial(self._pulled, Asked(messages, self._loop.time(), self.settler.era), link)
             command = Pull(
-                subscription.group, self._identity.consumer, subscription.subjects, messages,
+                subscription.group, self._identity.consumer, self._subjects, messages,
                 settings.pull_bytes, settings.pull_wait_ms, subscription.start,
                 None if self._resumed else self.settler.held(), not self._known,
                 subscription.once, subscription.mode, subscription.base, subscription.wanted,
@@ -164,6 +184,7 @@ class Puller:
             log.info("broker_back %s", self._identity.consumer)
             self._away = False
         self._link = link
+        self._inbox.shares.join(self.settler)
         self._under_way = 0
         self._resumed = False
         self.settler.begin_anew()
@@ -172,6 +193,7 @@ class Puller:
 
     def _down(self, error: TidemillError) -> None:
         self._link = None
+        self._inbox.shares.rest(self.settler)
         if not self._away and not self._leaving:
             self._away = True  # said once; it is dialled again until somebody answers
             log.warning("broker_away %s: %s", self._identity.consumer, " ".join(str(error).split()))
@@ -206,6 +228,7 @@ class Puller:
         self.pull()
 
     def _granted(self, answer: Pulled, asked: Asked) -> None:
+        self._inbox.shares.answered(self.settler, asked.messages, sum(grant.count for grant in answer.grants))
         if not answer.grants:
             return
         deliveries: list[Delivery] = []

@@ -11,6 +11,7 @@ from typing import Any, overload
 from tidemill.errors import TidemillError
 from tidemill.parcel import Stored
 from tidemill_wire.batch import message_id
+from tidemill_wire.counted import counted
 
 UNKNOWN = -1
 """Stored, but the broker does not remember where: the second sending of a batch came late."""
@@ -107,7 +108,7 @@ class Receipts(Sequence[Receipt]):
         return SPOOLED in self._fields[4::STORED_FIELDS]
 
     def __repr__(self) -> str:
-        return f"Receipts({len(self)} messages in {len(self._ends)} batches)"
+        return f"Receipts({counted(len(self), 'message')} in {counted(len(self._ends), 'batch', 'batches')})"
 
 
 class Single:

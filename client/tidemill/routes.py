@@ -1,21 +1,23 @@
-"""Who serves: asking the HTTP port, and keeping the last good answer while nobody does."""
+"""Who serves: where brokers are, and how an HTTP port is asked for it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from tidemill.errors import BrokerUnreachable, Refused, WireError, wire_error
 from tidemill_wire.errors import KIND_BY_NAME
+from tidemill_wire.limits import MIB
 
 DEFAULT_SERVER = "127.0.0.1:7401"
 SERVER_VARIABLE = "TIDEMILL_SERVER"
 ROUTES_TIMEOUT_S = 5.0
 STATES = ("RW", "R", "W", "NRW")
+LINE_BYTES_MAX = 16 * MIB
+"""Of a watch stream: the routes of all that a client named may come in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,15 @@ class Address:
     host: str
     port: int
     state: str = "RW"
+    epoch: int = 0
+    """Of its mastership; 0 where nobody says."""
+    control: str = ""
+    """Its own HTTP port, as HOST:PORT; empty where nobody says."""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """What a connection is made to."""
+        return self.host, self.port
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -33,6 +44,31 @@ class Address:
 
 Routes: TypeAlias = tuple[Address, ...]
 Fetch: TypeAlias = Callable[[], Awaitable[Routes]]
+
+
+class HttpPort(Protocol):
+    """The HTTP port of meta or of a broker, as far as a client asks it. A simulator has another one."""
+
+    async def get(self, path: str, timeout_s: float = ...) -> Any:
+        """The JSON at ``path``; ``BrokerUnreachable`` when nobody answers, ``Refused`` when there is none."""
+        ...
+
+    async def post(self, path: str, body: object, timeout_s: float = ...) -> Any:
+        """The JSON that is answered to ``body``."""
+        ...
+
+    def lines(self, path: str, body: object, silence_s: float) -> AsyncGenerator[Any]:
+        """The JSON of each line that is answered to ``body``, as it comes. None for ``silence_s`` is an error."""
+        ...
+
+
+OpenPort: TypeAlias = Callable[[str, int], HttpPort]
+
+
+def parse_servers(text: str | None) -> list[tuple[str, int]]:
+    """``HOST:HTTP_PORT``, or several with commas between them; without any the environment's, or this machine."""
+    servers = text or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
+    return [parse_server(server.strip()) for server in servers.split(",")]
 
 
 def parse_server(text: str | None) -> tuple[str, int]:
@@ -57,8 +93,10 @@ def parse_routes(answer: Any, host: str) -> Routes:
     for row in cast("list[object]", rows):
         match row:
             case {"group": str(group), "host": str() | None as named, "port": int(port), "state": str(state)}:
-                if 0 < port < 1 << 16 and state in STATES:
-                    routes.append(Address(group, named or host, port, state))
+                more = cast("dict[str, Any]", row)
+                epoch, control = more.get("epoch", 0), more.get("control", "")
+                if 0 < port < 1 << 16 and state in STATES and isinstance(epoch, int):
+                    routes.append(Address(group, named or host, port, state, epoch, str(control)))
             case other:
                 raise BrokerUnreachable(
                     f"the answer to GET /v1/routes holds a broker that is none: {other!r}"
@@ -75,6 +113,13 @@ class Web:
 
     async def get(self, path: str, timeout_s: float = ROUTES_TIMEOUT_S) -> Any:
         """The JSON at ``path``."""
+        return await self._ask("GET", path, None, timeout_s)
+
+    async def post(self, path: str, body: object, timeout_s: float = ROUTES_TIMEOUT_S) -> Any:
+        """The JSON that is answered to ``body``."""
+        return await self._ask("POST", path, body, timeout_s)
+
+    async def _ask(self, method: str, path: str, body: object, timeout_s: float) -> Any:
         import aiohttp  # a fifth of a second that a program without network should not wait for
         from yarl import URL
 
@@ -82,32 +127,55 @@ class Web:
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
-                session.get(URL(self._base + path, encoded=True)) as response,
+                session.request(method, URL(self._base + path, encoded=True), json=body) as response,
             ):
                 if response.status >= 400:
-                    raise _complaint(response.status, path, await response.text())
+                    raise _complaint(response.status, f"{method} {path}", await response.text())
                 return await response.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            detail = str(error) or type(error).__name__
-            raise BrokerUnreachable(f"no answer from {self._base}{path}: {detail}") from error
+            if isinstance(error, BrokerUnreachable):
+                raise
+            raise self._silent(path, error) from error
 
-    async def rows(self, name: str) -> list[dict[str, Any]]:
-        """What ``/v1/<name>`` lists."""
-        answer = await self.get(f"/v1/{name}")
-        found = cast("dict[str, Any]", answer).get(name) if isinstance(answer, dict) else answer
-        rows = cast("list[object]", found if isinstance(found, list) else [None])
-        if not all(isinstance(row, dict) for row in rows):
-            raise BrokerUnreachable(f"the answer to GET /v1/{name} is no list: is this tidemill's HTTP port?")
-        return cast("list[dict[str, Any]]", rows)
+    async def lines(self, path: str, body: object, silence_s: float) -> AsyncGenerator[Any]:
+        """The JSON of each line that is answered to ``body``, as it comes."""
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=ROUTES_TIMEOUT_S, sock_read=silence_s)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, read_bufsize=LINE_BYTES_MAX // 2) as session,
+                session.post(self._base + path, json=body) as response,
+            ):
+                if response.status >= 400:
+                    raise _complaint(response.status, f"POST {path}", await response.text())
+                while line := await response.content.readline():
+                    yield json.loads(line)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            if isinstance(error, BrokerUnreachable):
+                raise
+            raise self._silent(path, error) from error
+
+    def _silent(self, path: str, error: Exception) -> BrokerUnreachable:
+        return BrokerUnreachable(f"no answer from {self._base}{path}: {str(error) or type(error).__name__}")
 
     async def routes(self) -> Routes:
         """The brokers there are."""
         return parse_routes(await self.get("/v1/routes"), self.host)
 
 
-def _complaint(status: int, path: str, text: str) -> WireError | BrokerUnreachable:
+def rows_of(name: str, answer: Any) -> list[dict[str, Any]]:
+    """What ``/v1/<name>`` lists."""
+    found = cast("dict[str, Any]", answer).get(name) if isinstance(answer, dict) else answer
+    rows = cast("list[object]", found if isinstance(found, list) else [None])
+    if not all(isinstance(row, dict) for row in rows):
+        raise BrokerUnreachable(f"the answer to GET /v1/{name} is no list: is this tidemill's HTTP port?")
+    return cast("list[dict[str, Any]]", rows)
+
+
+def _complaint(status: int, what: str, text: str) -> WireError | BrokerUnreachable:
     """What the broker said in its own words, when it did."""
-    detail = f"GET {path} was answered {status}: {text[:500]}"
+    detail = f"{what} was answered {status}: {text[:500]}"
     try:
         match json.loads(text):
             case {"error": {"code": str(code), "detail": str(said)}} if code in KIND_BY_NAME:
@@ -119,39 +187,3 @@ def _complaint(status: int, path: str, text: str) -> WireError | BrokerUnreachab
     except ValueError:
         pass  # another server's words
     return Refused("not_found", detail) if status == 404 else BrokerUnreachable(detail)
-
-
-class Router:
-    """The brokers, as far as known. Asks again each time somebody dials: that is when an answer may be old."""
-
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-        self._known: Routes = ()
-
-    async def refresh(self) -> Routes:
-        """The routes; the last good ones when nobody answers, an error when there never were any."""
-        try:
-            async with asyncio.timeout(ROUTES_TIMEOUT_S):
-                self._known = await self._fetch()
-        except (BrokerUnreachable, TimeoutError, OSError):
-            if not self._known:
-                raise
-        return self._known
-
-    async def writable(self) -> Address:
-        """The broker to send to."""
-        for address in await self.refresh():
-            if "W" in address.state and address.state != "NRW":
-                return address
-        raise BrokerUnreachable("no broker takes messages now")
-
-    async def readable(self) -> Routes:
-        """The brokers to pull from."""
-        return tuple(one for one in await self.refresh() if one.state in {"RW", "R"})
-
-    async def of_group(self, group: str) -> Address:
-        """The broker that serves a broker group now."""
-        for address in await self.refresh():
-            if address.group == group:
-                return address
-        raise BrokerUnreachable(f"no broker serves the broker group {group} now")

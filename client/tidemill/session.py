@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -37,13 +38,27 @@ class Watchers:
 
 
 class Session:
-    """The connection to the broker that ``locate`` finds."""
+    """The connection to the broker that ``locate`` finds. ``moved`` says that it would find another one now."""
 
     def __init__(self, locate: Locate, settings: ClientSettings, watchers: Watchers) -> None:
         self._locate = locate
         self._settings = settings
         self._watchers = watchers
         self._link: Link | None = None
+        self._tried: Address | None = None
+        self._waiting: asyncio.Timeout | None = None
+        """Around what need not be waited for when the broker turns out to be somewhere else."""
+        self._hurry = False
+
+    def moved(self, address: Address) -> None:
+        """The broker is there. When that is news, nothing is waited for any more that concerns the other place."""
+        if self._tried is None or self._tried.place == address.place:
+            return
+        self._hurry = True
+        if self._waiting is not None and not self._waiting.expired():
+            self._waiting.reschedule(asyncio.get_running_loop().time())
+        elif self._link is not None:
+            self._link.close()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -58,7 +73,10 @@ class Session:
                     backoff.reset()
                 self._link = None
                 self._watchers.down(error)
-                await asyncio.sleep(backoff.next())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0 if self._hurry else None) as self._waiting:
+                        await asyncio.sleep(backoff.next())
+                self._waiting = None
         finally:
             if self._link is not None:
                 self._link.close()
@@ -66,10 +84,22 @@ class Session:
     async def _once(self) -> TidemillError:
         """Dial, and stay until it is lost; why it is lost, or was not found."""
         try:
-            self._link = await dial(await self._locate(), self._settings)
+            self._hurry = False
+            self._tried = await self._locate()
+            self._link = await self._dial(self._tried)
         except TidemillError as error:
             return error
         except (OSError, TimeoutError) as error:
             return BrokerUnreachable(f"no broker was found: {str(error) or type(error).__name__}")
         self._watchers.up(self._link)
         return await self._link.lost
+
+    async def _dial(self, address: Address) -> Link:
+        """A link. A host that is gone answers nothing for seconds: they are not waited for when it was replaced."""
+        try:
+            async with asyncio.timeout(None) as self._waiting:
+                return await dial(address, self._settings)
+        except TimeoutError:
+            raise BrokerUnreachable(f"the broker is not at {address} any more") from None
+        finally:
+            self._waiting = None

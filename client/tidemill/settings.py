@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tidemill.ack_file import AckFile, LockedFile
+from tidemill.routes import OpenPort, Web
 from tidemill_wire.codec import Codec
 from tidemill_wire.limits import BATCH_BYTES_MAX, MIB, PULL_BYTES_MAX, PULL_WAIT_MS_DEFAULT, PULL_WAIT_MS_MAX
 
@@ -99,7 +100,12 @@ class ClientSettings:
     """How long an ack of an advancing loop may wait for company. An awaited ``ack()`` never waits."""
 
     routes_poll_s: float = 30.0
-    """How often a consumer looks for brokers that it does not know."""
+    """How often routes are asked for while no watch stream tells them, give or take a quarter."""
+
+    routes_cache: str | Path | None = None
+    """A file for the last good routes: a client that begins while nobody says who serves goes by them. ``None``: it
+    waits.
+    """
 
     random: random.Random = field(default_factory=random.SystemRandom)
     """All chance: names, ids, jitter. The system's, because a copied state would give two processes one identity."""
@@ -115,6 +121,9 @@ class ClientSettings:
 
     connect: Connect = connect_tcp
     """How a connection comes to be. Tests have others."""
+
+    open_port: OpenPort = Web
+    """How the HTTP port of a server is asked. Tests have others."""
 
     open_ack_file: Callable[[Path], AckFile] = LockedFile
     """The file of the spool of acks. Tests have others."""

@@ -1,14 +1,15 @@
-"""Between the producer and its spool file: what goes in while no broker is there, and out when one is.
+"""Between a lane and its spool file: what goes in while no broker is there, and out when one is.
 
     state      event                             next
-    idle       no broker for ``spool_after_s``   spooling   the producer is stopped; all it holds goes to the file
+    idle       no broker for ``spool_after_s``   spooling   the lane is stopped; all it holds goes to the file
     spooling   a broker is there                 replaying  the file goes to the broker in its order, a frame at a time
     replaying  the broker is lost                spooling
-    replaying  the file is empty                 idle       the producer goes on
+    replaying  the file is empty                 idle       the lane goes on
 
-While the file holds anything the producer is stopped, so a partition's batches reach the broker in the order of their
-numbers. A batch that a broker refuses for good is set aside in ``<spool>.refused``, counted and logged: its sender
-has gone.
+While the file holds anything the lane is stopped, so a partition's batches reach the broker in the order of their
+numbers. What has no route is spooled without a broker group; ``carrier`` finds one for each of its batches, which then
+goes to no other until it is answered. A batch that a broker refuses for good is set aside in ``<spool>.refused``,
+counted and logged: its sender has gone.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ import logging
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 from tidemill.backoff import Backoff
 from tidemill.errors import ConnectionLost, OutcomeUnknown, TidemillError, Unavailable, wire_error
+from tidemill.lane import Lane
 from tidemill.link import Answer, Link
-from tidemill.producer import Producer
 from tidemill.settings import ClientSettings
-from tidemill.spool import Spool
+from tidemill.spool import RECORD, Spool
 from tidemill_wire.batch import partition_name, read_header
 from tidemill_wire.commands import Sent
 
 T = TypeVar("T")
+Carrier: TypeAlias = Callable[[str, str], Lane | None]
+"""Who takes a batch of a subject now; or the broker group that it was sent to before."""
 
 log = logging.getLogger("tidemill")
 
@@ -37,18 +41,25 @@ log = logging.getLogger("tidemill")
 class Spooler:
     """See the module."""
 
-    def __init__(self, path: str | os.PathLike[str], settings: ClientSettings, producer: Producer) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], settings: ClientSettings, lane: Lane, carrier: Carrier
+    ) -> None:
         self.refused = 0
         """Batches set aside."""
         self._path = path
         self._settings = settings
-        self._producer = producer
+        self._lane = lane
+        self._eager = not lane.group or Path(path).exists()
+        """What is for one broker group begins when something is to be kept; what was left begins at once."""
+        self._carrier = carrier
+        self._bound = ""
+        """The broker group to which the first batch of the file was sent, when nobody knows what became of it."""
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
         self._spool: Spool | None = None
         self._wanted = asyncio.Event()
         self._opened: asyncio.Future[None] = self._loop.create_future()
-        producer.keeper = self
+        lane.keeper = self
 
     async def opened(self) -> None:
         """Until the file is open, or an error why it is not."""
@@ -60,27 +71,42 @@ class Spooler:
 
     async def run(self) -> None:
         """Until cancelled."""
+        while not (self._eager or self._lane.overdue):
+            await self._wanted.wait()
+            self._wanted.clear()
         try:
-            spool = self._spool = await self._blocking(
-                lambda: Spool(self._path, self._settings.spool_bytes_max)
-            )
+            spool = await self._open()
         except (TidemillError, OSError) as error:
+            log.warning("spool_not_opened %s: %s", self._path, " ".join(str(error).split()))
+            self._lane.keeper = None
             self._opened.set_exception(error)
+            self._opened.exception()  # nobody may be waiting for it: then it was said above
             return
-        self._producer.stopped = not spool.empty
+        self._lane.stopped = not spool.empty
         self._opened.set_result(None)
         self._wanted.set()
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            link = self._producer.link
-            if link is None:
+            if self._lane.overdue:
                 await self._take(spool)
-            elif not spool.empty:
-                await self._replay(spool, link)
-            if spool.empty and self._producer.stopped and self._producer.link is not None:
-                self._producer.stopped = False
-                self._producer.wake()
+            if not spool.empty:
+                await self._replay(spool)
+            if spool.empty and self._lane.stopped and not self._lane.overdue:
+                self._lane.stopped = False
+                self._lane.resume()
+
+    async def _open(self) -> Spool:
+        """In a thread, and to its end: a file that nobody knows of would stay locked."""
+        opening = self._loop.run_in_executor(None, Spool, self._path, self._settings.spool_bytes_max)
+        try:
+            spool = self._spool = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.wait([opening])
+            if opening.exception() is None:
+                opening.result().close()
+            raise
+        return spool
 
     async def close(self) -> None:
         """After ``run`` was cancelled."""
@@ -88,11 +114,9 @@ class Spooler:
             await self._blocking(self._spool.close)
 
     async def _take(self, spool: Spool) -> None:
-        """All that the producer holds goes to the file."""
-        if not self._producer.overdue:
-            return
-        self._producer.stopped = True
-        batches = self._producer.hand_over()
+        """All that the lane holds goes to the file."""
+        self._lane.stopped = True
+        batches = self._lane.hand_over()
         if not batches:
             return
         kept = False
@@ -105,14 +129,18 @@ class Spooler:
                 batch.failed(OutcomeUnknown("the client was closed while a message went to the spool"))
             raise
         if kept:
-            self._producer.spooled(batches)
+            self._lane.spooled(batches)
         else:
-            self._producer.take_back(batches)
+            self._lane.take_back(batches)
 
-    async def _replay(self, spool: Spool, link: Link) -> None:
-        while not spool.empty and not link.lost.done():
+    async def _replay(self, spool: Spool) -> None:
+        while not spool.empty:
             batches, position = await self._blocking(lambda: spool.read(self._settings.batch_bytes))
-            batches, position = _one_each(batches, position)
+            batches, position, lane = self._for_one(*_one_each(batches, position))
+            link = lane.link if lane is not None else None
+            if lane is None or link is None or link.lost.done():
+                return
+            self._bound = lane.group
             answer = await self._send(batches, link)
             if isinstance(answer, Sent) and len(answer.first_sequences) == len(batches):
                 refused: dict[int, TidemillError] = {
@@ -124,15 +152,29 @@ class Spooler:
                 link.close()
                 return
             if any(isinstance(error, ConnectionLost | Unavailable) for error in refused.values()):
-                # All of the frame again: what of it was stored is recognised.
+                # All of the frame again: what of it was stored is recognised, and so it goes to the same.
+                if not any(isinstance(error, ConnectionLost) for error in refused.values()):
+                    self._bound = ""
                 await asyncio.sleep(self._backoff.next())
                 continue
             self._backoff.reset()
+            self._bound = ""
             for index, error in refused.items():
                 self.refused += 1
                 log.error("spooled_batch_refused %s: %s", self._path, error)
                 await self._blocking(partial(spool.set_aside, batches[index]))
             await self._blocking(partial(spool.sent, position))
+
+    def _for_one(self, batches: list[bytes], position: int) -> tuple[list[bytes], int, Lane | None]:
+        """As many of the batches as the lane of the first one takes, the position behind them, and that lane."""
+        first: Lane | None = None
+        for index, batch in enumerate(batches):
+            lane = self._carrier(subject_of(batch), self._bound)
+            if not index:
+                first = lane
+            elif lane is not first:
+                return batches[:index], position - size_of(batches[index:]), first
+        return batches, position, first
 
     async def _send(self, batches: list[bytes], link: Link) -> Answer:
         future: asyncio.Future[Answer] = self._loop.create_future()
@@ -151,12 +193,22 @@ def _resolve(future: asyncio.Future[Answer], answer: Answer) -> None:
         future.set_result(answer)
 
 
+def size_of(batches: list[bytes]) -> int:
+    """Of their records."""
+    return sum(RECORD.size + len(batch) for batch in batches)
+
+
+def subject_of(batch: bytes) -> str:
+    """Whose it is."""
+    return partition_name(batch, 0, read_header(batch)).decode()
+
+
 def _one_each(batches: list[bytes], position: int) -> tuple[list[bytes], int]:
     """As many of the batches as have different partitions, and the position behind them."""
     seen: set[bytes] = set()
     for index, batch in enumerate(batches):
         name = partition_name(batch, 0, read_header(batch))
         if name in seen:
-            return batches[:index], position - sum(8 + len(rest) for rest in batches[index:])
+            return batches[:index], position - size_of(batches[index:])
         seen.add(name)
     return batches, position

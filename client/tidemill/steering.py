@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from tidemill.asking import ask
 from tidemill.errors import BrokerUnreachable, Refused, TidemillError
 from tidemill.link import Answer
-from tidemill.routes import Router
+from tidemill.router import Router
 from tidemill.settings import ClientSettings
 from tidemill.subscription import milliseconds
 from tidemill_wire.fields import parse_group, parse_subject
@@ -74,7 +74,7 @@ async def _ask_all(router: Router, settings: ClientSettings, command: Seek | Sus
     """The answers; a broker that does not know the group is passed over unless none does."""
     answers: list[Answer] = []
     unknown: TidemillError | None = None
-    for address in await router.readable():
+    for address in await router.holding(command.subject):
         answer = await ask(address, settings, command)
         match answer:
             case Refused() if answer.kind.name == "not_found":

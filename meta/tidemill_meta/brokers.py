@@ -104,14 +104,14 @@ def check_life(view: View, beat: BrokerBeat) -> BrokerGroup:
 
 def change_in_sync(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int) -> BrokerGroup:
     """What a master asks for: slaves that caught up join, others leave."""
-    group = _group(draft, name)
+    group = find_group(draft, name)
     master, epoch = asked.name("master"), asked.whole("epoch")
     wanted = asked.names("in_sync")
     _compare(group, asked)
     if master != group.master or epoch != group.epoch or not group.seated:
-        raise _conflict(group, f"{master} is not the master of {name} in epoch {epoch}")
+        raise conflict(group, f"{master} is not the master of {name} in epoch {epoch}")
     if master not in wanted:
-        raise _conflict(group, f"the master {master} cannot take itself out of the set")
+        raise conflict(group, f"the master {master} cannot take itself out of the set")
     members = senses.members(group, now_ms)
     found = dict(group.in_sync)
     for one in wanted:
@@ -131,10 +131,10 @@ def hand_over(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int
     """A planned change of the master, to a replica in sync. A master that asks says its epoch, and has stopped before
     it asks; when a person asks, it is as safe as a failover, and as long.
     """
-    group = _group(draft, name)
+    group = find_group(draft, name)
     to = asked.name("to")
     if asked.has("epoch") and asked.whole("epoch") != group.epoch:
-        raise _conflict(group, f"{name} is in epoch {group.epoch}")
+        raise conflict(group, f"{name} is in epoch {group.epoch}")
     if asked.has("version"):
         _compare(group, asked)
     if to == group.master and group.seated:
@@ -143,7 +143,7 @@ def hand_over(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int
     if to not in dict(group.in_sync) or not members[to].alive or not members[to].reported:
         raise Denied("not_in_sync", f"{to} is not an in-sync replica of {name} that lives")
     if members[to].fenced:
-        raise _conflict(
+        raise conflict(
             group, f"a former life of {to} may still hold a lease: wait {senses.settings.lease_ms} ms"
         )
     return draft.put(promoted(group, to, members))
@@ -151,12 +151,12 @@ def hand_over(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int
 
 def elect(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int) -> BrokerGroup:
     """A person makes a replica master that may lack messages, because nobody better will come back."""
-    group = _group(draft, name)
+    group = find_group(draft, name)
     to = asked.name("to")
     members = senses.members(group, now_ms)
     problem = problem_of(group, members)
     if not problem:
-        raise _conflict(group, f"{name} has a master, {group.master}: hand over to {to} instead")
+        raise conflict(group, f"{name} has a master, {group.master}: hand over to {to} instead")
     if to not in members or not members[to].alive:
         raise Denied("not_in_sync", f"{to} is no replica of {name} that lives")
     spoken = max(member.epoch for member in members.values())
@@ -166,16 +166,16 @@ def elect(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int) ->
 
 def set_group_state(draft: Draft, name: str, asked: Asked) -> BrokerGroup:
     """What a broker group takes, and whether it takes new routes."""
-    group = _group(draft, name)
+    group = find_group(draft, name)
     state: State = asked.state("state") if asked.has("state") else group.state
     draining = group.draining if not asked.has("draining") else bool(asked.whole("draining", high=1))
-    changed = replace(group, state=state, draining=draining)
+    changed = replace(group, state=state, draining=draining, retired=group.retired and draining)
     return group if changed == group else draft.put(changed)
 
 
 def remove_broker(draft: Draft, senses: Senses, group_name: str, name: str, now_ms: int) -> None:
     """Forget a broker that will not come back; the last one takes its group along."""
-    group = _group(draft, group_name)
+    group = find_group(draft, group_name)
     parse_name(name, "broker")
     lives = dict(group.replicas)
     if name not in lives:
@@ -199,7 +199,7 @@ def remove_broker(draft: Draft, senses: Senses, group_name: str, name: str, now_
         draft.drop(BrokerGroup, group_name)
 
 
-def _group(view: View, name: str) -> BrokerGroup:
+def find_group(view: View, name: str) -> BrokerGroup:
     group = view.get(BrokerGroup, name)
     if group is None:
         raise Denied("unknown_group", f"there is no broker group {name[:100]!r}")
@@ -208,10 +208,10 @@ def _group(view: View, name: str) -> BrokerGroup:
 
 def _compare(group: BrokerGroup, asked: Asked) -> None:
     if asked.whole("version") != group.version:
-        raise _conflict(group, f"{group.name} is at version {group.version}")
+        raise conflict(group, f"{group.name} is at version {group.version}")
 
 
-def _conflict(group: BrokerGroup, detail: str) -> Denied:
+def conflict(group: BrokerGroup, detail: str) -> Denied:
     return Denied("conflict", detail, {"appointment": appointment_map(group, 0)})
 
 

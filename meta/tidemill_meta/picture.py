@@ -54,11 +54,20 @@ def group_rows(view: View, senses: Senses, now_ms: int) -> Iterator[dict[str, An
             "state": senses.state(group, now_ms),
             "allowed": group.state,
             "draining": group.draining,
+            "retired": group.retired,
             "master": group.master if group.seated else "",
             "in_sync": [name for name, _ in group.in_sync],
-            "problem": problem_of(group, members),
+            "problem": "" if group.retired else problem_of(group, members),
             "brokers": [_member_row(view, senses, group, name, now_ms) for name, _ in group.replicas],
         }
+
+
+def group_state_row(group: BrokerGroup) -> dict[str, Any]:
+    """What people made of a broker group."""
+    return {
+        "group": group.name, "state": group.state, "draining": group.draining, "retired": group.retired,
+        "version": group.version,
+    }  # fmt: skip
 
 
 def _member_row(view: View, senses: Senses, group: BrokerGroup, name: str, now_ms: int) -> dict[str, Any]:

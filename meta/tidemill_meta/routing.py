@@ -13,6 +13,7 @@ from heapq import nsmallest
 from operator import attrgetter
 
 from tidemill_meta.errors import Denied
+from tidemill_wire.counted import counted
 from tidemill_wire.routes import LOGICAL_PARTITIONS, Partition, PartitionSet, Ranges
 from tidemill_wire.specs import Placement
 
@@ -55,7 +56,8 @@ def default_route(
             )
         if least is not None and len(chosen) < least:
             raise Denied(
-                "placement", f"{subject} wants {least} broker groups, {len(chosen)} are there and fit"
+                "placement",
+                f"{subject} wants {counted(least, 'broker group')}, {len(chosen)} are there and fit",
             )
     return PartitionSet(1, tuple(_shared_out([Partition(site.name, subject, ()) for site in chosen])))
 
@@ -82,6 +84,20 @@ def expanded(
         taken = {partition.name for partition in partitions if partition.group == site.name}
         name = subject if subject not in taken else _next_name(subject, partitions)
         partitions.append(Partition(site.name, name, ()))
+    return PartitionSet(current.version + 1, tuple(_shared_out(partitions)))
+
+
+def withdrawn(
+    subject: str, current: PartitionSet, sites: Iterable[Site], placement: Placement | None, group: str
+) -> PartitionSet:
+    """The next version: without the partitions of a broker group, and on another one when there are no others."""
+    partitions = [one for one in current.partitions if one.group != group]
+    if not partitions:
+        taken = [Partition(site.name, _next_name(subject, current.partitions), ()) for site in _emptiest(
+            current, _allowed(sites, placement), 1)]  # fmt: skip
+        if not taken:
+            raise Denied("no_broker_group", f"no other broker group takes {subject} now")
+        partitions = taken
     return PartitionSet(current.version + 1, tuple(_shared_out(partitions)))
 
 

@@ -133,17 +133,27 @@ class Senses:
         )
 
     def _fenced(self, group: BrokerGroup, name: str, boot: int, now_ms: int) -> bool:
-        """Whether a former life of it, which had a lease, may go on with it yet. Only the one that was master had."""
+        """Whether a former life of it, which had a lease, may go on with it yet. Only the one that was master had, when
+        there was somebody else to elect.
+        """
         former = dict(group.in_sync).get(name)
-        if former is None or former == boot or name != group.master or len(group.in_sync) > 1:
+        if (
+            len(group.replicas) == 1
+            or former is None
+            or former == boot
+            or name != group.master
+            or len(group.in_sync) > 1
+        ):
             return False
         known_for = self.brokers.known_for_ms(broker_life(group.name, name, boot), now_ms)
         over = self.brokers.gone(broker_life(group.name, name, former), self.settings.lease_ms, now_ms)
         return not over or (known_for <= VIEW_MS_MAX and not self.alone)
 
     def lease_ms(self, group: BrokerGroup, name: str, boot: int, now_ms: int) -> int:
-        """How long a broker that is in sync alone may go on; 0 when it needs none, or has none."""
-        if not group.seated or group.master != name or len(group.in_sync) != 1:
+        """How long a broker that is in sync alone may go on; 0 when it needs none, or has none. Without another replica
+        it needs none: nobody else can be elected.
+        """
+        if len(group.replicas) == 1 or not group.seated or group.master != name or len(group.in_sync) != 1:
             return 0
         return self.brokers.lease_left(broker_life(group.name, name, boot), self.settings.lease_ms, now_ms)
 

@@ -85,6 +85,8 @@ class BrokerGroup:
     state: State = "RW"
     draining: bool = False
     version: int = 0
+    retired: bool = False
+    """Nothing lies on it any more."""
 
     @property
     def key(self) -> str:
@@ -111,14 +113,16 @@ class BrokerGroup:
         return {
             "epoch": self.epoch, "master": self.master, "replicas": dict(self.replicas),
             "in_sync": dict(self.in_sync), "state": self.state, "draining": self.draining,
+            "retired": self.retired,
         }  # fmt: skip
 
     @classmethod
     def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> BrokerGroup:
         replicas, in_sync = tuple(body["replicas"].items()), tuple(body["in_sync"].items())
         return cls(
-            key, body["epoch"], body["master"], replicas, in_sync, body["state"], body["draining"], version
-        )
+            key, body["epoch"], body["master"], replicas, in_sync, body["state"], body["draining"], version,
+            body.get("retired", False),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

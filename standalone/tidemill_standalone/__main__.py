@@ -51,7 +51,8 @@ def cluster(argv: Sequence[str]) -> int:
     )  # fmt: skip
     try:
         check(wanted, folders_of(wanted.data), os.environ.get(ADVERTISE, ""))
-        read_settings(os.environ), read_meta_settings(os.environ)  # said once, and not by each child
+        for read in (read_settings, read_meta_settings):  # said once, and not by each child
+            read(os.environ)
         declarations = read_manifests(wanted.manifests)
         lock = FolderLock(wanted.data)
     except (PlanError, TidemillError, FolderInUse, OSError) as error:

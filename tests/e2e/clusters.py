@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from e2e.queues import COMMAND, START_SECONDS, NotReady, Queue
+from e2e.queues import COMMAND, Queue
 
 READY = re.compile(rb"ready http://([^:]+):(\d+)\n")
 FOLDER = re.compile(r"--data\0[^\0]*/([^/\0]+)\0")
@@ -33,14 +32,7 @@ class Cluster(Queue):
         self.seen: set[int] = set()
 
     def start(self) -> Self:
-        began = time.monotonic()
-        process = self.launch()
-        line = self.wait_line(process, began + 2 * START_SECONDS)
-        self.ready_seconds = time.monotonic() - began
-        found = READY.fullmatch(line)
-        if found is None:
-            self.close()
-            raise NotReady(f"it said {line!r} and {self.errors!r}, exit code {process.returncode}")
+        found = self.wait_ready(self.launch(), READY)
         self.host, self.http_port = found[1].decode(), int(found[2])
         return self
 

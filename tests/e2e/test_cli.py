@@ -48,6 +48,28 @@ def test_what_is_sent_is_consumed(shared_queue: Queue) -> None:
     assert good(shared_queue, "consume", "cli.hello", "--group", "demo", "--count", "1") == ["first message"]
 
 
+def test_each_way_to_consume_gives_what_it_promises(shared_queue: Queue) -> None:
+    for body in ("a", "b", "c"):
+        good(shared_queue, "send", "cli.ways", body)
+
+    def consume(group: str, *options: str) -> list[str]:
+        return good(shared_queue, "consume", "cli.ways", "-g", group, *options)
+
+    for name in ("screen-1", "screen-2"):
+        assert consume("screens", "--broadcast", "--name", name, "-n", "2") == ["a", "b"]
+        assert consume("screens", "--broadcast", "--name", name, "-n", "1") == ["c"]
+    assert consume("turns", "--exclusive", "-n", "2") == ["a", "b"]
+    assert consume("turns", "--exclusive", "-n", "1") == ["c"]
+    assert consume("once", "--at-most-once", "-n", "3") == ["a", "b", "c"]
+    known = {row["group"]: row for row in shared_queue.get("/v1/groups") if row["subject"] == "cli.ways"}
+    assert set(known) == {"screens.screen-1", "screens.screen-2", "turns", "once"}
+    assert (known["turns"]["consumption"], known["screens.screen-1"]["consumption"]) == (
+        "ordered",
+        "broadcast",
+    )
+    assert (known["once"]["acked"], known["once"]["in_flight"]) == (3, 0)
+
+
 def test_a_message_keeps_its_labels_as_json(shared_queue: Queue) -> None:
     sent = good(
         shared_queue, "send", "cli.labels", "text", "--key", "o-1", "--tag", "vip", "--tag", "eu",

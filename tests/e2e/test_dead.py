@@ -133,8 +133,12 @@ def test_to_settle_many_without_a_word_is_refused(queue: Queue) -> None:
     done = run_command("dead", "purge", "order.created", "-g", "billing", server=queue.server)
 
     assert done.returncode == 2
+    assert done.stderr.startswith("tidemill: 1 dead letter would be concerned: ")
     assert "--dry-run" in done.stderr
     assert done.stderr.count("\n") == 1
+
+    done = run_command("dead", "purge", "order.created", "-g", "billing", "--yes", server=queue.server)
+    assert (done.returncode, done.stdout) == (0, "1 dead letter was purged, 0 are left.\n")
 
 
 async def test_why_says_where_a_message_stands_and_how_it_came_there(queue: Queue) -> None:
@@ -161,6 +165,46 @@ async def test_why_says_where_a_message_stands_and_how_it_came_there(queue: Queu
     shown = run_command("why", ids[1], server=queue.server)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "billing: a dead letter since" in shown.stdout
+
+
+async def test_a_message_that_is_not_kept_any_more_is_found_as_its_dead_letter(tmp_path: Path) -> None:
+    """The segments of the originals are dropped by age, and the dead letters live longer."""
+    manifest = tmp_path / "group.yaml"
+    manifest.write_text(MANIFEST)
+    settings = {
+        "TIDEMILL_RETENTION_SECONDS": "1",
+        "TIDEMILL_RETENTION_INTERVAL_MS": "200",
+        "TIDEMILL_SEGMENT_BATCHES": "1",
+    }
+    queue = Queue(tmp_path / "brief", [manifest], settings).start()
+    try:
+        ids = await send_and_fail(queue, 3, {1})
+        await letters(queue, 1)
+        async with Client(queue.server) as mq, asyncio.timeout(20):
+            while (found := await mq.find(ids[1])) is not None and found.id == ids[1]:
+                pass
+            gone = await mq.find(ids[0])
+            why = await mq.why(ids[1])
+        shown, said = (run_command(verb, ids[1], server=queue.server) for verb in ("find", "why"))
+    finally:
+        queue.close()
+
+    assert gone is None
+    assert found is not None
+    assert (found.origin, found.body, found.key) == (ids[1], b"1", "k1")
+    assert why is not None
+    assert (why["id"], why["subject"], why["sequence"], why["stored_at"]) == (
+        ids[1],
+        "order.created",
+        1,
+        None,
+    )
+    [group] = why["groups"]
+    assert (group["group"], group["state"], group["attempts"]) == ("billing", "dead", 2)
+    assert "no amount in order 1" in group["sentence"]
+    assert (shown.returncode, said.returncode) == (0, 0)
+    assert shown.stderr == f"tidemill: {ids[1]} is not kept any more; this is a dead letter of it\n"
+    assert "order.created 1, not kept any more but as a dead letter" in said.stdout
 
 
 async def test_why_follows_a_message_into_the_dead_letters_and_back(queue: Queue) -> None:

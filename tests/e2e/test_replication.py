@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,60 @@ def test_a_killed_master_loses_nothing_and_comes_back_as_a_slave(make_queue: Mak
     assert one.stop() == two.stop() == 0
     assert log_of(one, "message") == log_of(two, "message")
     assert log_of(one, "action").startswith(log_of(two, "action")[:1000])
+
+
+async def lag(group: Group) -> None:
+    """A slave that stands still lags behind; when it goes on it has all, and all is committed."""
+    settings = ClientSettings(send_timeout_s=PATIENCE_SECONDS)
+    master, slave = group.queues.values()
+    async with Client(master.server, settings=settings) as mq:
+        await mq.send(SUBJECT, b"first")
+        slave.signal(signal.SIGSTOP)
+        sent = asyncio.ensure_future(mq.send_many(SUBJECT, [b"x" * 1000] * 100))
+        name = 'tidemill_replication_slave_lag_bytes{slave="g0-1",log="message"}'
+        uncommitted = 'tidemill_replication_uncommitted_bytes{log="message"}'
+        await wait_metric(master, lambda found: found[name] > 100_000 and found[uncommitted] > 100_000)
+        slave.signal(signal.SIGCONT)
+        assert len(await sent) == 100
+        await wait_metric(master, lambda found: found[name] == 0 == found[uncommitted])
+
+
+async def wait_metric(queue: Queue, holds: Callable[[dict[str, float]], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds(found := await asyncio.to_thread(queue.metrics)):
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.05)
+
+
+def replication_of(queue: Queue) -> dict[str, float]:
+    start = "tidemill_replication_"
+    return {
+        name.removeprefix(start): value for name, value in queue.metrics().items() if name.startswith(start)
+    }
+
+
+def test_the_metrics_say_who_is_what_and_how_far_behind(make_queue: MakeQueue) -> None:
+    group = Group(make_queue)
+    fenced = replication_of(group.queues["g0-1"])
+    for name in group.queues:
+        group.appoint(name, 3, "g0-0", ("g0-0", "g0-1"))
+    for name, role in (("g0-0", "master"), ("g0-1", "slave")):
+        asyncio.run(group.wait_stand(name, role=role))
+
+    asyncio.run(lag(group))
+
+    master, slave = map(replication_of, group.queues.values())
+    assert (fenced['role{role="fenced"}'], fenced["epoch"]) == (1, 0)
+    assert "in_sync" not in fenced
+    for found, role in ((master, "master"), (slave, "slave")):
+        assert {name: value for name, value in found.items() if name.startswith("role")} == {
+            f'role{{role="{one}"}}': float(one == role) for one in ("fenced", "slave", "master")
+        }
+        assert (found["epoch"], found["replicas"], found["in_sync"]) == (3, 2, 2)
+    assert master["slaves_connected"] == 1
+    ends = group.stand("g0-1")["ends"]
+    assert slave['fetched_bytes_total{log="message"}'] == ends["message"] > 100_000
+    assert slave['fetched_bytes_total{log="action"}'] == ends["action"]
 
 
 def test_a_slave_refuses_a_person_and_says_who_is_master(make_queue: MakeQueue) -> None:

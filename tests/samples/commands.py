@@ -122,6 +122,7 @@ COMMANDS: dict[str, Command] = {
     "chunk-nothing": Chunk(3, Log.ACTIONS, 0, 0, Marks(0), Ends(4096, 8192)),
     "reached": Reached(3, Ends(12288, 16384), Ends(4096, 8192)),
     "appoint": Appoint(APPOINTMENT, {"g0-0": "10.0.0.1:7400", "g0-1": "10.0.0.2:7400"}),
+    "appoint-lease": Appoint(APPOINTMENT, {"g0-0": "10.0.0.1:7400"}, 5_000, 1_780_000_000_000),
     "stand": Stand(True),
     "stood": Stood(
         "g0-0",
@@ -135,7 +136,9 @@ COMMANDS: dict[str, Command] = {
         ("g0-0",),
         {"g0-1": Ends(4096, 8192)},
     ),
+    "stood-at": Stood("g0-0", "fenced", 0, 0, 0, Ends(0, 0), Ends(0, 0), at_ms=1_780_000_000_000),
     "handover": Handover("g0-1"),
+    "begin-lease": Begin(Appoint(APPOINTMENT, {}, 5_000, 1_780_000_000_000)),
     "begin": Begin(Appoint(APPOINTMENT, {}), Ends(4096, 8192), True),
 }
 

@@ -312,3 +312,7 @@ CHECKERS = (
 def violations(history: History, terms: Terms) -> list[str]:
     """All sentences of all checkers."""
     return [sentence for checker in CHECKERS for sentence in checker(history, terms)]
+
+
+def place_of(subject: str, sequence: int) -> str:
+    return f"{subject}/{sequence}" if sequence >= 0 else ""

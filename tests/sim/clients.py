@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sim.checkers import Ack, Delivery, History, Outcome, Send, ended
+from sim.checkers import Ack, Delivery, History, Outcome, Send, ended, place_of
 from sim.graveyard import alive
 from sim.lanes import draw_priority
 from sim.spools import Spooled, opener
@@ -303,7 +303,3 @@ class Consuming:
             await whole.nack(reason="the database is away")  # type: ignore[attr-defined]
         except TidemillError:
             return
-
-
-def place_of(subject: str, sequence: int) -> str:
-    return f"{subject}/{sequence}" if sequence >= 0 else ""

@@ -215,6 +215,7 @@ class Cluster:
         except JournalError as error:
             return [*self.problems, f"refused start: {error}"]
         letters = [one for batch in read_batches(image.mount(), broker) for one in letters_in(batch)]
+        letters += self.graveyard.dropped(broker.state)
         terms = self._terms(dead_of(letters, broker.state, self.graveyard.purged))
         return (
             self.problems
@@ -243,7 +244,16 @@ class Cluster:
         }
         within_s = self.settings.sync_interval_ms / 1000 + SYNC_SLACK_S
         wanted = {group: wish.wanted for group, wish in self.groups.items()}
-        return Terms(groups, self._cuts(), within_s, self.retention.floors, None, wanted, dead)
+        return Terms(
+            groups, self._cuts(), within_s, self.retention.floors, None, wanted, dead | self._rotted()
+        )
+
+    def _rotted(self) -> set[tuple[str, str]]:
+        """(group, message) of those whose body rot took: what was copied into their graves has none."""
+        if not self._world.faults.fired[Kind.BIT_ROT.name]:
+            return set()
+        at = {send.place: send.message for send in self.history.sends.values()}
+        return {(group, at[place]) for group, place in self.graveyard.unread if place in at}
 
     def _cuts(self) -> list[PowerCut]:
         world = self._world

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from sim.autopsy import read_batches
-from sim.checkers import History, Outcome, Terms
+from sim.checkers import History, Outcome, Terms, place_of
 from sim.world import Env
 from tidemill.errors import TidemillError
 from tidemill.link import Link
@@ -79,6 +79,8 @@ class Letter:
     grave: str
     sequence: int
     body: bytes
+    original: int
+    """Its sequence in the subject, also when it died more than once."""
 
     @property
     def message(self) -> str:
@@ -92,7 +94,8 @@ def letters_in(batch: Batch) -> Iterator[Letter]:
     for index, (body, row) in enumerate(zip(batch.bodies(), batch.properties() or (), strict=True)):
         known: dict[str, Any] = msgpack.unpackb(row)[DEAD_PROPERTY]
         sequence = batch.header.first_sequence + index
-        yield Letter(known["group"], known["subject"], known["sequence"], batch.partition, sequence, body)
+        source, original = known["sequence"], known["original"]
+        yield Letter(known["group"], known["subject"], source, batch.partition, sequence, body, original)
 
 
 class Graveyard:
@@ -104,17 +107,21 @@ class Graveyard:
         self._state = State()
         self._attempts: dict[tuple[int, int], int] = {}
         self.purged: set[tuple[str, int]] = set()
+        self.unread: set[tuple[str, str]] = set()
+        """(group, place) of those that died while nobody could read them: their letters have no body."""
         self.fired: Counter[str] = Counter()
 
     def opened(self, disk: Disk, broker: Broker) -> None:
         """A life of the broker begins."""
         self._state = broker.state
         self._attempts.clear()
-        self._letters = {
+        self._letters = {(letter.grave, letter.sequence): letter for letter in self.dropped(self._state)} | {
             (letter.grave, letter.sequence): letter
             for batch in read_batches(disk, broker)
             for letter in letters_in(batch)
         }
+        for letter in self._letters.values():
+            self._look(letter)
         machine: Any = broker.intake
         place = broker.intake.place
 
@@ -122,10 +129,19 @@ class Graveyard:
             place(batch, partition, now_ms)
             for letter in letters_in(Batch(batch)):
                 self._letters[letter.grave, letter.sequence] = letter
+                self._look(letter)
                 self.fired["dead_letters"] += 1
                 self.fired["died_again"] += letter.subject == letter.grave
 
         machine.place = place_and_note
+
+    def _look(self, letter: Letter) -> None:
+        if not letter.body:
+            self.unread.add((letter.group, place_of(alive(letter.subject, letter.group), letter.original)))
+
+    def dropped(self, state: State) -> list[Letter]:
+        """Letters that retention has removed since they were seen."""
+        return [letter for letter in self._letters.values() if is_dropped(letter, state)]
 
     def acts(self, action: Action, at_s: float) -> None:
         """The broker is about to apply an action."""
@@ -183,6 +199,12 @@ def dead_of(letters: Sequence[Letter], state: State, purged: set[tuple[str, int]
     }
 
 
+def is_dropped(letter: Letter, state: State) -> bool:
+    """Its segment is gone."""
+    grave = state.by_name.get(letter.grave.encode())
+    return grave is not None and letter.sequence < grave.first_kept
+
+
 def waits(letter: Letter, state: State) -> bool:
     """It was neither redriven nor purged."""
     twin = state.group_of(letter.grave, letter.group)
@@ -213,6 +235,8 @@ def grave_problems(
         if waits(letter, state):
             key = letter.group, letter.message
             counted[key] += 1
+            if is_dropped(letter, state) and not terms.cuts:
+                problems.append(f"dropped: {where}, which nobody redrove or purged")
             if counted[key] == 2:
                 problems.append(f"buried twice: {where}")
             if key in acked:

@@ -129,10 +129,15 @@ class Appoint:
     kind: ClassVar = Kind.APPOINT
     appointment: Appointment
     addresses: Mapping[str, str] = field(default_factory=dict[str, str])
+    lease_ms: int = 0
+    """Of a master that is in sync alone: how long it may go on without meta; 0: nobody said."""
+    asked_ms: int = 0
+    """From when the lease counts: the broker's own time, at which it STOOD so."""
 
     def fields(self) -> dict[str, Any]:
         one = self.appointment
-        return {
+        lease = {"lease": self.lease_ms, "asked": self.asked_ms} if self.lease_ms else {}
+        return lease | {
             "group": one.group, "epoch": one.epoch, "master": one.master, "replicas": list(one.replicas),
             "in_sync": list(one.in_sync), "version": one.version, "addresses": dict(self.addresses),
         }  # fmt: skip
@@ -166,6 +171,8 @@ class Stood:
     wish: Sequence[str] | None = None
     """Who is to be in sync: nothing, as long as the set is as it should be."""
     slaves: Mapping[str, Ends] = field(default_factory=dict[str, Ends])
+    at_ms: int = 0
+    """When, by its own clock."""
 
     def fields(self) -> dict[str, Any]:
         said: dict[str, Any] = {
@@ -173,6 +180,7 @@ class Stood:
             "ends": packed(self.ends), "committed": packed(self.committed), "master": self.master,
             "slaves": {name: packed(ends) for name, ends in self.slaves.items()},
         }  # fmt: skip
+        said |= {"at": self.at_ms} if self.at_ms else {}
         return said if self.wish is None else said | {"wish": list(self.wish)}
 
 
@@ -260,7 +268,9 @@ def parse_appoint(f: Fields) -> Appoint:
     strangers = {appointment.master, *appointment.in_sync} - set(appointment.replicas)
     if appointment.master not in appointment.in_sync or strangers:
         raise Refused("malformed_command", "the master is one of those in sync, and they are replicas")
-    return Appoint(appointment, _addresses(f))
+    if not f.has("lease"):
+        return Appoint(appointment, _addresses(f))
+    return Appoint(appointment, _addresses(f), f.number("lease", 0, _U32), f.number("asked", 0, _I63))
 
 
 def _addresses(f: Fields) -> dict[str, str]:
@@ -277,6 +287,7 @@ def _parse_stood(f: Fields, _body: bytearray) -> Stood:
         f.number("begun", 0, _U32), _ends(f, "ends"), _ends(f, "committed"), f.text("master", 200),
         _names(f, "wish") if f.has("wish") else None,
         {name: Ends(*_SLAVE.unpack(value)) for name, value in slaves.items()},
+        f.number("at", 0, _I63) if f.has("at") else 0,
     )  # fmt: skip
 
 

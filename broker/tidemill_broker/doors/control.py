@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -33,11 +34,21 @@ def _master_of(follower: Follower) -> list[dict[str, Any]]:
     return [{"group": one.group, "name": one.master, "host": host, "port": int(port), "state": "RW"}]
 
 
+def process_of(service: Service) -> dict[str, Any]:
+    """What this process is; a lone broker is master of itself."""
+    name, machine = service.broker.settings.name, service.machine
+    role, epoch = Role.LONE, service.broker.logs.epoch
+    if not isinstance(machine, Broker):
+        role, epoch = machine.part.role, machine.part.epoch
+    return {"name": name, "role": role.value, "epoch": epoch, "pid": os.getpid()}
+
+
 def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[str, Callable[[], Any]]:
     """Paths and what they answer."""
     return {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": lambda: {"status": "ready"},
+        "/v1/process": lambda: process_of(service),
         "/v1/routes": routes,
         "/v1/subjects": service.subjects,
         "/v1/groups": service.groups,
@@ -66,12 +77,14 @@ def paths() -> dict[str, Part]:
     group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "dead": 0,
              "paused": None, "acked": 0, "consumption": "shared", "suspended": False,
              "consumers": 1}  # fmt: skip
+    process = {"name": "g0-0", "role": "lone", "epoch": 1, "pid": 4711}
     broker = {"group": "b1", "name": "b1-0", "host": None, "port": 7400, "state": "RW"}
     return {
         **process_paths("Whether the broker serves"),
         "/v1/routes": reading(
             "routes", "Where brokers are", ref("Routes"), {"version": 1, "brokers": [broker]}
         ),
+        "/v1/process": reading("process", "What this broker is", ref("Process"), process),
         "/v1/subjects": reading("subjects", "Subjects there are", _rows("SubjectStatus"), [subject]),
         "/v1/groups": reading("groups", "Consumer groups there are", _rows("GroupStatus"), [group]),
     }
@@ -94,6 +107,14 @@ def schemas() -> dict[str, Part]:
         }
     )
     return {
+        "Process": record(
+            {
+                "name": text,
+                "role": {"enum": [role.value for role in Role]},
+                "epoch": whole(0),
+                "pid": whole(1, description="its process id, on the machine that it runs on"),
+            }
+        ),
         "Routes": record({"version": whole(1), "brokers": {"type": "array", "items": broker}}),
         "SubjectStatus": record(
             {

@@ -11,6 +11,7 @@ from tidemill_broker.actions import ActionKind
 from tidemill_broker.scanning import BatchScanner, RecordScanner
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.segments import base_of
+from tidemill_wire.counted import counted
 from tidemill_wire.errors import CorruptBatch
 
 Row = dict[str, Any]
@@ -90,8 +91,8 @@ def _record_rows(scanner: RecordScanner) -> Iterator[Row]:
 
 
 def _text(summary: Row) -> str:
-    noun = "batches" if summary["log"] == "message" else "actions"
-    line = f"{summary['file']}: {summary['entries']} {noun}, {summary['bytes']} bytes"
+    nouns = ("batch", "batches") if summary["log"] == "message" else ("action", "actions")
+    line = f"{summary['file']}: {counted(summary['entries'], *nouns)}, {counted(summary['bytes'], 'byte')}"
     if summary["good"]:
         return line + ", all good\n"
     where = f"position {summary['bad_position']} (byte {summary['place_in_file']} of the file)"

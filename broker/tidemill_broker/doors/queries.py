@@ -87,7 +87,7 @@ class Queries:
             raise _wrong(str(error)) from None
         found = await self.ask(lambda query: _encoded(query.by_id(batch_id, index)))
         if found is None:
-            raise _no_message(variables["id"])
+            found = _json(message_value(await self.letter_of(variables["id"])))
         return _response(found)
 
     async def _by_key(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
@@ -142,7 +142,30 @@ class Queries:
 
     # -- work --------------------------------------------------------------------------------------------------
 
-    async def ask(self, job: Callable[[Query], T], limit: int = 1, browsed: Partition | None = None) -> T:
+    async def letter_of(self, identity: str) -> Found:
+        """The newest dead letter of a message that is not kept any more; refused when there is none."""
+
+        def look(query: Query) -> tuple[Found | None, bool]:
+            return query.letter_of(identity), query.budget.worn
+
+        found, worn = await self.ask(look, letters=True)
+        if found is not None:
+            return found
+        if worn:
+            raise HttpRefused(
+                404, "not_found", f"there is no message {identity}; not all dead letters were looked at for it",
+                "`tidemill dead show SUBJECT --group GROUP ID` looks at all of one group",
+            )  # fmt: skip
+        raise _no_message(identity)
+
+    async def ask(
+        self,
+        job: Callable[[Query], T],
+        limit: int = 1,
+        browsed: Partition | None = None,
+        *,
+        letters: bool = False,
+    ) -> T:
         """Do it in the read lane, when it is this one's turn."""
         if self._waiting >= limits.QUERIES_WAITING_MAX:
             raise HttpRefused(
@@ -154,16 +177,18 @@ class Queries:
         self._waiting += 1
         try:
             async with self._running:
-                return await self._work(job, limit, browsed)
+                return await self._work(job, limit, browsed, letters)
         finally:
             self._waiting -= 1
 
-    async def _work(self, job: Callable[[Query], T], limit: int, browsed: Partition | None) -> T:
+    async def _work(
+        self, job: Callable[[Query], T], limit: int, browsed: Partition | None, letters: bool
+    ) -> T:
         loop = asyncio.get_running_loop()
         gone = ""
         try:
             for _ in range(VIEWS_MAX):
-                view = view_of(self._broker.state, self._broker.logs.messages, browsed)
+                view = view_of(self._broker.state, self._broker.logs.messages, browsed, letters=letters)
                 query = Query(view, self._files.read, self._size_of, Budget(limit))
                 try:
                     return await loop.run_in_executor(self._lane, job, query)

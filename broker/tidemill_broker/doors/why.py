@@ -9,9 +9,13 @@ from typing import Any
 from aiohttp import web
 
 from tidemill_broker.doors.queries import Queries
+from tidemill_broker.groups import Group
 from tidemill_broker.history import Event, FirstAt, History, Standing, conclude, sentence_of, standing_of
+from tidemill_broker.last_words import death_of
 from tidemill_broker.machine import Broker
+from tidemill_broker.messages import Found
 from tidemill_broker.queries import Query
+from tidemill_broker.ranges import covers
 from tidemill_broker.scanning import RecordScanner
 from tidemill_host.clock import Clock
 from tidemill_host.files import Files
@@ -53,22 +57,15 @@ class Why:
             raise HttpRefused(400, "malformed_request", str(error), "give the id of a receipt") from None
         found = await self._queries.ask(lambda query: query.by_id(batch_id, index))
         if found is None:
-            raise _no_message(identity)
+            return await self._of_letter(await self._queries.letter_of(identity))
         state, now_ms = self._broker.state, self._clock.now_ms()
         partition = state.by_name[lane_name(found.subject, priority_of(found.sequence)).encode()]
         standings = {
             number: standing_of(state.groups[number], found.sequence, found.tags)
             for number in partition.groups.values()
         }
-        actions = self._broker.logs.actions
-        copy = Segments(actions.folder, actions.size_max, actions.bases, actions.end)
-
         history = History(state, partition.identity, found.sequence)
-
-        def read(query: Query) -> int:
-            return self._read(history, copy, found.stored_at_ms - EARLY_MS, query.first_at)
-
-        since_ms = await self._queries.ask(read)
+        since_ms = await self._note(history, found.stored_at_ms)
         groups: list[dict[str, Any]] = []
         for number, standing in standings.items():
             own = self._redriven(standing, number, history.graves.get(number))
@@ -80,16 +77,55 @@ class Why:
             "groups": groups,
         })  # fmt: skip
 
+    async def _of_letter(self, letter: Found) -> web.StreamResponse:
+        """Of a message that is not kept any more, in the group whose dead letter of it is: what others did with it is
+        past, and may be past finding.
+        """
+        state, now_ms = self._broker.state, self._clock.now_ms()
+        death = death_of(letter)
+        subject = state.by_name.get(lane_name(death.subject, priority_of(death.sequence)).encode())
+        number = 0 if subject is None else subject.groups.get(death.group, 0)
+        if subject is None or not number:
+            raise _no_message(letter.origin or letter.id)
+        history = History(state, subject.identity, death.sequence)
+        history.graves[number] = letter.sequence
+        since_ms = await self._note(history, death.since_ms or death.event.at_ms)
+        own = standing_of(state.groups[number], death.sequence)
+        own = self._redriven(own, number, history.graves.get(number, letter.sequence))
+        events = history.events.get(number, [])
+        twin = self._twin_of(number)
+        lies = twin is not None and not covers(twin.handled, letter.sequence)
+        if lies and not any(event.what == "dead" for event in events):
+            events.insert(0, death.event)  # that record is not kept any more, and the letter remembers
+        return json_response({
+            "id": letter.origin, "subject": death.subject, "sequence": death.sequence, "stored_at": None,
+            "history_from": _moment(since_ms) if since_ms else None,
+            "groups": [_value(conclude(own, events, history.rate_of(number, now_ms)))],
+        })  # fmt: skip
+
+    async def _note(self, history: History, stored_at_ms: int) -> int:
+        """Read what concerns the message; since when there are records."""
+        actions = self._broker.logs.actions
+        copy = Segments(actions.folder, actions.size_max, actions.bases, actions.end)
+
+        def read(query: Query) -> int:
+            return self._read(history, copy, stored_at_ms - EARLY_MS, query.first_at)
+
+        return await self._queries.ask(read)
+
     def _redriven(self, buried: Standing, number: int, sequence: int | None) -> Standing:
         """Where a dead letter of a group (``number``) stands, when it was given to the group again."""
-        state = self._broker.state
-        head = state.family(state.groups[number])[-1]
-        twin = state.groups.get(state.dead.get(head.identity, 0))
+        twin = self._twin_of(number)
         if buried.state != "gone" or sequence is None or twin is None or sequence >= twin.cursor:
             return buried
         found = standing_of(twin, sequence)
         found.paused, found.suspended = found.paused or buried.paused, buried.suspended
         return found
+
+    def _twin_of(self, number: int) -> Group | None:
+        state = self._broker.state
+        head = state.family(state.groups[number])[-1]
+        return state.groups.get(state.dead.get(head.identity, 0))
 
     def _read(self, history: History, actions: Segments, from_ms: int, first_at: FirstAt) -> int:
         """The action log from then on; the time of its first record that was read. Runs in the read lane."""
@@ -223,7 +259,10 @@ def schemas() -> dict[str, Part]:
             "id": text,
             "subject": text,
             "sequence": whole(0),
-            "stored_at": text,
+            "stored_at": {
+                **absent,
+                "description": "null: the message is not kept any more, and this is of its dead letter",
+            },
             "history_from": {**absent, "description": "what was done before then is not kept any more"},
             "groups": {"type": "array", "items": group},
         }

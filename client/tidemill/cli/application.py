@@ -6,7 +6,22 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli import bench, browse, consume, dead, find, groups, inspect, send, subjects, up, why, worker
+from tidemill.cli import (
+    bench,
+    broker,
+    browse,
+    consume,
+    dead,
+    find,
+    groups,
+    inspect,
+    send,
+    status,
+    subjects,
+    up,
+    why,
+    worker,
+)
 from tidemill.cli.failures import USAGE, print_failure
 
 
@@ -21,6 +36,7 @@ def build() -> typer.Typer:
     )
     application.callback()(_version_option)
     application.command("up")(up.up)
+    application.command("status")(status.status)
     application.command("send")(send.send)
     application.command("consume")(consume.consume)
     application.command("browse")(browse.browse)
@@ -30,6 +46,7 @@ def build() -> typer.Typer:
     application.command("subjects")(subjects.subjects)
     application.add_typer(groups.build(), name="groups")
     application.add_typer(dead.build(), name="dead")
+    application.add_typer(broker.build(), name="broker")
     application.add_typer(inspect.build(), name="inspect")
     application.add_typer(bench.build(), name="bench")
     return application

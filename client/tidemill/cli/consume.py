@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.failures import CommandFailed
+from tidemill.cli.failures import CommandFailed, wrong_usage
 from tidemill.cli.session import (
     SERVER_DEFAULT,
     Output,
@@ -25,9 +25,11 @@ from tidemill.cli.session import (
     perform,
 )
 from tidemill.cli.tables import message_as_json
+from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
     from tidemill import Consumer, Message
+    from tidemill.subscription import Ways
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TURN_MESSAGES = 256  # written before the event loop has its turn
@@ -47,10 +49,12 @@ class Wish:
     subjects: tuple[str, ...]
     group: str
     start: str | int
+    tags: tuple[str, ...]
+    match: Matching
+    ways: Ways
+    name: str | None
     count: int | None
     timeout_seconds: float | None
-    tags: tuple[str, ...] = ()
-    match: Matching = Matching.ANY
 
 
 def parse_subjects(written: list[str]) -> list[str]:
@@ -63,6 +67,16 @@ def parse_group_option(written: str) -> str:
 
     try:
         return parse_group(written)
+    except Refused as error:
+        raise typer.BadParameter(f"{error.detail}: {error.kind.advice}") from None
+
+
+def parse_name_option(written: str | None) -> str | None:
+    from tidemill_wire.errors import Refused
+    from tidemill_wire.fields import parse_consumer
+
+    try:
+        return None if written is None else parse_consumer(written)
     except Refused as error:
         raise typer.BadParameter(f"{error.detail}: {error.kind.advice}") from None
 
@@ -86,6 +100,30 @@ def start_of(written: str) -> str | int:
             "or a time such as 2026-09-01T00:00:00Z or 2026-09-01"
         )
     return at_ms
+
+
+ExclusiveOption = Annotated[
+    bool,
+    typer.Option("--exclusive", help="In order, one consumer of the group at a time; the others wait."),
+]
+BroadcastOption = Annotated[
+    bool,
+    typer.Option("--broadcast", help="In order, and every consumer is given all messages; see --name."),
+]
+OnceOption = Annotated[
+    bool,
+    typer.Option(
+        "--at-most-once", help="What is given out counts as handled, printed or not, and never comes again."
+    ),
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        callback=parse_name_option,
+        help="This consumer's name; without one it is random. With --broadcast it goes on where that name was.",
+    ),
+]
 
 
 def consume(
@@ -114,6 +152,10 @@ def consume(
     match: Annotated[
         Matching, typer.Option("--match", help="Whether a message must have any or all of the tags.")
     ] = Matching.ANY,
+    exclusive: ExclusiveOption = False,
+    broadcast: BroadcastOption = False,
+    at_most_once: OnceOption = False,
+    name: NameOption = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="Stop after so many messages.")
     ] = None,
@@ -131,7 +173,12 @@ def consume(
     One a line, until Ctrl-C. A message is acknowledged after its line is written and flushed.
     As JSON, a body that is not UTF-8 is {"base64": "..."} instead of a text.
     """
-    wish = Wish(tuple(subjects), group, start_of(start), count, timeout, tuple(tag or ()), match)
+    if exclusive and broadcast:
+        raise wrong_usage("--exclusive and --broadcast exclude each other: give one of them")
+    from tidemill.subscription import Ways
+
+    ways = Ways(at_most_once, exclusive, broadcast)
+    wish = Wish(tuple(subjects), group, start_of(start), tuple(tag or ()), match, ways, name, count, timeout)
     perform(_consume(server, wish, output), server)
 
 
@@ -141,10 +188,12 @@ async def _consume(server: str, wish: Wish, output: Output) -> None:
     async with (
         connected(server) as client,
         client.consume(
-            wish.subjects, group=wish.group, start=wish.start, tags=wish.tags, match=wish.match.value
+            wish.subjects, group=wish.group, start=wish.start, name=wish.name, tags=wish.tags,
+            match=wish.match.value, at_most_once=wish.ways.at_most_once, exclusive=wish.ways.exclusive,
+            broadcast=wish.ways.broadcast,
         ) as messages,
         ending.of(messages),
-    ):
+    ):  # fmt: skip
         async for message in messages:
             _write(message, output)
             taken += 1
@@ -154,7 +203,9 @@ async def _consume(server: str, wish: Wish, output: Output) -> None:
                 await asyncio.sleep(0)  # signals and time are looked at between turns of the loop
     if wish.count is not None and taken < wish.count and not ending.by_signal:
         within = "" if wish.timeout_seconds is None else f" within {wish.timeout_seconds:g} seconds"
-        raise CommandFailed(f"{taken} of {wish.count} messages came{within}: wait longer, or ask for fewer")
+        raise CommandFailed(
+            f"{taken:,} of {counted(wish.count, 'message')} came{within}: wait longer, or ask for fewer"
+        )
 
 
 class Ending:

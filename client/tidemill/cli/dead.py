@@ -23,6 +23,7 @@ from tidemill.cli.session import (
 )
 from tidemill.cli.stored import as_json, bound_of, parse_time
 from tidemill.cli.tables import print_rows, timestamp
+from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
     from tidemill.dead import Chosen, DeadLetter, DeadLetters
@@ -180,9 +181,10 @@ async def _settle(
     if output is Output.JSON:
         print(json.dumps(result))
     elif dry_run:
-        print(f"{len(sequences):,} of {left:,} dead letters would be {settled}.")
+        print(f"{len(sequences):,} of {counted(left, 'dead letter')} would be {settled}.")
     else:
-        print(f"{done:,} dead letters were {settled}, {left:,} are left.")
+        were, are = "was" if done == 1 else "were", "is" if left == 1 else "are"
+        print(f"{counted(done, 'dead letter')} {were} {settled}, {left:,} {are} left.")
 
 
 def _confirm(verb: str, count: int, group: str, yes: bool) -> None:
@@ -190,10 +192,10 @@ def _confirm(verb: str, count: int, group: str, yes: bool) -> None:
         return
     if not interactive(sys.stdin):
         raise wrong_usage(
-            f"{count:,} dead letters would be concerned: say --yes, or look first with --dry-run"
+            f"{counted(count, 'dead letter')} would be concerned: say --yes, or look first with --dry-run"
         )
     what = "be given to group" if verb == "redrive" else "be removed for ever, of group"
-    typer.confirm(f"{count:,} dead letters will {what} {group}. Go on?", abort=True, err=True)
+    typer.confirm(f"{counted(count, 'dead letter')} will {what} {group}. Go on?", abort=True, err=True)
 
 
 async def _paced(sequences: list[int], rate: float | None) -> AsyncGenerator[list[int]]:

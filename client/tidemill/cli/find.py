@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,5 +73,8 @@ async def _one(client: Client, identity: str) -> AsyncIterator[StoredMessage]:
         found = await client.find(identity)
     except ValueError as error:
         raise wrong_usage(str(error)) from None
-    if found is not None:
-        yield found
+    if found is None:
+        return
+    if found.id != identity:
+        print(f"tidemill: {identity} is not kept any more; this is a dead letter of it", file=sys.stderr)
+    yield found

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemill.cli.failures import CommandFailed
+from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
     from tidemill import Client
@@ -113,8 +114,8 @@ async def measure_consume(client: Client, load: Load, advance: Advance) -> Measu
                     batch = await anext(batches)
             except TimeoutError:
                 raise CommandFailed(
-                    f"{messages_taken} of {load.count} messages came, then none for {SILENCE_SECONDS} seconds: "
-                    "run `tidemill bench produce` first, or give a lower --count"
+                    f"{messages_taken:,} of {counted(load.count, 'message')} came, then none for {SILENCE_SECONDS} "
+                    "seconds: run `tidemill bench produce` first, or give a lower --count"
                 ) from None
             waits_ms.append((time.perf_counter() - before) * 1000)
             messages_taken += len(batch)

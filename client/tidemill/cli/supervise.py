@@ -23,6 +23,7 @@ from contextlib import suppress
 from tidemill.cli.changes import Seen, changed, look
 from tidemill.cli.failures import FAILURE, USAGE
 from tidemill.cli.worker import NUMBER_VARIABLE
+from tidemill_wire.counted import counted
 
 LOOK_S = 0.3
 AGAIN_S = 0.5
@@ -52,7 +53,8 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._signalled)
-        self._say(f"{self._count} processes" + (", started again when files change" if self._reload else ""))
+        again = ", started again when files change" if self._reload else ""
+        self._say(counted(self._count, "process", "processes") + again)
         while not self._ending.is_set():
             self._draining.clear()
             async with asyncio.TaskGroup() as group:

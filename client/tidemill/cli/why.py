@@ -40,7 +40,10 @@ def why(
 
 def text_of(found: dict[str, Any]) -> str:
     """For a person."""
-    lines = [f"{found['id']}: {found['subject']} {found['sequence']}, stored at {found['stored_at']}"]
+    stored = (
+        f"stored at {found['stored_at']}" if found["stored_at"] else "not kept any more but as a dead letter"
+    )
+    lines = [f"{found['id']}: {found['subject']} {found['sequence']}, {stored}"]
     if not found["groups"]:
         lines.append("  no group consumes this subject")
     for group in found["groups"]:

@@ -30,8 +30,9 @@ from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.watch import Watch, parse_interest
 from tidemill_meta.errors import Denied
 from tidemill_meta.machine import asked_version
-from tidemill_meta.picture import allocation_row, group_rows, route_row, subject_row
+from tidemill_meta.picture import allocation_row, group_rows, group_state_row, route_row, subject_row
 from tidemill_meta.registry import Draft
+from tidemill_meta.retiring import drain, parse_nothing, retire
 from tidemill_meta.subjects import (
     EXPAND_FIELDS,
     declare,
@@ -85,6 +86,8 @@ class Api:
             ("POST", "/v1/groups/{group}/handover"): self._hand_over,
             ("POST", "/v1/groups/{group}/elect"): self._elect,
             ("POST", "/v1/groups/{group}/state"): self._group_state,
+            ("POST", "/v1/groups/{group}/drain"): self._drain,
+            ("POST", "/v1/groups/{group}/retire"): self._retire,
             ("POST", "/v1/clients/heartbeat"): self._client_beat,
             ("POST", "/v1/clients/leave"): self._client_leave,
             ("POST", "/v1/declarations"): self._declare,
@@ -157,12 +160,21 @@ class Api:
     async def _group_state(self, body: object, variables: Variables) -> object:
         asked = Asked(body, frozenset({"state", "draining"}))
         group = await self._replica.change(lambda draft, _: set_group_state(draft, variables["group"], asked))
-        return {
-            "group": group.name,
-            "state": group.state,
-            "draining": group.draining,
-            "version": group.version,
-        }
+        return group_state_row(group)
+
+    async def _drain(self, body: object, variables: Variables) -> object:
+        parse_nothing(body)
+        group, moved = await self._replica.change(
+            lambda draft, now_ms: drain(draft, self._meta.senses, variables["group"], now_ms)
+        )
+        return {**group_state_row(group), "moved": moved}
+
+    async def _retire(self, body: object, variables: Variables) -> object:
+        parse_nothing(body)
+        group, moved = await self._replica.change(
+            lambda draft, now_ms: retire(draft, self._meta.senses, variables["group"], now_ms)
+        )
+        return {**group_state_row(group), "moved": moved}
 
     async def _of_group(self, decide: Callable[[Draft, int], BrokerGroup]) -> object:
         return appointment_map(await self._replica.change(decide), 0)
@@ -264,13 +276,11 @@ class Api:
     async def _routes(self, query: Query, _: Variables) -> object:
         """Brokers as every client of this version knows them; and the routes of subjects that are named."""
         subjects = query.getall("subject", [])
-        answer: dict[str, Any] = {
+        return {
             "version": max(1, self._meta.registry.revision),
             "brokers": list(self._meta.brokers(self._now_ms()).values()),
+            "routes": [self._meta.route(subject) for subject in subjects],
         }
-        if subjects:
-            answer["routes"] = [self._meta.route(subject) for subject in subjects]
-        return answer
 
     async def _groups(self, _: Query, __: Variables) -> object:
         groups = sorted(self._meta.registry.all(ConsumerGroupRecord), key=lambda one: one.key)

@@ -34,6 +34,10 @@ STATE: Part = {"enum": list(STATES), "description": "what it takes: reads, write
 A_NAME = pattern(NAME.pattern, "1 to 100 characters of A-Z a-z 0-9 . _ -")
 A_CONSUMER = pattern(CONSUMER.pattern, "1 to 200 printable characters")
 ADDRESS: Part = {"type": "string", "maxLength": ADDRESS_CHARS_MAX, "description": "HOST:PORT"}
+FLAG: Part = {"type": "boolean"}
+_GROUP_STATE: dict[str, Part] = {
+    "group": TEXT, "state": STATE, "draining": FLAG, "retired": FLAG, "version": COUNT,
+}  # fmt: skip
 ERRORS = (400, 404, 408, 409, 413, 415, 503)
 APPOINTMENT = {
     "group": "g1", "epoch": 3, "master": "g1-0", "replicas": ["g1-0", "g1-1"], "in_sync": ["g1-0", "g1-1"],
@@ -44,7 +48,7 @@ APPOINTMENT = {
 @cache
 def page() -> Part:
     """The whole page."""
-    paths = (_brokers(), _subjects(), _clients(), process_paths("Whether the replica serves"))
+    paths = (_brokers(), _people(), _subjects(), _clients(), process_paths("Whether the replica serves"))
     return assemble(paths, (_schemas(),), "1", DESCRIPTION)
 
 
@@ -109,7 +113,6 @@ def _brokers() -> dict[str, Part]:
     leave = record({"group": A_NAME, "name": A_NAME, "boot": COUNT})
     in_sync = record({"master": A_NAME, "epoch": COUNT, "version": COUNT, "in_sync": _many(A_NAME)})
     handover = record({"to": A_NAME, "epoch": COUNT, "version": COUNT}, ("epoch", "version"))
-    state = record({"state": STATE, "draining": whole(0, 1)}, ("state", "draining"))
     stand = {**APPOINTMENT, "addresses": {"g1-0": "10.0.0.1:7400", "g1-1": "10.0.0.2:7400"}}
     registered = {**stand, "beat_ms": 1000}
     appointment = ref("Appointment")
@@ -130,13 +133,31 @@ def _brokers() -> dict[str, Part]:
         "/v1/groups/{group}/handover": _asking(
             "handover", "A replica in sync becomes master", handover, appointment, APPOINTMENT, group
         ),
+    }  # fmt: skip
+
+
+def _people() -> dict[str, Part]:
+    """What people do with broker groups."""
+    state = record({"state": STATE, "draining": whole(0, 1)}, ("state", "draining"))
+    nothing = record({})
+    appointment = ref("Appointment")
+    group = ("group",)
+    return {
         "/v1/groups/{group}/elect": _asking(
             "elect", "A replica becomes master that may lack messages", record({"to": A_NAME}), appointment,
             APPOINTMENT, group,
         ),
         "/v1/groups/{group}/state": _asking(
             "group_state", "What a broker group takes", state, ref("GroupState"),
-            {"group": "g1", "state": "R", "draining": False, "version": 10}, group,
+            {"group": "g1", "state": "R", "draining": False, "retired": False, "version": 10}, group,
+        ),
+        "/v1/groups/{group}/drain": _asking(
+            "drain", "A broker group is only read, and gets no new partitions", nothing, ref("GroupMoved"),
+            {"group": "g1", "state": "RW", "draining": True, "retired": False, "version": 11, "moved": 0}, group,
+        ),
+        "/v1/groups/{group}/retire": _asking(
+            "retire", "A drained broker group goes out of all routes", nothing, ref("GroupMoved"),
+            {"group": "g1", "state": "NRW", "draining": True, "retired": True, "version": 12, "moved": 3}, group,
         ),
         "/v1/groups/{group}/brokers/{broker}": _of(
             "delete", "remove_broker", "Forget a broker that will not come back", ("group", "broker"),
@@ -266,7 +287,8 @@ def _broker_schemas() -> dict[str, Part]:
         "Appointment": record(appointment),
         "Stand": record({**appointment, "addresses": addresses}),
         "Registered": record({**appointment, "addresses": addresses, "beat_ms": COUNT}),
-        "GroupState": record({"group": TEXT, "state": STATE, "draining": {"type": "boolean"}, "version": COUNT}),
+        "GroupState": record(_GROUP_STATE),
+        "GroupMoved": record({**_GROUP_STATE, "moved": {**COUNT, "description": "subjects whose route has changed"}}),
         "BrokerGroup": {"type": "object", "required": ["group", "epoch", "master", "in_sync", "problem", "brokers"]},
     }  # fmt: skip
 

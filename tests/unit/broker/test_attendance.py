@@ -72,6 +72,25 @@ def test_who_was_appointed_obeys_later_appointments_only(epoch: int, version: in
     assert isinstance(done, Appoint) == obeys
 
 
+def test_a_master_is_told_that_its_lease_goes_on_counted_from_when_it_stood_so() -> None:
+    done = beating(replace(MASTER, at_ms=1_000)).answered(200, appointed(2, 5) | {"lease_ms": 4_000})
+
+    assert isinstance(done, Appoint)
+    assert (done.lease_ms, done.asked_ms) == (4_000, 1_000)
+
+
+@pytest.mark.parametrize(("epoch", "version"), [(2, 4), (1, 9)])
+def test_an_older_appointment_prolongs_no_lease(epoch: int, version: int) -> None:
+    assert beating(MASTER).answered(200, appointed(epoch, version) | {"lease_ms": 4_000}) is None
+
+
+def test_a_fenced_broker_is_appointed_with_its_lease() -> None:
+    done = beating(replace(FENCED, at_ms=700)).answered(200, appointed(1, 1) | {"lease_ms": 5_000})
+
+    assert isinstance(done, Appoint)
+    assert (done.lease_ms, done.asked_ms) == (5_000, 700)
+
+
 def test_while_nobody_is_appointed_there_is_nothing_to_obey() -> None:
     assert beating(FENCED).answered(200, appointed(1, 1, master="")) is None
 

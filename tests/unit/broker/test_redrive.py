@@ -22,8 +22,9 @@ from samples.graves import (
     twin,
 )
 from tidemill_broker.doors.status import groups_of
+from tidemill_broker.graves import waiting
 from tidemill_wire.columns import split_batches
-from tidemill_wire.commands import Ack, Done, Extend, Goodbye, Nack, Pull, Purge, Redrive, Release
+from tidemill_wire.commands import Ack, Command, Done, Extend, Goodbye, Nack, Pull, Purge, Redrive, Release
 from tidemill_wire.errors import KIND_BY_NAME
 from tidemill_wire.ranges import count_of
 
@@ -220,6 +221,55 @@ def test_dead_letters_that_are_redriven_stay_until_they_are_handled() -> None:
 
     assert rig.broker.state.by_name[GRAVE.encode()].first_kept > 0
     assert redrive(rig, 0, 0) == 0
+
+
+BRIEF = replace(TINY, retention_seconds=60)
+
+
+def test_dead_letters_that_were_all_purged_keep_no_segment_any_more() -> None:
+    rig = hasty_rig(broker=BRIEF)
+    for _ in range(9):
+        bury(rig, b"tide")
+    rig.wait(200_000)
+    assert rig.broker.logs.messages.start == 0, "they are kept for 30 days"
+
+    assert purge(rig) == 9
+    rig.wait(20_000)
+    assert rig.broker.logs.messages.start > 0
+    assert waiting(rig.broker.state, living(rig)) == 0
+    rig.restart()
+    assert waiting(rig.broker.state, living(rig)) == 0
+
+
+def test_one_dead_letter_that_waits_keeps_its_segment() -> None:
+    rig = hasty_rig(broker=BRIEF)
+    for _ in range(9):
+        bury(rig, b"tide")
+    purge(rig, 0, 0, 2, 8)
+    rig.wait(200_000)
+
+    assert bodies(rig)[:2] == [b"tide", b"tide"]
+    assert rig.broker.state.by_name[GRAVE.encode()].first_kept <= 1
+
+
+def test_redriven_dead_letters_keep_their_segment_until_they_are_acknowledged() -> None:
+    rig = hasty_rig(replace(HASTY, lease_ms=10**6), BRIEF)
+    for _ in range(9):
+        bury(rig, b"tide")
+    assert redrive(rig) == 9
+    rig.wait(200_000)
+    assert rig.broker.logs.messages.start == 0, "they wait for their group"
+    held: list[Command] = []
+    while given := acks(rig.pull()):
+        held += given
+    rig.wait(20_000)
+    assert rig.broker.logs.messages.start == 0, "their group has them"
+
+    for command in held:
+        rig.ask(command)
+    rig.wait(20_000)
+    assert rig.broker.logs.messages.start > 0
+    assert twin(rig).acked == 9
 
 
 def test_what_is_declared_later_holds_for_what_is_redriven_too(rig: Rig) -> None:

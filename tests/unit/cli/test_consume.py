@@ -60,7 +60,26 @@ def test_several_subjects_a_group_and_a_start_are_asked_for(command, queue) -> N
         "start": 1_788_220_800_000,
         "tags": (),
         "match": "any",
+        "name": None,
+        "exclusive": False,
+        "broadcast": False,
+        "at_most_once": False,
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        (("--exclusive",), {"exclusive": True}),
+        (("--broadcast", "--name", "screen-1"), {"broadcast": True, "name": "screen-1"}),
+        (("--at-most-once",), {"at_most_once": True}),
+        (("--exclusive", "--at-most-once"), {"exclusive": True, "at_most_once": True}),
+    ],
+)
+def test_a_way_to_consume_is_asked_for(command, queue, options, asked) -> None:
+    plain = {"exclusive": False, "broadcast": False, "at_most_once": False, "name": None}
+    command("consume", "orders", *options, "--timeout", "0")
+    assert {name: queue.consumed[name] for name in plain} == plain | asked
 
 
 @pytest.mark.parametrize("word", ["earliest", "latest"])
@@ -103,6 +122,8 @@ def test_a_signal_drains_and_is_a_success(command, queue, number: signal.Signals
         (("orders", "--from", "2026-02-30"), "is no place to start"),
         (("orders", "--count", "0"), "--count"),
         (("orders", "--timeout", "-1"), "--timeout"),
+        (("orders", "--exclusive", "--broadcast"), "exclude each other: give one of them"),
+        (("orders", "--name", "a b"), "is no consumer name"),
     ],
 )
 def test_a_wrong_command_is_one_sentence_and_exit_code_two(command, queue, arguments, said: str) -> None:

@@ -18,7 +18,8 @@ from tidemill.gather import Gather, Signature, cut
 from tidemill.inbox import Window
 from tidemill.message import parse_delay
 from tidemill.parcel import Partition
-from tidemill.routes import Address, Router, parse_routes, parse_server
+from tidemill.router import Router
+from tidemill.routes import Address, parse_routes, parse_server
 from tidemill.tasks import Tasks
 from tidemill_wire.batch import Origin, aligned
 from tidemill_wire.codec import Codec

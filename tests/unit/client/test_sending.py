@@ -254,7 +254,7 @@ async def test_memory_is_bounded_and_senders_wait_for_room(serve, until):
         single = [asyncio.ensure_future(mq.send("b", b"y")) for _ in range(3)]
         await until(lambda: "a" in place.broker.subjects)
         assert mq._producer is not None
-        assert mq._producer._memory < 120_000
+        assert mq._producer.budget.held < 120_000
         place.broker.answers = True
         place.drop()
         assert len(await send) == 50_000

@@ -301,17 +301,29 @@ def test_broker_is_forgotten_when_it_is_dead_and_its_group_when_it_was_the_last(
 def test_only_a_master_that_is_in_sync_alone_has_a_lease() -> None:
     world = World()
     world.register("g1", "g1-0")
-    assert world.beat("g1", "g1-0")["lease_ms"] == 5_000
-
     world.register("g1", "g1-1")
+    assert world.beat("g1", "g1-0")["lease_ms"] == 5_000
     assert world.beat("g1", "g1-1")["lease_ms"] == 0
     world.in_sync("g1", "g1-0", "g1-1")
     assert world.beat("g1", "g1-0")["lease_ms"] == 0
 
 
+def test_a_group_of_one_has_no_lease_and_its_next_life_leads_at_once() -> None:
+    """Nobody else can be elected, so there is nothing to wait for."""
+    world = World()
+    world.register("g1", "g1-0")
+    assert world.beat("g1", "g1-0")["lease_ms"] == 0
+    world.pass_ms(10 * SECOND, speaking(world, "g1-0"))
+    world.register("g1", "g1-0", boot=2)
+    world.pass_ms(SECOND, speaking(world, "g1-0"))
+
+    assert (world.group("g1").epoch, state(world)) == (2, "RW")
+
+
 def test_later_life_of_a_lone_master_waits_until_the_lease_of_the_former_is_over() -> None:
     world = World()
     world.register("g1", "g1-0")
+    world.register("g1", "g1-1")
     world.pass_ms(10 * SECOND, speaking(world, "g1-0"))
     world.register("g1", "g1-0", boot=2)
 

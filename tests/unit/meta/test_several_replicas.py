@@ -67,6 +67,7 @@ def test_replica_without_its_database_promises_nothing_and_appoints_nobody() -> 
 def test_lease_counts_only_from_what_every_replica_knows() -> None:
     world = World(2)
     world.register("g1", "g1-0")
+    world.register("g1", "g1-1")
     assert world.beat("g1", "g1-0")["lease_ms"] == 0
 
     world.pass_ms(3 * SECOND, speaking(world, "g1-0"))

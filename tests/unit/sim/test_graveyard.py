@@ -48,7 +48,7 @@ def buried_state(*more) -> State:
 
 
 def letter(message: str = "m1", sequence: int = 0, source: int = 1, subject: str = "s") -> Letter:
-    return Letter("g", subject, source, GRAVE, sequence, message.encode())
+    return Letter("g", subject, source, GRAVE, sequence, message.encode(), source)
 
 
 def history() -> History:
@@ -100,6 +100,15 @@ def test_a_message_that_is_acked_and_dead_is_found() -> None:
 @pytest.mark.parametrize("wrong", [letter("m9"), letter("m1|other"), letter(subject="t")])
 def test_a_dead_letter_of_another_message_is_found(wrong: Letter) -> None:
     assert problems([wrong])[0].startswith("altered: ")
+
+
+def test_a_dead_letter_that_was_dropped_before_somebody_settled_it_is_found() -> None:
+    state = buried_state()
+    state.by_name[GRAVE.encode()].next_sequence = 1  # and no rows
+    assert problems([letter()], state) == [f"dropped: m1 at {GRAVE}/0, which nobody redrove or purged"]
+    assert problems([letter()], state, CUT) == [], "a power cut may have taken back that it was purged"
+    state.apply(Purged(2, [0, 0]))
+    assert not any(one.startswith("dropped") for one in problems([letter()], state))
 
 
 def test_sums_that_are_not_right_are_found() -> None:

@@ -1,0 +1,233 @@
+"""What a client knows of who serves what. Pure: it is told answers, and says where to go.
+
+Two kinds of servers answer ``GET /v1/routes``. A broker's own port lists brokers, and nothing else: every subject lies
+at the first of them that takes messages, and is pulled from all. Meta adds the routes of the subjects that were named
+(``routed``), and from then on only those count.
+
+An answer may come from a replica of meta that lags behind: what says an older epoch of a broker group, or an older
+version of a route, than is known, changes nothing. A watch stream is believed: it begins with all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from tidemill.errors import BrokerUnreachable, WireError
+from tidemill.routes import Address, Routes, parse_routes
+from tidemill_wire.filters import is_pattern
+from tidemill_wire.routes import STATES, PartitionSet, State, both, readable, writable
+
+CACHE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectRoute:
+    """On which broker groups a subject lies."""
+
+    subject: str
+    version: int
+    state: State
+    groups: tuple[str, ...]
+    """Of its newest version, each once."""
+    former: tuple[str, ...]
+    """Those of versions before, where something may still lie."""
+
+
+class Chart:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.routed = False
+        """Meta has answered: subjects have routes of their own."""
+        self.brokers: dict[str, Address] = {}
+        """Of each broker group its master, in the order they were listed."""
+        self.routes: dict[str, SubjectRoute] = {}
+
+    # -- telling -----------------------------------------------------------------------------------------------
+
+    def list_brokers(self, listed: Routes) -> bool:
+        """These are all there are: whether that changes anything."""
+        found: dict[str, Address] = {}
+        for one in listed:
+            known = self.brokers.get(one.group)
+            found.setdefault(one.group, known if known is not None and known.epoch > one.epoch else one)
+        changed = list(found.items()) != list(self.brokers.items())
+        self.brokers = found
+        return changed
+
+    def tell(self, answer: Any, host: str, *, believed: bool = False, whole: bool = True) -> bool:
+        """An answer or a line of meta, or the list of a broker: whether that changes anything.
+
+        ``whole``: its brokers are all there are. ``believed``: it is newer than what is known, whatever it says.
+        """
+        said = mapped(answer)
+        changed = False
+        if "routes" in said and not self.routed:
+            self.routed = changed = True
+        if whole:
+            changed |= self.list_brokers(parse_routes(said, host))
+        else:
+            changed |= self._tell_some([mapped(row) for row in listed(said, "brokers")], host)
+        for row in listed(said, "routes"):
+            changed |= self._tell_route(parse_route(row), believed=believed)
+        for subject in listed(said, "gone"):
+            changed |= self.routes.pop(str(subject), None) is not None
+        return changed
+
+    def _tell_some(self, rows: Sequence[Mapping[str, Any]], host: str) -> bool:
+        changed = False
+        for row in rows:
+            if "port" not in row:  # nobody leads it any more, and nothing of it is known
+                changed |= self.brokers.pop(str(row.get("group")), None) is not None
+                continue
+            for one in parse_routes({"brokers": [row]}, host):
+                known = self.brokers.get(one.group)
+                if one != known and (known is None or known.epoch <= one.epoch):
+                    self.brokers[one.group] = one
+                    changed = True
+        return changed
+
+    def _tell_route(self, route: SubjectRoute, *, believed: bool) -> bool:
+        known = self.routes.get(route.subject)
+        if route == known or (known is not None and known.version > route.version and not believed):
+            return False
+        self.routes[route.subject] = route
+        return True
+
+    # -- asking ------------------------------------------------------------------------------------------------
+
+    def takers(self, subject: str) -> tuple[str, ...] | None:
+        """The broker groups to send a subject's messages to. None now: an empty one; ``None``: nobody knows yet."""
+        route = self.routes.get(subject)
+        if route is None:
+            return None
+        return tuple(group for group in route.groups if writable(self._state(route, group)))
+
+    def sources(self, subscribed: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The broker groups to pull from, and what from each. A pattern is pulled from all of them.
+
+        A group that nobody leads just now is one of them, for it will be led again.
+        """
+        if not self.routed:
+            groups = (group for group, one in self.brokers.items() if one.state in {"RW", "R"})
+            return dict.fromkeys(groups, tuple(subscribed))
+        found: dict[str, list[str]] = {}
+        for name in subscribed:
+            for group in self._holders(name):
+                found.setdefault(group, []).append(name)
+        return {group: tuple(names) for group, names in found.items()}
+
+    def _holders(self, name: str) -> Iterable[str]:
+        if is_pattern(name):
+            return [group for group, one in self.brokers.items() if one.state != "W"]
+        route = self.routes.get(name)
+        if route is None or not readable(route.state):
+            return ()
+        groups = dict.fromkeys((*route.groups, *route.former))
+        return [group for group in groups if group not in self.brokers or self.brokers[group].state != "W"]
+
+    def _state(self, route: SubjectRoute, group: str) -> State:
+        broker = self.brokers.get(group)
+        return both(route.state, cast("State", broker.state)) if broker is not None else "NRW"
+
+    # -- on the disk -------------------------------------------------------------------------------------------
+
+    def to_map(self) -> dict[str, Any]:
+        """As it is kept for the next process."""
+        return {
+            "version": CACHE_VERSION,
+            "routed": self.routed,
+            "brokers": [asdict(one) for one in self.brokers.values()],
+            "routes": [asdict(one) for one in self.routes.values()],
+        }
+
+    @classmethod
+    def from_map(cls, kept: Any) -> Chart:
+        """What ``to_map`` made; ``ValueError`` when it is something else."""
+        chart = cls()
+        match kept:
+            case {
+                "version": int(version),
+                "routed": bool(routed),
+                "brokers": [*brokers],
+                "routes": [*routes],
+            } if version == CACHE_VERSION:
+                chart.routed = routed
+                chart.list_brokers(_known_brokers({"brokers": brokers}))
+                for row in routes:
+                    route = _kept_route(row)
+                    chart.routes[route.subject] = route
+                return chart
+            case _:
+                raise ValueError("it holds no routes of this version")
+
+
+def mapped(answer: Any) -> Mapping[str, Any]:
+    """An answer that should be a map; what is none says nothing."""
+    return cast("Mapping[str, Any]", answer if isinstance(answer, dict) else {})
+
+
+def listed(answer: Mapping[str, Any], name: str) -> list[Any]:
+    """A list in an answer; what is none is empty."""
+    found: object = answer.get(name)
+    return cast("list[object]", found) if isinstance(found, list) else []
+
+
+def whole(answer: Mapping[str, Any], name: str, absent: int) -> int:
+    """A number in an answer."""
+    found: object = answer.get(name)
+    return found if isinstance(found, int) else absent
+
+
+def _known_brokers(answer: Any) -> Routes:
+    try:
+        return parse_routes(answer, "")
+    except BrokerUnreachable as error:
+        raise ValueError(str(error)) from None
+
+
+def _kept_route(row: object) -> SubjectRoute:
+    match row:
+        case {"subject": str(subject), "version": int(version), "state": str(state)} if state in STATES:
+            said = mapped(row)
+            groups, former = listed(said, "groups"), listed(said, "former")
+            return SubjectRoute(subject, version, state, tuple(map(str, groups)), tuple(map(str, former)))
+        case _:
+            raise ValueError(f"{str(row)[:60]!r} is no route")
+
+
+def parse_route(row: Any) -> SubjectRoute:
+    """A subject's route as meta says it.
+
+    Of several partitions on one broker group the first has the subject's own name, and is the one that brokers of this
+    version take messages for.
+    """
+    match row:
+        case {
+            "subject": str(subject), "version": int(version), "state": str(state), "partitions": [*_],
+            "former": [*former],
+        } if state in STATES:  # fmt: skip
+            try:
+                current = PartitionSet.from_map(cast("Mapping[str, Any]", row))
+                before = [
+                    PartitionSet.from_map(cast("Mapping[str, Any]", one))
+                    for one in former
+                    if isinstance(one, dict)
+                ]
+            except WireError as error:
+                raise BrokerUnreachable(f"the answer to GET /v1/routes holds no route: {error}") from None
+            groups = _groups_of([current])
+            return SubjectRoute(
+                subject, version, state, groups,
+                tuple(group for group in _groups_of(before) if group not in groups),
+            )  # fmt: skip
+        case _:
+            raise BrokerUnreachable(
+                f"the answer to GET /v1/routes holds a route that is none: {str(row)[:200]}"
+            )
+
+
+def _groups_of(sets: Iterable[PartitionSet]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(partition.group for one in sets for partition in one.partitions))

@@ -1,0 +1,80 @@
+"""Asking the HTTP ports of meta and brokers, for people: every answer that is no is one sentence with what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any, cast
+
+from tidemill.cli.failures import FAILURE, CommandFailed, nothing_listens
+
+PATIENCE_SECONDS = 10.0
+LOCAL = ("localhost", "::1", "")
+ANY = ("0.0.0.0", "::", "")
+
+
+class PortRefused(CommandFailed):
+    """It answered no. ``code`` is the error's name, ``more`` what was told beside it."""
+
+    def __init__(self, sentence: str, status: int, code: str, more: Mapping[str, Any]) -> None:
+        self.status = status
+        self.code = code
+        self.more = more
+        super().__init__(sentence, FAILURE)
+
+
+class Unanswered(CommandFailed):
+    """Nobody answered."""
+
+
+async def ask(
+    server: str, method: str, path: str, body: object = None, timeout_s: float = PATIENCE_SECONDS
+) -> Any:
+    """The JSON that is answered."""
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.request(method, f"http://{server}{path}", json=body) as response,
+        ):
+            answer: Any = json.loads(await response.read())
+            if response.status >= 400:
+                raise _refused(server, path, response.status, answer)
+            return answer
+    except ValueError:
+        raise CommandFailed(
+            f"what answers at {server} is not tidemill's HTTP port: name that of meta or of a queue with --server"
+        ) from None
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        cause = error.errno if isinstance(error, OSError) else None
+        said = os.strerror(cause) if cause and cause > 0 else "no answer"
+        raise Unanswered(nothing_listens(server, said)) from None
+
+
+def _refused(server: str, path: str, status: int, answer: Any) -> PortRefused:
+    fields: Mapping[str, Any] = cast("Mapping[str, Any]", answer) if isinstance(answer, dict) else {}
+    match fields.get("error"):
+        case {"code": str(code), "detail": str(detail), "advice": str(advice)}:
+            return PortRefused(f"{detail}: {advice}", status, code, fields)
+        case _:
+            return PortRefused(
+                f"{server} answered {status} at {path}: look into its log", status, str(status), fields
+            )
+
+
+def control_of(broker: Mapping[str, Any], server: str) -> str:
+    """Where a broker's HTTP port is; one that names no host is where ``server`` is."""
+    host, _, port = str(broker["addresses"]["control"]).rpartition(":")
+    if host.strip("[]") in ANY:
+        host = server.rpartition(":")[0]
+    return f"{host}:{port}"
+
+
+def is_local(address: str) -> bool:
+    """Whether an address is this machine's, as far as its text says."""
+    host = address.rpartition(":")[0].strip("[]")
+    return host in LOCAL or host.startswith("127.") or host == socket.gethostname()

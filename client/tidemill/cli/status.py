@@ -1,0 +1,125 @@
+"""`tidemill status`: the brokers, who leads, who is in sync, and what is wrong, in words.
+
+Exit codes: 0 all is well, 1 something is not, or nobody answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidemill.cli.asking import PortRefused, Unanswered, ask, control_of, is_local
+from tidemill.cli.failures import FAILURE
+from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, perform
+from tidemill.cli.tables import print_rows
+
+COLUMNS = ("group", "name", "role", "state", "epoch", "in_sync", "messages", "actions", "pid", "http")
+LOOK_SECONDS = 3.0
+
+
+def status(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TEXT) -> int:
+    """Show the brokers, and what is wrong. Ask meta, or the queue on this machine."""
+    problems: list[str] = []
+
+    async def run() -> None:
+        brokers = await look(server, problems)
+        if output is Output.JSON:
+            print(json.dumps({"brokers": brokers, "problems": problems}, ensure_ascii=False))
+            return
+        print_rows([_row(one) for one in brokers], COLUMNS, output, "No broker has registered yet.")
+        print("\n".join(["", *problems] if problems else ["", "All is well."]))
+
+    perform(run(), server)
+    return FAILURE if problems else 0
+
+
+async def look(server: str, problems: list[str]) -> list[dict[str, Any]]:
+    """All brokers; what is wrong goes into ``problems``."""
+    try:
+        groups: list[dict[str, Any]] = await ask(server, "GET", "/v1/brokers")
+    except PortRefused as error:
+        if error.status != 404:
+            raise
+        return [await _one_broker(server, problems)]
+    rows = [_broker(group, one, server) for group in groups for one in group["brokers"]]
+    for group in groups:
+        problems += problems_of(group)
+    if not groups:
+        problems.append("no broker has registered at meta: start one with TIDEMILL_META, or `tidemill up`")
+    processes = await asyncio.gather(*(_process(row["http"]) for row in rows if row["alive"]))
+    for row, process in zip([row for row in rows if row["alive"]], processes, strict=True):
+        if process is None:
+            problems.append(
+                f"{row['name']} is alive, and does not answer at {row['http']}: look whether that address is reached "
+                "from here"
+            )
+        elif is_local(row["http"]):
+            row["pid"] = process["pid"]
+    return rows
+
+
+async def _one_broker(server: str, problems: list[str]) -> dict[str, Any]:
+    """What does not answer as meta: a broker by itself."""
+    process = await ask(server, "GET", "/v1/process")
+    routes = await ask(server, "GET", "/v1/routes")
+    name, is_lone = process["name"], process["role"] == "lone"
+    if not is_lone:
+        problems.append(f"{name} is one broker of a group: ask meta for all of them, with --server")
+    state = routes["brokers"][0]["state"] if routes["brokers"] else "NRW"
+    return {
+        "group": name.partition("-")[0], "name": name, "role": "master" if is_lone else process["role"],
+        "alive": True, "state": state, "epoch": process["epoch"], "in_sync": is_lone, "positions": None,
+        "draining": False, "retired": False, "http": server,
+        "pid": process["pid"] if is_local(server) else None,
+    }  # fmt: skip
+
+
+def _broker(group: Mapping[str, Any], one: Mapping[str, Any], server: str) -> dict[str, Any]:
+    return {
+        "group": group["group"], "name": one["name"], "role": one["role"], "alive": one["alive"],
+        "state": group["state"], "epoch": group["epoch"], "in_sync": one["in_sync"], "positions": one["positions"],
+        "draining": group["draining"], "retired": group.get("retired", False), "http": control_of(one, server),
+        "pid": None,
+    }  # fmt: skip
+
+
+async def _process(address: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = await ask(address, "GET", "/v1/process", timeout_s=LOOK_SECONDS)
+    except (Unanswered, PortRefused):
+        return None
+    return found
+
+
+def problems_of(group: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a broker group, and what to do."""
+    if group.get("retired"):
+        return []
+    name = group["group"]
+    found = [f"{name} has no master: {group['problem']}"] if group["problem"] else []
+    for one in group["brokers"]:
+        if not one["alive"]:
+            found.append(
+                f"{one['name']} is dead, meta has not heard of it for seconds: start it again, or let meta forget it "
+                f"with `tidemill broker forget {name} {one['name']}`"
+            )
+        elif not one["in_sync"]:
+            found.append(
+                f"{one['name']} is not in sync, and cannot take over: it catches up by itself; when this stays, look "
+                "at what it says, and at its disk and network"
+            )
+    return found
+
+
+def _row(broker: Mapping[str, Any]) -> dict[str, Any]:
+    """For a person."""
+    said: str = broker["state"] if broker["alive"] else "dead"
+    words: Sequence[str] = [word for word in ("draining", "retired") if broker[word]][-1:]
+    positions: Mapping[str, Any] = broker["positions"] or {}
+    return {
+        "group": broker["group"], "name": broker["name"], "role": broker["role"], "state": ", ".join([said, *words]),
+        "epoch": broker["epoch"], "in_sync": broker["in_sync"], "messages": positions.get("messages"),
+        "actions": positions.get("actions"), "pid": broker["pid"], "http": broker["http"],
+    }  # fmt: skip

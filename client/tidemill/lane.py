@@ -1,0 +1,358 @@
+"""All that goes to one broker group: from a batch's first message to its answer, over as many connections as it takes.
+
+    a message is   gathered   waits for room in a frame                        -> in flight, spooled, elsewhere, fails
+                   in flight  its batch was written to the link at least once  -> stored, refused, fails
+                   refused    the broker cannot take it now                    -> in flight again after a wait,
+                                                                                  elsewhere, fails
+
+Invariants: a batch's bytes never change once it was sealed, and batches of a partition leave in their order, also
+after a reconnect; at most ``PRODUCER_BATCHES_REMEMBERED`` frames are in flight, so the broker recognises whatever
+comes twice; every waiter hears exactly once. What was in flight may be stored, so it is sent again to this broker group
+and to no other; *elsewhere* goes only what certainly is not (``producer.py`` decides, ``relieve`` gives it up). A lane
+has a producer id of its own: numbers of one broker group mean nothing to another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from tidemill.backoff import Backoff
+from tidemill.budget import Budget
+from tidemill.errors import (
+    BrokerUnreachable,
+    ConnectionLost,
+    OutcomeUnknown,
+    Refused,
+    TidemillError,
+    Unavailable,
+    wire_error,
+)
+from tidemill.flights import Flight, Flights
+from tidemill.gather import Gather, Signature
+from tidemill.link import Answer, Link
+from tidemill.parcel import Parcel, Partition
+from tidemill.receipts import SPOOLED
+from tidemill.settings import ClientSettings
+from tidemill.spread import Key, Standing
+from tidemill.steadiness import SLOW_S, Steadiness
+from tidemill_wire.commands import Sent
+from tidemill_wire.fields import parse_subject
+
+CHECK_S = 0.25
+"""How often deadlines are looked at while something waits."""
+
+
+class Keeper(Protocol):
+    """Who takes over while no broker is there."""
+
+    def needed(self) -> None: ...
+
+
+class Owner(Protocol):
+    """The producer, as a lane tells it of changes."""
+
+    def stands(self, lane: Lane) -> None:
+        """It is better or worse off than before."""
+        ...
+
+
+class Lane:
+    """See the module."""
+
+    def __init__(self, group: str, settings: ClientSettings, budget: Budget, owner: Owner) -> None:
+        self.group = group
+        self.keeper: Keeper | None = None
+        self.stopped = False
+        """The spool has the word: what is gathered waits until it has been replayed."""
+        self.scheduled: asyncio.Handle | None = None
+        self.producer_id = settings.random.getrandbits(63)
+        self.gather = Gather(
+            Signature(self.producer_id, settings.codec, settings.now_ms), settings.batch_bytes
+        )
+        self.flights = Flights()
+        self.partitions: dict[Key, Partition] = {}
+        self.link: Link | None = None
+        """The connection there is."""
+        self.failure: TidemillError | None = None
+        """Why there is none."""
+        self._settings = settings
+        self._budget = budget
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._linger_s = settings.linger_ms / 1000
+        self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
+        self._steadiness = Steadiness()
+        self._trial: asyncio.TimerHandle | None = None
+        self._checking: asyncio.TimerHandle | None = None
+        self.down_since: float | None = self._loop.time()
+
+    def partition(self, subject: str, priority: int = 0) -> Partition:
+        """A subject in this lane."""
+        key = (subject, priority) if priority else subject
+        partition = self.partitions.get(key)
+        if partition is None:
+            partition = self.partitions[key] = Partition(parse_subject(subject), priority)
+            partition.lane, partition.add = self, self.gather.add
+        return partition
+
+    @property
+    def standing(self) -> Standing:
+        """How good it is to send here now."""
+        if self.link is None or self.stopped:
+            return Standing.AWAY
+        return Standing.STEADY if self._trial is None else Standing.AVOIDED
+
+    # -- leaving -----------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something waits: let it leave, at once when the wire is idle, else with its company."""
+        if self._checking is None:
+            self._checking = self._loop.call_later(CHECK_S, self._check)
+        if self.stopped and self.keeper is not None:
+            self.keeper.needed()
+        elif self._linger_s > 0:
+            if self.scheduled is None:
+                self.scheduled = self._loop.call_later(self._linger_s, self._flush)
+        elif not self.flights:
+            self._flush()
+        elif self.scheduled is None:
+            self.scheduled = self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self.scheduled is not None:
+            self.scheduled.cancel()
+            self.scheduled = None
+        link = self.link
+        while link is not None and not self.stopped and not self.flights.full and not link.paused:
+            refused = self.flights.again(self._loop.time()) if self.flights.refused else None
+            batches = [refused] if refused is not None else self.gather.take()
+            if not batches:
+                return
+            self._write(self.flights.depart(batches), link)
+
+    def _write(self, flight: Flight, link: Link) -> None:
+        data = [batch.data for batch in flight.batches]
+        try:
+            link.send(data, flight.size, lambda answer: self._answered(flight, answer, link))
+        except ConnectionLost:
+            return  # It is written again when the session has a new link.
+        flight.asked_at = self._loop.time()
+
+    def resume(self) -> None:
+        """The spool is empty: what is gathered may leave."""
+        self._owner.stands(self)
+        self.wake()
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def _answered(self, flight: Flight, answer: Answer, link: Link) -> None:
+        if isinstance(answer, ConnectionLost) or flight not in self.flights:
+            return
+        if isinstance(answer, Sent) and len(answer.first_sequences) == len(flight.batches):
+            self.flights.land(flight)
+            if answer.refused:
+                self._settle_some(flight, answer)
+            else:
+                size = 0
+                for batch, first_sequence in zip(flight.batches, answer.first_sequences, strict=True):
+                    size += batch.size
+                    batch.stored(first_sequence)
+                self._steadiness.answered(flight.asked_at, self._loop.time())
+                if not self._steadiness.steady:
+                    self._avoid()
+                self._budget.give_back(size)
+        elif isinstance(answer, TidemillError):
+            self.flights.land(flight)
+            for batch in flight.batches:
+                self._refuse(batch, answer)
+        else:
+            link.close()  # An answer that is none: the bytes are sent again over a new connection.
+            return
+        if (self.gather or self.flights.refused) and self.scheduled is None:
+            # In the next turn: those who were just answered may have more to send.
+            self.scheduled = self._loop.call_soon(self._flush)
+
+    def _settle_some(self, flight: Flight, answer: Sent) -> None:
+        refused = {index: wire_error(number, detail) for index, number, detail in answer.refused}
+        for index, batch in enumerate(flight.batches):
+            error = refused.get(index)
+            if error is not None:
+                self._refuse(batch, error)
+            else:
+                self._budget.give_back(batch.size)
+                batch.stored(answer.first_sequences[index])
+
+    def _refuse(self, batch: Parcel, error: TidemillError) -> None:
+        now = self._loop.time()
+        wait = self._backoff.next()
+        tries_again = batch.partition.spread is not None or now + wait < batch.deadline
+        if not isinstance(error, Unavailable) or not tries_again or batch.waiter is None:
+            self._budget.give_back(batch.size)
+            batch.failed(error)
+            return
+        batch.error = error
+        self.flights.refuse(batch, now + wait)
+        self._loop.call_later(wait, self.wake)
+        self._steadiness.failed(now)
+        self._avoid()
+
+    # -- standing ----------------------------------------------------------------------------------------------
+
+    def _avoid(self) -> None:
+        """For as long as ``steadiness`` says; what waits may go elsewhere meanwhile."""
+        wait = self._steadiness.until - self._loop.time()
+        if wait > 0 and self._trial is None:
+            self._trial = self._loop.call_later(wait, self._try_again)
+            self._owner.stands(self)
+
+    def _try_again(self) -> None:
+        self._trial = None
+        self._owner.stands(self)
+
+    @property
+    def laden(self) -> list[Partition]:
+        """Partitions with something that may go elsewhere."""
+        return [] if self.stopped else list(dict.fromkeys((*self.gather.waiting, *self.flights.held)))
+
+    def refuse(self, partition: Partition, error: TidemillError) -> None:
+        """Nobody will ever take what waits for a partition."""
+        for batch in (*self.gather.give_up(partition), *self.flights.give_up(partition)):
+            self._budget.give_back(batch.size)
+            batch.failed(error)
+
+    def relieve(self, partition: Partition, by: Partition) -> None:
+        """What of a partition no broker can have goes to another lane."""
+        lane = by.lane
+        lane.gather.adopt(by, self.gather.give_up(partition))
+        for batch in self.flights.give_up(partition):
+            lane.flights.refuse(batch.rehomed(by, lane.producer_id), self._loop.time())
+        lane.wake()
+
+    # -- connections -------------------------------------------------------------------------------------------
+
+    def up(self, link: Link) -> None:
+        """A connection is there: first what was in flight, in its order and with its bytes, then the rest."""
+        self.link = link
+        self.down_since = None
+        self.failure = None
+        link.on_resume = self._flush
+        self._avoid()
+        for flight in self.flights:
+            self._write(flight, link)
+        if self.keeper is not None:
+            self.keeper.needed()
+        self._flush()
+        self._owner.stands(self)
+
+    def down(self, error: TidemillError) -> None:
+        """The connection is gone, or could not be made."""
+        if self.link is not None:
+            self.link = None
+            self._steadiness.failed(self._loop.time())
+        self.failure = error
+        if self.down_since is None:
+            self.down_since = self._loop.time()
+        self.flights.forget_abandoned()
+        self.flights.ground(self._loop.time())
+        if isinstance(error, Refused):
+            self.expire(float("inf"), error)
+        self._owner.stands(self)
+
+    def close(self, *, waits: bool) -> None:
+        """It has no connection any more, and needs none; something in it may wait to go to another lane."""
+        if not waits:
+            self.down_since = None
+        elif self.down_since is None:
+            self.down_since = self._loop.time()
+        if self.link is not None:
+            link, self.link = self.link, None
+            link.close()
+
+    # -- deadlines ---------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        now = self._loop.time()
+        self._checking = None
+        self.expire(now, None)
+        oldest = self.flights.oldest_asked()
+        if self.link is not None and oldest is not None and now - oldest > SLOW_S:
+            self._steadiness.failed(now)
+            self._avoid()
+        if self.keeper is not None and self.overdue:
+            self.keeper.needed()
+        if self.gather or self.flights or self.flights.refused:
+            self._checking = self._loop.call_later(CHECK_S, self._check)
+
+    def expire(self, now: float, error: TidemillError | None) -> None:
+        """What has waited too long fails; ``error`` says why, when it is not the deadline."""
+        unanswered = self.flights.unanswered(now)
+        for batch in unanswered:
+            self._abandon(batch, error or self._unknown(batch))
+        gone = self.flights.expired(now)
+        for batch in (*gone, *self.gather.expired(now)):
+            self._budget.give_back(batch.size)
+            batch.failed(error or batch.error or self._unreachable())
+        if unanswered and self.link is not None:
+            self.link.close()  # It answers pings and no sends: a new connection may do better.
+
+    def _abandon(self, batch: Parcel, error: TidemillError) -> None:
+        """Nobody waits for it any more. It stays in its frame, whose answer counts its place."""
+        partition = batch.partition
+        partition.reached = max(partition.reached, batch.number)
+        self._budget.give_back(batch.size)
+        batch.failed(error)
+        batch.abandon()
+
+    def _unknown(self, batch: Parcel) -> TidemillError:
+        waited = self._settings.send_timeout_s
+        return OutcomeUnknown(
+            f"no answer within {waited} s to a batch for {batch.partition.name}: it may be stored, or not"
+        )
+
+    def _unreachable(self) -> TidemillError:
+        if self.link is not None:
+            return Unavailable("too_slow", "the broker did not take it before the deadline; it is not stored")
+        why = f": {self.failure}" if self.failure is not None else ""
+        return BrokerUnreachable(
+            f"no broker was reached within {self._settings.send_timeout_s} s; not stored{why}"
+        )
+
+    @property
+    def overdue(self) -> bool:
+        """No broker was reached for so long that the spool is to be used."""
+        down_since = self.down_since
+        return down_since is not None and self._loop.time() - down_since >= self._settings.spool_after_s
+
+    # -- the spool's side --------------------------------------------------------------------------------------
+
+    def hand_over(self) -> list[Parcel]:
+        """All that has not ended, sealed and in order, for the spool. ``stopped`` must be set."""
+        assert self.stopped
+        batches = self.flights.hand_over()
+        while more := self.gather.take():
+            batches += more
+        return batches
+
+    def take_back(self, batches: list[Parcel]) -> None:
+        """The spool could not take them."""
+        for batch in batches:
+            self.flights.refuse(batch, self._loop.time())
+
+    def spooled(self, batches: list[Parcel]) -> None:
+        """They lie in the spool now."""
+        size = sum(batch.size for batch in batches)
+        for batch in batches:
+            batch.stored(SPOOLED)
+        self._budget.give_back(size)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def fail(self, error: TidemillError) -> None:
+        """It is over: everything fails with ``error``."""
+        self.expire(float("inf"), error)
+        for handle in (self.scheduled, self._checking, self._trial):
+            if handle is not None:
+                handle.cancel()
+        self.flights.clear()
+        self.partitions.clear()

@@ -1,0 +1,95 @@
+"""Asking the HTTP ports of brokers what they store: of the one that was named, or of all that meta knows.
+
+Meta stores no messages. Where subjects have routes, an id is asked of each broker until one knows it, and pages of
+messages come from one broker after the other: within each in its order, and in none over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote, urlencode
+
+from tidemill.chart import listed, mapped
+from tidemill.errors import BrokerUnreachable, Refused
+from tidemill.router import Router
+from tidemill.routes import Address, OpenPort, parse_server
+from tidemill.servers import Servers
+
+TIMEOUT_S = 30.0
+"""For a page of stored messages: a broker may have to read much, and others may have asked before."""
+BEHIND = "~"
+"""Between the number of a broker and its own word for where a page ended."""
+
+
+class Looker:
+    """See the module."""
+
+    def __init__(self, servers: Servers, router: Router, open_port: OpenPort) -> None:
+        self._servers = servers
+        self._router = router
+        self._open_port = open_port
+
+    async def look(self, path: str, parameters: Mapping[str, str]) -> Any:
+        """The JSON at a path."""
+        if not self._router.chart.brokers:
+            await self._router.refresh()
+        if not self._router.chart.routed:
+            return await self._servers.get(_with(path, parameters), TIMEOUT_S)
+        brokers = await self._brokers(path)
+        if path.endswith("/messages"):
+            return await self._page(brokers, path, dict(parameters))
+        return await self._first(brokers, _with(path, parameters))
+
+    async def _brokers(self, path: str) -> Sequence[Address]:
+        parts = path.split("/")
+        if parts[2] != "subjects":
+            return await self._router.readable()
+        return await self._router.holding(unquote(parts[3]))
+
+    async def _first(self, brokers: Sequence[Address], path: str) -> Any:
+        """Of a message, whoever has it. Of a subject's groups, the only one who may."""
+        if len(brokers) > 1 and not path.startswith("/v1/messages/"):
+            names = ", ".join(f"{one.group} at {one.control}" for one in brokers)
+            raise Refused(
+                "limit_exceeded",
+                f"{path.partition('?')[0]} is on {len(brokers)} broker groups, of which each has its own: ask {names}",
+            )
+        unknown = Refused("not_found", f"no broker has {path}")
+        for address in brokers:
+            try:
+                return await self._ask(address, path)
+            except Refused as error:
+                if error.kind.name != "not_found":
+                    raise
+                unknown = error
+        raise unknown
+
+    async def _page(self, brokers: Sequence[Address], path: str, parameters: dict[str, str]) -> Any:
+        at, _, after = parameters.pop("after", "").partition(BEHIND)
+        number = int(at) if at.isdigit() else 0
+        if after:
+            parameters["after"] = after
+        page: Mapping[str, Any] = {"messages": [], "after": None}
+        if number < len(brokers):
+            try:
+                page = mapped(await self._ask(brokers[number], _with(path, parameters)))
+            except Refused as error:
+                if error.kind.name != "not_found" or len(brokers) == 1:
+                    raise
+        left = page.get("after")
+        if left is not None:
+            return {"messages": listed(page, "messages"), "after": f"{number}{BEHIND}{left}"}
+        behind = f"{number + 1}{BEHIND}" if number + 1 < len(brokers) else None
+        return {"messages": listed(page, "messages"), "after": behind}
+
+    async def _ask(self, address: Address, path: str) -> Any:
+        try:
+            host, port = parse_server(address.control)
+        except ValueError:
+            raise BrokerUnreachable(f"meta does not know the HTTP port of {address.group}") from None
+        return await self._open_port(host, port).get(path, TIMEOUT_S)
+
+
+def _with(path: str, parameters: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode(parameters)}" if parameters else path

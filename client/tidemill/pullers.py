@@ -1,0 +1,139 @@
+"""The brokers of a consumer: a puller for each broker group with something of its subjects, as the routes go.
+
+A broker group that comes into a route is pulled from at once. One that leaves it is pulled from for as long as a former
+version of the route names it: something may still lie there. A puller is never taken away, for what it gave out is told
+to its broker; it has nothing to ask for then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tidemill.ack_spool import Place
+from tidemill.backoff import Backoff
+from tidemill.delivery import Delivery
+from tidemill.errors import TidemillError
+from tidemill.inbox import Inbox
+from tidemill.keeper import Keeper
+from tidemill.puller import Identity, Puller
+from tidemill.router import Member, Router
+from tidemill.routes import Address
+from tidemill.settings import ClientSettings
+from tidemill.tasks import Tasks
+
+log = logging.getLogger("tidemill")
+
+
+class Pullers:
+    """See the module."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: ClientSettings,
+        inbox: Inbox,
+        router: Router,
+        keeper: Keeper | None,
+        tasks: Tasks,
+    ) -> None:
+        self._identity = identity
+        self._settings = settings
+        self._inbox = inbox
+        self._router = router
+        self._keeper = keeper
+        self._tasks = tasks
+        self._pullers: dict[str, Puller] = {}
+        self._changed = asyncio.Event()
+        self._closing = False
+        mine = identity.subscription
+        router.listeners.append(self._changed.set)
+        router.join(self, Member(mine.subjects, mine.base or mine.group, identity.consumer, mine.mode))
+        router.begin()
+
+    def __iter__(self) -> Iterator[Puller]:
+        return iter(self._pullers.values())
+
+    def owner(self, delivery: Delivery) -> Puller:
+        """Whose delivery it is."""
+        return next(one for one in self._pullers.values() if one.settler is delivery.settler)
+
+    def pull(self) -> None:
+        """There may be room."""
+        for puller in self._pullers.values():
+            puller.pull()
+
+    async def run(self) -> None:
+        """Find brokers, until cancelled; also those that come later."""
+        settings, router = self._settings, self._router
+        backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
+        said = told = False
+        while True:
+            self._changed.clear()
+            try:
+                if not told:
+                    await router.refresh()
+            except (OSError, TimeoutError) as error:
+                if not said and not self._pullers:
+                    said = True
+                    log.warning("no_broker_yet %s: %s", self._identity.consumer, " ".join(str(error).split()))
+            except TidemillError as error:
+                self._inbox.fail(error)
+                return
+            await self._follow(router.chart.sources(self._identity.subscription.subjects))
+            told = True
+            try:
+                async with asyncio.timeout(settings.routes_poll_s if self._pullers else backoff.next()):
+                    await self._changed.wait()
+            except TimeoutError:
+                told = False
+
+    async def _follow(self, sources: Mapping[str, tuple[str, ...]]) -> None:
+        """Pull from where the routes lead, and nothing from where they do not lead any more."""
+        chart = self._router.chart
+        for group, subjects in sources.items():
+            if group not in self._pullers:
+                await self._start(group, subjects)
+        if chart.routed:
+            for group, puller in self._pullers.items():
+                puller.follow(sources.get(group, ()), chart.brokers.get(group))
+
+    async def _start(self, group: str, subjects: tuple[str, ...]) -> None:
+        async def locate() -> Address:
+            return await self._router.of_group(group)
+
+        mine = self._identity
+        identity = Identity(replace(mine.subscription, subjects=subjects), mine.consumer)
+        puller = Puller(identity, self._settings, self._inbox, locate)
+        if self._keeper is not None and not mine.subscription.once:
+            place = Place(group, mine.subscription.group, mine.consumer)
+            await self._keeper.claim(place, puller.settler)
+            if self._closing:
+                await self._keeper.leave(place)
+                return
+        self._pullers[group] = puller
+        self._tasks.start(puller.session.run(), f"tidemill consumes from {group}")
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def stop(self, rest: list[Delivery]) -> None:
+        """Ask for nothing more, and give back what was not begun."""
+        for puller in self._pullers.values():
+            puller.stop(rest)
+
+    def close(self) -> None:
+        """No broker that is found from now on is pulled from."""
+        self._closing = True
+
+    async def leave(self, rest: list[Delivery], current: list[tuple[Puller, str, list[int]]]) -> None:
+        """Give back what was not handled, and leave every broker."""
+        try:
+            leaving = [
+                puller.leave(rest, [one[1:] for one in current if one[0] is puller]) for puller in self
+            ]
+            await asyncio.gather(*leaving)
+        finally:
+            self._router.leave(self)
+            self._router.listeners.remove(self._changed.set)

@@ -1,0 +1,60 @@
+"""The spool files of a client: one for each lane.
+
+``<spool>`` is for what has no route: where a broker lists itself that is everything. ``<spool>.to.GROUP`` is for what
+may be sent to that broker group only, because it may have stored it. What an earlier process left is sent as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from glob import escape
+from pathlib import Path
+
+from tidemill.lane import Lane
+from tidemill.producer import Producer
+from tidemill.settings import ClientSettings
+from tidemill.spooler import Spooler
+from tidemill.tasks import Tasks
+
+BOUND = ".to."
+"""Between the name of a spool and the broker group that it is for."""
+
+
+class Spools:
+    """See the module."""
+
+    def __init__(self, path: Path, settings: ClientSettings, tasks: Tasks) -> None:
+        self.opened = False
+        self._path = path
+        self._settings = settings
+        self._tasks = tasks
+        self._spoolers: dict[str, Spooler] = {}
+
+    def add(self, lane: Lane, carrier: Callable[[str, str], Lane | None]) -> None:
+        """A lane begins: what it cannot send has a place."""
+        group = lane.group
+        path = self._path.with_name(f"{self._path.name}{BOUND}{group}") if group else self._path
+        spooler = Spooler(path, self._settings, lane, lambda subject, bound: carrier(subject, bound or group))
+        self._spoolers[group] = spooler
+        self._tasks.start(spooler.run(), f"tidemill spool {group}".rstrip())
+
+    async def open(self, producer: Producer) -> None:
+        """Until the file of what has no route is open, and those that an earlier process left."""
+        await self._spoolers[producer.anywhere.group].opened()
+        for group in self._left():
+            producer.lane(group)
+            await self._spoolers[group].opened()
+        self.opened = True
+
+    def _left(self) -> list[str]:
+        found = self._path.parent.glob(f"{escape(self._path.name)}{BOUND}*")
+        return sorted(
+            one.name[len(self._path.name) + len(BOUND) :]
+            for one in found
+            if not one.name.endswith(".refused")
+        )
+
+    async def close(self) -> None:
+        """After the tasks have ended."""
+        for spooler in self._spoolers.values():
+            await spooler.close()

@@ -1,0 +1,78 @@
+"""A real cluster on one machine: `tidemill up --brokers N --slaves M`, and the processes below it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+from e2e.queues import COMMAND, START_SECONDS, NotReady, Queue
+
+READY = re.compile(rb"ready http://([^:]+):(\d+)\n")
+FOLDER = re.compile(r"--data\0[^\0]*/([^/\0]+)\0")
+
+
+class Cluster(Queue):
+    """One cluster on one folder. ``http_port`` is meta's."""
+
+    def __init__(
+        self,
+        data: Path,
+        brokers: int,
+        slaves: int,
+        manifests: Sequence[Path] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(data, manifests, settings, COMMAND)
+        self._command += ["--brokers", str(brokers), "--slaves", str(slaves)]
+        self.seen: set[int] = set()
+
+    def start(self) -> Self:
+        began = time.monotonic()
+        process = self.launch()
+        line = self.wait_line(process, began + 2 * START_SECONDS)
+        self.ready_seconds = time.monotonic() - began
+        found = READY.fullmatch(line)
+        if found is None:
+            self.close()
+            raise NotReady(f"it said {line!r} and {self.errors!r}, exit code {process.returncode}")
+        self.host, self.http_port = found[1].decode(), int(found[2])
+        return self
+
+    def children(self) -> dict[str, int]:
+        """The processes below it, by the names of their folders."""
+        found: dict[str, int] = {}
+        for pid in map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()):
+            with suppress(OSError):
+                if (named := FOLDER.search(Path(f"/proc/{pid}/cmdline").read_text())) is not None:
+                    found[named[1]] = pid
+        self.seen |= set(found.values())
+        return found
+
+    def group(self, name: str) -> dict[str, Any]:
+        """A broker group, as meta sees it."""
+        rows: list[dict[str, Any]] = self.get("/v1/brokers")
+        return next(row for row in rows if row["group"] == name)
+
+    def left(self) -> set[int]:
+        """Those of its processes that were ever seen and are there."""
+        return {pid for pid in self.seen if is_there(pid)}
+
+    def close(self) -> None:
+        super().close()
+        for pid in self.left():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

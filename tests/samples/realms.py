@@ -1,0 +1,142 @@
+"""Meta as a client sees it, in memory: who serves what, and a stream of what changes.
+
+It answers as ``tidemill_meta`` does, as far as the client asks. It does not model replicas that lag, nor allocations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tidemill.errors import BrokerUnreachable, Refused
+
+
+@dataclass
+class Realm:
+    """One meta. ``away``: nobody answers. ``creates``: subjects are made when they are named first."""
+
+    creates: tuple[str, ...] = ()
+    """On which broker groups; none: they are not made."""
+    away: bool = False
+    watched: bool = True
+    """Whether there are watch streams."""
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    routes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    revision: int = 1
+    asked: list[str] = field(default_factory=list)
+    beats: list[dict[str, Any]] = field(default_factory=list)
+    hindrance: str = ""
+    _changes: list[asyncio.Event] = field(default_factory=list)
+
+    # -- what people and brokers do ----------------------------------------------------------------------------
+
+    def serve(
+        self, group: str, port: int, state: str = "RW", epoch: int = 1, host: str = "127.0.0.1"
+    ) -> None:
+        """A broker leads a group."""
+        self.rows[group] = {
+            "group": group, "name": f"{group}-0", "host": host, "port": port, "state": state, "epoch": epoch,
+            "control": f"{host}:1",
+        }  # fmt: skip
+        self.changed()
+
+    def route(
+        self, subject: str, *groups: str, state: str = "RW", former: Sequence[Sequence[str]] = ()
+    ) -> None:
+        """A subject lies on broker groups."""
+        self.routes[subject] = row_of(subject, [*former, groups], state)
+        self.changed()
+
+    def changed(self) -> None:
+        """Tell the streams."""
+        self.revision += 1
+        for event in self._changes:
+            event.set()
+
+    # -- what clients ask --------------------------------------------------------------------------------------
+
+    def open_port(self, host: str, port: int) -> Realm:
+        """For ``ClientSettings.open_port``."""
+        del host, port
+        return self
+
+    async def get(self, path: str, timeout_s: float = 5.0) -> Any:
+        del timeout_s
+        self._ask(path)
+        named = parse_qs(urlsplit(path).query).get("subject", [])
+        for subject in named:
+            if subject not in self.routes:
+                raise Refused("unknown_subject", f"there is no subject {subject!r}")
+        return {**self._brokers(), "routes": [self.routes[subject] for subject in named]}
+
+    async def post(self, path: str, body: Any, timeout_s: float = 5.0) -> Any:
+        del timeout_s
+        self._ask(path)
+        if path == "/v1/clients/leave":
+            return {"left": body["client"]}
+        assert path == "/v1/clients/heartbeat"
+        self.beats.append(body)
+        named = [*body["produces"], *(one["subject"] for one in body["consumes"])]
+        refused: list[dict[str, str]] = []
+        for subject in named:
+            if subject in self.routes:
+                continue
+            if self.creates and not self.hindrance:
+                self.route(subject, *self.creates)
+            else:
+                code = self.hindrance or "unknown_subject"
+                refused.append({"subject": subject, "code": code, "detail": "no"})
+        return {
+            "revision": self.revision, "beat_ms": 50, "consumes": [], "refused": refused,
+            "routes": [self.routes[subject] for subject in named if subject in self.routes],
+        }  # fmt: skip
+
+    async def lines(self, path: str, body: Any, silence_s: float) -> AsyncGenerator[Any]:
+        del silence_s
+        self._ask(path)
+        if not self.watched:
+            raise BrokerUnreachable("no streams here")
+        event = asyncio.Event()
+        self._changes.append(event)
+        prefixes = tuple(pattern[:-1] for pattern in body["patterns"])
+        known: set[str] = set()
+        try:
+            while not self.away:
+                event.clear()
+                found = {
+                    name: row
+                    for name, row in self.routes.items()
+                    if name in body["subjects"] or (prefixes and name.startswith(prefixes))
+                }
+                gone = sorted(known - found.keys())
+                known = set(found)
+                yield {**self._brokers(), "routes": list(found.values()), "gone": gone}
+                await event.wait()
+            raise BrokerUnreachable("meta is away")
+        finally:
+            self._changes.remove(event)
+
+    def _brokers(self) -> dict[str, Any]:
+        return {"revision": self.revision, "brokers": list(self.rows.values())}
+
+    def _ask(self, path: str) -> None:
+        self.asked.append(path)
+        if self.away:
+            raise BrokerUnreachable("meta is away")
+
+
+def row_of(subject: str, versions: Sequence[Sequence[str]], state: str = "RW") -> dict[str, Any]:
+    """A route as meta says it, of the broker groups of each of its versions."""
+    sets = [
+        {
+            "version": number,
+            "partitions": [
+                {"group": group, "name": subject, "ranges": [[at, at + 1]]} for at, group in enumerate(groups)
+            ],
+        }
+        for number, groups in enumerate(versions, 1)
+    ]
+    return {"subject": subject, "state": state, **sets[-1], "former": sets[:-1]}

@@ -1,0 +1,188 @@
+"""What a client believes of who serves what, and whom it asks."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samples.realms import row_of
+from tidemill.chart import Chart, SubjectRoute, parse_route
+from tidemill.errors import BrokerUnreachable
+from tidemill.routes import Address, parse_servers
+from tidemill.routes_cache import RoutesCache, packed
+from tidemill.servers import Servers
+
+
+def broker(group: str, state: str = "RW", epoch: int = 1, port: int = 7400):
+    return {"group": group, "host": "h", "port": port, "state": state, "epoch": epoch, "control": "h:1"}
+
+
+def chart_of(*brokers, routes=()) -> Chart:
+    chart = Chart()
+    chart.tell({"brokers": list(brokers), "routes": list(routes)}, "h")
+    return chart
+
+
+def test_where_a_broker_lists_itself_subjects_have_no_routes():
+    chart = Chart()
+    assert chart.tell({"version": 1, "brokers": [broker("g0"), broker("g1", "W")]}, "h")
+    assert not chart.routed
+    assert chart.takers("a") is None
+    assert chart.sources(("a", "b*")) == {"g0": ("a", "b*")}
+    assert not chart.tell({"version": 1, "brokers": [broker("g0"), broker("g1", "W")]}, "h")
+
+
+def test_a_subject_is_sent_where_its_route_and_the_brokers_allow_it():
+    rows = [broker("g0"), broker("g1", "R"), broker("g2", "NRW")]
+    chart = chart_of(*rows, routes=[row_of("a", [("g0", "g1", "g2")]), row_of("b", [("g0",)], state="R")])
+    assert chart.routed
+    assert chart.takers("a") == ("g0",)
+    assert chart.takers("b") == ()
+    assert chart.takers("c") is None
+
+
+def test_former_partitions_are_read_and_a_group_that_nobody_leads_is_waited_for():
+    rows = [broker("g0"), broker("g1", "NRW"), broker("g2", "W")]
+    chart = chart_of(
+        *rows, routes=[row_of("a", [("g1",), ("g0", "g2", "g3")]), row_of("b", [("g0",)], state="W")]
+    )
+    assert chart.sources(("a", "b", "unknown")) == {"g0": ("a",), "g3": ("a",), "g1": ("a",)}
+    assert chart.sources(("a*",)) == {"g0": ("a*",), "g1": ("a*",)}
+
+
+def test_what_is_older_than_what_is_known_changes_nothing_unless_a_stream_says_it():
+    chart = chart_of(broker("g0", epoch=3, port=3), routes=[row_of("a", [("g0",), ("g1",)])])
+    old = {"brokers": [broker("g0", epoch=2, port=2)], "routes": [row_of("a", [("g0",)])]}
+    assert not chart.tell(old, "h")
+    assert (chart.brokers["g0"].port, chart.routes["a"].version) == (3, 2)
+    assert chart.tell(old, "h", believed=True)
+    assert (chart.brokers["g0"].port, chart.routes["a"].version) == (3, 1)
+
+
+def test_a_line_of_a_stream_tells_some_and_takes_away():
+    chart = chart_of(broker("g0"), broker("g1"), routes=[row_of("a", [("g0",)])])
+    assert chart.tell(
+        {"revision": 9, "brokers": [{"group": "g0", "state": "NRW"}], "gone": ["a"]}, "h", whole=False
+    )
+    assert set(chart.brokers) == {"g1"}
+    assert chart.takers("a") is None
+    assert not chart.tell({"revision": 10}, "h", whole=False)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        None,
+        {},
+        {"subject": "a"},
+        {**row_of("a", [("g",)]), "partitions": [1]},
+        {**row_of("a", [("g",)]), "state": "X"},
+    ],
+)
+def test_a_route_that_is_none_is_said_so(row):
+    with pytest.raises(BrokerUnreachable, match="route"):
+        parse_route(row)
+
+
+NAMES = st.from_regex(r"[a-z]{1,5}", fullmatch=True)
+ROUTES = st.builds(
+    SubjectRoute, NAMES, st.integers(1, 9), st.sampled_from(["RW", "R", "W", "NRW"]),
+    st.lists(NAMES, max_size=3).map(tuple), st.lists(NAMES, max_size=3).map(tuple),
+)  # fmt: skip
+ADDRESSES = st.builds(
+    Address,
+    NAMES,
+    NAMES,
+    st.integers(1, 65535),
+    st.sampled_from(["RW", "R", "W", "NRW"]),
+    st.integers(0, 9),
+    NAMES,
+)
+
+
+@given(st.booleans(), st.lists(ADDRESSES, max_size=4), st.lists(ROUTES, max_size=4))
+def test_what_is_kept_on_the_disk_is_what_is_read(routed, brokers, routes):
+    chart = Chart()
+    chart.routed = routed
+    chart.list_brokers(tuple(brokers))
+    chart.routes = {one.subject: one for one in routes}
+    found = Chart.from_map(json.loads(packed(chart)))
+    assert (found.routed, found.brokers, found.routes) == (chart.routed, chart.brokers, chart.routes)
+
+
+@given(
+    st.binary(max_size=100)
+    | st.just(b'{"version": 1}')
+    | st.just(b'{"version":1,"routed":true,"brokers":[1],"routes":[]}')
+)
+def test_a_cache_that_is_none_is_ignored_with_one_line(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("cache") / "routes"
+    path.write_bytes(data)
+    lines: list[logging.LogRecord] = []
+    logger = logging.getLogger("tidemill")
+    handler = logging.Handler()
+    handler.emit = lines.append
+    logger.addHandler(handler)
+    try:
+        chart = RoutesCache(path).load()
+    finally:
+        logger.removeHandler(handler)
+    assert not chart.brokers
+    assert [line.getMessage().split()[0] for line in lines] == ["routes_cache_ignored"]
+
+
+def test_a_cache_is_replaced_as_a_whole_and_a_folder_that_cannot_be_written_is_said_once(tmp_path, caplog):
+    cache = RoutesCache(tmp_path / "new" / "routes")
+    assert not cache.load().brokers
+    cache.save(packed(chart_of(broker("g0"), routes=[row_of("a", [("g0",)])])))
+    assert cache.load().takers("a") == ("g0",)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["routes"]
+    (tmp_path / "file").touch()
+    closed = RoutesCache(tmp_path / "file" / "routes")
+    closed.save(b"{}")
+    closed.save(b"{}")
+    assert caplog.text.count("routes_not_cached") == 1
+
+
+class Port:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.away = False
+
+    async def get(self, path: str, timeout_s: float = 1.0):
+        del path, timeout_s
+        if self.away:
+            raise BrokerUnreachable(f"{self.name} is away")
+        return self.name
+
+    async def post(self, path: str, body: object, timeout_s: float = 1.0):
+        del body
+        return await self.get(path, timeout_s)
+
+    async def lines(self, path: str, body: object, silence_s: float):
+        yield await self.post(path, body, silence_s)
+
+
+async def test_servers_are_asked_in_turn_until_one_answers():
+    ports: dict[str, Port] = {}
+
+    def open_port(host: str, port: int) -> Port:
+        del port
+        return ports.setdefault(host, Port(host))
+
+    servers = Servers(parse_servers("m1:1, m2:2,m3:3"), open_port)
+    assert await servers.get("/", 1.0) == "m1"
+    ports["m1"].away = ports["m2"].away = True
+    assert await servers.post("/", {}, 1.0) == "m3"
+    assert servers.host == "m3"
+    ports["m3"].away = True
+    with pytest.raises(BrokerUnreachable):
+        await servers.get("/", 1.0)
+    ports["m2"].away = False
+    assert await servers.get("/", 1.0) == "m2"
+    assert [line async for line in servers.lines("/", {}, 1.0)] == ["m2"]
+    assert servers.host != "m2"

@@ -1,0 +1,139 @@
+"""A broker group that is to go: drained, then in no route, then forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from samples.metas import World
+from tidemill_meta.asked import Asked
+from tidemill_meta.brokers import remove_broker, set_group_state
+from tidemill_meta.errors import Denied
+from tidemill_meta.picture import group_rows
+from tidemill_meta.retiring import drain, retire
+from tidemill_meta.values import BrokerGroup, Route
+
+
+def ask(world: World, decide: Any, *arguments: Any) -> Any:
+    replica = world.first
+    return replica.change(lambda draft, now_ms: decide(draft, replica.meta.senses, *arguments, now_ms))
+
+
+def world_of(*groups: str) -> World:
+    world = World()
+    for group in groups:
+        world.register(group, f"{group}-0")
+    return world
+
+
+def lies_on(world: World, subject: str) -> list[str]:
+    route = world.first.meta.registry.get(Route, subject)
+    assert route is not None
+    route.current.check()
+    return sorted(one.group for one in route.current.partitions)
+
+
+def test_a_group_that_is_drained_is_read_and_gets_nothing_new() -> None:
+    world = world_of("g0", "g1", "g2")
+    world.client("p", produces=("old",))
+    assert lies_on(world, "old") == ["g0", "g1"]
+
+    group, moved = ask(world, drain, "g0")
+
+    assert (group.draining, moved) == (True, 0)
+    assert world.first.meta.senses.state(group, world.now_ms) == "R"
+    world.client("p", produces=("new",))
+    assert lies_on(world, "new") == ["g1", "g2"]
+    assert lies_on(world, "old") == ["g0", "g1"]
+
+
+def test_a_subject_that_nobody_could_write_any_more_gets_a_place_elsewhere() -> None:
+    world = world_of("g0")
+    world.client("p", produces=("lonely",))
+    world.register("g1", "g1-0")
+
+    _, moved = ask(world, drain, "g0")
+
+    assert moved == 1
+    assert lies_on(world, "lonely") == ["g0", "g1"]
+    assert ask(world, drain, "g0") == (world.group("g0"), 0)
+
+
+def test_the_last_group_that_takes_messages_is_not_drained() -> None:
+    world = world_of("g0")
+    world.client("p", produces=("lonely",))
+
+    with pytest.raises(Denied, match="lonely could be written nowhere else"):
+        ask(world, drain, "g0")
+
+    assert not world.group("g0").draining
+
+
+def test_a_group_is_retired_when_it_is_drained_and_no_route_names_it_then() -> None:
+    world = world_of("g0", "g1", "g2")
+    world.client("p", produces=("one", "two"))
+    with pytest.raises(Denied, match="drain it first"):
+        ask(world, retire, "g0")
+    ask(world, drain, "g0")
+    before = world.first.meta.registry.get(Route, "one")
+    assert before is not None
+    concerned = ["g0" in lies_on(world, name) for name in ("one", "two")]
+
+    group, moved = ask(world, retire, "g0")
+
+    assert (group.state, group.retired, moved) == ("NRW", True, sum(concerned))
+    assert "g0" not in lies_on(world, "one") + lies_on(world, "two")
+    after = world.first.meta.registry.get(Route, "one")
+    assert after is not None
+    assert after.sets[: len(before.sets)] == before.sets
+
+
+def test_a_subject_on_nothing_but_the_group_moves_as_a_whole() -> None:
+    world = world_of("g0")
+    world.client("p", produces=("lonely",))
+    world.register("g1", "g1-0")
+    ask(world, drain, "g0")
+    ask(world, set_state, "g1", {"state": "R"})
+    with pytest.raises(Denied, match="nowhere else"):
+        ask(world, drain, "g1")
+    ask(world, set_state, "g1", {"state": "RW"})
+
+    ask(world, retire, "g0")
+
+    assert lies_on(world, "lonely") == ["g1"]
+
+
+def set_state(draft: Any, _senses: Any, name: str, body: dict[str, Any], _now_ms: int) -> BrokerGroup:
+    return set_group_state(draft, name, Asked(body))
+
+
+def test_a_retired_group_is_no_problem_when_its_brokers_are_gone_and_is_forgotten_with_the_last() -> None:
+    world = world_of("g0", "g1")
+    world.client("p", produces=("one",))
+    ask(world, drain, "g0")
+    ask(world, retire, "g0")
+
+    world.pass_ms(6_000)
+
+    meta = world.first.meta
+    [row] = [row for row in group_rows(meta.registry, meta.senses, world.now_ms) if row["group"] == "g0"]
+    assert (row["problem"], row["retired"], row["state"]) == ("", True, "NRW")
+    ask(world, remove_broker, "g0", "g0-0")
+    assert meta.registry.get(BrokerGroup, "g0") is None
+
+
+def test_a_group_that_is_wanted_again_is_neither_draining_nor_retired() -> None:
+    world = world_of("g0", "g1")
+    ask(world, drain, "g0")
+    ask(world, retire, "g0")
+
+    group = ask(world, set_state, "g0", {"state": "RW", "draining": 0})
+
+    assert (group.state, group.draining, group.retired) == ("RW", False, False)
+
+
+def test_a_group_of_an_earlier_version_is_not_retired() -> None:
+    stored = BrokerGroup("g0", 1, "g0-0", (("g0-0", 1),), (("g0-0", 1),)).to_map()
+    del stored["retired"]
+    assert not BrokerGroup.from_map("g0", 1, stored).retired
