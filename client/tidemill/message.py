@@ -159,6 +159,13 @@ class Message(Seen):
         """It is at work until it is settled, and what is at work is kept over a new connection."""
         self._delivery.begun.add(self._index)
 
+    def rest(self) -> None:
+        """It failed, and waits to be begun again. Over a new connection it comes again like all others; but one that
+        was kept over one is kept on, for those behind it came anew.
+        """
+        if self._delivery.until != REVOKED:
+            self._delivery.begun.discard(self._index)
+
     async def extend(self) -> None:
         """The lease begins anew. Nobody needs to: it is renewed while the consumer lives."""
         sequence = self._delivery.pull_sequence + self._index

@@ -127,14 +127,17 @@ class Tenure:
 
     def to_pull(self, now: Moment) -> dict[str, int]:
         """The partitions to pull from, each with the version to name."""
-        if not self.authorised(now):
-            return {}
-        return {name: held.version for name, held in self._held.items() if held.stage is Stage.OURS}
+        return self.ours if self.authorised(now) else {}
 
     def is_ours(self, partition: str) -> bool:
         """Whether messages of it are to be kept; those of others that still come are given back at once."""
         held = self._held.get(partition)
         return held is not None and held.stage is Stage.OURS
+
+    @property
+    def ours(self) -> dict[str, int]:
+        """What is our own, whether anything may be begun now or not, each with the version to name."""
+        return {name: held.version for name, held in self._held.items() if held.stage is Stage.OURS}
 
     @property
     def leaving(self) -> list[str]:

@@ -87,7 +87,7 @@ def test_killed_worker_is_followed_in_order(queue: Queue, tmp_path: Path) -> Non
         assert reached == STEPS - 1
 
 
-DIARY = '''
+DIARY = """
 import asyncio, os, time
 from tidemill import Worker
 
@@ -107,7 +107,7 @@ async def handle(message):
 
 
 worker.run()
-'''
+"""
 
 
 def entries(output: Path) -> list[tuple[float, int, str, str, int]]:

@@ -15,9 +15,9 @@ other message is taken back for it, and what a crash leaves is given out again i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from tidemill.consumer import Consumer
 from tidemill.message import Message
 from tidemill.strands import Strand, Strands
 from tidemill.tasks import Tasks
@@ -48,8 +48,8 @@ class Begun:
 class Keyed:
     """See the module."""
 
-    def __init__(self, take: Callable[[], Awaitable[Message]], tasks: Tasks) -> None:
-        self._take = take
+    def __init__(self, consumer: Consumer, tasks: Tasks) -> None:
+        self._consumer = consumer
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._strands: Strands[Message] = Strands(PARKED_MAX)
@@ -65,21 +65,23 @@ class Keyed:
 
     def start(self) -> None:
         """Begin to take."""
+        if self._consumer.allotment is not None:
+            self._consumer.allotment.listeners.append(self._news.set)
         self._tasks.start(self._feed(), "tidemill takes by key")
 
     async def next(self) -> Begun:
         """A message whose key is free. ``StopAsyncIteration`` after ``stop``."""
         while True:
             self._strands.wake(self._loop.time())
-            taken = self._strands.take()
+            allotment = self._consumer.allotment
+            taken = self._strands.take() if allotment is None or allotment.authorised else None
             if taken is not None:
                 self._room.set()
                 strand, message = taken
-                if await message.still_held() and not self._stopped:
+                if await self._may_begin(message):
                     message.begin()
                     return Begun(self, strand, message)
-                if self._stopped:
-                    message.release()
+                message.release()
                 self.done(strand)
                 continue
             if self._stopped:
@@ -91,19 +93,33 @@ class Keyed:
             if handle is not None:
                 handle.cancel()
 
+    async def _may_begin(self, message: Message) -> bool:
+        """Whether it is ours, and may be begun in this very turn of the loop."""
+        allotment = self._consumer.allotment
+        while await message.still_held():
+            if self._stopped or not self._consumer.is_ours(message):
+                return False
+            if allotment is None or allotment.authorised:
+                return True
+            self._news.clear()
+            await self._news.wait()
+        return False
+
     def done(self, strand: Strand[Message]) -> None:
         """Its message has ended."""
         self._reasons.pop(strand, None)
         self._strands.done(strand)
+        self._consumer.handled()
         self._news.set()
 
     async def again(self, begun: Begun, why: Why, delay_s: float) -> None:
         """It failed, and is begun again after that."""
         strand, message = begun.strand, begun.message
-        if self._stopped:
-            self.done(strand)
+        if self._stopped or not self._consumer.is_ours(message):
             await message.fail(why)
+            self.done(strand)
             return
+        message.rest()
         self._reasons[strand] = why
         self._strands.again(strand, message, self._loop.time() + delay_s)
         self._news.set()
@@ -128,7 +144,7 @@ class Keyed:
                 await self._room.wait()
                 continue
             try:
-                message = await self._take()
+                message = await self._consumer.take()
             except StopAsyncIteration:
                 await self.stop()
                 return

@@ -115,7 +115,7 @@ class Subscriber:
             self._running.start(self._handle(message), f"tidemill handles {self._handler.name}")
 
     async def _pull_by_key(self, consumer: Consumer) -> None:
-        self._keyed = keyed = Keyed(consumer.take, self._tasks)
+        self._keyed = keyed = Keyed(consumer, self._tasks)
         keyed.start()
         while True:
             await self._slots.acquire()
