@@ -76,6 +76,11 @@ class Allotment:
         tenure = self._of(subject)
         return tenure is None or tenure.is_ours(f"{group}/{living_partition(subject)}")
 
+    def may_begin(self, group: str, subject: str) -> bool:
+        """Whether a delivery's messages may be begun now."""
+        tenure = self._of(subject)
+        return tenure is None or tenure.may_begin(f"{group}/{living_partition(subject)}", self.now())
+
     def leaving(self) -> list[tuple[str, str]]:
         """Broker group and partition of what is to be let go."""
         keys = [key for tenure in self._tenures.values() for key in tenure.leaving]

@@ -151,6 +151,11 @@ class Consumer:
         allotment, (settler, subject) = self.allotment, message.origin
         return allotment is None or allotment.is_ours(self._brokers.group_of(settler), subject)
 
+    def may_begin(self, message: Message) -> bool:
+        """Whether it is ours, and meta authorises us to begin it now."""
+        allotment, (settler, subject) = self.allotment, message.origin
+        return allotment is None or allotment.may_begin(self._brokers.group_of(settler), subject)
+
     def handled(self) -> None:
         """A message by key has ended."""
         self._brokers.look()

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 from tidemill.chain import Match, parse_match
 from tidemill.message import parse_delay
 from tidemill.subscription import SHARED, From, Subscription, Ways
+from tidemill_wire.filters import is_pattern
 
 Pool: TypeAlias = Literal["thread", "process"]
 RetryDelay: TypeAlias = float | Sequence[float] | Callable[[int], float] | None
@@ -93,6 +94,10 @@ class Handler:
         if wish.by_key and wish.ways.at_most_once:
             raise ValueError(
                 f"{name} is by_key, which tries again what fails, and at_most_once, which does not"
+            )
+        if wish.by_key and any(is_pattern(one) for one in subscription.subjects):
+            raise ValueError(
+                f"{name} is by_key, which needs subjects by their names: write them instead of a pattern"
             )
         if wish.give_up_after is not None and wish.give_up_after < 1:
             raise ValueError(

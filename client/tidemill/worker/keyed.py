@@ -81,8 +81,9 @@ class Keyed:
                 if await self._may_begin(message):
                     message.begin()
                     return Begun(self, strand, message)
-                message.release()
-                self.done(strand)
+                if self._stopped or not self._consumer.is_ours(message):
+                    message.release()
+                self.done(strand)  # else it is lost, and comes again by itself
                 continue
             if self._stopped:
                 raise StopAsyncIteration
@@ -95,11 +96,10 @@ class Keyed:
 
     async def _may_begin(self, message: Message) -> bool:
         """Whether it is ours, and may be begun in this very turn of the loop."""
-        allotment = self._consumer.allotment
         while await message.still_held():
             if self._stopped or not self._consumer.is_ours(message):
                 return False
-            if allotment is None or allotment.authorised:
+            if self._consumer.may_begin(message):
                 return True
             self._news.clear()
             await self._news.wait()

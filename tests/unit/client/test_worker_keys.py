@@ -186,6 +186,8 @@ def test_what_cannot_be_is_refused():
     worker = Worker()
     with pytest.raises(ValueError, match="at_most_once"):
         worker.on("a", group="g", by_key=True, at_most_once=True)(_nothing)
+    with pytest.raises(ValueError, match="instead of a pattern"):
+        worker.on("a.*", group="g", by_key=True)(_nothing)
     with pytest.raises(ValueError, match="give_up_after 0"):
         worker.on("a", group="g", by_key=True, give_up_after=0)(_nothing)
 
