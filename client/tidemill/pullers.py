@@ -98,9 +98,9 @@ class Pullers:
             self._changed.set()
 
     def _sources(self) -> Mapping[str, tuple[str, ...]]:
-        chart, allotment = self._router.chart, self.allotment
-        if allotment is None or not chart.routed:
-            return chart.sources(self._identity.subscription.subjects)
+        atlas, allotment = self._router.atlas, self.allotment
+        if allotment is None or not atlas.routed:
+            return atlas.sources(self._identity.subscription.subjects)
         return {group: tuple(names) for group, names in allotment.ours().items()}
 
     def _let_go(self) -> None:
@@ -158,13 +158,13 @@ class Pullers:
 
     async def _follow(self, sources: Mapping[str, tuple[str, ...]]) -> None:
         """Pull from where the routes lead, and nothing from where they do not lead any more."""
-        chart = self._router.chart
+        atlas = self._router.atlas
         for group, subjects in sources.items():
             if group not in self._pullers:
                 await self._start(group, subjects)
-        if chart.routed:
+        if atlas.routed:
             for group, puller in self._pullers.items():
-                puller.follow(sources.get(group, ()), chart.brokers.get(group))
+                puller.follow(sources.get(group, ()), atlas.brokers.get(group))
 
     async def _start(self, group: str, subjects: tuple[str, ...]) -> None:
         async def locate() -> Address:
