@@ -19,6 +19,7 @@ from contextlib import aclosing, suppress
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
+from tidemill.allotment import Allotment
 from tidemill.atlas import Atlas, listed, mapped, whole
 from tidemill.backoff import Backoff
 from tidemill.errors import BrokerUnreachable, Refused, TidemillError, WireError, again
@@ -62,6 +63,8 @@ class Member(NamedTuple):
     group: str
     consumer: str
     mode: Mode
+    allotment: Allotment | None = None
+    """Of a consumer by key: what meta allots to it."""
 
 
 class Router:
@@ -180,6 +183,10 @@ class Router:
         self._members[who] = member
         self._name_soon()
 
+    def beat_soon(self) -> None:
+        """There is something to tell meta at once."""
+        self._named.set()
+
     def leave(self, who: object) -> None:
         """A consumer has ended."""
         self._members.pop(who, None)
@@ -291,6 +298,7 @@ class Router:
                 "group": one.group,
                 "consumer": one.consumer,
                 "consumption": _consumption(one.mode),
+                "allocation": 0 if one.allotment is None else one.allotment.applied(name),
             }
             for one in self._members.values()
             for name in one.subjects
@@ -300,8 +308,17 @@ class Router:
         beat = {
             "client": self._client, "produces": produces, "consumes": consumes, "known": self._revision,
         }  # fmt: skip
+        allotted = {
+            (one.group, one.consumer): (one.allotment, one.allotment.now())
+            for one in self._members.values()
+            if one.allotment is not None
+        }
         answer = await servers.post("/v1/clients/heartbeat", beat, self._patience_s)
         said = mapped(answer)
+        for row in map(mapped, listed(said, "consumes")):
+            allotment = allotted.get((str(row.get("group")), str(row.get("consumer"))))
+            if allotment is not None:
+                allotment[0].answered(allotment[1], row)
         news = self._refusals([mapped(row) for row in listed(said, "refused")])
         self._said = True
         self._revision = whole(said, "revision", 0)
@@ -372,4 +389,4 @@ class Router:
 
 
 def _consumption(mode: Mode) -> str:
-    return "broadcast" if mode is Mode.BROADCAST else "shared"
+    return {Mode.BROADCAST: "broadcast", Mode.KEYED: "ordered"}.get(mode, "shared")
