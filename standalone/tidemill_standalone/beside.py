@@ -241,8 +241,10 @@ class MetaBeside:
                 return await of_subjects(request, variables)
             found = brokers()
             rows = [{**row, "state": both(row["state"], self._allowed)} for row in found["brokers"]]
-            # `routes` says that there is meta, to be asked for the routes of subjects.
-            return json_response({**found, "brokers": rows, "routes": []})
+            # `routes` says that there is meta, to be asked for the routes of subjects. As long as its database is not
+            # open, the broker alone is everything that clients need.
+            there = {"routes": list[object]()} if self._ready.is_set() else {}
+            return json_response({**found, "brokers": rows, **there})
 
         return answer
 
