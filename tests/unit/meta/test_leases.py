@@ -1,4 +1,4 @@
-"""The lease of a master that is in sync alone: who has one, and who waits for its end."""
+"""Who has a lease, and who waits for the end of one."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def test_later_life_of_a_lone_master_waits_until_the_lease_of_the_former_is_over
 def test_lone_master_that_said_goodbye_leads_again_at_once() -> None:
     world = World()
     world.register("g1", "g1-0")
+    world.register("g1", "g1-1")
     world.pass_ms(10 * SECOND, speaking(world, "g1-0"))
     world.first.meta.broker_left(BrokerBeat("g1", "g1-0", 1), world.now_ms)
     world.register("g1", "g1-0", boot=2)
