@@ -6,7 +6,6 @@ import asyncio
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ from e2e.clusters import Cluster
 from e2e.queues import wait_until
 from e2e.test_ordered import DIARY, entries, start
 from tidemill import Client
-from tidemill_wire.ordering import Chart
-from tidemill_wire.routes import PartitionSet
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -33,21 +30,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 async def send(cluster: Cluster, first: int, end: int) -> None:
-    """To the broker whose partition a key is in; nothing of a key overtakes anything."""
+    """As any program does; keys find their partitions."""
     async with Client(cluster.server) as mq:
-        await mq.send(SUBJECT, b"0", order_key="first")  # meta makes the subject
-    answer = cluster.get(f"/v1/routes?subject={SUBJECT}")
-    [row] = [one for one in answer["routes"] if one["subject"] == SUBJECT]
-    chart = Chart(PartitionSet.from_map(row))
-    assert len(chart.partitions) == 2
-    async with AsyncExitStack() as stack:
-        clients = {
-            one["group"]: await stack.enter_async_context(Client(one["control"])) for one in answer["brokers"]
-        }
         for step in range(first, end):
-            await asyncio.gather(
-                *(clients[chart.of(key).group].send(SUBJECT, str(step), order_key=key) for key in KEYS)
-            )
+            await asyncio.gather(*(mq.send(SUBJECT, str(step), order_key=key) for key in KEYS))
 
 
 def handled(output: Path) -> int:
@@ -79,7 +65,7 @@ def test_partitions_are_shared_handed_over_and_taken_over(cluster: Cluster, tmp_
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
 
-    open_now: dict[str, dict[int, float]] = {key: {} for key in (*KEYS, "first")}
+    open_now: dict[str, dict[int, float]] = {key: {} for key in KEYS}
     reached = dict.fromkeys(open_now, -1)
     for at, pid, what, key, step in entries(output):
         if what == "began":

@@ -37,6 +37,7 @@ class Labels:
     tags: tuple[str, ...]
     properties: dict[str, str]
     priority: int = 0
+    order_key: str | None = None
 
 
 PLAIN = Labels(None, (), {})
@@ -59,6 +60,9 @@ def send(
     priority: Annotated[
         int, typer.Option(metavar="0..7", help="Higher ones are given out before lower ones.")
     ] = 0,
+    order_key: Annotated[
+        str | None, typer.Option(help="Messages with the same one are handled in their order.")
+    ] = None,
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -68,7 +72,8 @@ def send(
     """
     if sum(each is not None for each in (body, lines, file)) > 1:
         raise wrong_usage("BODY, --file and --lines exclude each other: give one of them")
-    labels = Labels(key, tuple(tag or ()), _properties(property_ or []), parse_priority_option(priority))
+    named = key, tuple(tag or ()), _properties(property_ or [])
+    labels = Labels(*named, parse_priority_option(priority), order_key)
     if lines is not None:
         perform(_send_lines(server, subject, open_input(lines), labels, output), server)
     else:
@@ -121,6 +126,7 @@ async def _send_each(client: Client, subject: str, bodies: Sequence[bytes], labe
                     tags=labels.tags,
                     properties=labels.properties,
                     priority=labels.priority,
+                    order_key=labels.order_key,
                 )
             )
             for body in bodies

@@ -35,6 +35,7 @@ class FakeMessage:
     attempts: int = 1
     stored_at: datetime = datetime(2026, 9, 1, 0, 0, 0, 123_456, tzinfo=UTC)
     priority: int = 0
+    order_key: str | None = None
 
 
 @dataclass

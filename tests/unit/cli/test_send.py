@@ -65,6 +65,12 @@ def test_lines_may_come_from_standard_input(command, queue) -> None:
     assert [message.body for message in queue.messages] == [b"a", b"b"]
 
 
+def test_order_key_is_sent_along(command, queue) -> None:
+    command("send", "orders", "x", "--order-key", "o-1")
+    command("send", "orders", "--lines", "-", "--order-key", "o-2", stdin=b"a\nb\n")
+    assert [message.order_key for message in queue.messages] == ["o-1", "o-2", "o-2"]
+
+
 def test_key_tags_and_properties_are_for_every_line(command, queue) -> None:
     command("send", "orders", "--lines", "-", "--tag", "a", "--key", "k", stdin=b"a\nb\n")
     assert [(message.body, message.key, message.tags) for message in queue.messages] == [
