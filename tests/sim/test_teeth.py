@@ -34,7 +34,7 @@ FOUND_BY_GROUPS = {
 WHOLE = Path(__file__).parent / "scenarios" / "whole"
 FOUND_BY_WHOLE_CLUSTERS = {
     "group-cuts-by-length": "6",
-    "group-goes-on-when-deposed": "0",
+    "group-goes-on-when-deposed": "38",
     "group-leaves-before-its-slave-has-all": "26",
     "meta-believes-an-earlier-life": str(WHOLE / "an-earlier-life-registers-late.json"),
     "meta-forgets-who-was-heard": str(WHOLE / "all-of-meta-starts-again.json"),

@@ -41,7 +41,7 @@ from tidemill_meta.values import BrokerGroup
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.errors import WireError
 from tidemill_wire.fields import Fields
-from tidemill_wire.replication import Handover
+from tidemill_wire.replication import Ends, Handover
 
 METAS = ("m1", "m2", "m3")
 PERSON = "person"
@@ -155,6 +155,8 @@ class Cell(Replicated):
         self._identities: dict[str, Identity] = {}
         self._committed = 0
         """Up to where a master has said that the message log is committed."""
+        self._looked: dict[str, tuple[Ends, Ends]] = {}
+        """Of each slave, where its logs ended when it was looked at."""
         self._calls: Calls
 
     def furnish(self, world: World, calls: Calls) -> None:
@@ -259,6 +261,10 @@ class Cell(Replicated):
             self.chronicle.replaced_s[-1] = self._world.now_s
 
     def _note_slave(self, machine: Follower) -> None:
+        now = machine.ends, machine.committed
+        if self._looked.get(machine.name) == now:
+            return
+        self._looked[machine.name] = now
         for partition in machine.broker.state.partitions.values():
             rows, last = partition.recent, partition.visible - 1
             if len(rows) and last >= rows.firsts[0]:
