@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidemill_broker.doors import Service, machine_for, recover
-from tidemill_broker.doors.control import page, routes_of, values_of
+from tidemill_broker.doors.control import routes_of, values_of
 from tidemill_broker.doors.inspecting import inspect
 from tidemill_broker.doors.lives import NOBODY, Life, next_life
 from tidemill_broker.doors.manifests import read_manifests
@@ -186,7 +186,8 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     neighbour = premises.neighbour
     if neighbour is not None:
         routes += neighbour.routes(service, values["/v1/routes"])
-        values["/openapi.json"] = lambda: neighbour.page(page())
+        own_page = values["/openapi.json"]
+        values["/openapi.json"] = lambda: neighbour.page(own_page())
     numbers = neighbour.metrics if neighbour is not None else bytes
     web = Web(values, lambda: render_metrics(service) + numbers(), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)

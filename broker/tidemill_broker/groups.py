@@ -46,7 +46,17 @@ class Delivery:
 class Consumer:
     """One consumer of one group in one partition, and its pull log."""
 
-    __slots__ = ("_settled", "deliveries", "gone_at_ms", "group", "identity", "name", "peer", "resumed_by")
+    __slots__ = (
+        "_settled",
+        "deliveries",
+        "gone_at_ms",
+        "group",
+        "identity",
+        "keyed",
+        "name",
+        "peer",
+        "resumed_by",
+    )
 
     def __init__(self, identity: int, group: Group, name: str) -> None:
         self.identity = identity
@@ -57,6 +67,8 @@ class Consumer:
         self.peer = 0
         self.resumed_by = 0  # the connection that said last what the consumer holds; older ones are over
         self.gone_at_ms = 0
+        self.keyed = False
+        """It handles order keys side by side, and keeps each in order itself."""
 
     def overlapping(self, first: int, last: int) -> list[int]:
         """Indexes of the deliveries, settled ones left out, with a pull sequence in the range."""

@@ -305,12 +305,13 @@ def _waiting(standing: Standing) -> str:
         last = next((one for one in reversed(standing.events) if one.what in ("released", "redriven")), None)
         how = f"given back by {last.consumer}" if last is not None and last.consumer else "redriven"
         return f"{how} and not pulled again yet; it comes before new messages"
+    place = f"{_messages(standing.ahead)} before it" if standing.ahead else "it is the next one"
     if not standing.rate:
-        return (
-            f"not pulled yet, {_messages(standing.ahead)} before it, and none was given to the group of late"
-        )
+        return f"not pulled yet, {place}, and none was given to the group of late"
+    if not standing.ahead:
+        return f"not pulled yet, {place}"
     seconds = standing.ahead / standing.rate
-    return f"not pulled yet, {_messages(standing.ahead)} before it: in about {seconds:.0f} s at {standing.rate:.1f}/s"
+    return f"not pulled yet, {place}: in about {seconds:.0f} s at {standing.rate:.1f}/s"
 
 
 def _times(count: int) -> str:

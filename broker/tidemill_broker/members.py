@@ -31,7 +31,7 @@ from tidemill_wire.errors import Refused, Unavailable
 from tidemill_wire.filters import TagFilter
 from tidemill_wire.kinds import Mode, Start
 
-CONSUMPTION = {Mode.EXCLUSIVE: ORDERED, Mode.BROADCAST: BROADCAST}
+CONSUMPTION = {Mode.EXCLUSIVE: ORDERED, Mode.BROADCAST: BROADCAST, Mode.KEYED: ORDERED}
 """What a pull may ask for, as groups are declared."""
 
 
@@ -91,6 +91,7 @@ class Members:
             consumer = group.consumers[pull.consumer]
             if group.ordered:
                 consumer.resumed_by = peer  # it holds nothing, so nothing has to be said of it
+        consumer.keyed = pull.mode is Mode.KEYED
         if peer < consumer.resumed_by:
             raise replaced(pull)
         if consumer.peer != peer:

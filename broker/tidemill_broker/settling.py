@@ -67,7 +67,8 @@ class Settling:
                 self._desk.act(Extended(consumer.identity, deadline_ms, ranges), now_ms)
             case Release():
                 self._release(consumer, ranges, now_ms)
-                self._keep_order(group, now_ms)
+                if not consumer.keyed:
+                    self._keep_order(group, now_ms)
                 self._serving.serve_group(group.identity, now_ms)
             case _:
                 raise AssertionError(command)
@@ -108,7 +109,8 @@ class Settling:
         as an attempt, as it does when nobody comes back.
 
         In order nothing may be missing before what is given next. So a consumer of such a group that does not say what
-        it holds counts as holding nothing, and what lies behind something that is due again is taken back, too.
+        it holds counts as holding nothing, and what lies behind something that is due again is taken back, too; but not
+        from one that keeps the order of each key itself: what it says it holds is at work.
         """
         pull, groups = parked.pull, list[int]()
         for consumer in parked.consumers:
@@ -124,7 +126,8 @@ class Settling:
                 back = self._fail(consumer, ranges, Reason.CONSUMER_GONE, now_ms)
             else:
                 back = self._release(consumer, ranges, now_ms)
-                self._keep_order(group, now_ms)
+                if not consumer.keyed:
+                    self._keep_order(group, now_ms)
             self._desk.counters.messages_taken_back += back
         return groups
 
@@ -207,7 +210,8 @@ class Settling:
             if due_ms != DOOMED_MS:
                 self._desk.wake(due_ms)
         self._probe_over(group, probed, now_ms)
-        self._keep_order(group, now_ms)  # before the first of what failed may have left
+        if reason is not Reason.NACK or not consumer.keyed:
+            self._keep_order(group, now_ms)  # before the first of what failed may have left
         self._dead_letters.bury(now_ms)
         return concerned
 
@@ -221,10 +225,11 @@ class Settling:
 
     def _keep_order(self, group: Group, now_ms: int) -> None:
         """In a group in order a failed message comes again before anything newer: what lies behind it and is given out
-        is taken back. Not so where the subject's strategy is to go on.
+        is taken back. Not so where the subject's strategy is to go on, and not behind what is doomed: that comes never.
         """
-        if in_place(self._state, group) and group.failed:
-            for consumer, ranges in group.held_behind(min(group.failed)):
+        if in_place(self._state, group) and len(group.failed) > len(group.doomed):
+            first = min(one for one in group.failed if one not in group.doomed)
+            for consumer, ranges in group.held_behind(first):
                 self._release(consumer, ranges, now_ms)
 
     def _dues(

@@ -119,6 +119,8 @@ class Client:
         producer = self._producer or self._sender()
         if self._spools is not None and not self._spools.opened:
             await self._spools.open(producer)
+        if order_key is not None and not producer.knows(subject):
+            await producer.way(subject)
         if producer.full:
             await producer.room()
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()

@@ -22,6 +22,7 @@ import logging
 from types import TracebackType
 from typing import Self
 
+from tidemill.allotment import Allotment
 from tidemill.chain import Chain
 from tidemill.delivery import REVOKED, Delivery
 from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, LeaseLost, again
@@ -139,6 +140,25 @@ class Consumer:
         delivery, index = found or (await self._next(), 0)
         self._taking = (delivery, index + 1) if index + 1 < delivery.count else None
         return Message(delivery, index)
+
+    @property
+    def allotment(self) -> Allotment | None:
+        """Of a consumer by key: what meta allots to it."""
+        return self._brokers.allotment
+
+    def is_ours(self, message: Message) -> bool:
+        """Whether what it is in is this consumer's own, as far as anybody said."""
+        allotment, (settler, subject) = self.allotment, message.origin
+        return allotment is None or allotment.is_ours(self._brokers.group_of(settler), subject)
+
+    def may_begin(self, message: Message) -> bool:
+        """Whether it is ours, and meta authorises us to begin it now."""
+        allotment, (settler, subject) = self.allotment, message.origin
+        return allotment is None or allotment.may_begin(self._brokers.group_of(settler), subject)
+
+    def handled(self) -> None:
+        """A message by key has ended."""
+        self._brokers.look()
 
     def stop(self) -> None:
         """Nothing more is pulled, and what was not begun is given back at once."""

@@ -53,8 +53,8 @@ class Delivery:
     """See the module."""
 
     __slots__ = (
-        "_columns", "_data", "_first", "_indexes", "_rows", "arrived", "attempts", "batch", "bodies", "count", "done",
-        "early", "pull_sequence", "settler", "size", "subject", "until", "wanted",
+        "_columns", "_data", "_first", "_indexes", "_rows", "arrived", "attempts", "batch", "begun", "bodies", "count",
+        "done", "early", "pull_sequence", "settler", "size", "subject", "until", "wanted",
     )  # fmt: skip
 
     batch: Batch
@@ -70,6 +70,8 @@ class Delivery:
         self.size = len(self._data)
         self.done = 0
         self.early: set[int] = set()
+        self.begun: set[int] = set()
+        """Indexes that are at work, by key: their leases are kept over a new connection, too."""
         self.arrived = 0.0
         self.until = math.inf
         """When messages may be begun no more without asking, as the event loop tells time; ``REVOKED`` for never."""
@@ -191,10 +193,18 @@ class Delivery:
         row = self._row(index)
         return row if self._indexes is None else self._indexes[row]
 
+    @property
+    def at_work(self) -> list[int]:
+        """Pull sequences of what is begun and not settled, as ranges."""
+        base = self.pull_sequence
+        return [bound for index in sorted(self.begun) for bound in (base + index, base + index)]
+
     # -- settling ----------------------------------------------------------------------------------------------
 
     def settle(self, first: int, last: int) -> list[int]:
         """Messages ``first`` to ``last`` are settled; the ranges of pull sequences that were not yet."""
+        if self.begun:
+            self.begun.difference_update(range(first, last + 1))
         if last < self.done:
             return []
         assert last < self.count

@@ -186,7 +186,9 @@ class Lane:
     def _refuse(self, batch: Parcel, error: TidemillError) -> None:
         now = self._loop.time()
         wait = self._backoff.next()
-        tries_again = batch.partition.spread is not None or now + wait < batch.deadline
+        tries_again = (
+            batch.partition.spread is not None and not batch.partition.ordered
+        ) or now + wait < batch.deadline
         if not isinstance(error, Unavailable) or not tries_again or batch.waiter is None:
             self._budget.give_back(batch.size)
             batch.failed(error)
@@ -207,8 +209,17 @@ class Lane:
             self._owner.stands(self)
 
     def _try_again(self) -> None:
+        """Unless it still owes an answer: what was sent now would wait behind that."""
         self._trial = None
-        self._owner.stands(self)
+        self._look()
+        if self._trial is None:
+            self._owner.stands(self)
+
+    def _look(self) -> None:
+        now, oldest = self._loop.time(), self.flights.oldest_asked()
+        if self.link is not None and oldest is not None and now - oldest > SLOW_S:
+            self._steadiness.failed(now)
+            self._avoid()
 
     @property
     def laden(self) -> list[Partition]:
@@ -224,6 +235,7 @@ class Lane:
     def relieve(self, partition: Partition, by: Partition) -> None:
         """What of a partition no broker can have goes to another lane."""
         lane = by.lane
+        by.ordered = by.ordered or partition.ordered
         lane.gather.adopt(by, self.gather.give_up(partition))
         for batch in self.flights.give_up(partition):
             lane.flights.refuse(batch.rehomed(by, lane.producer_id), self._loop.time())
@@ -275,10 +287,7 @@ class Lane:
         now = self._loop.time()
         self._checking = None
         self.expire(now, None)
-        oldest = self.flights.oldest_asked()
-        if self.link is not None and oldest is not None and now - oldest > SLOW_S:
-            self._steadiness.failed(now)
-            self._avoid()
+        self._look()
         if self.keeper is not None and self.overdue:
             self.keeper.needed()
         if self.gather or self.flights or self.flights.refused:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlencode
 
-from tidemill.chart import listed, mapped
+from tidemill.atlas import listed, mapped
 from tidemill.errors import BrokerUnreachable, Refused
 from tidemill.router import Router
 from tidemill.routes import Address, OpenPort, parse_server
@@ -32,9 +32,9 @@ class Looker:
 
     async def look(self, path: str, parameters: Mapping[str, str]) -> Any:
         """The JSON at a path."""
-        if not self._router.chart.brokers:
+        if not self._router.atlas.brokers:
             await self._router.refresh()
-        if not self._router.chart.routed:
+        if not self._router.atlas.routed:
             return await self._servers.get(_with(path, parameters), TIMEOUT_S)
         brokers = await self._brokers(path)
         if path.endswith("/messages"):

@@ -71,7 +71,7 @@ class StoredGroup:
 
     def keep_order(self) -> None:
         """What failed comes before anything newer: what lies behind it is taken back."""
-        if self.mode is Mode.AS_DECLARED or not self.due:
+        if self.mode in (Mode.AS_DECLARED, Mode.KEYED) or not self.due:
             return
         first = min(sequence for sequence, _ in self.due)
         for member in self.members.values():

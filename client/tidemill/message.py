@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemill.delivery import Delivery, Settler
+from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, Settler
+from tidemill.errors import LeaseLost
 from tidemill.why import GROUPS_POLICY, REASON_LENGTH_MAX, Why, why_of
 from tidemill_wire.counted import counted
 from tidemill_wire.fields import living_subject
@@ -135,6 +138,33 @@ class Message(Seen):
         delivery, index = self._delivery, self._index
         if ranges := delivery.settle(index, index):
             delivery.settler.release(delivery.subject, ranges)
+
+    async def still_held(self) -> bool:
+        """Whether it may be begun: its lease runs for certain, or the broker says so. For who takes messages and begins
+        them later.
+        """
+        delivery = self._delivery
+        if asyncio.get_running_loop().time() < delivery.until:
+            return True
+        if delivery.until != REVOKED or self._index in delivery.begun:
+            with suppress(LeaseLost):
+                await self.extend()
+                if delivery.until != REVOKED:
+                    delivery.until = DOUBTFUL  # of the others of its delivery nothing was said
+                return True
+        delivery.settler.doubt(delivery.subject)  # perhaps all behind it were lost, too
+        return False
+
+    def begin(self) -> None:
+        """It is at work until it is settled, and what is at work is kept over a new connection."""
+        self._delivery.begun.add(self._index)
+
+    def rest(self) -> None:
+        """It failed, and waits to be begun again. Over a new connection it comes again like all others; but one that
+        was kept over one is kept on, for those behind it came anew.
+        """
+        if self._delivery.until != REVOKED:
+            self._delivery.begun.discard(self._index)
 
     async def extend(self) -> None:
         """The lease begins anew. Nobody needs to: it is renewed while the consumer lives."""

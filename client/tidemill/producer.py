@@ -15,7 +15,9 @@ has not ended, and callers wait above the bound. A crash of the process loses wh
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -31,6 +33,8 @@ from tidemill.session import Session, Watchers
 from tidemill.settings import ClientSettings
 from tidemill.spread import Key, Spread, Standing
 from tidemill.tasks import Tasks
+from tidemill_wire.fields import parse_subject
+from tidemill_wire.ordering import logical_partition
 
 ANYWHERE = ""
 """The lane of what has no route."""
@@ -67,6 +71,9 @@ class Producer:
         self._unrouted: dict[Key, Partition] = {}
         """Those that wait for a route."""
         self._routed = asyncio.Event()
+        self._news = asyncio.Event()
+        self._ways: dict[str, deque[asyncio.Future[None]]] = {}
+        """Who waits to be told where order keys of a subject lie, in their order."""
         router.listeners.append(self._routes_changed)
         self.anywhere = self.lane(ANYWHERE)
         self._note_mode()
@@ -84,6 +91,8 @@ class Producer:
         """One message. It leaves now when nothing is under way, else with the next frame."""
         key = (subject, priority) if priority else subject
         partition = self._partitions.get(key) or self._partition(subject, priority)
+        if extras is not None and extras.order_key is not None and self._routed.is_set():
+            partition = self._ordered(partition, extras.order_key)
         deadline = self._loop.time() + self._settings.send_timeout_s
         self.budget.held += partition.add(partition, body, extras, waiter, deadline)
         lane = partition.lane
@@ -148,15 +157,63 @@ class Producer:
         self._unrouted[key] = home
         return home
 
+    # -- order keys --------------------------------------------------------------------------------------------
+
+    def knows(self, subject: str) -> bool:
+        """Whether it is known where order keys lie, and nobody waits to be told."""
+        atlas = self._router.atlas
+        known = subject in atlas.routes if atlas.routed else bool(atlas.brokers)
+        return known and subject not in self._ways
+
+    async def way(self, subject: str) -> None:
+        """Until it is known where order keys of a subject lie; one after the other, so that none is overtaken. Who is
+        told nothing in time goes on without: to the spool, or to its error.
+        """
+        self._router.want(subject)
+        parse_subject(subject)
+        waiting = self._ways.setdefault(subject, deque())
+        mine: asyncio.Future[None] = self._loop.create_future()
+        waiting.append(mine)
+        patience_s = self._settings.send_timeout_s if self._places is None else self._settings.spool_after_s
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    if waiting[0] is not mine:
+                        await mine
+                    await self._told(subject)
+        finally:
+            waiting.remove(mine)
+            if not waiting:
+                del self._ways[subject]
+            elif not waiting[0].done():
+                waiting[0].set_result(None)
+
+    async def _told(self, subject: str) -> None:
+        atlas, router = self._router.atlas, self._router
+        while self._closed is None and subject not in router.refused:
+            if subject in atlas.routes if atlas.routed else atlas.brokers:
+                return
+            self._news.clear()
+            await self._news.wait()
+
+    def _ordered(self, partition: Partition, order_key: str) -> Partition:
+        """Where an order key lies, whatever may be said of the broker there: nothing of it goes elsewhere."""
+        route = self._router.atlas.routes.get(partition.name)
+        if route is None:
+            return partition
+        group = route.current.of(logical_partition(order_key)).group
+        return self.lane(group).partition(partition.name, partition.priority)
+
     # -- routes ------------------------------------------------------------------------------------------------
 
     def _routes_changed(self) -> None:
         """Somebody said who serves what."""
+        self._news.set()
         self._note_mode()
         if not self._routed.is_set():
             return
         for group, session in self._sessions.items():
-            address = self._router.chart.brokers.get(group)
+            address = self._router.atlas.brokers.get(group)
             if address is not None:
                 session.moved(address)
         for key, home in list(self._unrouted.items()):
@@ -173,7 +230,7 @@ class Producer:
 
     def _note_mode(self) -> None:
         """Meta has answered: nothing goes out of the lane without a group any more."""
-        if self._router.chart.routed and not self._routed.is_set():
+        if self._router.atlas.routed and not self._routed.is_set():
             self._routed.set()
             self._unrouted = {
                 key: one for key, one in self.anywhere.partitions.items() if one.open or one.refused
@@ -185,7 +242,7 @@ class Producer:
 
     def _find_way(self, key: Key, home: Partition) -> Partition | None:
         """The partition whose turn it is, for a subject that waited; ``None`` without a route to a broker group."""
-        groups = self._router.chart.takers(home.name)
+        groups = self._router.atlas.takers(home.name)
         if not groups:
             return None
         partitions = [self.lane(group).partition(home.name, home.priority) for group in groups]
@@ -199,7 +256,7 @@ class Producer:
     def _reroute(self, key: Key, spread: Spread) -> None:
         """A subject's route may be another one: what may leave the former partitions does."""
         name, priority = spread.partitions[0].name, spread.partitions[0].priority
-        groups = self._router.chart.takers(name)
+        groups = self._router.atlas.takers(name)
         if not groups:
             return  # nobody takes it just now, and who did is asked again: it says why not
         partitions = tuple(self.lane(group).partition(name, priority) for group in groups)
@@ -210,6 +267,7 @@ class Producer:
         for left in before:
             if left not in partitions:
                 left.spread = None
+            if left not in partitions and not left.ordered:
                 left.lane.relieve(left, self._partitions[key])
 
     # -- lanes -------------------------------------------------------------------------------------------------
@@ -264,7 +322,7 @@ class Producer:
 
     def _relieve(self, partition: Partition) -> None:
         spread = partition.spread
-        better = spread.better_than(partition) if spread is not None else None
+        better = spread.better_than(partition) if spread is not None and not partition.ordered else None
         if better is not None:
             partition.lane.relieve(partition, better)
 
@@ -275,7 +333,7 @@ class Producer:
         if not self._routed.is_set():
             return self.anywhere
         self._router.want(subject)
-        groups = self._router.chart.takers(subject) or ()
+        groups = self._router.atlas.takers(subject) or ()
         lanes = [self.lane(one) for one in groups]
         return max(
             (lane for lane in lanes if lane.link is not None), key=lambda one: one.standing, default=None
@@ -291,6 +349,7 @@ class Producer:
     def fail(self, error: TidemillError) -> None:
         """It is over: everything fails with ``error``, and whatever comes later."""
         self._closed = error
+        self._news.set()
         for lane in self._lanes.values():
             lane.fail(error)
         self._partitions.clear()

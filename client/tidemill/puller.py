@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from tidemill.allotment import Allotment
 from tidemill.backoff import Backoff
-from tidemill.delivery import DOUBTFUL, Delivery
+from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, add_range
 from tidemill.errors import ClientClosed, ConnectionLost, CorruptBatch, TidemillError, Unavailable
 from tidemill.inbox import Inbox
 from tidemill.link import Answer, Link
@@ -31,10 +33,11 @@ from tidemill.settings import ClientSettings
 from tidemill.settler import BrokerSettler
 from tidemill.subscription import Subscription
 from tidemill.why import Why
-from tidemill_wire.commands import Grant, Pull, Pulled
+from tidemill_wire.commands import Grant, Pull, Pulled, Yield
+from tidemill_wire.fields import living_partition
 from tidemill_wire.grants import Piece, add_pieces
 from tidemill_wire.limits import PULL_MESSAGES_MAX
-from tidemill_wire.ranges import count_of
+from tidemill_wire.ranges import count_of, pairs
 
 PULLS = 2
 RENEWALS_A_LEASE = 3
@@ -62,6 +65,20 @@ class Asked:
     era: int
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What meta allots at this broker group, and how to ask it again."""
+
+    group: str
+    allotment: Allotment
+    ask: Callable[[], None]
+
+    def version(self, names: Sequence[str]) -> int:
+        """The version to name for them."""
+        ours = self.allotment.ours().get(self.group, {})
+        return min((ours[name] for name in names if name in ours), default=0)
+
+
 class Puller:
     """See the module."""
 
@@ -70,6 +87,7 @@ class Puller:
         self.settler = settler(identity.subscription.group, identity.consumer, settings)
         self.session = Session(locate, settings, Watchers(self._up, self._down))
         inbox.join(self.settler)
+        self.share: Share | None = None
         self.corrupt = 0
         """Messages that could not be read."""
         self._identity = identity
@@ -134,6 +152,7 @@ class Puller:
                 settings.pull_bytes, settings.pull_wait_ms, subscription.start,
                 None if self._resumed else self.settler.held(), not self._known,
                 subscription.once, subscription.mode, subscription.base, subscription.wanted,
+                0 if self.share is None else self.share.version(self._subjects),
             )  # fmt: skip
             self._under_way += 1
             try:
@@ -212,6 +231,10 @@ class Puller:
                 self._known = self._resumed = True
                 self._backoff.reset()
                 self._granted(answer, asked)
+            case Unavailable() if answer.kind.name == "allocation_outdated" and self.share is not None:
+                self.share.ask()
+                if self._pause is None:
+                    self._pause = self._loop.call_later(self._backoff.next(), self._go_on)
             case Unavailable():
                 if self._pause is None:
                     self._pause = self._loop.call_later(self._backoff.next(), self._go_on)
@@ -250,7 +273,10 @@ class Puller:
                 self._nack_corrupt(
                     grant.subject, ranges, broken or CorruptBatch("a grant without its batches")
                 )
-        if self._leaving:
+        strange = self.share is not None and not self.share.allotment.is_ours(
+            self.share.group, answer.grants[0].subject
+        )
+        if self._leaving or strange:
             self._release(deliveries)
             return
         if answer.ordered:
@@ -298,6 +324,37 @@ class Puller:
         for delivery in deliveries:
             if delivery.settler is self.settler and (ranges := delivery.settle(0, delivery.count - 1)):
                 self.settler.release(delivery.subject, ranges)
+
+    # -- giving up ---------------------------------------------------------------------------------------------
+
+    def works_at(self, name: str) -> bool:
+        """Whether a handler is at something of a partition."""
+        return any(one.begun and living_partition(one.subject) == name for one in self.settler.outstanding)
+
+    def give_back(self, subject: str) -> None:
+        """Hand back all that was not begun, and begin none of it."""
+        for delivery in [one for one in self.settler.outstanding if one.subject == subject]:
+            ranges: list[int] = []
+            for index in range(delivery.count):
+                if index not in delivery.begun:
+                    for first, last in pairs(delivery.settle(index, index)):
+                        add_range(ranges, first, last)
+            delivery.until = REVOKED
+            if ranges:
+                self.settler.release(subject, ranges)
+
+    def give_up(self, name: str, over: Callable[[], None]) -> bool:
+        """Say YIELD; ``over`` is called when it was answered, or never will be. Whether there was a broker to tell."""
+        link = self._link
+        if link is None:
+            return False
+        self.settler.flush()
+        subscription = self._identity.subscription
+        try:
+            link.ask(Yield(subscription.group, self._identity.consumer, [name]), lambda _answer: over())
+        except (ConnectionLost, Unavailable):
+            return False
+        return True
 
     # -- leases ------------------------------------------------------------------------------------------------
 

@@ -11,18 +11,22 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from tidemill.ack_spool import Place
+from tidemill.allotment import Allotment
 from tidemill.backoff import Backoff
-from tidemill.delivery import Delivery
+from tidemill.delivery import Delivery, Settler
 from tidemill.errors import TidemillError
 from tidemill.inbox import Inbox
 from tidemill.keeper import Keeper
-from tidemill.puller import Identity, Puller
+from tidemill.puller import Identity, Puller, Share
 from tidemill.router import Member, Router
 from tidemill.routes import Address
 from tidemill.settings import ClientSettings
 from tidemill.tasks import Tasks
+from tidemill.tenure import Moment
+from tidemill_wire.kinds import Mode
 
 log = logging.getLogger("tidemill")
 
@@ -50,7 +54,10 @@ class Pullers:
         self._closing = False
         mine = identity.subscription
         router.listeners.append(self._changed.set)
-        router.join(self, Member(mine.subjects, mine.base or mine.group, identity.consumer, mine.mode))
+        self.allotment = self._allotment(mine.mode)
+        member = Member(mine.subjects, mine.base or mine.group, identity.consumer, mine.mode, self.allotment)
+        self._lapses = 0
+        router.join(self, member)
         router.begin()
 
     def __iter__(self) -> Iterator[Puller]:
@@ -59,6 +66,64 @@ class Pullers:
     def owner(self, delivery: Delivery) -> Puller:
         """Whose delivery it is."""
         return next(one for one in self._pullers.values() if one.settler is delivery.settler)
+
+    # -- what meta allots --------------------------------------------------------------------------------------
+
+    def _allotment(self, mode: Mode) -> Allotment | None:
+        if mode is not Mode.KEYED:
+            return None
+        loop, now_ms = asyncio.get_running_loop(), self._settings.now_ms
+        made = Allotment(lambda: Moment(loop.time(), now_ms() / 1000))
+        made.listeners.append(self._allotted)
+        return made
+
+    def _allotted(self) -> None:
+        """What is not ours any more is given back before anybody can begin it; after a lapse the broker is asked."""
+        allotment = self.allotment
+        assert allotment is not None
+        if allotment.error is not None:
+            self._inbox.fail(allotment.error)
+        for group, puller in self._pullers.items():
+            for subject in {one.subject for one in puller.settler.outstanding}:
+                if not allotment.is_ours(group, subject):
+                    puller.give_back(subject)
+                elif allotment.lapses > self._lapses:
+                    puller.settler.doubt(subject)
+        self._lapses = allotment.lapses
+        self._changed.set()
+
+    def look(self) -> None:
+        """Something was handled: perhaps all of a partition that is to be let go."""
+        if self.allotment is not None and self.allotment.leaving():
+            self._changed.set()
+
+    def _sources(self) -> Mapping[str, tuple[str, ...]]:
+        atlas, allotment = self._router.atlas, self.allotment
+        if allotment is None or not atlas.routed:
+            return atlas.sources(self._identity.subscription.subjects)
+        return {group: tuple(names) for group, names in allotment.ours().items()}
+
+    def _let_go(self) -> None:
+        """Yield what is to be let go and at work no more."""
+        allotment = self.allotment
+        for group, name in allotment.leaving() if allotment is not None else ():
+            puller = self._pullers.get(group)
+            if puller is not None and puller.works_at(name):
+                continue
+            assert allotment is not None
+            if allotment.drained(group, name):
+                over = partial(self._yielded, group, name)
+                if puller is None or not puller.give_up(name, over):
+                    over()
+
+    def _yielded(self, group: str, name: str) -> None:
+        assert self.allotment is not None
+        self.allotment.yielded(group, name)
+        self._router.beat_soon()
+
+    def group_of(self, settler: Settler) -> str:
+        """The broker group that a settler tells."""
+        return next(group for group, one in self._pullers.items() if one.settler is settler)
 
     def pull(self) -> None:
         """There may be room."""
@@ -82,7 +147,8 @@ class Pullers:
             except TidemillError as error:
                 self._inbox.fail(error)
                 return
-            await self._follow(router.chart.sources(self._identity.subscription.subjects))
+            await self._follow(self._sources())
+            self._let_go()
             told = True
             try:
                 async with asyncio.timeout(settings.routes_poll_s if self._pullers else backoff.next()):
@@ -92,13 +158,13 @@ class Pullers:
 
     async def _follow(self, sources: Mapping[str, tuple[str, ...]]) -> None:
         """Pull from where the routes lead, and nothing from where they do not lead any more."""
-        chart = self._router.chart
+        atlas = self._router.atlas
         for group, subjects in sources.items():
             if group not in self._pullers:
                 await self._start(group, subjects)
-        if chart.routed:
+        if atlas.routed:
             for group, puller in self._pullers.items():
-                puller.follow(sources.get(group, ()), chart.brokers.get(group))
+                puller.follow(sources.get(group, ()), atlas.brokers.get(group))
 
     async def _start(self, group: str, subjects: tuple[str, ...]) -> None:
         async def locate() -> Address:
@@ -113,6 +179,8 @@ class Pullers:
             if self._closing:
                 await self._keeper.leave(place)
                 return
+        if self.allotment is not None:
+            puller.share = Share(group, self.allotment, self._router.beat_soon)
         self._pullers[group] = puller
         self._tasks.start(puller.session.run(), f"tidemill consumes from {group}")
 

@@ -5,7 +5,7 @@
     unknown    meta answers with routes       routed     a watch stream, heartbeats, and the same
     routed     the stream is lost             routed     another server's stream, after a wait; a poll meanwhile
 
-A client names what it produces and consumes (``want``, ``join``) and looks into the ``chart``; ``listeners`` are called
+A client names what it produces and consumes (``want``, ``join``) and looks into the ``atlas``; ``listeners`` are called
 when that has changed. In heartbeats meta is told those names: it makes subjects that are not there yet. Nothing here
 ends because meta does: who is known stays known, and is asked for again with every dial.
 """
@@ -19,8 +19,9 @@ from contextlib import aclosing, suppress
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
+from tidemill.allotment import Allotment
+from tidemill.atlas import Atlas, listed, mapped, whole
 from tidemill.backoff import Backoff
-from tidemill.chart import Chart, listed, mapped, whole
 from tidemill.errors import BrokerUnreachable, Refused, TidemillError, WireError, again
 from tidemill.routes import ROUTES_TIMEOUT_S, Address, Fetch, Routes
 from tidemill.routes_cache import RoutesCache, packed
@@ -62,6 +63,8 @@ class Member(NamedTuple):
     group: str
     consumer: str
     mode: Mode
+    allotment: Allotment | None = None
+    """Of a consumer by key: what meta allots to it."""
 
 
 class Router:
@@ -77,7 +80,7 @@ class Router:
         self._servers = ask if isinstance(ask, Servers) else None
         self._fetch = ask if not isinstance(ask, Servers) else None
         self._cache = RoutesCache(settings.routes_cache) if settings.routes_cache is not None else None
-        self.chart = self._cache.load() if self._cache is not None else Chart()
+        self.atlas = self._cache.load() if self._cache is not None else Atlas()
         self.listeners: list[Callable[[], None]] = []
         self.refused: dict[str, Refused] = {}
         """Subjects that meta does not make, and why."""
@@ -97,7 +100,7 @@ class Router:
         self._scope: asyncio.Timeout | None = None
         self._tasks = Tasks(on_crash)
         self._begun = self._said = False
-        if self.chart.routed:
+        if self.atlas.routed:
             self._routed.set()
 
     # -- asking ------------------------------------------------------------------------------------------------
@@ -119,22 +122,22 @@ class Router:
                     )  # fmt: skip
                 self._asked = began, error
             failure = self._asked[1]
-        if failure is not None and not self.chart.brokers:
+        if failure is not None and not self.atlas.brokers:
             raise again(failure)
-        return tuple(self.chart.brokers.values())
+        return tuple(self.atlas.brokers.values())
 
     async def _ask_brokers(self) -> None:
         async with asyncio.timeout(ROUTES_TIMEOUT_S):
             if self._fetch is not None:
-                self._told(self.chart.list_brokers(await self._fetch()))
+                self._told(self.atlas.list_brokers(await self._fetch()))
                 return
             assert self._servers is not None
             answer = await self._servers.get("/v1/routes", self._patience_s)
-            self._told(self.chart.tell(answer, self._servers.host))
+            self._told(self.atlas.tell(answer, self._servers.host))
 
     @property
     def _patience_s(self) -> float:
-        if self.chart.brokers or self._servers is None:
+        if self.atlas.brokers or self._servers is None:
             return KNOWN_TIMEOUT_S
         return max(KNOWN_TIMEOUT_S, ROUTES_TIMEOUT_S / len(self._servers))
 
@@ -152,7 +155,7 @@ class Router:
     async def of_group(self, group: str) -> Address:
         """The broker that serves a broker group now."""
         await self.refresh()
-        address = self.chart.brokers.get(group)
+        address = self.atlas.brokers.get(group)
         if address is None:
             raise BrokerUnreachable(f"no broker serves the broker group {group} now")
         return address
@@ -160,11 +163,11 @@ class Router:
     async def holding(self, subject: str) -> Routes:
         """The brokers with something of a subject, those that take its messages first."""
         readable = await self.readable()
-        if not self.chart.routed:
+        if not self.atlas.routed:
             return readable
-        if subject not in self.chart.routes:
+        if subject not in self.atlas.routes:
             await self._ask_routes([subject])
-        sources = self.chart.sources([subject])
+        sources = self.atlas.sources([subject])
         return tuple(one for group in sources for one in readable if one.group == group)
 
     # -- naming ------------------------------------------------------------------------------------------------
@@ -179,6 +182,10 @@ class Router:
         """A consumer begins."""
         self._members[who] = member
         self._name_soon()
+
+    def beat_soon(self) -> None:
+        """There is something to tell meta at once."""
+        self._named.set()
 
     def leave(self, who: object) -> None:
         """A consumer has ended."""
@@ -199,7 +206,7 @@ class Router:
         """Every subject that was named, those without a route first."""
         consumed = (name for one in self._members.values() for name in one.subjects if not is_pattern(name))
         names = dict.fromkeys((*consumed, *self._produced))
-        return dict.fromkeys((*(name for name in names if name not in self.chart.routes), *names))
+        return dict.fromkeys((*(name for name in names if name not in self.atlas.routes), *names))
 
     def _patterns(self) -> list[str]:
         return [name for one in self._members.values() for name in one.subjects if is_pattern(name)]
@@ -259,7 +266,7 @@ class Router:
         async with aclosing(servers.lines("/v1/watch", interest, SILENCE_S)) as lines:
             async for line in lines:
                 backoff.reset()
-                self._told(self.chart.tell(line, servers.host, believed=True, whole=first))
+                self._told(self.atlas.tell(line, servers.host, believed=True, whole=first))
                 first = False
 
     async def _beating(self, servers: Servers) -> None:
@@ -291,6 +298,7 @@ class Router:
                 "group": one.group,
                 "consumer": one.consumer,
                 "consumption": _consumption(one.mode),
+                "allocation": 0 if one.allotment is None else one.allotment.applied(name),
             }
             for one in self._members.values()
             for name in one.subjects
@@ -300,13 +308,22 @@ class Router:
         beat = {
             "client": self._client, "produces": produces, "consumes": consumes, "known": self._revision,
         }  # fmt: skip
+        allotted = {
+            (one.group, one.consumer): (one.allotment, one.allotment.now())
+            for one in self._members.values()
+            if one.allotment is not None
+        }
         answer = await servers.post("/v1/clients/heartbeat", beat, self._patience_s)
         said = mapped(answer)
+        for row in map(mapped, listed(said, "consumes")):
+            allotment = allotted.get((str(row.get("group")), str(row.get("consumer"))))
+            if allotment is not None:
+                allotment[0].answered(allotment[1], row)
         news = self._refusals([mapped(row) for row in listed(said, "refused")])
         self._said = True
         self._revision = whole(said, "revision", 0)
         self._beat_s = max(0.05, whole(said, "beat_ms", int(1000 * BEAT_S)) / 1000)
-        self._told(self.chart.tell({"routes": listed(said, "routes")}, servers.host, whole=False) or news)
+        self._told(self.atlas.tell({"routes": listed(said, "routes")}, servers.host, whole=False) or news)
         await self._ask_routes([name for name in names if self._waits(name)])
 
     def _refusals(self, rows: Iterable[Mapping[str, Any]]) -> bool:
@@ -321,12 +338,12 @@ class Router:
         return set(self.refused) != before or bool(hindered)
 
     def _waits(self, name: str) -> bool:
-        return name not in self.chart.routes and name not in self.refused
+        return name not in self.atlas.routes and name not in self.refused
 
     async def _ask_routes(self, subjects: Sequence[str]) -> None:
         """What meta knows of them; one that it does not know is passed over."""
         servers = self._servers
-        if servers is None or not self.chart.routed:
+        if servers is None or not self.atlas.routed:
             return
         for at in range(0, len(subjects), ASKED_MAX):
             some = subjects[at : at + ASKED_MAX]
@@ -337,7 +354,7 @@ class Router:
                     answer for one in some if (answer := await self._route_of(servers, one)) is not None
                 ]
             for answer in answers:
-                self._told(self.chart.tell(answer, servers.host))
+                self._told(self.atlas.tell(answer, servers.host))
 
     async def _routes_of(self, servers: Servers, subjects: Iterable[str]) -> Any:
         query = urlencode([("subject", name) for name in subjects])
@@ -353,7 +370,7 @@ class Router:
         if not changed:
             return
         self._changed.set()
-        if self.chart.routed:
+        if self.atlas.routed:
             self._routed.set()
         for listener in list(self.listeners):
             listener()
@@ -364,12 +381,12 @@ class Router:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            data = packed(self.chart)
-            if data != kept and self.chart.brokers:
+            data = packed(self.atlas)
+            if data != kept and self.atlas.brokers:
                 await loop.run_in_executor(None, cache.save, data)
                 kept = data
             await asyncio.sleep(SAVE_S)
 
 
 def _consumption(mode: Mode) -> str:
-    return "broadcast" if mode is Mode.BROADCAST else "shared"
+    return {Mode.BROADCAST: "broadcast", Mode.KEYED: "ordered"}.get(mode, "shared")

@@ -11,7 +11,7 @@ import logging
 import os
 from pathlib import Path
 
-from tidemill.chart import Chart
+from tidemill.atlas import Atlas
 
 BYTES_MAX = 64 * 1024 * 1024
 
@@ -25,17 +25,17 @@ class RoutesCache:
         self._path = Path(path)
         self._failed = False
 
-    def load(self) -> Chart:
-        """What is kept; an empty chart if nothing is."""
+    def load(self) -> Atlas:
+        """What is kept; an empty atlas if nothing is."""
         try:
             if self._path.stat().st_size > BYTES_MAX:
                 raise ValueError(f"it has more than {BYTES_MAX} bytes")
-            return Chart.from_map(json.loads(self._path.read_bytes()))
+            return Atlas.from_map(json.loads(self._path.read_bytes()))
         except FileNotFoundError:
-            return Chart()
+            return Atlas()
         except (OSError, ValueError, RecursionError) as error:
             log.warning("routes_cache_ignored %s: %s", self._path, " ".join(str(error).split())[:200])
-            return Chart()
+            return Atlas()
 
     def save(self, data: bytes) -> None:
         """Keep this instead."""
@@ -51,6 +51,6 @@ class RoutesCache:
                 log.warning("routes_not_cached %s: %s", self._path, error.strerror or error)
 
 
-def packed(chart: Chart) -> bytes:
-    """A chart as it is kept."""
-    return json.dumps(chart.to_map(), separators=(",", ":")).encode()
+def packed(atlas: Atlas) -> bytes:
+    """A atlas as it is kept."""
+    return json.dumps(atlas.to_map(), separators=(",", ":")).encode()

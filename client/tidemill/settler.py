@@ -139,10 +139,10 @@ class BrokerSettler:
         """Begin all leases anew."""
         ranges: dict[str, list[int]] = {}
         for delivery in self.outstanding:
-            if delivery.until == REVOKED:
+            unsettled = delivery.at_work if delivery.until == REVOKED else delivery.unsettled()
+            if not unsettled:
                 continue
             mine = ranges.setdefault(delivery.subject, [])
-            unsettled = delivery.unsettled()
             for first, last in pairs(unsettled):
                 add_range(mine, first, last)
         for subject, found in ranges.items():
@@ -151,10 +151,13 @@ class BrokerSettler:
 
     def held(self, ranges_max: int = HELD_RANGES_MAX) -> list[int]:
         """What the broker must not take back: deliveries with a lease, and those whose fate it has not answered. Of a
-        group in order only the latter: what was not acked comes again (``begin_anew``).
+        group in order only the latter, and what is at work by key: the rest comes again (``begin_anew``).
         """
         said = [saying.command.ranges for saying in (*self._under_way, *self._queue)]
-        unsettled = (delivery.unsettled() for delivery in self.outstanding if delivery.until != REVOKED)
+        unsettled = (
+            delivery.at_work if delivery.until == REVOKED else delivery.unsettled()
+            for delivery in self.outstanding
+        )
         spans = [span for ranges in (*unsettled, *self._pending.values(), *said) for span in pairs(ranges)]
         ranges: list[int] = []
         for first, last in sorted(spans):

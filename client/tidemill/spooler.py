@@ -100,7 +100,7 @@ class Spooler:
         """In a thread, and to its end: a file that nobody knows of would stay locked."""
         opening = self._loop.run_in_executor(None, Spool, self._path, self._settings.spool_bytes_max)
         try:
-            spool = self._spool = await asyncio.shield(opening)
+            self._spool = spool = await asyncio.shield(opening)
         except asyncio.CancelledError:
             await asyncio.wait([opening])
             if opening.exception() is None:

@@ -26,6 +26,8 @@ class Ways:
     at_most_once: bool = False
     exclusive: bool = False
     broadcast: bool = False
+    by_key: bool = False
+    """Exclusive, order keys side by side."""
 
     @property
     def mode(self) -> Mode:
@@ -34,6 +36,8 @@ class Ways:
             raise ValueError("a broadcast has its messages to itself: leave exclusive away")
         if self.broadcast:
             return Mode.BROADCAST
+        if self.by_key:
+            return Mode.KEYED
         return Mode.EXCLUSIVE if self.exclusive else Mode.AS_DECLARED
 
 

@@ -55,9 +55,9 @@ def default_route(
                 "no_broker_group", f"no broker group takes new subjects now, {subject} cannot be placed"
             )
         if least is not None and len(chosen) < least:
+            there = "there is 1" if len(chosen) == 1 else f"there are {len(chosen)}"
             raise Denied(
-                "placement",
-                f"{subject} wants {counted(least, 'broker group')}, {len(chosen)} are there and fit",
+                "placement", f"{subject} wants {counted(least, 'broker group')} that fit, and {there}"
             )
     return PartitionSet(1, tuple(_shared_out([Partition(site.name, subject, ()) for site in chosen])))
 

@@ -27,20 +27,24 @@ from tidemill_broker.doors.service import Service
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import RealClock
 from tidemill_host.refusals import HttpRefused, json_response
-from tidemill_host.routing import Answer, Route, Variables
+from tidemill_host.routing import Answer, Variables
+from tidemill_host.routing import Route as Path
 from tidemill_meta.beats import BrokerBeat
 from tidemill_meta.brokers import Registration
 from tidemill_meta.doors.api import Api
 from tidemill_meta.doors.metrics import render_metrics
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.watch import Watch
+from tidemill_meta.registry import Draft
+from tidemill_meta.senses import Senses
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import StoreAway
-from tidemill_meta.subjects import declare
-from tidemill_meta.values import Broker, BrokerGroup, ConsumerGroupRecord, SubjectRecord
+from tidemill_meta.subjects import declare, use_subject
+from tidemill_meta.values import Broker, BrokerGroup, ConsumerGroupRecord, Route, SubjectRecord
 from tidemill_standalone.late import LateStore
 from tidemill_wire.declarations import Declaration, Subject
 from tidemill_wire.errors import TidemillError
+from tidemill_wire.fields import NAME
 from tidemill_wire.routes import State, both
 
 if TYPE_CHECKING:
@@ -75,15 +79,19 @@ class MetaBeside:
         self._ports = 0, 0
         self._opened, self._ready = asyncio.Event(), asyncio.Event()
         self._service: Service | None = None
+        self._hindered = False
+        """The database could not be opened."""
+        self._adopted = -1
+        """How many subjects the broker had when meta was told of them."""
 
     # -- what the broker asks -------------------------------------------------------------------------------------
 
-    def routes(self, service: Service, brokers: Callable[[], dict[str, Any]]) -> Iterable[Route]:
+    def routes(self, service: Service, brokers: Callable[[], dict[str, Any]]) -> Iterable[Path]:
         self._service = service
         mine = [one for one in self._api.routes() if (one.method, one.path) not in BROKERS_OWN]
         asked = next(one.answer for one in self._api.routes() if one.path == ROUTES)
         held = [replace(one, answer=self._held(one.answer)) for one in mine]
-        return [*held, Route("GET", ROUTES, self._routes(brokers, self._held(asked)))]
+        return [*held, Path("GET", ROUTES, self._routes(brokers, asked))]
 
     def page(self, page: dict[str, Any]) -> dict[str, Any]:
         from tidemill_standalone.pages import merged
@@ -127,9 +135,10 @@ class MetaBeside:
                         f"tidemill: meta cannot open {self._folder}/meta.db ({said}), the broker serves without: "
                         f"mend it, or stop the queue and move that file away\n"
                     )
-                complaint = said
+                complaint, self._hindered = said, True
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
+                self._hindered = False
                 self._replica.changed = self._changed
                 return
 
@@ -147,17 +156,33 @@ class MetaBeside:
                     await self._replica.change(
                         lambda draft, now_ms: declare(draft, meta.senses, self._declarations, now_ms)
                     )
+                await self._adopt_all()
             except TidemillError as error:
                 sys.stderr.write(f"tidemill: meta does not take this broker yet: {error}\n")
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
                 return
 
+    async def _adopt_all(self) -> None:
+        """What the broker has, meta knows: subjects that came by the gateway, or before meta was there."""
+        assert self._service is not None
+        count = len(self._service.broker.state.by_name)
+        if count != self._adopted:
+            await self._adopt(row["name"] for row in self._service.subjects())
+            self._adopted = count
+
+    async def _adopt(self, subjects: Iterable[str]) -> None:
+        meta = self._replica.meta
+        missing = [name for name in subjects if meta.registry.get(Route, name) is None]
+        if missing:
+            await self._replica.change(lambda draft, now_ms: adopt(draft, meta.senses, missing, now_ms))
+
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._replica.meta.settings.broker_beat_ms / 1000)
             try:
                 self._hear()
+                await self._adopt_all()
             except TidemillError as error:
                 # Somebody else has taken its name at this meta.
                 sys.stderr.write(f"tidemill: meta does not know this broker any more: {error}\n")
@@ -191,26 +216,39 @@ class MetaBeside:
         """The same, when meta is there."""
 
         async def held(request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
-            if not self._ready.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(PATIENCE_SECONDS):
-                        await self._ready.wait()
-            if not self._ready.is_set():
-                detail = "meta has no database yet, or stops"
-                raise HttpRefused(503, "behind", detail, "look at what the queue says on standard error")
+            await self._there()
             return await answer(request, variables)
 
         return held
 
+    async def _there(self) -> None:
+        """Until meta is there."""
+        if not self._ready.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await self._ready.wait()
+        if not self._ready.is_set():
+            detail = "meta has no database yet, or stops"
+            raise HttpRefused(503, "behind", detail, "look at what the queue says on standard error")
+
     def _routes(self, brokers: Callable[[], dict[str, Any]], of_subjects: Answer) -> Answer:
-        """The broker, as ever, but for what people gave it to take; who names subjects is answered by meta."""
+        """The broker, as ever, but for what people gave it to take; who names subjects is answered by meta. Without a
+        database for it, all of them lie at this broker, and nobody has to wait to hear that.
+        """
 
         async def answer(request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
-            if request.rel_url.query.getall("subject", []):
+            named = request.rel_url.query.getall("subject", [])
+            if named and not self._hindered:
+                await self._there()
+                assert self._service is not None
+                known = self._service.broker.state.by_name
+                await self._adopt(name for name in named if name.encode() in known and NAME.fullmatch(name))
                 return await of_subjects(request, variables)
             found = brokers()
             rows = [{**row, "state": both(row["state"], self._allowed)} for row in found["brokers"]]
-            return json_response({**found, "brokers": rows})
+            # `routes` says that there is meta, to be asked for the routes of subjects.
+            there: dict[str, Any] = {"routes": []} if self._ready.is_set() else {}
+            return json_response({**found, "brokers": rows, **there})
 
         return answer
 
@@ -240,6 +278,14 @@ def placed_anywhere(declaration: Declaration) -> Declaration:
     if isinstance(declaration, Subject):
         return replace(declaration, spec=replace(declaration.spec, placement=None))
     return declaration
+
+
+def adopt(draft: Draft, senses: Senses, subjects: Iterable[str], now_ms: int) -> None:
+    """Subjects that are there, whatever the policy says of new ones."""
+    for subject in subjects:
+        if draft.get(SubjectRecord, subject) is None:
+            draft.put(SubjectRecord(subject, None))
+        use_subject(draft, senses, subject, now_ms)
 
 
 def _open_store(url: str) -> SqlStore:

@@ -162,6 +162,7 @@ async def test_why_says_where_a_message_stands_and_how_it_came_there(queue: Queu
     assert "no amount in order 1" in group["sentence"]
     [group] = waiting["groups"]
     assert (group["state"], group["ahead"]) == ("waiting", 0)
+    assert group["sentence"].startswith("not pulled yet, it is the next one")
     shown = run_command("why", ids[1], server=queue.server)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "billing: a dead letter since" in shown.stdout

@@ -13,7 +13,7 @@ import pytest
 
 from e2e.conftest import MakeQueue
 from e2e.queues import environment
-from e2e.routed import MANY, PATIENCE_SECONDS, Cluster, Ledger, consume, produce, wait_given, wait_more
+from e2e.towns import MANY, PATIENCE_SECONDS, Cluster, Ledger, consume, produce, wait_given, wait_more
 from tidemill import Client, ClientSettings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sys
 import urllib.error
 import urllib.request
@@ -27,8 +28,11 @@ DECLARED = (
 )
 
 
+JSON = {"Content-Type": "application/json"}
+
+
 def post(queue: Queue, path: str, body: object) -> Any:
-    request = urllib.request.Request(f"http://{queue.server}{path}", json.dumps(body).encode())
+    request = urllib.request.Request(f"http://{queue.server}{path}", json.dumps(body).encode(), JSON)
     with urllib.request.urlopen(request, timeout=20) as answer:
         return json.load(answer)
 
@@ -64,6 +68,7 @@ def test_what_the_broker_answered_it_answers_with_meta_beside_it(
         assert standalone.get(path) == alone.get(path)
     one, other = (queue.get("/v1/routes") for queue in (standalone, alone))
     one["brokers"][0].pop("port"), other["brokers"][0].pop("port")
+    assert one.pop("routes") == []  # it says that there is meta
     assert one == other
     assert set(alone.metrics()) < set(standalone.metrics())
     assert standalone.metrics()["tidemill_meta_brokers_alive"] == 1
@@ -120,6 +125,19 @@ def test_a_queue_that_was_killed_is_led_as_soon_as_it_is_there_again(standalone:
         assert broker["state"] == "RW"
     assert standalone.stop() == 0
     assert standalone.errors == ""
+
+
+def test_subjects_that_came_without_meta_have_routes(standalone: Queue) -> None:
+    """By the gateway, and before meta was there."""
+    post(standalone, "/v1/subjects/gateway/messages", {"text": "tide"})
+    [route] = standalone.get("/v1/routes?subject=gateway")["routes"]
+    assert [one["group"] for one in route["partitions"]] == ["g0"]
+
+    assert standalone.stop() == 0
+    shutil.rmtree(standalone.data / "meta")
+    standalone.start()
+    [again] = standalone.get("/v1/routes?subject=gateway")["routes"]
+    assert again["partitions"] == route["partitions"]
 
 
 def test_what_people_let_the_group_take_is_told_to_clients(standalone: Queue) -> None:

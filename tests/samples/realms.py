@@ -134,7 +134,12 @@ def row_of(subject: str, versions: Sequence[Sequence[str]], state: str = "RW") -
         {
             "version": number,
             "partitions": [
-                {"group": group, "name": subject, "ranges": [[at, at + 1]]} for at, group in enumerate(groups)
+                {
+                    "group": group,
+                    "name": subject,
+                    "ranges": [[at * 1024 // len(groups), (at + 1) * 1024 // len(groups)]],
+                }
+                for at, group in enumerate(groups)
             ],
         }
         for number, groups in enumerate(versions, 1)

@@ -140,15 +140,18 @@ def dead_letters_of(name: str, group: str) -> str | None:
     return None
 
 
+def living_partition(name: str) -> str:
+    """The partition that a lane, or somebody's dead letters, are of."""
+    if name.startswith(LANE_PREFIX):
+        return split_lane(name)[0]
+    return name[len(DEAD_PREFIX) :].partition("%")[0] if name.startswith(DEAD_PREFIX) else name
+
+
 def living_subject(name: str) -> str:
     """The subject that a message was sent to, when it is read from a partition or a lane of it, or from somebody's
     dead letters.
     """
-    if name.startswith(LANE_PREFIX):
-        name = split_lane(name)[0]
-    elif name.startswith(DEAD_PREFIX):
-        name = name[len(DEAD_PREFIX) :].partition("%")[0]
-    return name.partition("#")[0]
+    return living_partition(name).partition("#")[0]
 
 
 def parse_stored(name: str) -> str:

@@ -61,3 +61,5 @@ class Mode(IntEnum):
     AS_DECLARED = 0
     EXCLUSIVE = 1
     BROADCAST = 2
+    KEYED = 3
+    """Exclusive, by a consumer that handles order keys side by side and keeps each in order itself."""

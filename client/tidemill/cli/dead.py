@@ -52,7 +52,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 def build() -> typer.Typer:
     """The commands below `tidemill dead`."""
     application = typer.Typer(
-        help="List, show, give out again or remove the messages that a group could not handle.",
+        help="Look at what a group could not handle, and settle it.",
         no_args_is_help=True,
     )
     application.command("list")(list_letters)

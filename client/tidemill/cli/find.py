@@ -41,9 +41,9 @@ def find(
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Find stored messages: one by its ID, all with a --key, those of a --subject within --from and --to.
+    """Find stored messages by id, key, or subject and time.
 
-    It is a failure when nothing is found.
+    One by its ID, all with a --key, those of a --subject within --from and --to. It is a failure when nothing is found.
     """
     timed = start is not None or end is not None
     if identity is not None and (subject is not None or key is not None or timed):

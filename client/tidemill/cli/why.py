@@ -20,7 +20,7 @@ def why(
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Say what became of a message in each group, and how it came there."""
+    """Say what became of a message, group by group."""
 
     async def run() -> None:
         async with connected(server) as client:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 from tidemill.chain import Match, parse_match
 from tidemill.message import parse_delay
 from tidemill.subscription import SHARED, From, Subscription, Ways
+from tidemill_wire.filters import is_pattern
 
 Pool: TypeAlias = Literal["thread", "process"]
 RetryDelay: TypeAlias = float | Sequence[float] | Callable[[int], float] | None
@@ -18,6 +19,7 @@ Function: TypeAlias = Callable[..., Any]
 
 CONCURRENCY_DEFAULT = 10
 CONCURRENCY_MAX = 10_000
+GIVE_UP_AFTER_DEFAULT = 32
 
 
 class Mode(Enum):
@@ -41,6 +43,8 @@ class Wish:
     prefetch: int | None = None
     ways: Ways = SHARED
     consumer: str | None = None
+    by_key: bool = False
+    give_up_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,9 @@ class Handler:
     timeout_s: float | None
     takes_context: bool
     retry_after: RetryDelay = field(default=None, repr=False)
+    by_key: bool = False
+    """Keys side by side, each in its order; a message that fails is tried again here, up to ``give_up_after`` times."""
+    give_up_after: int | None = None
 
     @classmethod
     def parse(
@@ -84,6 +91,18 @@ class Handler:
             raise ValueError(f"prefetch {prefetch} of {name} is not positive")
         if wish.timeout is not None and wish.timeout <= 0:
             raise ValueError(f"timeout {wish.timeout} of {name} is not positive: leave it out for no timeout")
+        if wish.by_key and wish.ways.at_most_once:
+            raise ValueError(
+                f"{name} is by_key, which tries again what fails, and at_most_once, which does not"
+            )
+        if wish.by_key and any(is_pattern(one) for one in subscription.subjects):
+            raise ValueError(
+                f"{name} is by_key, which needs subjects by their names: write them instead of a pattern"
+            )
+        if wish.give_up_after is not None and wish.give_up_after < 1:
+            raise ValueError(
+                f"give_up_after {wish.give_up_after} of {name} is not positive: leave it out to go on for ever"
+            )
         _check_delays(wish.retry_after)
         return cls(
             function,
@@ -94,6 +113,8 @@ class Handler:
             wish.timeout,
             wants > 1,
             wish.retry_after,
+            wish.by_key,
+            wish.give_up_after,
         )
 
     @property

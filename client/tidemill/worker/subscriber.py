@@ -8,7 +8,8 @@
 
 A slot is held from before a message is taken until its handler has ended. So no more than ``concurrency`` handlers
 run, and a thread that does not come back in time keeps its slot. In a group that is consumed in order a message is
-taken only when the handler of the one before has ended, also when it was a thread that took too long.
+taken only when the handler of the one before has ended, also when it was a thread that took too long; by key that holds
+for the messages of a key (``keyed.py``).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tidemill.worker.acks import Acks
 from tidemill.worker.caught import Caught
 from tidemill.worker.context import Context
 from tidemill.worker.handler import Handler, Mode
+from tidemill.worker.keyed import Begun, Keyed, backoff_s
 from tidemill.worker.middleware import Chain
 from tidemill.worker.plain import PlainMessage
 from tidemill.worker.processes import Processes
@@ -76,6 +78,7 @@ class Subscriber:
         self._threads = Threads(handler.name) if handler.mode is Mode.THREAD else None
         self._processes = Processes(handler.function) if handler.mode is Mode.PROCESS else None
         self._acks = Acks(client.settings.ack_linger_ms / 1000, self._acked, counts, self._tasks)
+        self._keyed: Keyed | None = None
         self._consumer: Consumer | None = None
         self._stopped = asyncio.Event()
         self._idle = asyncio.Event()
@@ -90,7 +93,7 @@ class Subscriber:
                 if self._stopped.is_set():
                     consumer.stop()
                 with suppress(StopAsyncIteration):
-                    await self._pull(consumer)
+                    await (self._pull_by_key if self._handler.by_key else self._pull)(consumer)
                 await self._idle.wait()
                 await self._acks.drained()
         finally:
@@ -111,11 +114,23 @@ class Subscriber:
             self._idle.clear()
             self._running.start(self._handle(message), f"tidemill handles {self._handler.name}")
 
+    async def _pull_by_key(self, consumer: Consumer) -> None:
+        self._keyed = keyed = Keyed(consumer, self._tasks)
+        keyed.start()
+        while True:
+            await self._slots.acquire()
+            begun = await keyed.next()
+            self._counts.in_progress += 1
+            self._idle.clear()
+            self._running.start(self._handle(begun.message, begun), f"tidemill handles {self._handler.name}")
+
     def stop(self) -> None:
         """Pull no more, and give back what was not begun."""
         self._stopped.set()
         if self._consumer is not None:
             self._consumer.stop()
+        if self._keyed is not None:
+            self._tasks.start(self._keyed.stop(), "tidemill gives back what was parked")
 
     async def abort(self) -> None:
         """End what still runs; its messages are given back."""
@@ -129,19 +144,28 @@ class Subscriber:
 
     # -- one message -------------------------------------------------------------------------------------------
 
-    async def _handle(self, message: Message) -> None:
+    async def _handle(self, message: Message, begun: Begun | None = None) -> None:
+        parked = False
         began = self._loop.time()
         context = Context(self._client, self._handler, message, self._loop)
         try:
             with Caught() as caught:
                 await self._attempt(message, context)
             self._counts.seconds += self._loop.time() - began
-            await self._settle(context, caught.error)
+            if begun is not None and context.stuck is not None:
+                await asyncio.wait([context.stuck])  # nothing of its key is begun while a thread is at it
+                self._late(context.stuck)
+                context.stuck = None
+            parked = begun is not None and await self._park(begun, caught.error)
+            if not parked:
+                await self._settle(context, caught.error)
         except asyncio.CancelledError:
             self._counts.released += 1
             message.release()
             raise
         finally:
+            if begun is not None and not parked:
+                begun.done()
             if context.stuck is None:
                 self._free()
             else:
@@ -238,7 +262,34 @@ class Subscriber:
                 log.warning("handler_failed %s: %s", self._about(message), why.line)
                 log.debug("handler_failed %s", self._about(message), exc_info=error)
                 self._tell.failed(message, error)
-                await self._nack(message, why._replace(delay_ms=self._delay_ms(message)))
+                given_up = self._handler.give_up_after is not None  # by key, what is not given up is parked
+                delay_ms = self._delay_ms(message, message.attempts)
+                await self._nack(message, why._replace(delay_ms=delay_ms, reject=given_up))
+
+    async def _park(self, begun: Begun, error: BaseException | None) -> bool:
+        """Whether a message that failed is tried again here, and its key waits for it."""
+        message, attempts = begun.message, begun.message.attempts + begun.strand.tries + 1
+        match error:
+            case None | Filtered() | Skip() | Reject():
+                return False
+            case RetryAfter():
+                self._counts.retried += 1
+                delay_s = error.delay_ms / 1000
+            case _:
+                limit = self._handler.give_up_after
+                if limit is not None and attempts >= limit:
+                    return False
+                self._counts.failed += 1
+                self._counts.timed_out += isinstance(error, HandlerTimeout)
+                self._tell.failed(message, error)
+                delay_ms = self._delay_ms(message, attempts - 1)
+                delay_s = delay_ms / 1000 if delay_ms >= 0 else backoff_s(attempts)
+        why = why_of(error, self._handler.function)
+        log.warning(
+            "key_parked %s key=%s tries=%d: %s", self._about(message), begun.strand.key, attempts, why.line
+        )
+        await begun.again(why, delay_s)
+        return True
 
     async def _nack(self, message: Message, why: Why) -> None:
         try:
@@ -250,9 +301,9 @@ class Subscriber:
         except TidemillError as error:
             log.warning("nack_unanswered %s: %s", self._about(message), error)
 
-    def _delay_ms(self, message: Message) -> int:
+    def _delay_ms(self, message: Message, attempts: int) -> int:
         with Caught() as caught:
-            return parse_delay(self._handler.delay(message.attempts))
+            return parse_delay(self._handler.delay(attempts))
         assert caught.error is not None
         log.error("retry_after_failed %s: %s", self._handler.name, why_of(caught.error).line)
         return GROUPS_POLICY
@@ -270,9 +321,12 @@ class Subscriber:
     def _back(self, future: asyncio.Future[object]) -> None:
         self._stuck.discard(future)
         self._counts.stuck -= 1
+        self._late(future)
+        self._free()
+
+    def _late(self, future: asyncio.Future[object]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
             log.warning("handler_failed_late %s: %s", self._handler.name, why_of(error).line)
-        self._free()
 
     def _free(self) -> None:
         self._counts.in_progress -= 1

@@ -29,7 +29,17 @@ from tidemill.subscription import From, Ways
 from tidemill.why import why_of
 from tidemill.worker.caught import Caught
 from tidemill.worker.context import Context
-from tidemill.worker.handler import CONCURRENCY_DEFAULT, Handler, Hook, Mode, Pool, RetryDelay, Wish, called
+from tidemill.worker.handler import (
+    CONCURRENCY_DEFAULT,
+    GIVE_UP_AFTER_DEFAULT,
+    Handler,
+    Hook,
+    Mode,
+    Pool,
+    RetryDelay,
+    Wish,
+    called,
+)
 from tidemill.worker.idempotence import Idempotent
 from tidemill.worker.metrics import metrics_page
 from tidemill.worker.middleware import Chain, Middleware
@@ -103,15 +113,22 @@ class Worker:
         at_most_once: bool = False,
         exclusive: bool = False,
         broadcast: bool = False,
+        by_key: bool = False,
+        give_up_after: int | None = GIVE_UP_AFTER_DEFAULT,
     ) -> Callable[[F], F]:
         """The decorated function handles the messages of ``subjects`` for ``group``. It stays as it is.
 
-        ``tags``, ``match`` and the last four are those of ``Client.consume``. Where a group is consumed in order its
-        messages are handled one after the other, whatever the concurrency is.
+        ``tags``, ``match`` and those from ``name`` to ``broadcast`` are those of ``Client.consume``. Where a group is
+        consumed in order its messages are handled one after the other, whatever the concurrency is.
+
+        ``by_key`` makes it exclusive, and handles messages of different order keys side by side, those of one in their
+        order. What fails is tried again here, and its key waits for it; after ``give_up_after`` attempts it becomes a
+        dead letter, ``None`` is never.
         """
         names = subjects if isinstance(subjects, str) else tuple(subjects)
-        ways = Ways(at_most_once, exclusive, broadcast)
-        wish = Wish(concurrency, timeout, pool, tags, match, retry_after, prefetch, ways, name)
+        ways = Ways(at_most_once, exclusive, broadcast, by_key)
+        calling = (concurrency, timeout, pool, tags, match, retry_after, prefetch)
+        wish = Wish(*calling, ways, name, by_key, give_up_after if by_key else None)
 
         def register(function: F) -> F:
             handler = Handler.parse(function, names, group, start, wish)

@@ -7,7 +7,19 @@ from dataclasses import replace
 import pytest
 
 from samples.brokers import SUBJECT, TINY, Rig, pulls, spans
-from tidemill_wire.commands import Ack, Command, Done, Extend, Failed, Goodbye, Nack, Pull, Pulled, Yield
+from tidemill_wire.commands import (
+    Ack,
+    Command,
+    Done,
+    Extend,
+    Failed,
+    Goodbye,
+    Nack,
+    Pull,
+    Pulled,
+    Release,
+    Yield,
+)
 from tidemill_wire.errors import KIND_BY_NAME
 from tidemill_wire.kinds import Mode
 
@@ -286,3 +298,51 @@ def test_strategy_says_whether_others_wait_for_what_failed(rig: Rig, best_tried:
         assert sequences(rig.ask(pull("a", 3, 2, wait_ms=0))) == []
         rig.wait(1000)
         assert sequences(rig.ask(pull("a", 3, 4))) == [0, 1, 2, 3]
+
+
+# -- keys side by side -----------------------------------------------------------------------------------------
+
+
+def keyed(messages: int = 100, *, wait_ms: int = WAIT_MS, held: list[int] | None = None) -> Pull:
+    return Pull("g", "a", (FIRST,), messages, 1 << 20, wait_ms, held=held, mode=Mode.KEYED, allocation=3)
+
+
+def test_what_is_at_work_by_key_is_kept_over_a_new_connection(rig: Rig) -> None:
+    """Of five that are held the third is at work: the others come again in their order, and before anything newer."""
+    first, last = pulls(rig.ask(keyed(5)))  # type: ignore[arg-type]
+    peer = rig.connect()
+
+    again = rig.ask(keyed(held=[first + 2, first + 2]), peer)
+
+    assert sequences(again) == [0, 1, 3, 4, 5, 6, 7, 8, 9]
+    assert rig.ask(Ack("g", "a", SUBJECT, [first + 2, first + 2]), peer) == Done([])
+    assert rig.ask(Ack("g", "a", SUBJECT, [last, last]), peer) == Done([last, last])
+
+
+def test_what_is_handed_back_by_key_takes_nothing_else_along(rig: Rig) -> None:
+    first, last = pulls(rig.ask(keyed(5)))  # type: ignore[arg-type]
+    rig.ask(Release("g", "a", SUBJECT, [first, first + 1]))
+
+    assert rig.ask(Extend("g", "a", SUBJECT, [first + 2, last])) == Done([])
+    assert sequences(rig.ask(keyed(3))) == [0, 1, 5]
+
+
+def test_nack_by_key_holds_up_what_is_newer_and_nothing_that_is_held(rig: Rig) -> None:
+    first, last = pulls(rig.ask(keyed(5)))  # type: ignore[arg-type]
+    rig.ask(Nack("g", "a", SUBJECT, [first, first], delay_ms=1000))
+
+    assert rig.ask(Ack("g", "a", SUBJECT, [first + 1, last])) == Done([])
+    assert sequences(rig.ask(keyed(3, wait_ms=0))) == []
+    rig.wait(1000)
+    assert sequences(rig.ask(keyed(3))) == [0, 5, 6]
+
+
+def test_lease_that_ends_by_key_takes_back_all_behind_it(rig: Rig) -> None:
+    """Nobody knows what the consumer does with them: it may not be there any more."""
+    first, last = pulls(rig.ask(keyed(5)))  # type: ignore[arg-type]
+    rig.wait(GONE_MS - 1)
+    rig.ask(Extend("g", "a", SUBJECT, [first + 1, last]))
+    rig.wait(1)
+
+    assert rig.ask(Ack("g", "a", SUBJECT, [first + 1, last])) == Done([first + 1, last])
+    assert sequences(rig.ask(keyed(3))) == [0, 1, 2]

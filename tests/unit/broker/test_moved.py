@@ -151,7 +151,9 @@ def test_what_was_rejected_in_order_is_buried_and_the_rest_goes_on(rig: Rig) -> 
     waiting = rig.correlation
 
     reject(rig, number)
+    rig.fill(1)
     assert waiting not in rig.answers
+    assert group_of(rig).in_flight == 9  # it comes never, so nothing behind it is taken back
     rig.holds_reads = False
     rig.load()
     rig.pump()
@@ -159,8 +161,7 @@ def test_what_was_rejected_in_order_is_buried_and_the_rest_goes_on(rig: Rig) -> 
     given = rig.answers[waiting]
     assert isinstance(given, Pulled)
     assert given.ordered
-    rest = [number for first, count, _ in spans(given) for number in range(first, first + count)]
-    assert rest == list(range(1, 10))
+    assert spans(given) == [(10, 1, 0)]
     assert dead(rig) == 1
 
 
@@ -172,11 +173,12 @@ def test_group_in_order_that_keeps_no_dead_letters_goes_on_at_once(rig: Rig) -> 
     assert rig.ask(in_order(wait_ms=60_000)) is None
     waiting = rig.correlation
     reject(rig, pulls(answer)[0])
+    rig.fill(1)
 
     given = rig.answers[waiting]
     assert isinstance(given, Pulled)
-    assert spans(given)[0][0] == 1
-    assert group_of(rig).in_flight == 9
+    assert spans(given) == [(10, 1, 0)]
+    assert group_of(rig).in_flight == 10
 
 
 def test_retry_in_order_blocks_until_it_is_due_and_time_brings_it(rig: Rig) -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from samples.realms import Realm
 from tidemill import BrokerUnreachable, Client, ClientSettings, OutcomeUnknown, Refused, Unavailable
+from tidemill.spread import Standing
 from tidemill_wire.columns import Batch
+from tidemill_wire.ordering import logical_partition
 
 QUICK = ClientSettings(backoff_base_s=0.01, backoff_max_s=0.05)
 
@@ -295,3 +297,61 @@ async def test_a_backlog_on_one_broker_does_not_shut_out_the_other(town, until):
             assert b"l" in later
             rest = [(await anext(messages)).body for _ in range(2001 - 400)]
             assert set(rest) == {b"m"}
+
+
+async def test_messages_of_an_order_key_lie_in_one_partition_in_their_order(town, until):
+    async with town(groups=2) as t, t.client() as mq:
+        t.realm.route("a", "g0", "g1")
+        keys = [f"k{number}" for number in range(12)]
+        sends = [mq.send("a", f"{key}:{at}".encode(), order_key=key) for at in range(10) for key in keys]
+        await asyncio.gather(*sends)
+        await both_up(mq, until, "g0", "g1")
+        for key in keys:
+            await mq.send("a", f"{key}:{10}".encode(), order_key=key)
+        halves = {"g0": t.stored("g0"), "g1": t.stored("g1")}
+        assert all(halves.values())
+        for key in keys:
+            group = "g0" if logical_partition(key) < 512 else "g1"
+            mine = [body for body in halves[group] if body.startswith(f"{key}:".encode())]
+            assert mine == [f"{key}:{at}".encode() for at in range(11)]
+
+
+async def test_an_order_key_waits_for_its_broker_while_others_go_elsewhere(town, until):
+    async with town(groups=2) as t, t.client() as mq:
+        t.realm.route("a", "g0", "g1")
+        key = next(f"k{number}" for number in range(100) if logical_partition(f"k{number}") < 512)
+        await mq.send("a", b"0", order_key=key)
+        await mq.send("a", b"x")
+        await mq.send("a", b"x")
+        await both_up(mq, until, "g0", "g1")
+        await t.places["g0"].stop()
+        await until(lambda: not mq._producer._lanes["g0"].link)
+        waits = [asyncio.ensure_future(mq.send("a", b"%d" % number, order_key=key)) for number in (1, 2)]
+        await mq.send("a", b"y")
+        assert not any(one.done() for one in waits)
+        await t.places["g0"].start()
+        await asyncio.gather(*waits)
+        assert [body for body in t.stored("g0") if body.isdigit()] == [b"0", b"1", b"2"]
+        assert b"y" in t.stored("g1")
+
+
+async def test_a_broker_that_owes_an_answer_is_avoided_until_it_gives_it(town, until):
+    async with town(groups=2) as t, t.client() as mq:
+        t.realm.route("a", "g0", "g1")
+        await mq.send_each([("a", b"0")])
+        await mq.send("a", b"0")
+        await both_up(mq, until, "g0", "g1")
+        lanes = mq._producer._lanes
+        t.places["g0"].broker.answers = False
+        waits = [asyncio.ensure_future(mq.send("a", b"%d" % number)) for number in (1, 2)]
+        await until(lambda: lanes["g0"].standing is Standing.AVOIDED)
+        for number in range(50):
+            await mq.send("a", b"more-%d" % number)
+        assert not any(body.startswith(b"more") for body in t.stored("g0"))
+        t.places["g0"].broker.answers = True
+        t.places["g0"].drop()
+        await asyncio.gather(*waits)
+        stored = t.stored("g0") + t.stored("g1")
+        assert sorted(stored) == sorted(
+            [b"0", b"0", b"1", b"2", *(b"more-%d" % number for number in range(50))]
+        )

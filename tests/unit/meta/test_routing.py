@@ -60,7 +60,7 @@ def test_labels_choose_the_groups() -> None:
     wanted = placement(minBrokerGroups=2, brokerGroupSelector={"matchLabels": {"disk": "ssd"}})
 
     assert groups(default_route("s", sites, wanted, 2)) == ["g2", "g3"]
-    with pytest.raises(Denied, match="s wants 2 broker groups, 1 are there and fit"):
+    with pytest.raises(Denied, match="s wants 2 broker groups that fit, and there is 1"):
         default_route("s", sites[:2], wanted, 2)
 
 

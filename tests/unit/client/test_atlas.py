@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samples.realms import row_of
-from tidemill.chart import Chart, SubjectRoute, parse_route
+from tidemill.atlas import Atlas, SubjectRoute, parse_route
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Address, parse_servers
 from tidemill.routes_cache import RoutesCache, packed
@@ -21,56 +21,56 @@ def broker(group: str, state: str = "RW", epoch: int = 1, port: int = 7400):
     return {"group": group, "host": "h", "port": port, "state": state, "epoch": epoch, "control": "h:1"}
 
 
-def chart_of(*brokers, routes=()) -> Chart:
-    chart = Chart()
-    chart.tell({"brokers": list(brokers), "routes": list(routes)}, "h")
-    return chart
+def atlas_of(*brokers, routes=()) -> Atlas:
+    atlas = Atlas()
+    atlas.tell({"brokers": list(brokers), "routes": list(routes)}, "h")
+    return atlas
 
 
 def test_where_a_broker_lists_itself_subjects_have_no_routes():
-    chart = Chart()
-    assert chart.tell({"version": 1, "brokers": [broker("g0"), broker("g1", "W")]}, "h")
-    assert not chart.routed
-    assert chart.takers("a") is None
-    assert chart.sources(("a", "b*")) == {"g0": ("a", "b*")}
-    assert not chart.tell({"version": 1, "brokers": [broker("g0"), broker("g1", "W")]}, "h")
+    atlas = Atlas()
+    assert atlas.tell({"version": 1, "brokers": [broker("g0"), broker("g1", "W")]}, "h")
+    assert not atlas.routed
+    assert atlas.takers("a") is None
+    assert atlas.sources(("a", "b*")) == {"g0": ("a", "b*")}
+    assert not atlas.tell({"version": 1, "brokers": [broker("g0"), broker("g1", "W")]}, "h")
 
 
 def test_a_subject_is_sent_where_its_route_and_the_brokers_allow_it():
     rows = [broker("g0"), broker("g1", "R"), broker("g2", "NRW")]
-    chart = chart_of(*rows, routes=[row_of("a", [("g0", "g1", "g2")]), row_of("b", [("g0",)], state="R")])
-    assert chart.routed
-    assert chart.takers("a") == ("g0",)
-    assert chart.takers("b") == ()
-    assert chart.takers("c") is None
+    atlas = atlas_of(*rows, routes=[row_of("a", [("g0", "g1", "g2")]), row_of("b", [("g0",)], state="R")])
+    assert atlas.routed
+    assert atlas.takers("a") == ("g0",)
+    assert atlas.takers("b") == ()
+    assert atlas.takers("c") is None
 
 
 def test_former_partitions_are_read_and_a_group_that_nobody_leads_is_waited_for():
     rows = [broker("g0"), broker("g1", "NRW"), broker("g2", "W")]
-    chart = chart_of(
+    atlas = atlas_of(
         *rows, routes=[row_of("a", [("g1",), ("g0", "g2", "g3")]), row_of("b", [("g0",)], state="W")]
     )
-    assert chart.sources(("a", "b", "unknown")) == {"g0": ("a",), "g3": ("a",), "g1": ("a",)}
-    assert chart.sources(("a*",)) == {"g0": ("a*",), "g1": ("a*",)}
+    assert atlas.sources(("a", "b", "unknown")) == {"g0": ("a",), "g3": ("a",), "g1": ("a",)}
+    assert atlas.sources(("a*",)) == {"g0": ("a*",), "g1": ("a*",)}
 
 
 def test_what_is_older_than_what_is_known_changes_nothing_unless_a_stream_says_it():
-    chart = chart_of(broker("g0", epoch=3, port=3), routes=[row_of("a", [("g0",), ("g1",)])])
+    atlas = atlas_of(broker("g0", epoch=3, port=3), routes=[row_of("a", [("g0",), ("g1",)])])
     old = {"brokers": [broker("g0", epoch=2, port=2)], "routes": [row_of("a", [("g0",)])]}
-    assert not chart.tell(old, "h")
-    assert (chart.brokers["g0"].port, chart.routes["a"].version) == (3, 2)
-    assert chart.tell(old, "h", believed=True)
-    assert (chart.brokers["g0"].port, chart.routes["a"].version) == (3, 1)
+    assert not atlas.tell(old, "h")
+    assert (atlas.brokers["g0"].port, atlas.routes["a"].version) == (3, 2)
+    assert atlas.tell(old, "h", believed=True)
+    assert (atlas.brokers["g0"].port, atlas.routes["a"].version) == (3, 1)
 
 
 def test_a_line_of_a_stream_tells_some_and_takes_away():
-    chart = chart_of(broker("g0"), broker("g1"), routes=[row_of("a", [("g0",)])])
-    assert chart.tell(
+    atlas = atlas_of(broker("g0"), broker("g1"), routes=[row_of("a", [("g0",)])])
+    assert atlas.tell(
         {"revision": 9, "brokers": [{"group": "g0", "state": "NRW"}], "gone": ["a"]}, "h", whole=False
     )
-    assert set(chart.brokers) == {"g1"}
-    assert chart.takers("a") is None
-    assert not chart.tell({"revision": 10}, "h", whole=False)
+    assert set(atlas.brokers) == {"g1"}
+    assert atlas.takers("a") is None
+    assert not atlas.tell({"revision": 10}, "h", whole=False)
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ ADDRESSES = st.builds(
 
 @given(st.booleans(), st.lists(ADDRESSES, max_size=4), st.lists(ROUTES, max_size=4))
 def test_what_is_kept_on_the_disk_is_what_is_read(routed, brokers, routes):
-    chart = Chart()
-    chart.routed = routed
-    chart.list_brokers(tuple(brokers))
-    chart.routes = {one.subject: one for one in routes}
-    found = Chart.from_map(json.loads(packed(chart)))
-    assert (found.routed, found.brokers, found.routes) == (chart.routed, chart.brokers, chart.routes)
+    atlas = Atlas()
+    atlas.routed = routed
+    atlas.list_brokers(tuple(brokers))
+    atlas.routes = {one.subject: one for one in routes}
+    found = Atlas.from_map(json.loads(packed(atlas)))
+    assert (found.routed, found.brokers, found.routes) == (atlas.routed, atlas.brokers, atlas.routes)
 
 
 @given(
@@ -128,17 +128,17 @@ def test_a_cache_that_is_none_is_ignored_with_one_line(tmp_path_factory, data):
     handler.emit = lines.append
     logger.addHandler(handler)
     try:
-        chart = RoutesCache(path).load()
+        atlas = RoutesCache(path).load()
     finally:
         logger.removeHandler(handler)
-    assert not chart.brokers
+    assert not atlas.brokers
     assert [line.getMessage().split()[0] for line in lines] == ["routes_cache_ignored"]
 
 
 def test_a_cache_is_replaced_as_a_whole_and_a_folder_that_cannot_be_written_is_said_once(tmp_path, caplog):
     cache = RoutesCache(tmp_path / "new" / "routes")
     assert not cache.load().brokers
-    cache.save(packed(chart_of(broker("g0"), routes=[row_of("a", [("g0",)])])))
+    cache.save(packed(atlas_of(broker("g0"), routes=[row_of("a", [("g0",)])])))
     assert cache.load().takers("a") == ("g0",)
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["routes"]
     (tmp_path / "file").touch()

@@ -33,9 +33,11 @@ class SubjectRoute:
     """Of its newest version, each once."""
     former: tuple[str, ...]
     """Those of versions before, where something may still lie."""
+    current: PartitionSet = PartitionSet(0, ())
+    """Which order keys lie where."""
 
 
-class Chart:
+class Atlas:
     """See the module."""
 
     def __init__(self) -> None:
@@ -144,9 +146,9 @@ class Chart:
         }
 
     @classmethod
-    def from_map(cls, kept: Any) -> Chart:
+    def from_map(cls, kept: Any) -> Atlas:
         """What ``to_map`` made; ``ValueError`` when it is something else."""
-        chart = cls()
+        atlas = cls()
         match kept:
             case {
                 "version": int(version),
@@ -154,12 +156,12 @@ class Chart:
                 "brokers": [*brokers],
                 "routes": [*routes],
             } if version == CACHE_VERSION:
-                chart.routed = routed
-                chart.list_brokers(_known_brokers({"brokers": brokers}))
+                atlas.routed = routed
+                atlas.list_brokers(_known_brokers({"brokers": brokers}))
                 for row in routes:
                     route = _kept_route(row)
-                    chart.routes[route.subject] = route
-                return chart
+                    atlas.routes[route.subject] = route
+                return atlas
             case _:
                 raise ValueError("it holds no routes of this version")
 
@@ -193,7 +195,13 @@ def _kept_route(row: object) -> SubjectRoute:
         case {"subject": str(subject), "version": int(version), "state": str(state)} if state in STATES:
             said = mapped(row)
             groups, former = listed(said, "groups"), listed(said, "former")
-            return SubjectRoute(subject, version, state, tuple(map(str, groups)), tuple(map(str, former)))
+            try:
+                current = PartitionSet.from_map(mapped(mapped(row).get("current")))
+            except WireError as error:
+                raise ValueError(str(error)) from None
+            return SubjectRoute(
+                subject, version, state, tuple(map(str, groups)), tuple(map(str, former)), current
+            )
         case _:
             raise ValueError(f"{str(row)[:60]!r} is no route")
 
@@ -221,7 +229,7 @@ def parse_route(row: Any) -> SubjectRoute:
             groups = _groups_of([current])
             return SubjectRoute(
                 subject, version, state, groups,
-                tuple(group for group in _groups_of(before) if group not in groups),
+                tuple(group for group in _groups_of(before) if group not in groups), current,
             )  # fmt: skip
         case _:
             raise BrokerUnreachable(

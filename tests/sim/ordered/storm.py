@@ -1,0 +1,254 @@
+"""One run: consumers come, go, are killed and stand still, brokers and meta are started again, clocks jump.
+
+``python -m sim.ordered.storm --seeds 200`` runs as many, and names the seeds that broke a promise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from samples.brokers import TINY, Rig, batch_of
+from samples.metas import STEP_MS, World
+from sim.ordered.checker import Checker
+from sim.ordered.process import GROUP, SUBJECT, Process
+from tidemill_meta.beats import Consumes
+from tidemill_meta.errors import Denied
+from tidemill_meta.memory import StoreAway
+from tidemill_meta.values import Allocation, Route
+from tidemill_wire.columns import Content
+from tidemill_wire.commands import Pulled, SendBatches, Sent
+from tidemill_wire.ordering import Chart
+
+STEPS = 900
+HEALING_STEPS = 1200
+CONSUMERS = 4
+KEYS = tuple("abcdefgh")
+SETTINGS = replace(
+    TINY, lease_ms=60_000, consumer_gone_ms=10_000, segment_bytes=1 << 20, action_segment_bytes=1 << 20
+)
+
+
+class Storm:
+    """See the module."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.checker = Checker()
+        self.world = World(self.chance.choice((1, 1, 3)))
+        for name in ("g1", "g2"):
+            self.world.register(name, f"{name}-0")
+        self.world.client("first", Consumes(SUBJECT, GROUP, "first", "ordered"))
+        self.world.first.meta.client_left("first", self.world.now_ms)
+        for replica in self.world.replicas:
+            replica.read()
+        route = self.world.first.meta.registry.get(Route, SUBJECT)
+        assert route is not None
+        self.chart = Chart(route.current)
+        self.rigs = {name: Rig(SETTINGS) for name in ("g1", "g2")}
+        self.processes: list[Process] = []
+        self._born = self._batches = 0
+        self._looked: Counter[tuple[str, object]] = Counter()
+        self._back: dict[int, int] = {}
+        self._step = 0
+
+    # -- a run -------------------------------------------------------------------------------------------------
+
+    def run(self) -> list[str]:
+        """What was broken."""
+        for self._step in range(STEPS):
+            self._trouble()
+            self._produce()
+            self._turn()
+            if self.checker.violations:
+                return self.checker.violations
+        self._heal()
+        for self._step in range(STEPS, STEPS + HEALING_STEPS):
+            self._turn()
+            if self.checker.violations or not self.checker.lost():
+                break
+        lost = self.checker.lost()
+        return self.checker.violations + ([f"never handled: {' '.join(lost[:10])}"] if lost else [])
+
+    def _turn(self) -> None:
+        world = self.world
+        world.now_ms += STEP_MS
+        if world.now_ms % 1000 == 0:
+            self._beat_brokers()
+        for replica in world.replicas:
+            if replica.running:
+                try:
+                    replica.pulse()
+                except StoreAway:
+                    continue
+        for rig in self.rigs.values():
+            rig.wait(STEP_MS)
+        for number, process in sorted(enumerate(self.processes), key=lambda _: self.chance.random()):
+            if self._back.get(number, -1) == self._step:
+                process.paused = process.asleep = False
+            if process.asleep:
+                process.slept_s += STEP_MS / 1000
+            process.step(world.now_ms / 1000, self._ask_meta, self._allocation)
+            self._look(process)
+
+    def _beat_brokers(self) -> None:
+        for name in self.rigs:
+            for place, replica in enumerate(self.world.replicas):
+                if replica.running:
+                    try:
+                        self.world.beat(name, f"{name}-0", place)
+                    except (Denied, StoreAway):
+                        continue
+                    break
+
+    def _ask_meta(self, process: str, applied: int) -> Mapping[str, Any] | None:
+        at = self.chance.randrange(len(self.world.replicas))
+        if self.chance.random() < 0.05 or process in self._cut or not self.world.replicas[at].running:
+            return None
+        try:
+            answer = self.world.client(process, Consumes(SUBJECT, GROUP, process, "ordered", applied), at=at)
+        except (Denied, StoreAway):
+            return None
+        row: dict[str, Any] = answer["consumes"][0]
+        return None if self.chance.random() < 0.05 else row
+
+    def _allocation(self) -> int:
+        """As a watch stream tells it."""
+        found = self.world.first.meta.registry.get(Allocation, f"{SUBJECT}/{GROUP}")
+        return found.version if found is not None else 0
+
+    _cut: frozenset[str] = frozenset()
+
+    def _look(self, process: Process) -> None:
+        """No pull is given messages by a version that is over."""
+        for group, waiting in process.waiting.items():
+            rig = self.rigs[group]
+            for correlation, version in waiting.items():
+                answer = rig.answers.get(correlation)
+                if isinstance(answer, Pulled) and not self._looked[group, (id(rig.broker), correlation)]:
+                    self._looked[group, (id(rig.broker), correlation)] += 1
+                    for grant in answer.grants:
+                        self.checker.given(f"{group}/{grant.subject}", version)
+
+    # -- messages ----------------------------------------------------------------------------------------------
+
+    def _produce(self) -> None:
+        for _ in range(self.chance.choice((0, 0, 0, 1, 2))):
+            key = self.chance.choice(KEYS)
+            partition = self.chart.of(key)
+            self._batches += 1
+            body = f"{key}:{self.checker.sent[key]}".encode()
+            content = Content([body], order_keys=[key])
+            batch = batch_of(subject=partition.name, producer=7, sequence=self._batches, content=content)
+            answer = self.rigs[partition.group].ask(SendBatches(batch))
+            assert isinstance(answer, Sent), answer
+            assert not answer.refused
+            self.checker.sent[key] += 1
+
+    # -- trouble -----------------------------------------------------------------------------------------------
+
+    def _trouble(self) -> None:
+        chance = self.chance
+        if len(self.processes) < CONSUMERS and chance.random() < 0.1:
+            self._join()
+        if not self.processes or chance.random() > 0.12:
+            return
+        number = chance.randrange(len(self.processes))
+        process = self.processes[number]
+        what = chance.choice(
+            ("kill", "leave", "stop", "sleep", "cut", "cut", "clock", "broker", "meta", "calm")
+        )
+        self.checker.seen[what] += 1
+        match what:
+            case "kill":
+                process.die()
+                self._bury(number)
+            case "leave":
+                process.die()  # its connections end first: what it held is given back by the brokers
+                self.world.first.meta.client_left(process.name, self.world.first.now_ms)
+                self._bury(number)
+            case "stop":
+                process.paused = True
+                self.checker.stands_still(process.name)
+                self._back[number] = self._step + chance.randint(2, 160)
+            case "sleep" if process.wall_ahead_s >= 0:
+                process.asleep = True
+                self.checker.stands_still(process.name)
+                self._back[number] = self._step + chance.randint(2, 160)
+            case "cut":
+                self._cut = self._cut ^ {process.name}
+            case "clock" if not process.asleep:
+                process.wall_ahead_s += chance.choice((-3600.0, -5.0, 5.0, 3600.0))
+            case "broker":
+                rig = self.rigs[chance.choice(("g1", "g2"))]
+                rig.now_ms += chance.choice((0, 0, -3_600_000, 3_600_000))
+                rig.restart()
+            case "meta":
+                self._trouble_meta()
+            case _:
+                pass
+
+    def _trouble_meta(self) -> None:
+        world, chance = self.world, self.chance
+        number = chance.randrange(len(world.replicas))
+        match chance.randrange(4):
+            case 0:
+                world.replicas[number].running = not world.replicas[number].running
+            case 1 if not world.store.away:
+                world.restart(number)
+            case 2:
+                world.store.away = True
+            case _:
+                world.store.away = False
+                world.replicas[number].running = True
+
+    def _join(self) -> None:
+        self._born += 1
+        self.processes.append(Process(f"p{self._born}", self.rigs, self.chance, self.checker))
+
+    def _bury(self, number: int) -> None:
+        del self.processes[number]
+        self._back = {place - (place > number): step for place, step in self._back.items() if place != number}
+
+    def _heal(self) -> None:
+        self._cut = frozenset()
+        self.world.store.away = False
+        for replica in self.world.replicas:
+            replica.running = True
+        for process in self.processes:
+            process.paused = process.asleep = False
+        self._back = {}
+        if not self.processes:
+            self._join()
+
+
+def hunt(seeds: Sequence[int]) -> tuple[dict[int, list[str]], Counter[str]]:
+    """Seeds that broke something, and what all of them met."""
+    found: dict[int, list[str]] = {}
+    seen = Counter[str]()
+    for seed in seeds:
+        storm = Storm(seed)
+        if violations := storm.run():
+            found[seed] = violations
+        seen += storm.checker.seen
+    return found, seen
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="consumers in order, in a storm")
+    parser.add_argument("--from", dest="first", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=50)
+    options = parser.parse_args()
+    found, seen = hunt(range(options.first, options.first + options.seeds))
+    for seed, violations in found.items():
+        print(f"seed {seed}: {violations[0]}")
+    print(f"{options.seeds} seeds, {len(found)} broken; met: {dict(sorted(seen.items()))}")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

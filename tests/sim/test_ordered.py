@@ -1,0 +1,60 @@
+"""Messages with an order key keep their promises in storms, and storms find who breaks them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from sim.ordered.storm import Storm, hunt
+from tidemill.tenure import Tenure
+from tidemill_broker.locks import Locks
+
+SEEDS = int(os.environ.get("SEEDS", "20"))
+EXPECTED = ("again", "broker", "cut", "failed", "given back", "kill", "meta", "sleep", "stop", "yielded")
+HUNTED = 80
+
+
+def test_storms_break_no_promise() -> None:
+    found, seen = hunt(range(SEEDS))
+
+    assert found == {}
+    if SEEDS >= 20:
+        assert [what for what in EXPECTED if not seen[what]] == []
+
+
+def test_a_seed_is_a_run() -> None:
+    one, other = Storm(5), Storm(5)
+
+    assert one.run() == other.run() == []
+    assert one.checker == other.checker
+
+
+def forgets_who_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker asks neither for the lock nor for who is at work, as one does that forgot them with its restart."""
+    monkeypatch.setattr(Locks, "_held_by_others", lambda _self, _consumer: False)
+    monkeypatch.setattr(Locks, "free_ms", lambda _self, _group: 0)
+
+
+def takes_any_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier version of the allocation is as good as the latest."""
+    monkeypatch.setattr(Locks, "allocate", lambda *_: None)
+    monkeypatch.setattr(Locks, "_allowed", lambda *_: True)
+
+
+def heeds_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer goes on beyond its authorisation."""
+    monkeypatch.setattr(Tenure, "authorised", lambda *_: True)
+
+
+@pytest.mark.parametrize(
+    ("plant", "first"), [(forgets_who_holds, 0), (takes_any_version, 57), (heeds_no_time, 13)]
+)
+def test_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``first`` is a seed that finds it now, which saves minutes; one of the next does when the runs change."""
+    plant(monkeypatch)
+
+    assert any(Storm(seed).run() for seed in range(first, first + HUNTED))
