@@ -44,11 +44,11 @@ unit: $(DEV) ## tests that need no world
 e2e: $(DEV) ## tests with real processes, disks and clocks
 	@$(BIN)/pytest -m e2e
 
-sim: $(DEV) ## simulated clusters, as many as SEEDS=50 says
-	@PYTHONPATH=tests $(BIN)/python -m sim sweep --seeds $(SEEDS)
+sim: $(DEV) ## simulated clusters, as many of every family as SEEDS=50 says
+	@PYTHONPATH=tests $(BIN)/python -m sim sweep --all --seeds $(SEEDS)
 
 soak: $(DEV) ## many seeds, as in SEEDS=10000; new examples; a real queue killed KILLS=50 times, workers each second
-	@PYTHONPATH=tests $(BIN)/python -m sim soak --seeds $(SEEDS)
+	@PYTHONPATH=tests $(BIN)/python -m sim soak --all --seeds $(SEEDS)
 	@HYPOTHESIS_PROFILE=soak $(BIN)/pytest -q tests/property
 	@KILLS=$(KILLS) $(BIN)/pytest -q -s tests/e2e/test_kill.py
 	@WORKER_SECONDS=60 WORKER_RATE=2000 $(BIN)/pytest -q -s tests/e2e/test_worker_kill.py

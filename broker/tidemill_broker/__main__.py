@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import errno
 import os
+import secrets
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.doors.control import routes_of, values_of
 from tidemill_broker.doors.inspecting import inspect
+from tidemill_broker.doors.lives import NOBODY, Life, next_life
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
 from tidemill_broker.doors.neighbour import Neighbour
@@ -114,8 +116,7 @@ class Premises:
     lanes: Lanes
     clock: RealClock
     stopping: asyncio.Event
-    boot: int
-    """Grows with each process on its folder."""
+    life: Life
     neighbour: Neighbour | None = None
     """Who else lives here, and shares the HTTP port."""
 
@@ -128,10 +129,12 @@ async def _serve(
     neighbour: Neighbour | None,
 ) -> int:
     disk, clock = RealDisk(arguments.data), RealClock()
+    life = NOBODY
+    if settings.replicated and settings.meta:
+        life = next_life(disk, clock.now_ms(), lambda: secrets.token_hex(8))
     premises = Premises(
-        arguments, declarations, settings, files_max, disk, make_lanes(), clock, stop_event(), clock.now_ms(),
-        neighbour,
-    )  # fmt: skip
+        arguments, declarations, settings, files_max, disk, make_lanes(), clock, stop_event(), life, neighbour
+    )
     if neighbour is None:
         return await _live(premises)
     assert not settings.replicated  # a neighbour is told of one service, and of one port
@@ -265,7 +268,8 @@ def _attending(service: Service, premises: Premises) -> Attending | None:
         return None
     host = settings.advertise or arguments.host
     data, control = f"{host}:{arguments.port}", f"{host}:{arguments.http_port}"
-    identity = Identity(settings.name.partition("-")[0], settings.name, premises.boot, data, control)
+    group, life = settings.name.partition("-")[0], premises.life
+    identity = Identity(group, settings.name, life.boot, data, control, life.folder)
     local = LocalPeer(service.server, lambda _answer: None)
     return Attending(local, identity, settings.meta.split(","))
 

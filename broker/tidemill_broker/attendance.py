@@ -34,13 +34,14 @@ class MetaRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a broker tells of itself. ``boot`` grows with each process on its folder."""
+    """What a broker tells of itself. ``boot`` grows with each process on its ``folder``."""
 
     group: str
     name: str
     boot: int
     data: str
     control: str
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,13 @@ class Attendance:
             addresses = {"data": one.data, "control": one.control}
             yield Request(
                 "/v1/brokers",
-                {"group": one.group, "name": one.name, "boot": one.boot, "addresses": addresses},
+                {
+                    "group": one.group,
+                    "name": one.name,
+                    "boot": one.boot,
+                    "folder": one.folder,
+                    "addresses": addresses,
+                },
             )
             self._registered = True
         yield Request("/v1/brokers/heartbeat", self._heartbeat(stood))

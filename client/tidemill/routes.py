@@ -159,10 +159,6 @@ class Web:
     def _silent(self, path: str, error: Exception) -> BrokerUnreachable:
         return BrokerUnreachable(f"no answer from {self._base}{path}: {str(error) or type(error).__name__}")
 
-    async def routes(self) -> Routes:
-        """The brokers there are."""
-        return parse_routes(await self.get("/v1/routes"), self.host)
-
 
 def rows_of(name: str, answer: Any) -> list[dict[str, Any]]:
     """What ``/v1/<name>`` lists."""

@@ -51,8 +51,9 @@ def register(draft: Draft, senses: Senses, asked: Registration, now_ms: int) -> 
     """Note a broker, and its group when it is new; the group as it is then."""
     broker = asked.broker
     known = draft.get(Broker, broker.key)
-    lost = known is not None and (broker.boot < known.boot or broker.folder != known.folder)
+    lost = known is not None and _is_another_folder(known, broker)
     if known is not None:
+        _refuse_earlier(known, broker)
         _refuse_namesake(known, broker, senses, now_ms, lost=lost)
     if known is None or replace(known, version=0) != broker:
         draft.put(broker)
@@ -72,6 +73,19 @@ def register(draft: Draft, senses: Senses, asked: Registration, now_ms: int) -> 
     return draft.put(replace(group, replicas=replicas, in_sync=in_sync))
 
 
+def _is_another_folder(known: Broker, broker: Broker) -> bool:
+    """Whether what the broker had of that name is not there. Who does not name a folder is told by its boots."""
+    if known.folder and broker.folder:
+        return broker.folder != known.folder
+    return broker.boot < known.boot
+
+
+def _refuse_earlier(known: Broker, broker: Broker) -> None:
+    """What an earlier life of a folder asked comes late, when a store was slow or a replica of meta stood still."""
+    if broker.folder and broker.folder == known.folder and broker.boot < known.boot:
+        raise Denied("replaced", f"a later life of the broker {known.key} has registered")
+
+
 def _refuse_namesake(known: Broker, broker: Broker, senses: Senses, now_ms: int, *, lost: bool) -> None:
     """Two processes with one name: the later life of a data folder goes on, any other has to wait or go."""
     same_place = (known.data, known.control) == (broker.data, broker.control)
@@ -80,7 +94,9 @@ def _refuse_namesake(known: Broker, broker: Broker, senses: Senses, now_ms: int,
     if broker.boot == known.boot and not lost and same_place:
         return
     former = broker_life(known.group, known.name, known.boot)
-    if not senses.brokers.gone(former, senses.settings.liveness_ms, now_ms):
+    # Another replica may have heard it a moment ago: who has just learned that it is there knows nothing of it.
+    sure = senses.fresh(now_ms) and senses.known_to_all(known, now_ms)
+    if not sure or not senses.brokers.gone(former, senses.settings.liveness_ms, now_ms):
         detail = f"a broker {known.key} at {known.data} with another data folder was there a moment ago"
         raise Denied("name_taken", detail)
 

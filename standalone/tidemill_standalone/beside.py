@@ -79,6 +79,8 @@ class MetaBeside:
         self._ports = 0, 0
         self._opened, self._ready = asyncio.Event(), asyncio.Event()
         self._service: Service | None = None
+        self._hindered = False
+        """The database could not be opened."""
         self._adopted = -1
         """How many subjects the broker had when meta was told of them."""
 
@@ -89,7 +91,7 @@ class MetaBeside:
         mine = [one for one in self._api.routes() if (one.method, one.path) not in BROKERS_OWN]
         asked = next(one.answer for one in self._api.routes() if one.path == ROUTES)
         held = [replace(one, answer=self._held(one.answer)) for one in mine]
-        return [*held, Path("GET", ROUTES, self._routes(brokers, self._held(asked)))]
+        return [*held, Path("GET", ROUTES, self._routes(brokers, asked))]
 
     def page(self, page: dict[str, Any]) -> dict[str, Any]:
         from tidemill_standalone.pages import merged
@@ -133,9 +135,10 @@ class MetaBeside:
                         f"tidemill: meta cannot open {self._folder}/meta.db ({said}), the broker serves without: "
                         f"mend it, or stop the queue and move that file away\n"
                     )
-                complaint = said
+                complaint, self._hindered = said, True
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
+                self._hindered = False
                 self._replica.changed = self._changed
                 return
 
@@ -229,11 +232,13 @@ class MetaBeside:
             raise HttpRefused(503, "behind", detail, "look at what the queue says on standard error")
 
     def _routes(self, brokers: Callable[[], dict[str, Any]], of_subjects: Answer) -> Answer:
-        """The broker, as ever, but for what people gave it to take; who names subjects is answered by meta."""
+        """The broker, as ever, but for what people gave it to take; who names subjects is answered by meta. Without a
+        database for it, all of them lie at this broker, and nobody has to wait to hear that.
+        """
 
         async def answer(request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
             named = request.rel_url.query.getall("subject", [])
-            if named:
+            if named and not self._hindered:
                 await self._there()
                 assert self._service is not None
                 known = self._service.broker.state.by_name
@@ -242,7 +247,8 @@ class MetaBeside:
             found = brokers()
             rows = [{**row, "state": both(row["state"], self._allowed)} for row in found["brokers"]]
             # `routes` says that there is meta, to be asked for the routes of subjects.
-            return json_response({**found, "brokers": rows, "routes": []})
+            there: dict[str, Any] = {"routes": []} if self._ready.is_set() else {}
+            return json_response({**found, "brokers": rows, **there})
 
         return answer
 

@@ -118,9 +118,10 @@ class World:
         at: int = 0,
         epoch: int = 0,
         labels: dict[str, str] | None = None,
+        folder: str = "",
     ) -> Any:
         replica = self.replicas[at]
-        asked = registration(group, name, boot, epoch=epoch, labels=labels or {})
+        asked = registration(group, name, boot, epoch=epoch, labels=labels or {}, folder=folder)
         answer = replica.change(lambda draft, now_ms: replica.meta.register(draft, asked, now_ms))
         replica.meta.registered(asked, replica.now_ms)
         return answer
@@ -168,7 +169,13 @@ class World:
 
 
 def registration(
-    group: str, name: str, boot: int, *, epoch: int = 0, labels: dict[str, str] | None = None
+    group: str,
+    name: str,
+    boot: int,
+    *,
+    epoch: int = 0,
+    labels: dict[str, str] | None = None,
+    folder: str = "",
 ) -> Registration:
     addresses = {"data": f"{broker_key(group, name).replace('/', '.')}:7400", "control": "h:7401"}
     return parse_registration(
@@ -179,6 +186,7 @@ def registration(
             "labels": labels or {},
             "boot": boot,
             "epoch": epoch,
+            "folder": folder,
         }
     )
 

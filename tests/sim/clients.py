@@ -73,8 +73,9 @@ def draw_client(env: Env, fetch: Fetch = routes, spool: str | None = None) -> Cl
 class Producing:
     """A node that sends until the world is quiet."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, gap_s: float = GAP_S) -> None:
         self._cluster = cluster
+        self._gap_s = gap_s
         self._number = 0
 
     async def run(self, env: Env) -> None:
@@ -101,7 +102,7 @@ class Producing:
                     )
                 case _:
                     await self._one(env, client)
-            await asyncio.sleep(rng.expovariate(1.0 / GAP_S))
+            await asyncio.sleep(rng.expovariate(1.0 / self._gap_s))
 
     def _subjects(self, env: Env) -> tuple[str, ...]:
         """Those that are in use by now."""

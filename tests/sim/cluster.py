@@ -26,6 +26,7 @@ from sim.kernel import make_lanes
 from sim.lanes import LaneWatch, draw_priorities
 from sim.retention import Retention
 from sim.rot import judge_refusal, may_rot
+from sim.sparing import Sparing
 from sim.world import Env, Phases, World
 from tidemill_broker.actions import Action, Pulled
 from tidemill_broker.doors import Service, recover
@@ -174,6 +175,7 @@ class Cluster:
         self.rot_seen = 0
         """Messages that a consumer found to be damaged."""
         self._reigns: list[Reign] = []
+        self._sparing = Sparing(seed)
         self._last: Broker | None = None
         self._world: World
 
@@ -334,7 +336,8 @@ class Cluster:
         lanes = LaneWatch(broker.state, self.problems, self._world.probes)
 
         def check_and_ready() -> Ready:
-            broker.check()
+            if self._sparing.due():
+                broker.check()
             if self._reigns:
                 self._reigns[-1].last_turn_s = env.loop.now
             return ready()

@@ -31,15 +31,21 @@ PATIENCE_S = 1.0
 
 
 @dataclass(slots=True)
-class Council:
-    """What is decided, and what was heard."""
+class Book:
+    """What was decided of a group, whoever decides."""
 
     appointment: Appointment
-    addresses: Mapping[str, str]
-    heard: dict[str, tuple[float, Stood]] = field(default_factory=dict)
     decided: list[Appointment] = field(default_factory=list)
     replaced_s: list[float] = field(default_factory=list)
     """When an epoch ended."""
+
+
+@dataclass(slots=True)
+class Council(Book):
+    """What is decided, and what was heard."""
+
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    heard: dict[str, tuple[float, Stood]] = field(default_factory=dict)
 
     def hear(self, stood: Stood, now_s: float) -> Appoint:
         """A broker says how it stands; it is told what counts."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 
+from sim.faults import plan_from_json
 from sim.runner import DEFAULT_SCENARIO, load
 from sim.world import draw_plan, run_plan
 
@@ -21,6 +23,15 @@ def first_problem(first: int, scenario: str = DEFAULT_SCENARIO) -> str:
     return ""
 
 
+def problem_of(path: str, scenario: str = DEFAULT_SCENARIO) -> str:
+    """What a plan finds."""
+    plan = plan_from_json(Path(path).read_text(encoding="utf-8"))
+    violations = run_plan(plan, load(scenario)).violations
+    return f"seed {plan.seed}: {violations[0]}" if violations else ""
+
+
 if __name__ == "__main__":
     logging.disable()  # what clients say of their broker's deaths is not what was found
-    raise SystemExit(first_problem(int(sys.argv[1]), *sys.argv[2:]) or None)
+    where, *scenario = sys.argv[1:]
+    found = problem_of(where, *scenario) if where.endswith(".json") else first_problem(int(where), *scenario)
+    raise SystemExit(found or None)

@@ -2,7 +2,7 @@
 
 One turn: release the due timers; when nothing can run, jump to the next timer; pick a runnable life by the seeded
 stream; run ONE of its handles; advance the clock by ``STEP_S``. A step costs time, so a ``sleep(0)`` poller cannot
-stop the clock; a loop that never idles for ``SATURATED_STEPS`` is a livelock. Nothing runnable and no timer is a
+stop the clock; ``BUSY_STEPS`` in one second are a livelock. Nothing runnable and no timer is a
 deadlock, which names the tasks that wait: a liveness check for free.
 
 Order inside a life is FIFO (``node``, what asyncio documents), FIFO but for task steps (``tasks``), or any
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sim.network import Network
 
 STEP_S = 2e-6
-SATURATED_STEPS = 1_000_000
+BUSY_STEPS = 100_000
 CANCELLED_TIMERS_MIN = 200
 TRACE_RING = 200
 TASK_SHUFFLE_MAX = 8
@@ -72,7 +72,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._serial = 0
         self._cancelled_timers = 0
         self._runnable: list[Life] = []
-        self._idle_at = 0
+        self._second, self._second_steps = 0.0, 0
         self._cost: Cost | None = None
         self._marks: dict[str, int] = {}
         self._graveyard: list[Any] = []
@@ -169,6 +169,8 @@ class SimLoop(asyncio.BaseEventLoop):
         task = SimTask(cast("Any", coro), loop=self, name=cast("Any", name), context=context)
         if not task.life.alive or self.inert:
             self._bury(task)
+        if self.inert:
+            cast("Any", coro).close()  # it never begins, and shall not complain of it
         return task
 
     def run_in_executor(
@@ -291,7 +293,6 @@ class SimLoop(asyncio.BaseEventLoop):
         if not self._timers:
             raise Deadlock(self.waiting_tasks())
         self.now = self._timers[0][0]
-        self._idle_at = self.steps
 
     def _step(self, life: Life, handle: SimHandle) -> None:
         self.now += STEP_S
@@ -312,8 +313,11 @@ class SimLoop(asyncio.BaseEventLoop):
         if life.busy_until > self.now:
             self._unqueue(life)
             self.at(life.busy_until, self._wake, life)
-        if self.steps - self._idle_at > SATURATED_STEPS:
-            raise Livelock(f"no rest since {SATURATED_STEPS} steps; now runs {_name_of(handle._callback)}")
+        if self.steps - self._second_steps > BUSY_STEPS:
+            if self.now < self._second + 1.0:
+                what = f"{life.node} runs {_name_of(handle._callback)}"
+                raise Livelock(f"{BUSY_STEPS} steps since {self._second:.6f} s; now {what}")
+            self._second, self._second_steps = self.now, self.steps
 
     def _choose(self, ready: deque[SimHandle]) -> SimHandle:
         if self.order == "shuffle":
@@ -351,6 +355,19 @@ class SimLoop(asyncio.BaseEventLoop):
         """Close every coroutine in order, with the loop inert, so that the collector finds nothing to finish."""
         self.inert = True
         self.network.dissolve()
+        # Else what a ``finally`` gathers lands in a loop that Python makes for it, and keeps this world for ever.
+        asyncio._set_running_loop(self)
+        try:
+            self._close_coroutines()
+        finally:
+            asyncio._set_running_loop(None)
+        self._timers.clear()
+        self._runnable.clear()
+        self._graveyard.clear()
+        self.outside.ready.clear()
+        self.close()
+
+    def _close_coroutines(self) -> None:
         tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
         for task in sorted(tasks, key=lambda task: task.serial):
             self._bury(task)
@@ -363,11 +380,6 @@ class SimLoop(asyncio.BaseEventLoop):
                         break
                     except BaseException:
                         continue
-        self._timers.clear()
-        self._runnable.clear()
-        self._graveyard.clear()
-        self.outside.ready.clear()
-        self.close()
 
 
 def _name_of(callback: Callable[..., object]) -> str:

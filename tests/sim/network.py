@@ -190,7 +190,11 @@ class Network:
 
     def delay(self, pipe: Pipe) -> float:
         """Seconds until a segment that leaves now arrives."""
-        seconds = self._link_delay(pipe.source.host, pipe.target.host)
+        return self.hop(pipe.source.host, pipe.target.host)
+
+    def hop(self, source: Host, target: Host) -> float:
+        """Seconds from one host to another; more when what is sent is lost, and sent again."""
+        seconds = self._link_delay(source, target)
         if self.weather.segment_loss and self._rng.random() < self.weather.segment_loss:
             self.probes["lost_segments"] += 1
             seconds += RETRANSMIT_FIRST_S

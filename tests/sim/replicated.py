@@ -20,15 +20,18 @@ from sim.autopsy import NOW_MS, image_of, log_problems, state_of
 from sim.checkers import Ack, History, PowerCut, Promise, Send, Terms, missing, violations
 from sim.clients import Consuming, Producing
 from sim.cluster import LATE, LONG_LEASE_MS, SUBJECTS, Wish, declare_subjects, draw_settings, note_grants
-from sim.council import COUNCIL, Council, attend
+from sim.council import COUNCIL, Book, Council, attend
 from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.lanes import draw_priorities
+from sim.sparing import Sparing
 from sim.world import Env, Phases, World
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Address, Routes
 from tidemill_broker.actions import Action, Pulled
 from tidemill_broker.doors import Service, machine_for, recover
+from tidemill_broker.following import Follower
+from tidemill_broker.machine import Broker
 from tidemill_broker.membership import FENCED, Part, Role, part_of
 from tidemill_broker.replication import Master
 from tidemill_broker.settings import BrokerSettings
@@ -55,10 +58,10 @@ class Replicated:
     kinds = KINDS
     probes = ("failovers", "truncations", "begun_anew", "snapshots", "wished_in", "wished_out")
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, prefix: str = "") -> None:
         rng = random.Random(f"{seed}/replicated")
         self.phases = Phases(warm_up_s=2.0, faults_s=rng.choice((4.0, 8.0)), drain_max_s=200.0)
-        self.servers = tuple(f"s{number}" for number in range(1, rng.choice((2, 2, 3)) + 1))
+        self.servers = tuple(f"{prefix}s{number}" for number in range(1, rng.choice((2, 2, 3)) + 1))
         self.settings = self._draw_settings(seed)
         self.history = History()
         self.promises = {**SUBJECTS, LATE: Promise.NORMAL}
@@ -70,13 +73,18 @@ class Replicated:
         self.outages: dict[str, tuple[float, float]] = {}
         self.finished: set[str] = set()
         self.rot_seen = 0
-        self._producers = tuple(f"p{number}" for number in range(1, rng.randrange(2, 4)))
-        self._consumers = tuple(f"c{number}" for number in range(rng.randrange(1, 3)))
+        self._producers = tuple(f"{prefix}p{number}" for number in range(1, rng.randrange(2, 4)))
+        self._consumers = tuple(f"{prefix}c{number}" for number in range(rng.randrange(1, 3)))
         self.clients = (*self._producers, *self._consumers)
-        first = Appointment("g", 1, "s1", self.servers, self.servers if rng.random() < 0.5 else ("s1",), 0)
-        self.council = Council(first, {name: f"{name}:{PORT}" for name in self.servers})
+        first_of_all = self.servers[:1]
+        first = Appointment(
+            "g", 1, *first_of_all, self.servers, self.servers if rng.random() < 0.5 else first_of_all, 0
+        )
+        self.council = Council(first, addresses={name: f"{name}:{PORT}" for name in self.servers})
+        self.book: Book = self.council
         self.running: dict[str, Service] = {}
         self._commits: dict[int, str] = {}
+        self._sparing = Sparing(seed)
         self._world: World
 
     def _draw_settings(self, seed: str) -> BrokerSettings:
@@ -110,19 +118,19 @@ class Replicated:
             world.add_client(name, Consuming(self, "all").run)
 
     def drained(self) -> bool:
-        if not self.finished >= set(self._producers) or any(missing(self.history, self._terms())):
+        if not (self.finished >= set(self._producers) and self._is_whole()):
             return False
-        return self._is_whole()
+        return not any(missing(self.history, self._terms()))
 
     def _is_whole(self) -> bool:
         """All replicas are in sync, and have all."""
-        master = self.running.get(self.council.appointment.master)
+        master = self.running.get(self.book.appointment.master)
         if master is None or not isinstance(master.machine, Master):
             return False
         stood = master.machine.stand(asks=False)
         return (
-            set(self.council.appointment.in_sync) == set(self.servers)
-            and stood.version == self.council.appointment.version
+            set(self.book.appointment.in_sync) == set(self.servers)
+            and stood.version == self.book.appointment.version
             and stood.committed == stood.ends
             and set(stood.slaves.values()) <= {stood.ends}
             and len(stood.slaves) == len(self.servers) - 1
@@ -131,14 +139,14 @@ class Replicated:
     def check(self, world: World) -> list[str]:
         terms = self._terms()
         problems = [*self.problems, *violations(self.history, terms)]
-        master = self.council.appointment.master
+        master = self.book.appointment.master or self.servers[0]
         images = {name: image_of(world.nodes[name].disk) for name in self.servers}
         problems += self._differences(images, master)
-        for before, after in pairwise(self.council.decided):
+        for before, after in pairwise(self.book.decided):
             if before.epoch == after.epoch:
                 world.probes["wished_in"] += len(set(after.in_sync) - set(before.in_sync))
                 world.probes["wished_out"] += len(set(before.in_sync) - set(after.in_sync))
-        world.probes["failovers"] += max((one.epoch for one in self.council.decided), default=1) - 1
+        world.probes["failovers"] += max((one.epoch for one in self.book.decided), default=1) - 1
         settings = replace(self.settings, name=master)
         try:
             broker, _ = recover(images[master].mount(), settings, NOW_MS, FENCED)
@@ -173,12 +181,12 @@ class Replicated:
         return problems
 
     def _terms(self) -> Terms:
-        cuts = self._world.cuts
+        cuts = [cut for cut in self._world.cuts if cut.node in self.servers]
         excuses = (
             [PowerCut(cut.at_s, cut.node, GONE_S) for cut in cuts] if len({c.node for c in cuts}) > 1 else []
         )
         groups = dict.fromkeys(self.promises, ("all",))
-        return GroupTerms(groups, excuses, ack_promise=None, replaced_s=self.council.replaced_s)
+        return GroupTerms(groups, excuses, ack_promise=None, replaced_s=self.book.replaced_s)
 
     # -- a server ----------------------------------------------------------------------------------------------
 
@@ -194,6 +202,8 @@ class Replicated:
             machine = machine_for(broker, part, env.clock.now_ms())
             assert machine is not None
             self._watch(machine, env)
+            if part.role is Role.MASTER:
+                self._begins(broker, env)
             service = Service(broker, env.disk, lanes, env.clock, machine)
             if part.role is Role.MASTER:
                 service.declare(declare_subjects())
@@ -201,7 +211,7 @@ class Replicated:
             self.running[env.name] = service
             local = LocalPeer(service.server, lambda _command: None)
             async with asyncio.TaskGroup() as tasks:
-                work = [tasks.create_task(attend(local, []))]
+                work = [tasks.create_task(self._attend(env, local))]
                 if part.role is Role.SLAVE:
                     host, _, port = part.master_address.rpartition(":")
                     work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
@@ -216,6 +226,10 @@ class Replicated:
                 raise SystemExit(1)
             part = self._note_turn(env.name, part_of(env.name, service.turned.result()))
 
+    async def _attend(self, env: Env, local: LocalPeer) -> None:
+        """Hear who is what."""
+        await attend(local, [])
+
     def _note_turn(self, name: str, part: Part) -> Part:
         if part.cut is not None:
             self._world.probes["truncations"] += 1
@@ -223,16 +237,21 @@ class Replicated:
             self._world.probes["begun_anew"] += 1
         return part
 
+    def _begins(self, broker: Broker, env: Env) -> None:
+        """A mastership begins with what lies on the disk."""
+
     def _watch(self, machine: Any, env: Env) -> None:
         """Check after each turn; note who commits, and what is granted."""
         ready, state = machine.ready, machine.broker.state
         apply, probes = state.apply, self._world.probes
 
         def check_and_ready() -> Ready:
-            machine.check()
+            if self._sparing.due():
+                machine.check()
             if isinstance(machine, Master):
                 self._note_commit(machine, env.name)
             else:
+                self._note_slave(machine)
                 probes["snapshots"] += machine._copying is not None
             return ready()
 
@@ -252,6 +271,9 @@ class Replicated:
             other = self._commits.setdefault(epoch, name)
             if other != name:
                 self.problems.append(f"two masters: {other} and {name} commit in epoch {epoch}")
+
+    def _note_slave(self, machine: Follower) -> None:
+        """A slave had its turn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
     python -m sim run --seed 7 [--plan file.json] [--trace]
     python -m sim sweep --from 0 --count 10000 --jobs 2       (``soak --seeds 10000`` is the same)
+    python -m sim sweep --all                                 every family, one after the other
     python -m sim shrink --seed 7                             writes the smallest failing plan as a file
     python -m sim twice --seed 7                              in two processes with different hash seeds
 
@@ -30,6 +31,13 @@ from sim.seal import collect
 from sim.world import Outcome, Scenario, draw_plan, run_plan
 
 DEFAULT_SCENARIO = "sim.cluster:make"
+FAMILIES = (
+    DEFAULT_SCENARIO,
+    "sim.steered:make",
+    "sim.replicated:make",
+    "sim.spooled:make",
+    "sim.whole:make",
+)
 SEEDS_PER_JOB = 20
 COLLECT_EVERY = 10
 COVERAGE_SEEDS_MIN = 200
@@ -55,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         case "twice":
             return 0 if twice(options.scenario, options.seed) else 1
         case _:
-            return sweep(options.scenario, options.first, options.count, options.jobs)
+            names = FAMILIES if options.all else (options.scenario,)
+            return max(sweep(name, options.first, options.count, options.jobs) for name in names)
 
 
 def load(scenario: str) -> Callable[[str], Scenario]:
@@ -103,7 +112,9 @@ def sweep(scenario: str, first: int, count: int, jobs: int) -> int:
             print(f"  replay: {replay_command(scenario, outcome.plan.seed)}", flush=True)
     seconds = time.perf_counter() - started
     print(versions())
-    print(f"{count} seeds, {failed} failed, {virtual_s:.0f} virtual s, {steps} steps, {seconds:.1f} s")
+    print(
+        f"{scenario}: {count} seeds, {failed} failed, {virtual_s:.0f} virtual s, {steps} steps, {seconds:.1f} s"
+    )
     for name, times in sorted(fired.items()):
         print(f"  {name:28} {times}")
     silent = silent_injectors(scenario, fired) if count >= COVERAGE_SEEDS_MIN else []
@@ -238,4 +249,5 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         command.add_argument("--count", "--seeds", dest="count", type=int, default=50)
         command.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
         command.add_argument("--scenario", default=DEFAULT_SCENARIO)
+        command.add_argument("--all", action="store_true", help="every family")
     return parser.parse_args(arguments)

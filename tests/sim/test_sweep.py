@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sim.cluster import make
 from sim.faults import plan_from_json
+from sim.runner import load
 from sim.world import run_plan
 
 TESTS = Path(__file__).parents[1]
-SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.json"))
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").rglob("*.json"))
+FAMILY_OF = {"scenarios": "sim.cluster:make", "whole": "sim.whole:make"}
 
 
 def run_simulator(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -62,15 +63,24 @@ def test_what_is_acked_into_a_spool_never_comes_again() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_seed_replays_alike_in_another_process() -> None:
-    done = run_simulator("twice", "--seed", "3")
+def test_whole_clusters_keep_their_promises_under_the_real_meta() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.whole:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("scenario", ["sim.cluster:make", "sim.whole:make"])
+def test_a_seed_replays_alike_in_another_process(scenario: str) -> None:
+    done = run_simulator("twice", "--seed", "3", "--scenario", scenario)
 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_what_was_broken_once_stays_mended(path: Path) -> None:
-    """Each file is the plan of a run that broke a promise; its name says how."""
+    """Each file is the plan of a run that broke a promise; its name says how, its folder in which family."""
+    make = load(FAMILY_OF[path.parent.name])
     outcome = run_plan(plan_from_json(path.read_text(encoding="utf-8")), make)
 
     assert outcome.violations == []

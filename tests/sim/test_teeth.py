@@ -31,9 +31,20 @@ FOUND_BY_GROUPS = {
     "group-shrinks-by-its-master-alone": "47",
 }
 """What takes a broker group."""
+WHOLE = Path(__file__).parent / "scenarios" / "whole"
+FOUND_BY_WHOLE_CLUSTERS = {
+    "group-cuts-by-length": "6",
+    "group-goes-on-when-deposed": "0",
+    "group-leaves-before-its-slave-has-all": "26",
+    "meta-believes-an-earlier-life": str(WHOLE / "an-earlier-life-registers-late.json"),
+    "meta-forgets-who-was-heard": str(WHOLE / "all-of-meta-starts-again.json"),
+    "meta-promotes-out-of-the-set": "0",
+    "slave-shows-what-is-not-committed": "0",
+}
+"""What takes the real meta, or its broker groups through hand-overs."""
 FOUND_BY_SEEKING = {"seek-leaves-old-leases-valid": "sim.seeking"}
 EXPERIMENTS = ("sim.seeking", "sim.sending")
-ROOMS = ("wire", "journal", "host", "broker", "client")
+ROOMS = ("wire", "journal", "host", "broker", "meta", "client")
 
 
 def copy_rooms(target: Path) -> None:
@@ -65,6 +76,8 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
     place = ("sim.hunting", first) if first else (FOUND_BY_SEEKING.get(bug.stem, "sim.sending"),)
     if group is not None:
         place = ("sim.hunting", group, "sim.replicated:make")
+    if (whole := FOUND_BY_WHOLE_CLUSTERS.get(bug.stem)) is not None:
+        place = ("sim.hunting", whole, "sim.whole:make")
     done = look_for_problems(tmp_path, *place)
 
     assert done.returncode == 1

@@ -30,12 +30,13 @@ class Output(StrEnum):
 
 
 def parse_server(written: str) -> str:
-    """HOST:PORT of a queue's HTTP port."""
-    matched = ADDRESS.fullmatch(written)
-    if matched is None or not 0 < int(matched[2]) < 65536:
-        raise typer.BadParameter(
-            f"{written[:100]!r} is no address, write HOST:PORT, for example {SERVER_DEFAULT}"
-        )
+    """HOST:PORT of a queue's HTTP port; or several, of replicas of meta, with commas between them."""
+    for one in written.split(","):
+        matched = ADDRESS.fullmatch(one.strip())
+        if matched is None or not 0 < int(matched[2]) < 65536:
+            raise typer.BadParameter(
+                f"{one[:100]!r} is no address, write HOST:PORT, for example {SERVER_DEFAULT}"
+            )
     return written
 
 
@@ -113,11 +114,12 @@ async def connected(server: str) -> AsyncGenerator[Client]:
 async def find_server(server: str) -> None:
     """Fail at once when there is no queue: a client would go on to try, as a program wants it and a person does not."""
     from tidemill.errors import BrokerUnreachable, TidemillError
-    from tidemill.routes import Web
-    from tidemill.routes import parse_server as host_and_port
+    from tidemill.routes import ROUTES_TIMEOUT_S, Web, parse_routes, parse_servers
+    from tidemill.servers import Servers
 
+    servers = Servers(parse_servers(server), Web)
     try:
-        await Web(*host_and_port(server)).routes()
+        parse_routes(await servers.get("/v1/routes", ROUTES_TIMEOUT_S / len(servers)), servers.host)
     except TidemillError as error:
         if isinstance(error, BrokerUnreachable) and isinstance(error.__cause__, OSError):
             cause = error.__cause__

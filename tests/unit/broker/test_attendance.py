@@ -11,12 +11,18 @@ from tidemill_broker.attendance import Attendance, Identity, MetaRefused, Reques
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.replication import Appoint, Ends, Stood
 
-IDENTITY = Identity("g1", "g1-0", 7, "a:7400", "a:7401")
+IDENTITY = Identity("g1", "g1-0", 7, "a:7400", "a:7401", "f1")
 FENCED = Stood("g1-0", "fenced", 0, 0, 0, Ends(0, 0), Ends(0, 0))
 MASTER = Stood("g1-0", "master", 2, 5, 2, Ends(80, 90), Ends(80, 90), "g1-0")
 REGISTRATION = Request(
     "/v1/brokers",
-    {"group": "g1", "name": "g1-0", "boot": 7, "addresses": {"data": "a:7400", "control": "a:7401"}},
+    {
+        "group": "g1",
+        "name": "g1-0",
+        "boot": 7,
+        "folder": "f1",
+        "addresses": {"data": "a:7400", "control": "a:7401"},
+    },
 )
 
 

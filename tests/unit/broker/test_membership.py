@@ -251,3 +251,17 @@ def test_a_new_master_sees_that_the_old_ones_clock_was_ahead_though_it_has_a_che
     assert deliveries or failures
     assert all(one.deadline_ms < group["b"].now_ms + HOUR_MS // 2 for one in deliveries)
     assert all(one.due_ms < group["b"].now_ms + HOUR_MS // 2 for one in failures)
+
+
+def test_a_master_that_leaves_wakes_up_for_nothing_that_it_does_not_do() -> None:
+    """What is due in its broker stays due meanwhile; the host would call it without a rest."""
+    group = group_of_two()
+    master = group["a"]
+    master.send(b"tide", number=1)
+    group.run()
+    group.pull("a")
+    master.ask(Handover("b"))
+
+    master.tick(4_000)
+
+    assert master.machine.ready().wake_at_ms > master.now_ms

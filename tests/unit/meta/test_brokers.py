@@ -59,6 +59,37 @@ def test_namesake_with_another_folder_waits_until_the_first_is_dead() -> None:
     assert problem(world).startswith("nobody has all messages")
 
 
+def test_what_an_earlier_life_of_a_folder_asked_is_refused_however_late_it_comes() -> None:
+    world = World()
+    world.register("g1", "g1-0", boot=5, folder="f")
+    world.register("g1", "g1-0", boot=6, folder="f")
+    world.pass_ms(20 * SECOND)
+
+    with pytest.raises(Denied, match="a later life"):
+        world.register("g1", "g1-0", boot=5, folder="f")
+
+    assert dict(world.group("g1").in_sync) == {"g1-0": 5}
+
+
+def test_folder_that_is_named_for_the_first_time_has_lost_nothing() -> None:
+    world = World()
+    world.register("g1", "g1-0", boot=5)
+
+    world.register("g1", "g1-0", boot=6, folder="f")
+
+    assert dict(world.group("g1").in_sync) == {"g1-0": 5}
+
+
+def test_emptied_folder_has_lost_all_whatever_its_clock_says() -> None:
+    world = World()
+    world.register("g1", "g1-0", boot=5, folder="f")
+    world.pass_ms(6 * SECOND)
+
+    world.register("g1", "g1-0", boot=9, folder="other")
+
+    assert world.group("g1").in_sync == ()
+
+
 def test_later_life_is_another_process_and_the_former_is_told() -> None:
     world = World()
     pair(world)

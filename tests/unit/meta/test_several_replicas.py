@@ -84,3 +84,17 @@ def test_goodbye_is_heard_by_every_replica_and_no_old_news_revive() -> None:
     world.pass_ms(SECOND, speaking(world, "g1-1", at=0))
 
     assert {world.group("g1", at).master for at in range(3)} == {"g1-1"}
+
+
+def test_namesake_of_a_broker_that_another_replica_has_just_heard_is_refused() -> None:
+    """No replica knows by itself that a life is gone of which it has not heard because it is so new."""
+    world = World(3)
+    world.register("g1", "g1-0", at=0, boot=5)
+    world.pass_ms(20 * SECOND)
+    world.register("g1", "g1-0", at=0, boot=9)
+    world.replicas[1].read()
+
+    with pytest.raises(Denied, match="was there a moment ago"):
+        world.register("g1", "g1-0", at=1, boot=7)
+
+    assert dict(world.group("g1").in_sync) == {"g1-0": 5}

@@ -40,7 +40,7 @@ def test_a_wait_that_cannot_end_is_a_deadlock_and_is_named(stage):
 
 
 def test_a_poller_is_a_livelock(stage, monkeypatch):
-    monkeypatch.setattr(loop_module, "SATURATED_STEPS", 1000)
+    monkeypatch.setattr(loop_module, "BUSY_STEPS", 1000)
 
     async def poll():
         for _ in range(10_000):

@@ -1,0 +1,138 @@
+"""Replicas of meta in a world: the real replica and the real paths over the simulated store, and how they are asked.
+
+A request is what HTTP carries: method, path, body as text; an answer is a status and a value that went through JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from multidict import MultiDict
+
+from sim.calls import Calls
+from sim.storehouse import SimStore
+from sim.world import Env
+from tidemill_broker.attendance import (
+    BEAT_SECONDS,
+    PATIENCE_SECONDS,
+    Attendance,
+    MetaRefused,
+    Request,
+)
+from tidemill_host.local import LocalPeer
+from tidemill_host.refusals import HttpRefused, wire_response
+from tidemill_host.routing import Route, Router
+from tidemill_meta.doors.api import Api, denials, parse_body
+from tidemill_meta.doors.replica import Replica
+from tidemill_meta.doors.watch import Watch
+from tidemill_meta.settings import MetaSettings
+from tidemill_meta.storing import StoreAway
+from tidemill_wire.errors import WireError
+from tidemill_wire.replication import Stand, Stood
+
+PORT = 7401
+STARTS_EVERY_S = 0.5
+HEARTBEAT = "/v1/brokers/heartbeat"
+Question = tuple[str, str, str]
+"""Method, path, body."""
+
+
+class MetaNode:
+    """One replica's node."""
+
+    def __init__(self, settings: MetaSettings, calls: Calls) -> None:
+        self._settings = settings
+        self._calls = calls
+
+    async def serve(self, env: Env) -> None:
+        """``python -m tidemill_meta``, and what starts it again while the store is away."""
+        settings = replace(self._settings, name=f"{env.name}.{env.life}")
+        while True:
+            replica = Replica(settings, SimStore(self._calls, env), env.clock)
+            try:
+                await replica.open()
+                break
+            except StoreAway:
+                await asyncio.sleep(STARTS_EVERY_S)
+        watch = Watch(replica.meta, env.clock)
+        replica.changed = watch.changed
+        self._calls.listen(PORT, Desk(Api(replica, watch)).answer)
+        await replica.run()
+
+
+class Desk:
+    """The paths of meta, below HTTP."""
+
+    def __init__(self, api: Api) -> None:
+        handlers = [(True, api.asked()), (False, api.read())]
+        routes: list[Any] = [
+            Route(method, path, (has_body, handler))  # type: ignore[arg-type]
+            for has_body, table in handlers
+            for (method, path), handler in table.items()
+        ]
+        self._router = Router(routes)
+
+    async def answer(self, question: Question) -> tuple[int, Any]:
+        method, path, body = question
+        found = self._router.find(path)
+        assert found is not None, path
+        has_body, handler = found[0][method]  # type: ignore[misc]
+        try:
+            with denials():
+                said = parse_body(body.encode()) if has_body else MultiDict()
+                return 200, json.loads(json.dumps(await handler(said, found[1])))
+        except HttpRefused as error:
+            response = error.response()
+        except WireError as error:
+            response = wire_response(error)
+        return response.status, json.loads(response.body)  # type: ignore[arg-type]
+
+
+class Metas:
+    """Meta, for one node that asks it: one replica after the other, until one answers."""
+
+    def __init__(self, calls: Calls, names: Sequence[str], rng: random.Random) -> None:
+        self._calls = calls
+        self._names = rng.sample(names, len(names))
+
+    async def ask(
+        self, method: str, path: str, body: Mapping[str, Any], patience_s: float = PATIENCE_SECONDS
+    ) -> tuple[int, Any]:
+        question = method, path, json.dumps(body)
+        answer: tuple[int, Any] = await self._calls.ask(self._names[0], PORT, question, patience_s)
+        return answer
+
+    def turn_away(self) -> None:
+        """The next replica is asked from now on."""
+        self._names.append(self._names.pop(0))
+
+
+Heard = Callable[[float], None]
+"""Is told when a heartbeat that was answered had left."""
+
+
+async def attend(local: LocalPeer, attendance: Attendance, metas: Metas, heard: Heard) -> None:
+    """What ``doors/attending.py`` does, over the simulated network. Until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            stood = await local.ask(Stand(asks=True))
+            assert isinstance(stood, Stood)
+            due = attendance.beat(stood)
+            while due is not None:
+                if isinstance(due, Request):
+                    left_s, path = loop.time(), due.path
+                    due = attendance.answered(*await metas.ask(due.method, path, due.body))
+                    if path == HEARTBEAT:
+                        heard(left_s)
+                else:
+                    await local.ask(due)
+                    due = attendance.answered(200, {})
+        except (OSError, MetaRefused, WireError):
+            metas.turn_away()
+        await asyncio.sleep(BEAT_SECONDS)

@@ -1,0 +1,159 @@
+"""The database of meta in a world: a node that several replicas share, and what each of them knows it by.
+
+It keeps what PostgreSQL keeps for ``doors/store.py``. What is committed survives the power; the board is not logged, so
+a store that was killed has none. One turn at a time: who has it is told what it has not seen, and the others wait;
+who says nothing for ``TURN_S`` loses it, and what it would write is refused. A commit may be done and its answer
+lost. A slow disk makes all of it slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from sim.calls import NEVER, Calls
+from sim.world import Env
+from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, StoreAway
+
+STORE = "store"
+PORT = 5432
+TURN_S = 2.0
+PATIENCE_S = 5.0
+"""As ``TURN_MS_MAX`` and ``TIMEOUT_SECONDS`` of the real store say."""
+OPERATION_S = (0.0005, 0.003)
+
+Witness: TypeAlias = Callable[[Sequence[Entry], float], None]
+"""Sees each commit, at the moment at which it is done."""
+
+
+class Storehouse:
+    """What is stored, for as long as the world stands; ``serve`` is one life of the node."""
+
+    def __init__(self, calls: Callable[[], Calls], witness: Witness, lost_answers: float) -> None:
+        self.revision = 0
+        self.entries: dict[tuple[str, str], tuple[int, Entry]] = {}
+        self.witness = witness
+        self.lost_answers = lost_answers
+        self._calls = calls
+
+    async def serve(self, env: Env) -> None:
+        """The node."""
+        self._calls().listen(PORT, Running(self, env).answer)
+        await env.loop.create_future()
+
+    def since(self, after: int) -> tuple[Entry, ...]:
+        found = sorted((row for row in self.entries.values() if row[0] > after), key=lambda row: row[0])
+        return tuple(entry for _, entry in found)
+
+    def store(self, entries: Sequence[Entry], now_s: float) -> None:
+        self.revision += 1
+        for entry in entries:
+            former = self.entries.get((entry.kind, entry.name))
+            assert entry.version > (former[1].version if former is not None else 0), entry
+            body = json.loads(json.dumps(entry.body))
+            kept = Entry(entry.kind, entry.name, entry.version, body)
+            self.entries[entry.kind, entry.name] = self.revision, kept
+        self.witness(entries, now_s)
+
+
+class Running:
+    """One life: whose turn it is, and the board."""
+
+    def __init__(self, house: Storehouse, env: Env) -> None:
+        self._house = house
+        self._env = env
+        self._board: dict[str, Bulletin] = {}
+        self._turn = 0
+        """Of whom has it; 0: nobody."""
+        self._turns = 0
+        self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
+
+    async def answer(self, question: Any) -> Any:
+        """One statement, or one end of a transaction."""
+        low, high = OPERATION_S
+        await asyncio.sleep(self._env.rng.uniform(low, high) * self._env.disk.disk.slowness)
+        match question:
+            case ("changes", after):
+                return self._house.revision, self._house.since(after)
+            case ("exchange", mine):
+                self._board[mine.replica] = mine
+                return self._house.revision, tuple(self._board.values())
+            case ("begin", after, until_s):
+                return await self._begin(after, until_s)
+            case ("write", turn, entries):
+                return self._write(turn, entries)
+            case _:
+                raise AssertionError(question)
+
+    async def _begin(self, after: int, until_s: float) -> Any:
+        while self._turn:
+            mine = self._env.loop.create_future()
+            self._waiting.append((until_s, mine))
+            await mine
+        if self._env.loop.now >= until_s:  # who asked has gone
+            self._next()
+            return NEVER
+        self._turns += 1
+        self._turn = self._turns
+        self._env.loop.call_later(TURN_S, self._end, self._turn)
+        return self._turn, self._house.revision, self._house.since(after)
+
+    def _write(self, turn: int, entries: Sequence[Entry]) -> Any:
+        if turn != self._turn:
+            return None
+        if entries:
+            self._house.store(entries, self._env.loop.now)
+        self._end(turn)
+        lost = not self._env.quiet.is_set() and self._env.rng.random() < self._house.lost_answers
+        return NEVER if lost else self._house.revision
+
+    def _end(self, turn: int) -> None:
+        if turn == self._turn:
+            self._turn = 0
+            self._next()
+
+    def _next(self) -> None:
+        if self._waiting:
+            self._waiting.popleft()[1].set_result(None)
+
+
+class SimStore:
+    """A replica's way to the store."""
+
+    alone = False
+
+    def __init__(self, calls: Calls, env: Env) -> None:
+        self._calls = calls
+        self._env = env
+
+    async def open(self) -> None:
+        await self._ask("changes", 1 << 62)
+
+    async def close(self) -> None:
+        return
+
+    async def changes(self, after: int) -> Changes:
+        revision, entries = await self._ask("changes", after)
+        return Changes(revision, entries)
+
+    async def commit(self, after: int, decide: Decide) -> Changes:
+        until_s = self._env.loop.now + PATIENCE_S
+        turn, revision, entries = await self._ask("begin", after, until_s)
+        written = tuple(decide(Changes(revision, entries)))
+        stored = await self._ask("write", turn, written)
+        if stored is None:
+            raise StoreAway("the turn was over")
+        return Changes(stored, written)
+
+    async def exchange(self, mine: Bulletin) -> Board:
+        revision, bulletins = await self._ask("exchange", mine)
+        return Board(revision, bulletins)
+
+    async def _ask(self, *question: Any) -> Any:
+        try:
+            return await self._calls.ask(STORE, PORT, question, PATIENCE_S)
+        except OSError as error:
+            raise StoreAway(str(error) or type(error).__name__) from error
