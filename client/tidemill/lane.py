@@ -65,6 +65,8 @@ class Lane:
         self.keeper: Keeper | None = None
         self.stopped = False
         """The spool has the word: what is gathered waits until it has been replayed."""
+        self.retired = False
+        """What has no route waits here, and is sent from here no more."""
         self.scheduled: asyncio.Handle | None = None
         self.producer_id = settings.random.getrandbits(63)
         self.gather = Gather(
@@ -103,6 +105,11 @@ class Lane:
             return Standing.AWAY
         return Standing.STEADY if self._trial is None else Standing.AVOIDED
 
+    @property
+    def halted(self) -> bool:
+        """Nothing new may leave."""
+        return self.stopped or self.retired
+
     # -- leaving -----------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
@@ -124,7 +131,7 @@ class Lane:
             self.scheduled.cancel()
             self.scheduled = None
         link = self.link
-        while link is not None and not self.stopped and not self.flights.full and not link.paused:
+        while link is not None and not self.halted and not self.flights.full and not link.paused:
             refused = self.flights.again(self._loop.time()) if self.flights.refused else None
             batches = [refused] if refused is not None else self.gather.take()
             if not batches:
@@ -198,6 +205,8 @@ class Lane:
         self._loop.call_later(wait, self.wake)
         self._steadiness.failed(now)
         self._avoid()
+        if self.retired:
+            self._owner.stands(self)
 
     # -- standing ----------------------------------------------------------------------------------------------
 
@@ -246,8 +255,8 @@ class Lane:
     def up(self, link: Link) -> None:
         """A connection is there: first what was in flight, in its order and with its bytes, then the rest."""
         self.link = link
-        self.down_since = None
-        self.failure = None
+        if not self.retired:
+            self.down_since = self.failure = None
         link.on_resume = self._flush
         self._avoid()
         for flight in self.flights:
@@ -263,7 +272,7 @@ class Lane:
             self.link = None
             self._steadiness.failed(self._loop.time())
         self.failure = error
-        if self.down_since is None:
+        if self.down_since is None and not self.retired:
             self.down_since = self._loop.time()
         self.flights.forget_abandoned()
         self.flights.ground(self._loop.time())
@@ -271,15 +280,13 @@ class Lane:
             self.expire(float("inf"), error)
         self._owner.stands(self)
 
-    def close(self, *, waits: bool) -> None:
-        """It has no connection any more, and needs none; something in it may wait to go to another lane."""
+    def retire(self, *, waits: bool) -> None:
+        """Nothing new leaves here. What was sent is still answered, and what waits goes to another lane."""
+        self.retired = True
         if not waits:
             self.down_since = None
         elif self.down_since is None:
             self.down_since = self._loop.time()
-        if self.link is not None:
-            link, self.link = self.link, None
-            link.close()
 
     # -- deadlines ---------------------------------------------------------------------------------------------
 

@@ -71,6 +71,8 @@ class Producer:
         self._unrouted: dict[Key, Partition] = {}
         """Those that wait for a route."""
         self._routed = asyncio.Event()
+        self._listed = ANYWHERE
+        """The broker group that listed itself, before meta was heard of."""
         self._news = asyncio.Event()
         self._ways: dict[str, deque[asyncio.Future[None]]] = {}
         """Who waits to be told where order keys of a subject lie, in their order."""
@@ -236,7 +238,7 @@ class Producer:
                 key: one for key, one in self.anywhere.partitions.items() if one.open or one.refused
             }
             self._partitions.clear()
-            self.anywhere.close(waits=bool(self._unrouted))
+            self.anywhere.retire(waits=bool(self._unrouted))
             if self.anywhere.keeper is not None:
                 self.anywhere.keeper.needed()
 
@@ -249,7 +251,8 @@ class Producer:
         start = self._settings.random.randrange(len(partitions))
         self._spreads[key] = Spread(key, partitions, self._partitions, start)
         found = self._partitions[key]
-        if self._unrouted.pop(key, None) is not None:
+        self._unrouted.pop(key, None)
+        if home.open or home.refused:
             self.anywhere.relieve(home, found)
         return found
 
@@ -277,8 +280,7 @@ class Producer:
         lane = self._lanes.get(group)
         if lane is None:
             lane = self._lanes[group] = Lane(group, self._settings, self.budget, self)
-            down = lane.down if group else self._down
-            session = Session(partial(self._locate, group), self._settings, Watchers(lane.up, down))
+            session = Session(partial(self._locate, group), self._settings, Watchers(lane.up, lane.down))
             self._sessions[group] = session
             self._tasks.start(session.run(), f"tidemill sends to {group or 'anywhere'}")
             if self._places is not None:
@@ -288,20 +290,20 @@ class Producer:
     async def _locate(self, group: str) -> Address:
         if group != ANYWHERE:
             return await self._router.of_group(group)
-        while True:
-            if self._routed.is_set():
-                await self._loop.create_future()  # for ever: there is no such connection
+        if not self._routed.is_set():
             address = await self._router.writable()
             if not self._routed.is_set():
+                self._listed = address.group
                 return address
-
-    def _down(self, error: TidemillError) -> None:
-        """The broker that lists itself is away; where subjects have routes, there is none."""
-        if not self._routed.is_set():
-            self.anywhere.down(error)
+        if not self.anywhere.flights:
+            await self._loop.create_future()  # for ever: there is no such connection any more
+        return await self._router.of_group(self._listed)  # it may have them, and turned out to have a meta
 
     def stands(self, lane: Lane) -> None:
         """A lane is better or worse off than before."""
+        if lane is self._lanes.get(ANYWHERE) and lane.retired:
+            self._send_away()
+            return
         for key, spread in self._spreads.items():
             if self._partitions[key].lane.standing is not Standing.STEADY:
                 spread.turn()
@@ -319,6 +321,16 @@ class Producer:
         """What was spooled without a route may have one now, or a broker that takes it."""
         if self.anywhere.keeper is not None and self.anywhere.stopped:
             self.anywhere.keeper.needed()
+
+    def _send_away(self) -> None:
+        """What the lane without a group cannot send any more goes where its subject has a route to."""
+        for home in self.anywhere.laden:
+            key = (home.name, home.priority) if home.priority else home.name
+            found = self._partitions.get(key)
+            if found is not None:
+                self.anywhere.relieve(home, found)
+            elif self._find_way(key, home) is None:
+                self._unrouted[key] = home
 
     def _relieve(self, partition: Partition) -> None:
         spread = partition.spread

@@ -246,9 +246,8 @@ class MetaBeside:
                 return await of_subjects(request, variables)
             found = brokers()
             rows = [{**row, "state": both(row["state"], self._allowed)} for row in found["brokers"]]
-            # `routes` says that there is meta, to be asked for the routes of subjects.
-            there: dict[str, Any] = {"routes": []} if self._ready.is_set() else {}
-            return json_response({**found, "brokers": rows, **there})
+            # No `routes`: with them clients would follow meta, where one broker has all of every subject.
+            return json_response({**found, "brokers": rows})
 
         return answer
 

@@ -32,11 +32,8 @@ def merged(page: dict[str, Any], brokers_own: Collection[tuple[str, str]]) -> di
     schemas = {f"{PREFIX}{name}": schema for name, schema in other["components"]["schemas"].items()}
     routes = dict(paths["/v1/routes"]["get"])
     routes["parameters"] = other["paths"]["/v1/routes"]["get"]["parameters"]
-    listed = page["components"]["schemas"]["Routes"]
-    none: dict[str, Any] = {"type": "array", "maxItems": 0, "description": "subjects were not named"}
-    schemas["BrokerRoutes"] = {**listed, "properties": {**listed["properties"], "routes": none}}
     content = {"application/json": {"schema": {"anyOf": [
-        {"$ref": "#/components/schemas/BrokerRoutes"}, {"$ref": "#/components/schemas/MetaRoutes"},
+        {"$ref": "#/components/schemas/Routes"}, {"$ref": "#/components/schemas/MetaRoutes"},
     ]}}}  # fmt: skip
     found = {"description": "where brokers are, and the subjects that were named", "content": content}
     routes["responses"] = {**other["paths"]["/v1/routes"]["get"]["responses"], "200": found}

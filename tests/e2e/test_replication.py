@@ -22,14 +22,13 @@ import pytest
 from e2e.conftest import MakeQueue
 from e2e.metas import Meta
 from e2e.queues import Queue
-from tidemill import BrokerUnreachable, Client, ClientSettings, LeaseLost, OutcomeUnknown, Unavailable
+from e2e.towns import MANY, PATIENCE_SECONDS, Ledger, consume, produce, wait_given, wait_more
+from tidemill import Client, ClientSettings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 SUBJECT = "orders"
-PATIENCE_SECONDS = 30.0
 WRITES_AGAIN_SECONDS = 10.0
-MANY = 200
 
 
 class Group:
@@ -75,52 +74,6 @@ def post(queue: Queue, path: str, body: object) -> Any:
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
         return json.load(answer)
-
-
-class Ledger:
-    """What was answered, and what was given."""
-
-    def __init__(self) -> None:
-        self.stored: set[bytes] = set()
-        self.given: set[bytes] = set()
-        self.acked: set[bytes] = set()
-        self.again: list[bytes] = []
-        self.over = False
-
-
-async def produce(mq: Client, ledger: Ledger) -> None:
-    number = 0
-    while not ledger.over:
-        bodies = [b"%d" % (number + at) for at in range(MANY)]
-        number += MANY
-        with suppress(OutcomeUnknown, BrokerUnreachable, Unavailable):
-            await mq.send_many(SUBJECT, bodies)
-            ledger.stored.update(bodies)
-
-
-async def consume(mq: Client, ledger: Ledger) -> None:
-    async with mq.consume(SUBJECT, group="workers", name="ann") as messages:
-        async for batch in messages.batches():
-            ledger.again += [body for body in batch.bodies if body in ledger.acked]
-            ledger.given.update(batch.bodies)
-            with suppress(LeaseLost, BrokerUnreachable):
-                await batch.ack()
-                ledger.acked.update(batch.bodies)
-
-
-async def wait_more(ledger: Ledger, count: int, seconds: float) -> None:
-    """Until so many more are stored."""
-    deadline, wanted = time.monotonic() + seconds, len(ledger.stored) + count
-    while len(ledger.stored) < wanted:
-        assert time.monotonic() < deadline, f"{len(ledger.stored)} stored of {wanted}"
-        await asyncio.sleep(0.01)
-
-
-async def wait_given(ledger: Ledger) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not ledger.stored <= ledger.given:
-        assert time.monotonic() < deadline, f"{len(ledger.stored - ledger.given)} were never given"
-        await asyncio.sleep(0.05)
 
 
 async def wait_alike(group: Group) -> None:

@@ -21,6 +21,8 @@ class Realm:
     creates: tuple[str, ...] = ()
     """On which broker groups; none: they are not made."""
     away: bool = False
+    flat: bool = False
+    """It is a broker that lists itself, and nothing else as yet."""
     watched: bool = True
     """Whether there are watch streams."""
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -70,6 +72,8 @@ class Realm:
         for subject in named:
             if subject not in self.routes:
                 raise Refused("unknown_subject", f"there is no subject {subject!r}")
+        if self.flat:
+            return self._brokers()
         return {**self._brokers(), "routes": [self.routes[subject] for subject in named]}
 
     async def post(self, path: str, body: Any, timeout_s: float = 5.0) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,6 @@ from tidemill_wire.replication import Stand, Stood
 
 PORT = 7401
 STARTS_EVERY_S = 0.5
-HEARTBEAT = "/v1/brokers/heartbeat"
 Question = tuple[str, str, str]
 """Method, path, body."""
 
@@ -112,13 +111,8 @@ class Metas:
         self._names.append(self._names.pop(0))
 
 
-Heard = Callable[[float], None]
-"""Is told when a heartbeat that was answered had left."""
-
-
-async def attend(local: LocalPeer, attendance: Attendance, metas: Metas, heard: Heard) -> None:
+async def attend(local: LocalPeer, attendance: Attendance, metas: Metas) -> None:
     """What ``doors/attending.py`` does, over the simulated network. Until cancelled."""
-    loop = asyncio.get_running_loop()
     while True:
         try:
             stood = await local.ask(Stand(asks=True))
@@ -126,10 +120,7 @@ async def attend(local: LocalPeer, attendance: Attendance, metas: Metas, heard: 
             due = attendance.beat(stood)
             while due is not None:
                 if isinstance(due, Request):
-                    left_s, path = loop.time(), due.path
-                    due = attendance.answered(*await metas.ask(due.method, path, due.body))
-                    if path == HEARTBEAT:
-                        heard(left_s)
+                    due = attendance.answered(*await metas.ask(due.method, due.path, due.body))
                 else:
                     await local.ask(due)
                     due = attendance.answered(200, {})

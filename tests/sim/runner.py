@@ -35,6 +35,7 @@ FAMILIES = (
     DEFAULT_SCENARIO,
     "sim.steered:make",
     "sim.replicated:make",
+    "sim.routed:make",
     "sim.spooled:make",
     "sim.whole:make",
 )

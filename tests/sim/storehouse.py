@@ -27,15 +27,20 @@ OPERATION_S = (0.0005, 0.003)
 
 Witness: TypeAlias = Callable[[Sequence[Entry], float], None]
 """Sees each commit, at the moment at which it is done."""
+Posted: TypeAlias = Callable[[Bulletin, float, float], None]
+"""Sees each bulletin, with the moments at which it was made, and put up."""
 
 
 class Storehouse:
     """What is stored, for as long as the world stands; ``serve`` is one life of the node."""
 
-    def __init__(self, calls: Callable[[], Calls], witness: Witness, lost_answers: float) -> None:
+    def __init__(
+        self, calls: Callable[[], Calls], witness: Witness, posted: Posted, lost_answers: float
+    ) -> None:
         self.revision = 0
         self.entries: dict[tuple[str, str], tuple[int, Entry]] = {}
         self.witness = witness
+        self.posted = posted
         self.lost_answers = lost_answers
         self._calls = calls
 
@@ -78,8 +83,9 @@ class Running:
         match question:
             case ("changes", after):
                 return self._house.revision, self._house.since(after)
-            case ("exchange", mine):
+            case ("exchange", mine, made_s):
                 self._board[mine.replica] = mine
+                self._house.posted(mine, made_s, self._env.loop.now)
                 return self._house.revision, tuple(self._board.values())
             case ("begin", after, until_s):
                 return await self._begin(after, until_s)
@@ -149,7 +155,7 @@ class SimStore:
         return Changes(stored, written)
 
     async def exchange(self, mine: Bulletin) -> Board:
-        revision, bulletins = await self._ask("exchange", mine)
+        revision, bulletins = await self._ask("exchange", mine, self._env.loop.now)
         return Board(revision, bulletins)
 
     async def _ask(self, *question: Any) -> Any:

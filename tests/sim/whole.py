@@ -9,8 +9,9 @@ group. Checked besides the promises of a broker group: what ``Cell`` and ``Chron
 from __future__ import annotations
 
 import asyncio
+import json
 import random
-from collections import deque
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,13 +36,14 @@ from tidemill_broker.replication import Master
 from tidemill_host.clock import Clock
 from tidemill_host.local import LocalPeer
 from tidemill_journal.entries import row_length
+from tidemill_meta.beats import broker_life
 from tidemill_meta.settings import MetaSettings
-from tidemill_meta.storing import Entry
+from tidemill_meta.storing import Bulletin, Entry
 from tidemill_meta.values import BrokerGroup
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.errors import WireError
 from tidemill_wire.fields import Fields
-from tidemill_wire.replication import Handover
+from tidemill_wire.replication import Ends, Handover
 
 METAS = ("m1", "m2", "m3")
 PERSON = "person"
@@ -52,8 +54,8 @@ GAP_S = 0.4
 """Between the sends of a producer: a run is long, for meta takes its time."""
 ASKED_S = 12.0
 """So long after a person asked for it a hand-over may be done: the store was away, a replica of meta stood still."""
-KNOWN_S = 1.6
-"""So long after a heartbeat was answered every replica that decides has read of it."""
+KNOWN_S = 1.2
+"""So long after a bulletin was put up every replica that decides has read it."""
 ALIKE = 0.9
 """Clocks go as fast as each other, but for less than that."""
 DRIFTS = (0.0, 0.0, 0.0, 0.001, -0.001, 0.02, -0.02)
@@ -80,15 +82,15 @@ class Drifting:
 
 @dataclass(slots=True)
 class Heard:
-    """Heartbeats of one process that were answered: when each had left, and when its answer came."""
+    """What the board said first of each heartbeat of a process: when it was heard, and when that was put up."""
 
-    boot: int
-    beats: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=16))
+    beats: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
 
     def is_known(self, silence_s: float, now_s: float) -> bool:
         """Whether every replica of meta that may decide knows that it was not silent for so long."""
         return any(
-            now_s - left_s < silence_s * ALIKE and now_s - came_s > KNOWN_S for left_s, came_s in self.beats
+            now_s - heard_s < silence_s * ALIKE and now_s - posted_s > KNOWN_S
+            for heard_s, posted_s in self.beats.values()
         )
 
 
@@ -124,15 +126,10 @@ class Chronicle(Book):
             return [f"epoch: {group.epoch} comes behind {before.epoch} of {at}"]
         if group.version == before.version + 1 and group.master not in dict(before.in_sync):
             return [f"out of the set: {group.master} is master, {before.in_sync} were in sync of {at}"]
-        last = self.heard.get(before.master)
-        if (
-            last is not None
-            and before.seated
-            and last.boot == dict(before.replicas)[before.master]
-            and last.is_known(self.silence_s, now_s)
-            and now_s - self.asked_s > ASKED_S
-        ):
-            return [f"declared dead: {before.master}, which was heard {last.beats}, of {at}"]
+        if before.seated and now_s - self.asked_s > ASKED_S:
+            life = broker_life(group.name, before.master, dict(before.replicas)[before.master])
+            if life in self.heard and self.heard[life].is_known(self.silence_s, now_s):
+                return [f"declared dead: {life}, of which the board said {self.heard[life]}, of {at}"]
         return []
 
 
@@ -155,6 +152,8 @@ class Cell(Replicated):
         self._identities: dict[str, Identity] = {}
         self._committed = 0
         """Up to where a master has said that the message log is committed."""
+        self._looked: dict[str, tuple[Ends, Ends]] = {}
+        """Of each slave, where its logs ended when it was looked at."""
         self._calls: Calls
 
     def furnish(self, world: World, calls: Calls) -> None:
@@ -205,14 +204,7 @@ class Cell(Replicated):
         await super()._serve(env)
 
     async def _attend(self, env: Env, local: LocalPeer) -> None:
-        identity = self._identities[env.name]
-        heard = self.chronicle.heard[env.name] = Heard(identity.boot)
-        await attend(
-            local,
-            Attendance(identity),
-            Metas(self._calls, METAS, env.rng),
-            lambda left_s: heard.beats.append((left_s, env.loop.now)),
-        )
+        await attend(local, Attendance(self._identities[env.name]), Metas(self._calls, METAS, env.rng))
 
     async def _hand_over(self, env: Env, to: str) -> int:
         """What ``doors/replicas.py`` does; the status."""
@@ -259,6 +251,10 @@ class Cell(Replicated):
             self.chronicle.replaced_s[-1] = self._world.now_s
 
     def _note_slave(self, machine: Follower) -> None:
+        now = machine.ends, machine.committed
+        if self._looked.get(machine.name) == now:
+            return
+        self._looked[machine.name] = now
         for partition in machine.broker.state.partitions.values():
             rows, last = partition.recent, partition.visible - 1
             if len(rows) and last >= rows.firsts[0]:
@@ -292,7 +288,7 @@ class Whole:
             cell.chronicle.silence_s = silence_ms / 1000
         self._hands_over = rng.random() < 0.6
         lost_answers = rng.choice((0.0, 0.0, 0.05, 0.3))
-        self._house = Storehouse(lambda: self._calls, self._witness, lost_answers)
+        self._house = Storehouse(lambda: self._calls, self._witness, self._posted, lost_answers)
         self.servers = (*(name for cell in self.cells for name in cell.servers), *METAS, STORE)
         self.clients = (*(name for cell in self.cells for name in cell.clients), PERSON)
         self._world: World
@@ -331,6 +327,17 @@ class Whole:
                 group = BrokerGroup.from_map(entry.name, entry.version, entry.body)
                 [cell] = [cell for cell in self.cells if cell.group == group.name]
                 cell.problems += cell.chronicle.note(group, now_s)
+
+    def _posted(self, bulletin: Bulletin, made_s: float, now_s: float) -> None:
+        said = json.loads(zlib.decompress(bulletin.body))
+        for life, _, at_ms, left in said["brokers"]:
+            if left:
+                continue
+            for cell in self.cells:
+                if life.startswith(f"{cell.group}/"):
+                    heard = cell.chronicle.heard.setdefault(life, Heard())
+                    heard_s = made_s - (said["made"] - at_ms) / 1000
+                    heard.beats.setdefault((bulletin.replica, at_ms), (heard_s, now_s))
 
     # -- a person ----------------------------------------------------------------------------------------------
 

@@ -355,3 +355,35 @@ async def test_a_broker_that_owes_an_answer_is_avoided_until_it_gives_it(town, u
         assert sorted(stored) == sorted(
             [b"0", b"0", b"1", b"2", *(b"more-%d" % number for number in range(50))]
         )
+
+
+async def test_a_broker_that_turns_out_to_have_a_meta_gets_what_it_may_have_again_and_stores_it_once(
+    town, until
+):
+    async with town(groups=1, creates=("g0",), flat=True) as t, t.client() as mq:
+        await mq.send("a", b"0")
+        place = t.places["g0"]
+        place.broker.answers = False
+        send = asyncio.ensure_future(mq.send("a", b"1"))
+        await until(lambda: len(t.stored("g0")) == 2)
+        t.realm.flat = False
+        place.broker.answers = True
+        place.drop()
+        await send
+        await mq.send("a", b"2")
+        await mq.send("b", b"3")
+        assert (t.stored("g0"), t.stored("g0", "b")) == ([b"0", b"1", b"2"], [b"3"])
+        assert t.realm.beats
+
+
+async def test_what_is_refused_where_meta_has_come_since_goes_by_the_route(town, until):
+    async with town(groups=2, creates=("g1",), flat=True) as t, t.client() as mq:
+        await mq.send("a", b"0")
+        broker = t.places["g0"].broker
+        broker.refuse_batch = lambda _subject: Unavailable("disk_full", "full")
+        send = asyncio.ensure_future(mq.send("a", b"1"))
+        await until(lambda: mq._producer.anywhere.flights.refused)
+        t.realm.flat = False
+        t.places["g0"].drop()
+        await send
+        assert (t.stored("g0"), t.stored("g1")) == ([b"0"], [b"1"])
