@@ -52,6 +52,11 @@ class Allotment:
             listener()
 
     @property
+    def awaited(self) -> bool:
+        """Meta has heard of the consumer, and has not shared anything out yet."""
+        return any(tenure.version == 0 for tenure in self._tenures.values())
+
+    @property
     def authorised(self) -> bool:
         """Whether anything may be begun now."""
         now = self.now()

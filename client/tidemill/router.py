@@ -42,6 +42,8 @@ TOLD_MAX = 1000
 REWATCH_S = 1.0
 """What is named within it goes into one new stream; its routes are asked for at once."""
 BEAT_S = 10.0
+ALLOTTED_S = 0.3
+"""Until a consumer by key that has just begun asks again what meta allots to it."""
 SAVE_S = 0.5
 GONE = "unknown_subject"
 """The refusal of a subject that waiting does not help with."""
@@ -278,6 +280,9 @@ class Router:
             try:
                 if self._produced or self._members:
                     await self._beat(servers)
+                    wait_s = self._beat_s
+                if any(one.allotment is not None and one.allotment.awaited for one in self._members.values()):
+                    wait_s = min(wait_s, ALLOTTED_S)
                 if any(self._waits(name) for name in self._names()):
                     wait_s = backoff.next()
                 else:

@@ -61,7 +61,8 @@ class Tenure:
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
-        self._version = 0
+        self.version = 0
+        """Of the allocation that was heard of last."""
         self._sent = NEVER.steady
         self._until = NEVER
         self._refused: dict[str, int] = {}
@@ -74,9 +75,9 @@ class Tenure:
 
     def answered(self, sent: Moment, version: int, partitions: Iterable[str], authorised_s: float) -> None:
         """A heartbeat that was sent at that moment was answered: these partitions are ours, for so long."""
-        if version < self._version:
+        if version < self.version:
             return  # it was overtaken by a later one
-        self._version = version
+        self.version = version
         named = {one for one in partitions if self._refused.get(one, -1) < version}
         self._refused = {one: past for one, past in self._refused.items() if past >= version}
         if self._held and not sent.before(self._until):
@@ -151,4 +152,4 @@ class Tenure:
 
     def _note_applied(self) -> None:
         if all(held.stage is Stage.OURS for held in self._held.values()):
-            self.applied = self._version
+            self.applied = self.version

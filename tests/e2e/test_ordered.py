@@ -7,11 +7,13 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from e2e.queues import Queue, environment, wait_until
+from e2e.conftest import MakeQueue
+from e2e.queues import BROKER, COMMAND, Queue, environment, wait_until
 from tidemill import Client
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -41,7 +43,12 @@ def steps_of(output: Path, order: str) -> list[str]:
     return [words[1] for words in lines if words[0] == order]
 
 
-def test_example_handles_each_order_in_its_order(queue: Queue, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [BROKER, COMMAND], ids=["broker", "tidemill up"])
+def test_example_handles_each_order_in_its_order(
+    make_queue: MakeQueue, tmp_path: Path, command: Sequence[str]
+) -> None:
+    """Also where meta stands beside the broker, and allots."""
+    queue = make_queue(command=command).start()
     output = tmp_path / "output"
     process = start(queue, example(tmp_path), output)
     wait_until("all was handled", lambda: len(output.read_text().splitlines()) == 9, 60)

@@ -37,6 +37,7 @@ def allotment() -> Allotment:
 
 def test_partitions_are_pulled_from_by_their_broker_groups_and_versions(allotment: Allotment) -> None:
     assert allotment.ours() == {"g1": {"a": 3, "b": 7}, "g2": {"a#1": 3}}
+    assert not allotment.awaited
     assert (allotment.applied("a"), allotment.applied("b"), allotment.applied("c")) == (3, 7, 0)
 
 
@@ -45,6 +46,15 @@ def test_lanes_and_dead_letters_go_with_their_partition(allotment: Allotment, na
     assert allotment.is_ours("g2", name)
     assert allotment.may_begin("g2", name)
     assert not allotment.is_ours("g1", name)
+
+
+def test_consumer_that_has_just_begun_asks_again_soon() -> None:
+    allotment = Allotment(Clock())
+    before = allotment.awaited
+
+    allotment.answered(AT, row("a", version=0))
+
+    assert (before, allotment.awaited) == (False, True)
 
 
 def test_without_an_answer_all_is_ours() -> None:
