@@ -303,8 +303,8 @@ class Router:
                 "group": one.group,
                 "consumer": one.consumer,
                 "consumption": _consumption(one.mode),
-                "allocation": 0 if one.allotment is None else one.allotment.applied(name),
             }
+            | ({} if one.allotment is None else {"allocation": one.allotment.applied(name)})
             for one in self._members.values()
             for name in one.subjects
             if not is_pattern(name)
