@@ -152,21 +152,21 @@ async def test_the_first_pull_of_a_connection_says_what_is_held_and_the_others_s
     async with serve() as place, place.client() as mq:
         await mq.send_many("a", [b"%d" % number for number in range(20)])
 
-        def pulls():
-            return [said for said in place.broker.said if isinstance(said, Pull)]
+        def named():
+            pulls = [said for said in place.broker.said if isinstance(said, Pull)]
+            return [(number, said) for number, said in enumerate(pulls) if said.held is not None]
 
         async with mq.consume("a", group="g") as messages:
             taken = await take(messages, 5)
             for message in taken[:-1]:
                 await message.ack()
             low = taken[0]._delivery.pull_sequence
-            before = len(pulls())
             place.drop()
-            await until(lambda: len(pulls()) > before)
-            assert list(pulls()[before].held) == [low + 4, low + 19]
-            assert not pulls()[before].fresh
-            assert (list(pulls()[0].held), pulls()[0].fresh) == ([], True)
-            assert all(said.held is None for said in pulls()[1:before])
+            await until(lambda: len(named()) > 1)
+            (number, first), (later, again) = named()[:2]
+            assert (number, list(first.held), first.fresh) == (0, [], True)
+            assert later > 1
+            assert (list(again.held), again.fresh) == ([low + 4, low + 19], False)
 
 
 async def test_a_pull_that_is_refused_fails_the_consumer(serve):
