@@ -272,7 +272,7 @@ async def test_a_thread_that_takes_too_long_is_nacked_and_keeps_its_slot(until):
     release = threading.Event()
     began = []
 
-    @worker.on("a", group="g", concurrency=1, timeout=0.01, retry_after=3600)
+    @worker.on("a", group="g", concurrency=1, timeout=0.5, retry_after=3600)
     def handler(message):
         began.append(message.sequence)
         if message.sequence == 0:

@@ -134,7 +134,7 @@ async def test_verdicts_mean_what_they_say(error):
 async def test_thread_that_is_late_keeps_its_key():
     worker, watched, gate, late = Worker(), Watched(), threading.Event(), asyncio.Event()
 
-    @worker.on("a", group="g", by_key=True, timeout=0.01, retry_after=0)
+    @worker.on("a", group="g", by_key=True, timeout=0.3, retry_after=0)
     def handler(message):
         body = message.body.decode()
         watched.begin(body)

@@ -38,7 +38,7 @@ async def test_thread_that_takes_too_long_holds_up_what_is_in_order():
     worker = Worker()
     gate, late, busy, order = threading.Event(), asyncio.Event(), set(), []
 
-    @worker.on("a", group="g", concurrency=10, exclusive=True, timeout=0.01, retry_after=0)
+    @worker.on("a", group="g", concurrency=10, exclusive=True, timeout=0.3, retry_after=0)
     def handler(message):
         assert not busy
         busy.add(message.body)
