@@ -67,7 +67,7 @@ class Settling:
                 self._desk.act(Extended(consumer.identity, deadline_ms, ranges), now_ms)
             case Release():
                 self._release(consumer, ranges, now_ms)
-                if not consumer.keyed:
+                if not consumer.keyed and not group.allocation:  # a start forgets the first, not the second
                     self._keep_order(group, now_ms)
                 self._serving.serve_group(group.identity, now_ms)
             case _:
@@ -126,7 +126,7 @@ class Settling:
                 back = self._fail(consumer, ranges, Reason.CONSUMER_GONE, now_ms)
             else:
                 back = self._release(consumer, ranges, now_ms)
-                if not consumer.keyed:
+                if not consumer.keyed and not group.allocation:  # a start forgets the first, not the second
                     self._keep_order(group, now_ms)
             self._desk.counters.messages_taken_back += back
         return groups

@@ -208,6 +208,8 @@ class Puller:
         self._resumed = False
         self.settler.begin_anew()
         self.settler.up(link)
+        if self.share is not None and not self._subjects:
+            self._give_all_back()  # else the first pull says what is held
         self.pull()
 
     def _down(self, error: TidemillError) -> None:
@@ -233,6 +235,7 @@ class Puller:
                 self._granted(answer, asked)
             case Unavailable() if answer.kind.name == "allocation_outdated" and self.share is not None:
                 self.share.ask()
+                self._give_all_back()
                 if self._pause is None:
                     self._pause = self._loop.call_later(self._backoff.next(), self._go_on)
             case Unavailable():
@@ -342,6 +345,11 @@ class Puller:
             delivery.until = REVOKED
             if ranges:
                 self.settler.release(subject, ranges)
+
+    def _give_all_back(self) -> None:
+        """Left to their leases, those that are not begun would take what is at work along when these end."""
+        for subject in {delivery.subject for delivery in self.settler.outstanding}:
+            self.give_back(subject)
 
     def give_up(self, name: str, over: Callable[[], None]) -> bool:
         """Say YIELD; ``over`` is called when it was answered, or never will be. Whether there was a broker to tell."""

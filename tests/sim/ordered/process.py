@@ -111,10 +111,7 @@ class Process:
         for group, link in list(self._links.items()):
             if link.broken:
                 self._links[group] = Link(link.rig)
-                for held in [one for one in self._held if one.partition.startswith(f"{group}/")]:
-                    if held not in self._running:
-                        held.until = -1.0
-                        self._held.pop(held)
+                self._give_back(group)
                 for partition in [one for one in self.tenure.held if one.startswith(f"{group}/")]:
                     self.tenure.yielded(partition)
             elif link.waiting is not None and link.waiting[0] in link.rig.answers:
@@ -128,6 +125,7 @@ class Process:
                 if f"'{partition.partition('/')[2]}'" in answer.detail:
                     self.tenure.outdated(partition)
             self._beat_at = now.steady
+            self._give_back(group)
             return
         assert isinstance(answer, Pulled), answer
         self._known = link.resumed = True
@@ -148,6 +146,16 @@ class Process:
                     held = Held(f"{group}/{grant.subject}", key, int(number), pull, until)
                     self._held[held] = None
                     self._strands.add(key, held)
+
+    def _give_back(self, group: str) -> None:
+        """What was not begun; left to its lease it would take what is at work along when that ends."""
+        rest = [
+            one for one in self._held if one.partition.startswith(f"{group}/") and one not in self._running
+        ]
+        for held in rest:
+            self._say(Release, [held])
+            held.until = -1.0
+            self._held.pop(held)
 
     def _finish(self, now: Moment) -> None:
         self._strands.wake(now.steady)
