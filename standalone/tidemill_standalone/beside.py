@@ -26,6 +26,7 @@ from aiohttp import web
 from tidemill_broker.doors.service import Service
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import RealClock
+from tidemill_host.process import calm_collector
 from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Answer, Variables
 from tidemill_host.routing import Route as Path
@@ -113,6 +114,7 @@ class MetaBeside:
                 tasks.create_task(self._replica.run(), name="replica")
                 await self._begin()
                 self._ready.set()
+                calm_collector()  # once more: what meta has loaded stays, too
                 tasks.create_task(self._beat(), name="beat")
         finally:
             self._ready.clear()
