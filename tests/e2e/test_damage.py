@@ -106,7 +106,7 @@ def test_a_torn_tail_is_cut_with_a_line_and_a_copy(make_queue: MakeQueue) -> Non
         file.write(log.read_bytes()[:1000])
     assert run_command("inspect", "log", str(queue.data)).returncode == 1
     queue.start()
-    assert re.search(r"cut 1000 bytes of a torn message log", queue.errors), queue.errors
+    assert re.search(r"cut 1,000 bytes of a torn message log", queue.errors), queue.errors
     assert log.stat().st_size == good
     [copy] = (queue.data / "aside").iterdir()
     assert copy.stat().st_size == 1000
