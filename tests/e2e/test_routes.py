@@ -163,13 +163,13 @@ async def main(server, cache):
                     print("received")
                     return
 
-asyncio.run(asyncio.wait_for(main(*sys.argv[1:]), 30))
+asyncio.run(asyncio.wait_for(main(*sys.argv[1:]), 120))
 """
 
 
 def another_process(server: str, cache: Path) -> bytes:
     command = [sys.executable, "-c", OTHER_PROCESS, server, str(cache)]
-    done = subprocess.run(command, capture_output=True, env=environment(), timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, env=environment(), timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
