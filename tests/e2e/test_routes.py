@@ -134,6 +134,7 @@ def test_meta_killed_stops_nothing_and_a_client_with_cached_routes_begins_withou
             producer = tasks.create_task(produce(mq, ledger))
             consumer = tasks.create_task(consume(mq, ledger))
             await wait_more(ledger, 10 * MANY)
+            await wait_kept(tmp_path / "routes", b"orders")
             await asyncio.to_thread(cluster.meta.kill)
             await wait_more(ledger, 50 * MANY)
             said = await asyncio.to_thread(another_process, cluster.meta.server, tmp_path / "routes")
@@ -147,6 +148,14 @@ def test_meta_killed_stops_nothing_and_a_client_with_cached_routes_begins_withou
 
     assert ledger.failures == []
     assert ledger.twice == []
+
+
+async def wait_kept(cache: Path, subject: bytes) -> None:
+    """Until the file of routes names the subject: it is written now and then."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not cache.exists() or subject not in cache.read_bytes():
+        assert time.monotonic() < deadline, f"{subject!r} is not in {cache}"
+        await asyncio.sleep(0.05)
 
 
 OTHER_PROCESS = """
