@@ -51,6 +51,8 @@ class Sending:
         self._answered: dict[Key, bytes] = {}
         self._granted: dict[Key, bytes] = {}
         self._acked: set[Key] = set()
+        self._acked_now: set[Key] = set()
+        """In the last life, which no power cut follows."""
         self._given_up: set[Key] = set()
         self._pulls: set[int] = set()
         self._problems: list[str] = []
@@ -60,6 +62,7 @@ class Sending:
 
     def live(self, life: int, disk: Mount) -> None:
         self._powered = disk.disk.on_crash == disk.disk.kill
+        self._acked_now = set()
         self._host = Straight(disk, self._settings, NOW_MS + LIFE_MS * life)
         for subject in SUBJECTS:
             settings = SubjectSettings(subject, 1 << 30, 0, 1 << 20)
@@ -123,7 +126,9 @@ class Sending:
             for letter in waiting
             if bodies.count(letter.body) > 1
             or self._sent.get(letter.body) != alive(letter.subject, GROUP)
+            or (letter.subject, letter.source) in self._acked_now
             or (self._kept((letter.subject, 0)) and (letter.subject, letter.source) in self._acked)
+            or _to_come(broker, letter)
         ]
 
     def _accounted(self, broker: Broker, letters: list[Letter], subject: str, sequence: int) -> bool:
@@ -207,8 +212,21 @@ class Sending:
         assert isinstance(answer, Done), answer
         if isinstance(command, Ack) and not answer.lost:
             self._acked |= keys
+            self._acked_now |= keys
             again = self._host.ask(command)  # As after a lost answer: there is nothing left of it to ack.
             assert again == Done(ranges), again
+
+
+def _to_come(broker: Broker, letter: Letter) -> bool:
+    """Whether the message of a dead letter will be given out as well."""
+    group = broker.state.group_of(letter.subject, GROUP)
+    if group is None or letter.source >= group.cursor:
+        return group is not None
+    return any(
+        failure.first <= letter.source < failure.first + failure.messages
+        for first, failure in group.failed.items()
+        if first not in group.doomed
+    )
 
 
 def first_problem(draws: int = 2) -> str:

@@ -205,6 +205,8 @@ class Steered(Cluster):
         """When the broker took back a delivery of a group in order."""
         self._until_s: dict[int, float] = {}
         """How long the lease of a delivery of a group in order was promised to run."""
+        self._ended_early: set[tuple[int, float]] = set()
+        """In which groups, and when, a lease was ended before its time."""
         self._given: dict[tuple[int, int], int] = {}
         pairs = [f"{group}-{number}" for group in (ORDER, ONCE, MOVED) for number in PAIR]
         self.clients = (*self._producers, *pairs, *self.casts, "mover")
@@ -320,7 +322,8 @@ class Steered(Cluster):
         self, broker: Broker, action: FailedDeliveries | Released | Extended, now_s: float
     ) -> None:
         """A lease that a clock set forward ends at a start runs on for who has it. The start knows nothing of that, but
-        it keeps all others out for as long; so it has not ended before its time.
+        it keeps all others out for as long; so it has not ended before its time. Nor have those behind it, which are
+        taken back with it to keep the order.
         """
         consumer = broker.state.consumers[action.consumer]
         if not consumer.group.ordered:
@@ -331,10 +334,16 @@ class Steered(Cluster):
                 continue
             if isinstance(action, Extended):
                 self._until_s[pull] = now_s + self._lease_s(consumer.group)
-            elif isinstance(action, FailedDeliveries) and action.reason == Reason.LEASE_ENDED:
-                self.ended_s.setdefault(pull, max(now_s, self._until_s.get(pull, now_s)))
-            else:
-                self.ended_s.setdefault(pull, now_s)
+                continue
+            until_s = self._until_s.get(pull, now_s)
+            if (
+                isinstance(action, FailedDeliveries)
+                and action.reason == Reason.LEASE_ENDED
+                and until_s > now_s
+            ):
+                self._ended_early.add((consumer.group.identity, now_s))
+            early = (consumer.group.identity, now_s) in self._ended_early
+            self.ended_s.setdefault(pull, max(now_s, until_s) if early else now_s)
 
     def _lease_s(self, group: Group) -> float:
         return min(group.settings.lease_ms, self.settings.consumer_gone_ms) / 1000
