@@ -13,8 +13,10 @@ from pathlib import Path
 import cache
 from peers.base import Durability, Peer, Server, Session, Step
 
-MANY = Session(Durability.PAGE_CACHE, "5,000 subjects declared")
 TOPICS = 5000
+MANY = Session(Durability.PAGE_CACHE, "5,000 subjects declared")
+TWICE = Session(Durability.PAGE_CACHE, "10,000 subjects declared")
+COUNTS = {MANY: TOPICS, TWICE: 2 * TOPICS}
 LEVELS = {Durability.PAGE_CACHE: "low", Durability.FSYNC: "high"}
 SUBJECT = """\
 ---
@@ -48,7 +50,7 @@ class Tidemill(Peer):
         return cache.run(program().with_name("python"), "-c", question).strip()
 
     def sessions(self) -> list[Session]:
-        return [*super().sessions(), MANY]
+        return [*super().sessions(), MANY, TWICE]
 
     def launch(self, server: Server, session: Session) -> None:
         manifest = self.folder / "subjects.yaml"
@@ -79,12 +81,14 @@ class Tidemill(Peer):
 
     @staticmethod
     def _subjects(session: Session) -> Iterable[str]:
-        if session == MANY:
-            return [f"many{number}" for number in range(TOPICS)]
+        if session in COUNTS:
+            return [f"many{number}" for number in range(COUNTS[session])]
         logs = [f"{kind}-{size}" for kind in ("log", "each") for size in (1024, 100)]
         return [*logs, *(f"{log}-warm" for log in logs), "sync", "e2e"]
 
     def steps(self, session: Session) -> list[Step]:
+        if session == TWICE:
+            return []  # what it costs to have them
         driver = (
             str(program().with_name("python")),
             str(cache.DRIVERS / "tidemill_driver.py"),
