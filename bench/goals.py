@@ -120,7 +120,26 @@ def judge(rows: list[Row]) -> list[Verdict]:
             found.append(book.compare(goal, name, sync, nats, 1.5, at_least=False))
     e2e = _in("e", 1024)
     found.append(book.compare("end to end: p99 ms", "p99_ms", e2e, e2e, 1.0, at_least=False))
-    return found + _topics(book) + _rest(book)
+    return found + _topics(book) + _rest(book) + _replicated(book)
+
+
+def _replicated(book: Book) -> list[Verdict]:
+    """With a second server that has each message before the answer: beside who does the same, and beside one alone."""
+    found: list[Verdict] = []
+    for size in SIZES:
+        own = _in("r", size)
+        for peer, factor in (("kafka", 1.5), ("rocketmq", 1.5)):
+            goal = f"produce, two replicas, {peer}, {size} B"
+            found.append(book.compare(goal, "rate", own, _in("r", size, peer=peer), factor))
+        both, alone = (book.best("rate", _in(workload, size, peer=OWN)) for workload in ("r", "a"))
+        rates = [None if row is None else float(row["rate"]) for row in (both, alone)]
+        doubt = _doubt(both, alone)
+        found.append(
+            Verdict(
+                f"two replicas beside one, {size} B", rates[0], rates[1], OWN, 0.6, at_least=True, doubt=doubt
+            )
+        )
+    return found
 
 
 def _rest(book: Book) -> list[Verdict]:
