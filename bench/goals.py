@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from measure import Row
 OWN = "tidemill"
 SIZES = (1024, 100)
 PAGE_CACHE = "page cache"
+MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,44 @@ def judge(rows: list[Row]) -> list[Verdict]:
             found.append(book.compare(goal, name, sync, nats, 1.5, at_least=False))
     e2e = _in("e", 1024)
     found.append(book.compare("end to end: p99 ms", "p99_ms", e2e, e2e, 1.0, at_least=False))
-    return found + _topics(book)
+    return found + _topics(book) + _rest(book) + _replicated(book)
+
+
+def _replicated(book: Book) -> list[Verdict]:
+    """With a second server that has each message before the answer: beside who does the same, and beside one alone."""
+    found: list[Verdict] = []
+    for size in SIZES:
+        own = _in("r", size)
+        for peer, factor in (("kafka", 1.5), ("rocketmq", 1.5)):
+            goal = f"produce, two replicas, {peer}, {size} B"
+            found.append(book.compare(goal, "rate", own, _in("r", size, peer=peer), factor))
+        both, alone = (book.best("rate", _in(workload, size, peer=OWN)) for workload in ("r", "a"))
+        rates = [None if row is None else float(row["rate"]) for row in (both, alone)]
+        doubt = _doubt(both, alone)
+        found.append(
+            Verdict(
+                f"two replicas beside one, {size} B", rates[0], rates[1], OWN, 0.6, at_least=True, doubt=doubt
+            )
+        )
+    return found
+
+
+def _rest(book: Book) -> list[Verdict]:
+    """What a queue needs that nobody uses, and how soon it is there."""
+
+    def goal(text: str, name: str, variant: str, bound: float) -> Verdict:
+        own = book.least(
+            name, lambda row: row["peer"] == OWN and re.match(variant, row["variant"]) is not None
+        )
+        return Verdict(text, own, bound, "the goal", 1.0, at_least=False)
+
+    return [
+        goal("memory at rest, MB", "rss_mb", "start and rest", 120 * MIB / 1e6),
+        goal("memory with 10,000 subjects, MB", "rss_mb", "10,000 subjects", 1024 * MIB / 1e6),
+        goal("ready when empty, s", "startup_s", "start, empty", 1.0),
+        goal("ready on 10 GiB after an orderly stop, s", "startup_s", r"start, 1\d.*orderly", 5.0),
+        goal("ready on 10 GiB after a kill under load, s", "startup_s", r"start, 1\d.*under load", 5.0),
+    ]
 
 
 def _throughput(book: Book, size: int) -> list[Verdict]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
+PROCESS_CLOCK = 2
+"""What the lowest bits of a clock's number say when the rest are the inverted number of a process (Linux)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,11 @@ def usage(processes: Iterable[Identity]) -> Usage:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of one process, which runs."""
-    process = identify(pid)
-    if process is None:
-        raise ProcessLookupError(f"process {pid} is gone: its CPU seconds cannot be read")
-    return usage([process]).cpu_s
+    """User and system time of one process, which runs, to the nanosecond: /proc counts in hundredths."""
+    try:
+        return time.clock_gettime(~pid << 3 | PROCESS_CLOCK)
+    except OSError as error:
+        raise ProcessLookupError(f"process {pid} is gone: its CPU seconds cannot be read") from error
 
 
 def end(processes: list[Identity], grace_s: float = 15.0) -> None:

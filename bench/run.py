@@ -21,6 +21,7 @@ from typing import NoReturn
 import cache
 import measure
 import processes
+import start
 import table
 from measure import QUICK, Gate, Pace, Row
 from peers.base import INSIDE, Peer, Server, Session, Step
@@ -40,7 +41,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     names = ",".join(peer.name for peer in PEERS)
     parser.add_argument("--peers", default=names, help=f"which to run, of {names}")
     parser.add_argument(
-        "--only", default="a,b,c,d,e,f,g,h", help="which workloads to run; see bench/README.md"
+        "--only", default="a,b,c,d,e,f,g,h,r", help="which workloads to run; see bench/README.md"
     )
     parser.add_argument(
         "--quick", action="store_true", help="seconds instead of minutes: does it run at all?"
@@ -86,6 +87,8 @@ def main() -> int:
         results.peers[peer.name] = peer.version()
         run.peer(peer)
         shutil.rmtree(peer.folder, ignore_errors=True)
+        if isinstance(peer, Tidemill) and "h" in run.only:
+            run.starts(arguments.data, start.GIB / 50 if arguments.quick else start.GIB)
     results.save()
     text = table.render(results)
     file.with_suffix(".md").write_text(text + "\n")
@@ -171,6 +174,12 @@ class Run:
             if step.mode == "produce":
                 backlog[step.topic] = int(row.get("n", 0) - row.get("errors", 0))
             self.add(row)
+
+    def starts(self, folder: Path, gib: float) -> None:
+        """How soon tidemill is ready on a log of that size."""
+        named = {"workload": "h", "peer": Tidemill.name, "size": 0, "tags": [], "durability": "page cache"}
+        for what, seconds in start.measure(folder, gib):
+            self.add({**named, "variant": f"start, {what}", "startup_s": round(seconds, 2)})
 
     def add(self, row: Row) -> None:
         self.results.add(row)

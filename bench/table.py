@@ -20,6 +20,7 @@ TITLES = {
     "f-sync": "f. Python clients: one in flight",
     "g": "g. 5,000 topics in turns",
     "h": "h. start and rest",
+    "r": "r. produce, on two servers before the answer",
 }
 SAME_AS = {"f-produce": "a", "f-consume": "c", "f-sync": "d"}
 """tidemill's client is a Python client anyway: its rows are repeated among those."""
@@ -72,7 +73,7 @@ def _derived(row: Row, results: Results) -> Row:
     if "rate" in row:
         found["mb_per_s"] = row["rate"] * row["size"] / 1e6
         cost = row.get("server_cpu_s_per_m", 0) + row.get("client_cpu_s_per_m", 0)
-        if cost and row["workload"] in {"a", "b", "c", "g", "f-produce", "f-consume"}:
+        if cost and row["workload"] in {"a", "b", "c", "g", "r", "f-produce", "f-consume"}:
             found["ceiling"] = results.cores / cost * 1e6
     return found
 

@@ -40,6 +40,10 @@ class Session:
     label: str = ""
 
 
+REPLICATED = Session(Durability.PAGE_CACHE, "two replicas")
+"""Two servers have each message in their page caches before its producer is answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One measurement: a driver that is run once against a server that is up."""
@@ -87,9 +91,9 @@ class Server:
         self.processes()
         return started
 
-    def wait_for_text(self, text: str, timeout_s: float = 90.0) -> None:
+    def wait_for_text(self, text: str, timeout_s: float = 90.0, times: int = 1) -> None:
         limit = time.monotonic() + timeout_s
-        while text not in self.log.read_text(errors="replace"):
+        while self.log.read_text(errors="replace").count(text) < times:
             if time.monotonic() > limit or not all(map(processes.identify, self._measured)):
                 raise cache.CannotInstall(f"no {text!r} in the log: {self.tail()}")
             time.sleep(0.02)

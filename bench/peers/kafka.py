@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import cache
 import processes
-from peers.base import JVM_SERVER, Durability, Peer, Server, Session, Step, python_steps
+from peers.base import JVM_SERVER, REPLICATED, Durability, Peer, Server, Session, Step, python_steps
 
 PORT = 19092
 PORT_CONTROLLER = 19093
@@ -27,6 +27,17 @@ share.coordinator.state.topic.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+"""
+PORT_SECOND = 19094
+CLUSTER = "dGlkZW1pbGwtYmVuY2gtMQ"
+SECOND = """\
+process.roles=broker
+node.id=2
+listeners=PLAINTEXT://127.0.0.1:{port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+controller.quorum.voters=1@127.0.0.1:{controller}
+log.dirs={folder}/logs-2
 """
 FLUSH_EACH_BATCH = "log.flush.interval.messages=1\n"
 LOGGING = """\
@@ -52,6 +63,9 @@ class Kafka(Peer):
     def version(self) -> str:
         return next(cache.jars("kafka").glob("kafka-clients-*.jar")).stem.removeprefix("kafka-clients-")
 
+    def sessions(self) -> list[Session]:
+        return [*super().sessions(), REPLICATED]
+
     def launch(self, server: Server, session: Session) -> None:
         settings = SETTINGS.format(port=PORT, controller=PORT_CONTROLLER, folder=self.folder)
         if session.durability is Durability.FSYNC:
@@ -62,11 +76,17 @@ class Kafka(Peer):
         logging.write_text(LOGGING)
         java = ("java", *JVM_SERVER, "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
                 f"-Dlog4j2.configurationFile={logging}", "-cp", f"{cache.jars('kafka')}/*")  # fmt: skip
-        cache.run(*java, "kafka.tools.StorageTool", "format", "-t", "dGlkZW1pbGwtYmVuY2gtMQ", "-c", file)
+        cache.run(*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", file)
         server.restart_clock()
         server.spawn((*java, "kafka.Kafka", file))
         processes.wait_for_port(PORT)
         server.wait_for_text("Kafka Server started")
+        if session == REPLICATED:
+            second = self.folder / "second.properties"
+            second.write_text(SECOND.format(port=PORT_SECOND, controller=PORT_CONTROLLER, folder=self.folder))
+            cache.run(*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", second)
+            server.spawn((*java, "kafka.Kafka", second))
+            processes.wait_for_port(PORT_SECOND)
 
     def steps(self, session: Session) -> list[Step]:
         java = self.java("kafka", "KafkaPeer")
@@ -74,6 +94,10 @@ class Kafka(Peer):
         produce = Step(
             "a", "java client", 1024, java, "produce", "log", {"window": 10_000}, frozenset({"log"})
         )
+        if session == REPLICATED:
+            options = {"window": 10_000, "acks": "all", "replicas": 2}
+            both = replace(produce, workload="r", variant="java client, acks=all", options=options)
+            return [replace(both, size=size, topic=f"both-{size}") for size in (1024, 100)]
         sync = replace(produce, workload="d", mode="sync", topic="sync")
         found: list[Step] = []
         for size in (1024, 100):

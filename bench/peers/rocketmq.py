@@ -6,23 +6,25 @@ from dataclasses import replace
 
 import cache
 import processes
-from peers.base import JVM_SERVER, Durability, Peer, Server, Session, Step
+from peers.base import JVM_SERVER, REPLICATED, Durability, Peer, Server, Session, Step
 
 PORT_NAMES = 19876
 PORT_BROKER = 20911
+PORT_SLAVE = 20921
 SETTINGS = """\
 brokerClusterName=bench
 brokerName=one
-brokerId=0
+brokerId={number}
 brokerIP1=127.0.0.1
 listenPort={broker}
 bindAddress=127.0.0.1
 haListenPort={ha}
 namesrvAddr=127.0.0.1:{names}
-brokerRole=ASYNC_MASTER
+brokerRole={role}
+inSyncReplicas={replicas}
 flushDiskType={flush}
-storePathRootDir={folder}/store
-storePathCommitLog={folder}/store/commitlog
+storePathRootDir={folder}/store-{number}
+storePathCommitLog={folder}/store-{number}/commitlog
 autoCreateTopicEnable=true
 maxTransferCountOnMessageInMemory=1024
 maxTransferBytesOnMessageInMemory=4194304
@@ -34,6 +36,7 @@ osPageCacheBusyTimeOutMills=5000
 mappedFileSizeTimerLog=104857600
 enableControllerMode=false
 """
+PACKAGE = "org.apache.rocketmq"
 LOGGING = """\
 <configuration>
   <appender name="console" class="ch.qos.logback.core.ConsoleAppender">
@@ -63,32 +66,46 @@ class RocketMQ(Peer):
             "rocketmq-broker-"
         )
 
+    def sessions(self) -> list[Session]:
+        return [*super().sessions(), REPLICATED]
+
     def launch(self, server: Server, session: Session) -> None:
-        flush = "SYNC_FLUSH" if session.durability is Durability.FSYNC else "ASYNC_FLUSH"
-        settings = SETTINGS.format(
-            broker=PORT_BROKER, ha=PORT_BROKER + 1, names=PORT_NAMES, flush=flush, folder=self.folder
-        )
-        broker = self.folder / "broker.conf"
-        broker.write_text(settings)
         names = self.folder / "names.conf"
         names.write_text(f"listenPort={PORT_NAMES}\nbindAddress=127.0.0.1\n")
-        package = "org.apache.rocketmq"
-        environment = {"ROCKETMQ_HOME": str(self.folder)}
         java = self._java()
         server.restart_clock()
         server.spawn(
-            (*java[:1], "-Xms256m", "-Xmx256m", *java[1:], f"{package}.namesrv.NamesrvStartup", "-c", names),
-            environment,
+            (*java[:1], "-Xms256m", "-Xmx256m", *java[1:], f"{PACKAGE}.namesrv.NamesrvStartup", "-c", names),
+            self._environment(),
             helper=True,
         )
         processes.wait_for_port(PORT_NAMES)
+        self._broker(server, session, 0)
+        if session == REPLICATED:
+            self._broker(server, session, 1)
+
+    def _environment(self) -> dict[str, str]:
+        return {"ROCKETMQ_HOME": str(self.folder)}
+
+    def _broker(self, server: Server, session: Session, number: int) -> None:
+        """The master, number 0, or its slave."""
+        role = "SLAVE" if number else "SYNC_MASTER" if session == REPLICATED else "ASYNC_MASTER"
+        port = PORT_SLAVE if number else PORT_BROKER
+        flush = "SYNC_FLUSH" if session.durability is Durability.FSYNC else "ASYNC_FLUSH"
+        settings = SETTINGS.format(
+            broker=port, ha=port + 1, names=PORT_NAMES, flush=flush, folder=self.folder, number=number, role=role,
+            replicas=2 if session == REPLICATED else 1,
+        )  # fmt: skip
+        file = self.folder / f"broker-{number}.conf"
+        file.write_text(settings)
+        java = self._java()
         server.spawn(
             (*java[:1], *JVM_SERVER, "-XX:MaxDirectMemorySize=2g", *java[1:],
-             f"{package}.broker.BrokerStartup", "-c", broker),
-            environment,
+             f"{PACKAGE}.broker.BrokerStartup", "-c", file),
+            self._environment(),
         )  # fmt: skip
-        processes.wait_for_port(PORT_BROKER)
-        server.wait_for_text("boot success. serializeType=JSON and name server")
+        processes.wait_for_port(port)
+        server.wait_for_text("boot success. serializeType=JSON and name server", times=number + 1)
 
     def _java(self) -> tuple[str, ...]:
         logging = self.folder / "logback.xml"
@@ -101,6 +118,10 @@ class RocketMQ(Peer):
         quiet = (f"-Drmq.logback.configurationFile={self.folder}/logback.xml", f"-Duser.home={self.folder}")
         command = (java[0], *quiet, *java[1:], f"port={PORT_NAMES}", f"broker={PORT_BROKER}")
         ack = frozenset({"ack"})
+        if session == REPLICATED:
+            options = {"window": 10_000, "batch": 64}
+            both = Step("r", "SYNC_MASTER, batches of 64", 1024, command, "produce", "both", options, ack)
+            return [replace(both, size=size, topic=f"both-{size}") for size in (1024, 100)]
         one = Step("a", "async send", 1024, command, "produce", "one", {"window": 2000}, ack)
         batch = replace(one, variant="batches of 64", options={"window": 10_000, "batch": 64})
         found: list[Step] = []

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import cache
-from peers.base import Durability, Peer, Server, Session, Step
+from peers.base import REPLICATED, Durability, Peer, Server, Session, Step
 
-MANY = Session(Durability.PAGE_CACHE, "5,000 subjects declared")
 TOPICS = 5000
+MANY = Session(Durability.PAGE_CACHE, "5,000 subjects declared")
+TWICE = Session(Durability.PAGE_CACHE, "10,000 subjects declared")
+COUNTS = {MANY: TOPICS, TWICE: 2 * TOPICS}
 LEVELS = {Durability.PAGE_CACHE: "low", Durability.FSYNC: "high"}
 SUBJECT = """\
 ---
@@ -48,14 +53,12 @@ class Tidemill(Peer):
         return cache.run(program().with_name("python"), "-c", question).strip()
 
     def sessions(self) -> list[Session]:
-        return [*super().sessions(), MANY]
+        return [*super().sessions(), MANY, TWICE, REPLICATED]
 
     def launch(self, server: Server, session: Session) -> None:
         manifest = self.folder / "subjects.yaml"
         names = self._subjects(session)
-        manifest.write_text(
-            "".join(SUBJECT.format(name=name, level=LEVELS[session.durability]) for name in names)
-        )
+        manifest.write_text("".join(SUBJECT.format(name=name, level=self._level(session)) for name in names))
         server.restart_clock()
         server.spawn(
             (
@@ -69,22 +72,43 @@ class Tidemill(Peer):
                 "0",
                 "-f",
                 manifest,
+                *(("--brokers", "1", "--slaves", "1") if session == REPLICATED else ()),
             )
         )
-        server.wait_for_text("ready tidemill://")
-        ready = re.search(r"ready tidemill://\S+:\d+ http://\S+?:(\d+)", server.log.read_text())
+        server.wait_for_text("ready ")
+        ready = re.search(r"ready (?:tidemill://\S+ )?http://\S+?:(\d+)", server.log.read_text())
         if ready is None:
             raise cache.CannotInstall(f"no ports in the ready line: {server.tail()}")
         self.port = int(ready[1])
+        if session == REPLICATED:
+            self._wait_in_sync()
+
+    def _wait_in_sync(self) -> None:
+        """Until the slave is one of those that answers wait for."""
+        status = (program(), "status", "--server", f"127.0.0.1:{self.port}", "--output", "json")
+        limit = time.monotonic() + 30
+        while time.monotonic() < limit:
+            said = subprocess.run(status, capture_output=True, text=True, check=False, timeout=30)
+            brokers = json.loads(said.stdout)["brokers"] if said.stdout.startswith("{") else []
+            if len(brokers) == 2 and all(broker["in_sync"] for broker in brokers):
+                return
+            time.sleep(0.1)
+        raise cache.CannotInstall(f"the slave did not come into sync: {said.stdout}{said.stderr}")
+
+    @staticmethod
+    def _level(session: Session) -> str:
+        return "normal" if session == REPLICATED else LEVELS[session.durability]
 
     @staticmethod
     def _subjects(session: Session) -> Iterable[str]:
-        if session == MANY:
-            return [f"many{number}" for number in range(TOPICS)]
+        if session in COUNTS:
+            return [f"many{number}" for number in range(COUNTS[session])]
         logs = [f"{kind}-{size}" for kind in ("log", "each") for size in (1024, 100)]
         return [*logs, *(f"{log}-warm" for log in logs), "sync", "e2e"]
 
     def steps(self, session: Session) -> list[Step]:
+        if session == TWICE:
+            return []  # what it costs to have them
         driver = (
             str(program().with_name("python")),
             str(cache.DRIVERS / "tidemill_driver.py"),
@@ -94,6 +118,8 @@ class Tidemill(Peer):
         send = Step(
             "a", "send_many of 500", 1024, driver, "produce", "log", {"batch": 500, "tasks": 16}, tags
         )
+        if session == REPLICATED:
+            return [replace(send, workload="r", size=size, topic=f"log-{size}") for size in (1024, 100)]
         if session == MANY:
             return [
                 replace(

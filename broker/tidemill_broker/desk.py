@@ -37,10 +37,10 @@ class Desk:
         self._token = 0
         self.wake_at_ms = now_ms
 
-    def act(self, action: Action, now_ms: int) -> int:
-        """Write an action and apply it; how many messages it concerned."""
+    def act(self, action: Action, now_ms: int, *, low: bool = False) -> int:
+        """Write an action, about a subject of the class `low` or another; how many messages it concerned."""
         self.logs.act(action, now_ms)
-        self.keeping.note(1, now_ms)
+        self.keeping.note(1, now_ms, low=low)
         return self.state.apply(action)
 
     def say(

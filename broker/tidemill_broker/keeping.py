@@ -49,6 +49,9 @@ class Keeping:
         self.checkpoint_positions: dict[int, int] = {}  # number -> where its action log begins
         self.expired_messages = 0
         self._unsynced_since_ms: int | None = None
+        self._hurried = (
+            False  # something that is not of the class `low` was written since the last sync was asked for
+        )
         self._recorded = (0, 0)
         self._noted = False  # something besides SYNCED records was written since the last one
         self.sync_now = False
@@ -58,13 +61,23 @@ class Keeping:
         self._retention_at_ms = now_ms + settings.retention_interval_ms
         self.wake_at_ms = self._retention_at_ms
 
-    def note(self, events: int, now_ms: int) -> None:
-        """So many batches or actions were written."""
+    def note(self, events: int, now_ms: int, *, low: bool = False) -> None:
+        """So many batches or actions were written; ``low`` when they are all of subjects of that class."""
         self._events += events
         self._noted = True
         if self._unsynced_since_ms is None:
             self._unsynced_since_ms = now_ms
-            self.wake_at_ms = min(self.wake_at_ms, now_ms + self._settings.sync_interval_ms)
+        elif low or self._hurried:
+            return
+        self._hurried = not low
+        self.wake_at_ms = min(self.wake_at_ms, self._unsynced_since_ms + self._sync_pause_ms)
+
+    @property
+    def _sync_pause_ms(self) -> int:
+        """How long what no answer waits for may lie in the page cache. `low` promises no interval, and a sync has its
+        price: it takes the kernel 4 ms for 2.5 MB, in which a machine of few cores answers late.
+        """
+        return self._settings.sync_interval_ms if self._hurried else self._settings.low_sync_interval_ms
 
     def copied(self) -> None:
         """Messages were moved within the log: what they are copies of stays until the disk has the copies."""
@@ -83,12 +96,12 @@ class Keeping:
     def ticked(self, now_ms: int) -> None:
         settings = self._settings
         if self._logs.all_synced:
-            self._unsynced_since_ms = None
+            self._unsynced_since_ms, self._hurried = None, False
         elif self._unsynced_since_ms is None:
             self._unsynced_since_ms = now_ms
-        elif now_ms - self._unsynced_since_ms >= settings.sync_interval_ms:
+        elif now_ms - self._unsynced_since_ms >= self._sync_pause_ms:
             self.sync_now = True
-            self._unsynced_since_ms = now_ms
+            self._unsynced_since_ms, self._hurried = now_ms, False
         self._record_synced(now_ms)  # what was synced last, when nothing follows that would be persisted
         if self._checkpoint_due(now_ms):
             self.checkpoint(now_ms)
@@ -97,7 +110,9 @@ class Keeping:
             self._retain(now_ms)
         self._consume_log.let_go()
         self.wake_at_ms = self._retention_at_ms
-        if not self._logs.all_synced or (self._noted and not self._settings.replicated):
+        if self._unsynced_since_ms is not None:
+            self.wake_at_ms = min(self.wake_at_ms, self._unsynced_since_ms + self._sync_pause_ms)
+        elif self._noted and not self._settings.replicated:
             self.wake_at_ms = min(self.wake_at_ms, now_ms + settings.sync_interval_ms)
 
     def persisted(self, now_ms: int) -> None:

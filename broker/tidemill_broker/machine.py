@@ -196,9 +196,11 @@ class Broker:
         self.counters.messages_in += taken.messages
         for _, number, _ in taken.refused:
             self.counters.refused[KIND_BY_NUMBER[number].name] += 1
+        low = True
         for partition in taken.touched.values():
             self._desk.stored(partition)
-        self.keeping.note(len(taken.first_sequences), now_ms)
+            low &= partition.low
+        self.keeping.note(len(taken.first_sequences), now_ms, low=low)
         answer = commands.Sent(taken.first_sequences, taken.refused)
         level = Durability.SYNCED if taken.synced else Durability.WRITTEN
         if taken.touched and not (taken.synced or taken.repeated):

@@ -375,8 +375,10 @@ class Serving:
     def _ack(self, given: Given, now_ms: int) -> Durability:
         """At most once: it is handled as soon as it is given out, and leaves when that is as durable as an ack."""
         ranges = merge_ranges([(run.pull, run.messages) for run in given.runs])
-        self._desk.counters.messages_acked += self._desk.act(Acked(given.consumer.identity, ranges), now_ms)
         group = given.consumer.group
+        low = self._state.partitions[group.partition].low
+        acked = Acked(given.consumer.identity, ranges)
+        self._desk.counters.messages_acked += self._desk.act(acked, now_ms, low=low)
         if group.paused is not None:  # nobody will say how the probe went
             group.health.end_pause()
             self._desk.act(GroupResumed(group.identity), now_ms)
@@ -392,5 +394,6 @@ class Serving:
         deadline_ms = now_ms + self._locks.lease_ms(group)
         if group.paused is not None:
             group.health.probe = given.runs[0].pull
-        self._desk.act(Pulled(given.consumer.identity, deadline_ms, given.runs), now_ms)
+        low = self._state.partitions[group.partition].low
+        self._desk.act(Pulled(given.consumer.identity, deadline_ms, given.runs), now_ms, low=low)
         self._desk.wake(deadline_ms)

@@ -62,6 +62,9 @@ class BrokerSettings:
     sync_interval_ms: int = limits.SYNC_INTERVAL_MS
     """What nobody waits for is on the disk this much later at the latest."""
 
+    low_sync_interval_ms: int = limits.LOW_SYNC_INTERVAL_MS
+    """The same while all of it is of subjects of the class `low`."""
+
     lease_ms: int = limits.LEASE_MS_DEFAULT
     """Lease of groups that declare none."""
 

@@ -155,7 +155,8 @@ class Settling:
     def _acked(self, consumer: Consumer, ack: Ack, now_ms: int) -> None:
         group = consumer.group
         probed = _probed(consumer, ack.ranges)
-        concerned = self._desk.act(Acked(consumer.identity, ack.ranges), now_ms)
+        low = self._state.partitions[group.partition].low
+        concerned = self._desk.act(Acked(consumer.identity, ack.ranges), now_ms, low=low)
         self._desk.counters.messages_acked += concerned
         if group.errors:  # of a group that never failed, nobody needs to know how well it is
             group.health.note_acked(concerned, now_ms)

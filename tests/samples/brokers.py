@@ -19,7 +19,9 @@ from tidemill_wire.connection import Received
 
 NOW_MS = CREATED_MS + 1_000_000
 SUBJECT = "order.created"
-TINY = BrokerSettings(durability="low", segment_bytes=1024, action_segment_bytes=4096, lease_ms=1000)
+TINY = BrokerSettings(
+    durability="low", segment_bytes=1024, action_segment_bytes=4096, lease_ms=1000, low_sync_interval_ms=500
+)
 """Six one-message batches of a few bytes a segment, and no sync that nobody asks for."""
 CALM = Weather(ordered_names=True)
 

@@ -74,6 +74,7 @@ def draw_settings(seed: str) -> BrokerSettings:
         checkpoint_interval_ms=rng.choice((300, 1_000, 4_000)),
         checkpoint_pause_ms=rng.choice((50, 300, 1_000)),
         sync_interval_ms=rng.choice((20, 100, 500)),
+        low_sync_interval_ms=random.Random(f"{seed}/low").choice((20, 500, 2_000, 10_000)),
         lease_ms=_draw_lease_ms(rng, seed),
         consumer_gone_ms=rng.choice((200, 1_000, 3_000)),
         free_space_min_percent=rng.choice((0, 5)),

@@ -116,7 +116,8 @@ CHECKPOINT_EVENTS = 10_000
 CHECKPOINT_INTERVAL_MS = 60_000
 CHECKPOINT_PAUSE_MS = 5_000  # two checkpoints are at least so far apart, however many events come
 CHECKPOINTS_KEPT = 5
-SYNC_INTERVAL_MS = 500  # `normal` and `low`: what is in the page cache is on the disk so much later
+SYNC_INTERVAL_MS = 500  # `normal`: what is in the page cache is on the disk so much later
+LOW_SYNC_INTERVAL_MS = 10_000  # `low`: no promise; the kernel itself begins to write what is half as old
 FREE_SPACE_MIN_PERCENT = 5
 RETENTION_SECONDS_DEFAULT = 72 * 3600
 RETENTION_INTERVAL_MS = (
@@ -141,6 +142,7 @@ VIGIL_WORTH_US = 150  # waits that are longer on average are slept through: no c
 VIGIL_LOOKS_MAX = 1024  # in one wait, whatever the clock says
 
 assert VIGIL_WORTH_US < VIGIL_US
+assert SYNC_INTERVAL_MS <= LOW_SYNC_INTERVAL_MS
 assert MESSAGE_BYTES_DEFAULT <= MESSAGE_BYTES_MAX < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < FRAME_BYTES_MAX < MESSAGE_SEGMENT_BYTES
 assert len("%dead%") + SUBJECT_NAME_MAX + 1 + GROUP_NAME_MAX <= PARTITION_NAME_BYTES_MAX

@@ -33,7 +33,7 @@ final class KafkaPeer extends Peer {
             for (int from = 0; from < topics.size(); from += 500) {
                 List<NewTopic> some = new ArrayList<>();
                 for (String topic : topics.subList(from, Math.min(topics.size(), from + 500))) {
-                    some.add(new NewTopic(topic, 1, (short) 1));
+                    some.add(new NewTopic(topic, 1, (short) option("replicas", 1)));
                 }
                 admin.createTopics(some).all().get();
             }
@@ -43,7 +43,7 @@ final class KafkaPeer extends Peer {
     @Override
     void open() {
         Properties settings = settings();
-        settings.put("acks", "1");
+        settings.put("acks", option("acks", "1"));
         settings.put("enable.idempotence", "false");
         settings.put("linger.ms", latencyCounts() ? "0" : "5");
         settings.put("batch.size", option("batch", "262144"));

@@ -43,6 +43,33 @@ def test_what_nobody_waits_for_is_synced_within_the_interval() -> None:
     assert rig.broker.logs.synced_message_position == rig.broker.logs.messages.end
 
 
+def test_what_is_of_the_class_low_alone_waits_longer_for_a_sync() -> None:
+    rig = Rig(replace(QUIET, durability="low", low_sync_interval_ms=9_000))
+    rig.send(b"w")
+    rig.pull()
+    rig.wait(20_000)
+    rig.send(b"x")
+    rig.ask(Ack("g", "c", SUBJECT, pulls(rig.pull())))
+    rig.wait(8_900)
+
+    assert rig.broker.logs.synced_message_position < rig.broker.logs.messages.end
+    rig.wait(200)
+    assert rig.broker.logs.synced_message_position == rig.broker.logs.messages.end
+
+
+def test_one_message_of_another_class_has_all_synced_in_its_own_time() -> None:
+    rig = Rig(replace(QUIET, durability="low", low_sync_interval_ms=9_000))
+    rig.wait(20_000)
+    rig.broker.intake.declare("hasty", SubjectSettings("normal", 10**6, 0, 1000), rig.now_ms)
+    rig.wait(20_000)
+    rig.send(b"x")
+    rig.wait(100)
+    rig.send(b"y", subject="hasty")
+    rig.wait(QUIET.sync_interval_ms + 1)
+
+    assert rig.broker.logs.synced_message_position == rig.broker.logs.messages.end
+
+
 def test_sync_comes_in_time_under_a_stream_of_sends_too() -> None:
     rig = Rig()
     for _ in range(20):
