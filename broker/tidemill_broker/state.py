@@ -39,7 +39,7 @@ from tidemill_broker.actions import (
     Unlocked,
     Voided,
 )
-from tidemill_broker.epochs import go_on
+from tidemill_broker.epochs import go_back, go_on
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import BROADCAST, GroupSettings
 from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
@@ -155,7 +155,7 @@ class State:
                 self.boot = boot
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
                 if back_ms:
-                    self._go_back(back_ms)
+                    go_back(self, back_ms)
             case EpochBegun() | Exhumed() | Synced():
                 go_on(self, action)
             case _:
@@ -361,18 +361,6 @@ class State:
             for delivery in watched:
                 self.watch(consumer, delivery)
         return total
-
-    def _go_back(self, back_ms: int) -> None:
-        """What lies ahead lies as far ahead as before, on a clock that was set back."""
-        for group in self.groups.values():
-            group.go_back(back_ms)
-            if group.silent_ms:
-                self.rest(group, max(1, group.silent_ms - back_ms))
-        self.leases = []
-        for consumer in self.consumers.values():
-            for delivery in consumer.held():
-                delivery.deadline_ms = max(0, delivery.deadline_ms - back_ms)
-                self.watch(consumer, delivery)
 
     def watch(self, consumer: Consumer, delivery: Delivery) -> None:
         """A lease runs from now on."""
