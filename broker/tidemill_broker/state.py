@@ -46,6 +46,7 @@ from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
 from tidemill_broker.indexes import Index
 from tidemill_broker.lanes import Kin, Lane, group_in
 from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_broker.touched import touched_by
 from tidemill_wire.fields import dead_letters_of, dead_subject
 from tidemill_wire.lanes import first_of_lane, split_lane
 from tidemill_wire.limits import DOOMED_MS
@@ -76,6 +77,8 @@ class State:
         """Groups with failures to be buried; it may name some that have none left."""
         self.dead: dict[int, int] = {}
         """Group -> the group of the same name in its dead-letter subject."""
+        self.touched: set[int] = set()
+        """Groups that were changed since somebody looked, and took them out."""
         self.lanes: dict[int, dict[int, Lane]] = {}
         """Partition -> priority -> lane, of those that have some."""
         self.kin: dict[int, Kin] = {}
@@ -103,15 +106,12 @@ class State:
 
     def apply(self, action: Action) -> int:
         """Change the state. Returns how many messages the action really concerned."""
+        self.touched.update(touched_by(self, action))
         match action:
             case Pulled():
                 return self._pulled(action)
             case Acked():
-                taken = self._settle(action.consumer, action.ranges)
-                count = sum(delivery.count for delivery in taken)
-                if count:
-                    self.consumers[action.consumer].group.acked += count
-                return count
+                return self._ack(action)
             case FailedDeliveries():
                 return self._fail(action)
             case Released():
@@ -312,6 +312,12 @@ class State:
             for delivery in left:
                 self.watch(consumer, delivery)
         return settled
+
+    def _ack(self, action: Acked) -> int:
+        count = sum(delivery.count for delivery in self._settle(action.consumer, action.ranges))
+        if count:
+            self.consumers[action.consumer].group.acked += count
+        return count
 
     def _fail(self, action: FailedDeliveries) -> int:
         settled = self._settle(action.consumer, action.ranges)
