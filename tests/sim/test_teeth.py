@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUGS = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
 FOUND_BY_SEEDS = {
+    "checkpoint-has-a-group-as-it-was": "0",
     "lane-cursor-not-in-checkpoint": "0",
     "lane-never-served": "349",
     "lease-renewed-after-its-end": "460",
