@@ -12,6 +12,7 @@ from tidy import lists, manners, rooms, shape, tree, words
 PAPER = "broker/tidemill_broker/groups.py"
 CLIENT = "client/tidemill/link.py"
 PROCESS = "host/tidemill_host/process.py"
+TURN = "host/tidemill_host/turn.py"
 UNIT = "tests/unit/wire/test_frame.py"
 E2E = "tests/e2e/test_kill.py"
 PROMISE = "TO" + "DO"
@@ -41,7 +42,7 @@ BREAKS: list[tuple[Callable[[tree.Source], Iterator[str]], str, str]] = [
     (rooms.others_know_few, PROCESS, "from tidemill import Client"),
     (manners.nothing_swallows_everything, CLIENT, BROAD),
     (manners.nothing_swallows_everything, CLIENT, BROAD.replace("Exception", "(ValueError, BaseException)")),
-    (manners.nothing_swallows_everything, PROCESS, BROAD * 2),
+    (manners.nothing_swallows_everything, TURN, BROAD * 2),
     (
         manners.nothing_is_left_out,
         PAPER,
@@ -79,7 +80,7 @@ KEEPS: list[tuple[Callable[[tree.Source], Iterator[str]], str, str]] = [
         "from tidemill_host.machine import Ready\nimport tidemill_wire.batch, numpy",
     ),
     (rooms.others_know_few, CLIENT, "import asyncio, aiohttp\nfrom tidemill_wire import batch"),
-    (manners.nothing_swallows_everything, PROCESS, BROAD),
+    (manners.nothing_swallows_everything, TURN, BROAD),
     (manners.nothing_swallows_everything, CLIENT, BROAD.replace("pass", "close()\n    raise")),
     (
         manners.nothing_is_left_out,

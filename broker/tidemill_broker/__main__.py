@@ -8,7 +8,6 @@ import errno
 import os
 import secrets
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -288,11 +287,14 @@ def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]
 def _end(error: Exception) -> str:
     """Why the service cannot go on, and what to do."""
     if isinstance(error, OSError):
-        return f"the disk refused ({error.strerror or error}): free or mend it, then start again"
+        place = f" at {error.filename}" if error.filename else ""
+        return f"the disk refused{place} ({error.strerror or error}): free or mend it, then start again"
     if isinstance(error, CorruptRun):
         return f"{error.file} was damaged and is removed: start again, and it is made again of its segment"
-    traceback.print_exception(error)
-    return f"work on the disk broke down ({error!r}): start again, and report the lines above"
+    return (
+        f"the broker made a mistake ({error!r}) and ended before it does harm: "
+        "start again, and report the line above, which says where it was"
+    )
 
 
 def _greet(host: str, http_port: int) -> None:

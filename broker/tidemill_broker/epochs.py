@@ -1,4 +1,6 @@
-"""What a new master writes of what it found, as it changes the state: epochs, and burials that are undone."""
+"""What a start writes of what it found, as it changes the state: epochs, burials that are undone, a clock that was set
+back.
+"""
 
 from __future__ import annotations
 
@@ -28,3 +30,16 @@ def go_on(state: State, action: EpochBegun | Exhumed | Synced) -> None:
             state.doomed.add(identity)
         case Synced():
             pass
+
+
+def go_back(state: State, back_ms: int) -> None:
+    """What lies ahead lies as far ahead as before, on a clock that was set back."""
+    for group in state.groups.values():
+        group.go_back(back_ms)
+        if group.silent_ms:
+            state.rest(group, max(1, group.silent_ms - back_ms))
+    state.leases = []
+    for consumer in state.consumers.values():
+        for delivery in consumer.held():
+            delivery.deadline_ms = max(0, delivery.deadline_ms - back_ms)
+            state.watch(consumer, delivery)

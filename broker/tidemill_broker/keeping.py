@@ -1,8 +1,9 @@
 """Housekeeping of the logs: background sync, checkpoints, retention.
 
-A checkpoint is made in two steps. First the state is packed, together with the ends of both logs at that moment, and a
-sync is asked for; only when the disk has everything up to those ends is the checkpoint's file written. So a checkpoint
-never knows of anything that a power cut could still take back.
+A checkpoint is made in three steps. What was touched since the last one is packed ahead, a share a turn
+(``packing.py``). Then, in one moment, the state is packed, together with the ends of both logs, and a sync is asked
+for; only when the disk has everything up to those ends is the checkpoint's file written. So a checkpoint never knows of
+anything that a power cut could still take back.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from tidemill_broker.group_settings import DEAD
 from tidemill_broker.groups import Group
 from tidemill_broker.lanes import base_of
 from tidemill_broker.logs import Logs
+from tidemill_broker.packing import Packing
 from tidemill_broker.partitions import Partition, StoredRun
 from tidemill_broker.ranges import covers
 from tidemill_broker.settings import BrokerSettings
-from tidemill_broker.snapshots import pack_state
 from tidemill_broker.state import State
 from tidemill_host.machine import Replace
 from tidemill_journal.checkpoint import checkpoint_file, wrap
@@ -39,7 +40,8 @@ class Keeping:
         self._events = 0
         self._bytes_at_checkpoint = 0
         self._checkpoint_at_ms = now_ms
-        self._packed: tuple[int, bytes] | None = None  # the Ready that must be synced, the checkpoint
+        self._packing = Packing(state)
+        self._packed: tuple[int, list[bytes]] | None = None  # the Ready that must be synced, the checkpoint
         self.level = True
         """Both logs are as they were at one moment; a slave's may not be, and are then nothing to begin with again."""
         self.acted_at_ms: int | None = None
@@ -103,7 +105,8 @@ class Keeping:
             self.sync_now = True
             self._unsynced_since_ms, self._hurried = now_ms, False
         self._record_synced(now_ms)  # what was synced last, when nothing follows that would be persisted
-        if self._checkpoint_due(now_ms):
+        packing = self._checkpoint_due(now_ms) and self._packing.ahead()
+        if self._checkpoint_due(now_ms) and not packing:
             self.checkpoint(now_ms)
         if now_ms >= self._retention_at_ms:
             self._retention_at_ms = now_ms + settings.retention_interval_ms
@@ -114,6 +117,8 @@ class Keeping:
             self.wake_at_ms = min(self.wake_at_ms, self._unsynced_since_ms + self._sync_pause_ms)
         elif self._noted and not self._settings.replicated:
             self.wake_at_ms = min(self.wake_at_ms, now_ms + settings.sync_interval_ms)
+        if packing:
+            self.wake_at_ms = now_ms + 1
 
     def persisted(self, now_ms: int) -> None:
         logs = self._logs
@@ -167,9 +172,9 @@ class Keeping:
         self._checkpoint_at_ms = now_ms
         self._bytes_at_checkpoint = logs.bytes_appended
         at_ms = now_ms if self.acted_at_ms is None else self.acted_at_ms
-        payload = pack_state(self._state, logs.messages.end, logs.actions.end, at_ms)
+        parts = self._packing.parts(logs.messages.end, logs.actions.end, at_ms)
         number = logs.number + (1 if logs.has_writes else 0)
-        self._packed = (number, wrap(payload))
+        self._packed = (number, parts)
         self._position = logs.actions.end
         self.sync_now = True
         if number <= logs.mark.synced:
@@ -177,9 +182,13 @@ class Keeping:
 
     _position = 0
 
-    def _write_checkpoint(self, data: bytes) -> None:
+    def pack(self, message_position: int, action_position: int, now_ms: int) -> bytes:
+        """The state as it is now, up to these positions, for whoever begins with it."""
+        return b"".join(self._packing.parts(message_position, action_position, now_ms))
+
+    def _write_checkpoint(self, parts: list[bytes]) -> None:
         self.checkpoint_number += 1
-        self._logs.replace(Replace(checkpoint_file(self.checkpoint_number), data))
+        self._logs.replace(Replace(checkpoint_file(self.checkpoint_number), lambda: wrap(b"".join(parts))))
         self.checkpoints.append(self.checkpoint_number)
         self.checkpoint_positions[self.checkpoint_number] = self._position
         while len(self.checkpoints) > limits.CHECKPOINTS_KEPT:
@@ -248,6 +257,10 @@ class Keeping:
             )
             if missed > 0:
                 self.expired_messages += missed
+
+    def check(self) -> None:
+        """What is kept for the next checkpoint is what would be packed now."""
+        self._packing.check()
 
     def _retain_actions(self) -> None:
         """The action log is history: it is kept as long as messages are, and as long as a checkpoint needs it."""

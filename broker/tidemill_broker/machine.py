@@ -250,3 +250,4 @@ class Broker:
     def check(self) -> None:
         """The invariants of everything, after every step in the simulator."""
         self.state.check()
+        self.keeping.check()

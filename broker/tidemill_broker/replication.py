@@ -19,7 +19,6 @@ from tidemill_broker.handover import Leaving
 from tidemill_broker.lone_lease import LoneLease, refusal
 from tidemill_broker.machine import Broker
 from tidemill_broker.membership import Part, common_ends, judge
-from tidemill_broker.snapshots import pack_state
 from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Send
 from tidemill_wire import limits
 from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, encode_command
@@ -252,7 +251,7 @@ class Master:
         if follow.ends == Ends(0, 0):
             if starts.action == 0:
                 return Followed(epoch, Ends(starts.message, 0)), b""
-            snapshot = pack_state(state, *self.ends, now_ms)
+            snapshot = self.broker.keeping.pack(*self.ends, now_ms)
             start = Ends(starts.message, logs.actions.open_base)
             return Followed(epoch, start, snapshot=len(snapshot), level=self.ends), snapshot
         if common is None:

@@ -17,9 +17,9 @@ from crc32c import crc32c
 from tidemill_wire import limits
 from tidemill_wire.batch import (
     CHECKED_FROM,
-    GATHERED,
     HEADER_BYTES,
     MAGIC,
+    NOT_TAKEN,
     SINGLES_FROM,
     STAMP_BYTES,
     VERSION,
@@ -150,7 +150,7 @@ def _plain(
     room = heads["stamp"]["length"].astype(np.int64) - HEADER_BYTES - padded - SINGLE.size
     good = (
         (room >= 0) & (heads["name"] > 0) & (heads["stamp"]["magic"] == MAGIC) & (heads["version"] == VERSION)
-        & (heads["codec"] <= Codec.ZSTD) & (heads["flags"] & GATHERED == 0) & (heads["messages"] == 1)
+        & (heads["codec"] <= Codec.ZSTD) & (heads["flags"] & NOT_TAKEN == 0) & (heads["messages"] == 1)
         & (heads["columns"] == 2) & (heads["priority"] == 0) & (heads["producer"] < np.uint64(SINGLES_FROM))
     )  # fmt: skip
     directories = np.where(good, at + HEADER_BYTES + padded, at)  # of those that are none, anything

@@ -17,11 +17,27 @@ from tidemill_wire.batch import SINGLES_FROM
 from tidemill_wire.replication import EpochStart
 
 SNAPSHOT_VERSION = 4
-_pack = cast("Callable[[dict[str, Any]], bytes]", msgpack.Packer(autoreset=True).pack)
+_packer = cast("Any", msgpack.Packer(autoreset=True))
+_pack = cast("Callable[[Any], bytes]", _packer.pack)
+_map_header = cast("Callable[[int], bytes]", _packer.pack_map_header)
+_array_header = cast("Callable[[int], bytes]", _packer.pack_array_header)
 
 
 def pack_state(state: State, message_position: int, action_position: int, now_ms: int = 0) -> bytes:
     """Everything a restart needs besides the logs from these positions on."""
+    partitions = [pack_partition(partition) for partition in state.partitions.values()]
+    groups = [pack_group(group) for group in state.groups.values()]
+    return b"".join(state_parts(state, (message_position, action_position, now_ms), partitions, groups))
+
+
+def state_parts(
+    state: State, moment: tuple[int, int, int], partitions: list[bytes], groups: list[bytes]
+) -> list[bytes]:
+    """The same in pieces, of partitions and groups that are packed already, in the order in which the state has them.
+
+    ``moment`` is both positions and the time.
+    """
+    message_position, action_position, now_ms = moment
     snapshot: dict[str, Any] = {
         "version": SNAPSHOT_VERSION,
         "message": message_position,
@@ -29,17 +45,14 @@ def pack_state(state: State, message_position: int, action_position: int, now_ms
         "boot": state.boot,
         "pull": state.next_pull,
         "consumer": state.next_consumer,
-        "partitions": [
-            [p.identity, p.name, p.settings.to_map(), p.next_sequence, _pack_producers(p)]
-            for p in state.partitions.values()
-        ],
+        "partitions": Rows(partitions),
         "group": state.next_group,
         "locks": [
             (group.identity, group.owner, group.lock_ms, group.silent_ms)
             for group in state.groups.values()
             if group.owner or group.silent_ms
         ],
-        "groups": [_pack_group(group) for group in state.groups.values()],
+        "groups": Rows(groups),
     }
     if state.epochs:
         snapshot |= {"epochs": state.epochs, "alone": state.boots_alone}
@@ -52,10 +65,35 @@ def pack_state(state: State, message_position: int, action_position: int, now_ms
         snapshot["allocations"] = allocations
     if now_ms:
         snapshot["at"] = now_ms
-    return _pack(snapshot)
+    parts = [_map_header(len(snapshot))]
+    for key, value in snapshot.items():
+        parts.append(_pack(key))
+        if isinstance(value, Rows):
+            parts.append(_array_header(len(value)))
+            parts += value
+        else:
+            parts.append(_pack(value))
+    return parts
 
 
-def _pack_group(group: Group) -> list[Any]:
+class Rows(list[bytes]):
+    """Of a list, each entry packed."""
+
+
+def pack_partition(partition: Partition) -> bytes:
+    """A partition's row."""
+    producers = _pack_producers(partition)
+    return _pack([
+        partition.identity, partition.name, partition.settings.to_map(), partition.next_sequence, producers
+    ])  # fmt: skip
+
+
+def pack_group(group: Group) -> bytes:
+    """A group's row."""
+    return _pack(_group_row(group))
+
+
+def _group_row(group: Group) -> list[Any]:
     consumers = [
         [
             consumer.identity,

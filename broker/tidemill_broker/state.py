@@ -39,13 +39,14 @@ from tidemill_broker.actions import (
     Unlocked,
     Voided,
 )
-from tidemill_broker.epochs import go_on
+from tidemill_broker.epochs import go_back, go_on
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import BROADCAST, GroupSettings
 from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
 from tidemill_broker.indexes import Index
 from tidemill_broker.lanes import Kin, Lane, group_in
 from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_broker.touched import touched_by
 from tidemill_wire.fields import dead_letters_of, dead_subject
 from tidemill_wire.lanes import first_of_lane, split_lane
 from tidemill_wire.limits import DOOMED_MS
@@ -76,6 +77,8 @@ class State:
         """Groups with failures to be buried; it may name some that have none left."""
         self.dead: dict[int, int] = {}
         """Group -> the group of the same name in its dead-letter subject."""
+        self.touched: set[int] = set()
+        """Groups that were changed since somebody looked, and took them out."""
         self.lanes: dict[int, dict[int, Lane]] = {}
         """Partition -> priority -> lane, of those that have some."""
         self.kin: dict[int, Kin] = {}
@@ -103,15 +106,12 @@ class State:
 
     def apply(self, action: Action) -> int:
         """Change the state. Returns how many messages the action really concerned."""
+        self.touched.update(touched_by(self, action))
         match action:
             case Pulled():
                 return self._pulled(action)
             case Acked():
-                taken = self._settle(action.consumer, action.ranges)
-                count = sum(delivery.count for delivery in taken)
-                if count:
-                    self.consumers[action.consumer].group.acked += count
-                return count
+                return self._ack(action)
             case FailedDeliveries():
                 return self._fail(action)
             case Released():
@@ -155,7 +155,7 @@ class State:
                 self.boot = boot
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
                 if back_ms:
-                    self._go_back(back_ms)
+                    go_back(self, back_ms)
             case EpochBegun() | Exhumed() | Synced():
                 go_on(self, action)
             case _:
@@ -313,6 +313,12 @@ class State:
                 self.watch(consumer, delivery)
         return settled
 
+    def _ack(self, action: Acked) -> int:
+        count = sum(delivery.count for delivery in self._settle(action.consumer, action.ranges))
+        if count:
+            self.consumers[action.consumer].group.acked += count
+        return count
+
     def _fail(self, action: FailedDeliveries) -> int:
         settled = self._settle(action.consumer, action.ranges)
         if not settled:
@@ -361,18 +367,6 @@ class State:
             for delivery in watched:
                 self.watch(consumer, delivery)
         return total
-
-    def _go_back(self, back_ms: int) -> None:
-        """What lies ahead lies as far ahead as before, on a clock that was set back."""
-        for group in self.groups.values():
-            group.go_back(back_ms)
-            if group.silent_ms:
-                self.rest(group, max(1, group.silent_ms - back_ms))
-        self.leases = []
-        for consumer in self.consumers.values():
-            for delivery in consumer.held():
-                delivery.deadline_ms = max(0, delivery.deadline_ms - back_ms)
-                self.watch(consumer, delivery)
 
     def watch(self, consumer: Consumer, delivery: Delivery) -> None:
         """A lease runs from now on."""

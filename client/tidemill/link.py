@@ -128,7 +128,7 @@ class Link(asyncio.BufferedProtocol):
         heard: asyncio.Future[None] = self._loop.create_future()
         if not self.lost.done():
             self.tell(Goodbye(reason))
-            self.ask(Ping(), lambda _answer: None if heard.done() else heard.set_result(None))
+            self._ping(lambda _answer: None if heard.done() else heard.set_result(None))
             await asyncio.wait((heard, self.lost), timeout=PART_S, return_when=asyncio.FIRST_COMPLETED)
         self.close()
 
@@ -147,6 +147,13 @@ class Link(asyncio.BufferedProtocol):
             raise Unavailable(
                 "too_many_requests", f"{CORRELATIONS_MAX} requests to {self.address} wait for answers"
             )
+        return self._number(on_answer)
+
+    def _ping(self, on_answer: OnAnswer) -> None:
+        """Beyond the bound of questions, too: it is asked because the others are not answered."""
+        self._write(encode_command(Ping(), self._number(on_answer)))
+
+    def _number(self, on_answer: OnAnswer) -> int:
         self._correlation = correlation = self._correlation + 1
         self._answers[correlation] = on_answer
         return correlation
@@ -236,7 +243,7 @@ class Link(asyncio.BufferedProtocol):
                 self._lose(ConnectionLost(f"{self.address} was silent for too long"))
                 return
             if self._silent_ticks == 1 and self.opened.done():
-                self.ask(Ping(), _ignore)
+                self._ping(_ignore)
         self._timer = self._loop.call_later(self._tick_s, self._tick)
 
     def _lose(self, error: TidemillError) -> None:

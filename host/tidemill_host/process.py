@@ -7,10 +7,12 @@ import asyncio
 import ctypes
 import fcntl
 import gc
+import json
 import os
 import resource
 import signal
 import sys
+import traceback
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -107,7 +109,18 @@ def run(main: Coroutine[Any, Any, int]) -> int:
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.get_loop().set_exception_handler(report)
         return runner.run(main)
+
+
+def report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An event for whoever has to mend what nobody had foreseen: one line, so that nothing comes in between."""
+    event: dict[str, str] = {"event": str(context.get("message"))}
+    error = context.get("exception")
+    if isinstance(error, BaseException):
+        event |= {"error": repr(error), "traceback": "".join(traceback.format_exception(error))}
+    sys.stderr.write(json.dumps(event) + "\n")
+    sys.stderr.flush()
 
 
 def parse_port(written: str) -> int:

@@ -4,6 +4,9 @@ Events of all connections that came in one iteration of the loop are decided in 
 leaves in the order of its ``Ready``s: a send waits until the writes of its own and all earlier ones have reached the
 level that it asks for. So an answer that repeats an earlier one (a producer that sent twice) cannot overtake the write
 it speaks of.
+
+Everything that a machine is told, it is told in ``_guarded``. A mistake in it may leave half of a decision behind, and
+nobody can say which half: so it ends the service as a failed write does, and recovery decides what is true.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ from typing import Generic, TypeVar
 
 from tidemill_host.clock import Clock
 from tidemill_host.files import Files
-from tidemill_host.machine import Buffer, Durability, Machine, Peer, Read, Ready, Send
+from tidemill_host.machine import Buffer, Durability, Machine, Peer, Read, Ready, Send, Slice
 from tidemill_host.persist import Lanes, Persister
-from tidemill_journal.errors import JournalError
+from tidemill_journal.errors import CorruptRun
 from tidemill_wire.vigil import Vigil
 
 TICK_MS = 1000
@@ -45,7 +48,7 @@ class Turn(Generic[Event]):
         self._lanes = lanes
         self._clock = clock
         self._failed = failed
-        self._persister = Persister(files, lanes, clock, self._progressed, failed)
+        self._persister = Persister(files, lanes, clock, self._progressed, self._broke)
         self._loop = asyncio.get_running_loop()
         self._inbox: list[tuple[Peer, Event | None, bool]] = []
         self._scheduled = False
@@ -65,7 +68,7 @@ class Turn(Generic[Event]):
         self._schedule()
 
     def connected(self, peer: Peer) -> None:
-        self.machine.connected(peer, self._clock.now_ms())
+        self._guarded(lambda: self.machine.connected(peer, self._clock.now_ms()))
         self._schedule()
 
     def disconnected(self, peer: Peer) -> None:
@@ -109,9 +112,26 @@ class Turn(Generic[Event]):
             self._scheduled = True
             self._loop.call_soon(self._run)
 
-    def _run(self) -> None:
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """The host's outermost loop: all that a machine is asked, it is asked in here."""
         if self._stopped:
             return
+        try:
+            step()
+        except Exception as error:
+            self._broke(error)
+
+    def _broke(self, error: Exception) -> None:
+        """Nothing goes on after this. What nobody has foreseen is reported whole: only its lines say where it was."""
+        self.stop()
+        if not isinstance(error, OSError | CorruptRun):
+            self._loop.call_exception_handler({"message": "the service broke down", "exception": error})
+        self._failed(error)
+
+    def _run(self) -> None:
+        self._guarded(self._turn)
+
+    def _turn(self) -> None:
         self._scheduled = False
         self._collected_bytes = 0
         now_ms = self._clock.now_ms()
@@ -182,6 +202,9 @@ class Turn(Generic[Event]):
             self._loop.call_soon(self._look)
 
     def _progressed(self) -> None:
+        self._guarded(self._go_on)
+
+    def _go_on(self) -> None:
         now_ms = self._clock.now_ms()
         self._tell(now_ms)
         self._pump(now_ms)
@@ -202,21 +225,20 @@ class Turn(Generic[Event]):
         if isinstance(error, FileNotFoundError):
             self._loaded(read.token, b"")  # the machine has let it be removed since it asked
         elif isinstance(error, Exception):
-            self._failed(error)
+            if isinstance(error, OSError) and isinstance(read.slice, Slice):
+                error.filename = read.slice.file  # a read by number does not say whose it was
+            self._broke(error)
         elif error is not None:
             raise error
         else:
             self._loaded(read.token, done.result())
 
     def _loaded(self, token: int, data: Buffer) -> None:
-        if self._stopped:
-            return
+        self._guarded(lambda: self._take(token, data))
+
+    def _take(self, token: int, data: Buffer) -> None:
         now_ms = self._clock.now_ms()
-        try:
-            self.machine.loaded(token, data, now_ms)
-        except JournalError as error:  # what was read is not what was written
-            self._failed(error)
-            return
+        self.machine.loaded(token, data, now_ms)
         self._pump(now_ms)
 
     def _set_timer(self, now_ms: int) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import chain
 from unittest.mock import patch
 
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,12 +15,15 @@ from tidemill_broker import intake
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.singles import RUN_LEAST, find_runs
 from tidemill_broker.snapshots import pack_state
-from tidemill_wire.batch import SINGLES_FROM
+from tidemill_wire.batch import CHECKED_FROM, SINGLES_FROM, STAMP_BYTES
 from tidemill_wire.commands import SendBatches, Sent
 
+FLAGS_AT = CHECKED_FROM + 2
 SUBJECTS = [f"order.{number}" for number in range(30)]
 
-ODD = st.sampled_from(["plain", "plain", "plain", "two", "sum", "own", "again", "once", "large", "unknown"])
+ODD = st.sampled_from(
+    ["plain", "plain", "plain", "two", "sum", "own", "again", "once", "large", "unknown", "flag"]
+)
 BATCH = st.tuples(ODD, st.sampled_from(SUBJECTS), st.integers(0, 40), st.integers(0, 200))
 CROWD = st.permutations(SUBJECTS).map(lambda names: [("plain", name, len(name), 65) for name in names[:20]])
 FRAME = st.lists(CROWD | BATCH.map(lambda batch: [batch]), min_size=1, max_size=8).map(
@@ -43,6 +48,11 @@ def build(kind: str, subject: str, size: int, byte: int, number: int) -> bytearr
             return batch_of(body, subject=subject, sequence=number, producer=SINGLES_FROM + number % 2)
         case "large":
             return batch_of(b"l" * 3000, subject=subject, sequence=number)
+        case "flag":
+            flagged = batch_of(body, subject=subject, sequence=number)
+            struct.pack_into("<H", flagged, FLAGS_AT, 1 << byte % 16)
+            struct.pack_into("<I", flagged, STAMP_BYTES, crc32c(memoryview(flagged)[CHECKED_FROM:]))
+            return flagged
         case "unknown":
             return batch_of(body, subject=f"new.{number}", sequence=number)
     return batch_of(body, subject=subject, sequence=number)

@@ -24,6 +24,8 @@ from sim.faults import Kind
 from sim.graveyard import Digging, Graveyard, Letter, dead_of, draw_policies, grave_problems, letters_in
 from sim.kernel import make_lanes
 from sim.lanes import LaneWatch, draw_priorities
+from sim.repeats import PROBES as REPEATS
+from sim.repeats import watch_repeats
 from sim.retention import Retention
 from sim.rot import judge_refusal, may_rot
 from sim.sparing import Sparing
@@ -147,6 +149,7 @@ class Cluster:
         *("dead_letters", "died_again", "pauses", "purges", "redrives", "resumes"),
         *("lane_shares", "lane_waits"),
         *("acks_spooled", "acks_told_by_another_client"),
+        *REPEATS,
     )
 
     def __init__(self, seed: str) -> None:
@@ -310,6 +313,7 @@ class Cluster:
         self._declare_groups(broker, env.clock.now_ms())
         await service.listen("0.0.0.0", PORT)
         self._reigns.append(Reign(env.loop.now, env.loop.now))
+        self._opened(service, env)
         try:
             async with asyncio.timeout(env.rng.choice(TERMS_S)):
                 await asyncio.shield(service.failed)
@@ -321,6 +325,9 @@ class Cluster:
             await service.failed
         raise SystemExit(1)
 
+    def _opened(self, service: Service, env: Env) -> None:
+        """A life of the broker serves."""
+
     def _declare_groups(self, broker: Broker, now_ms: int) -> None:
         """Those that give up soon; on subjects that are there. The rest is made by the first pull."""
         for group, settings in self.policies.items():
@@ -330,7 +337,8 @@ class Cluster:
                     broker.members.declare_group(partition, group, (0, 0), settings, now_ms)
 
     def _watch(self, broker: Broker, env: Env) -> None:
-        """Check after each turn, and note what is granted."""
+        """Check after each turn, and note what is granted, and what is asked twice."""
+        watch_repeats(broker, self._world.probes)
         machine: Any = broker
         state: Any = broker.state
         ready, apply = broker.ready, broker.state.apply

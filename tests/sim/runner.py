@@ -37,6 +37,7 @@ FAMILIES = (
     "sim.replicated:make",
     "sim.routed:make",
     "sim.spooled:make",
+    "sim.repeated:make",
     "sim.whole:make",
 )
 SEEDS_PER_JOB = 20

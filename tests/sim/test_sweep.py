@@ -63,6 +63,13 @@ def test_what_is_acked_into_a_spool_never_comes_again() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_what_is_said_twice_is_done_once() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.repeated:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_whole_clusters_keep_their_promises_under_the_real_meta() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.whole:make")

@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUGS = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
 FOUND_BY_SEEDS = {
+    "checkpoint-has-a-group-as-it-was": "0",
     "lane-cursor-not-in-checkpoint": "0",
     "lane-never-served": "349",
     "lease-renewed-after-its-end": "460",
@@ -44,6 +45,7 @@ FOUND_BY_WHOLE_CLUSTERS = {
     "slave-shows-what-is-not-committed": "0",
 }
 """What takes the real meta, or its broker groups through hand-overs."""
+FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_SEEKING = {"seek-leaves-old-leases-valid": "sim.seeking"}
 EXPERIMENTS = ("sim.seeking", "sim.sending")
 ROOMS = ("wire", "journal", "host", "broker", "meta", "client")
@@ -80,6 +82,8 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(
 
     first, group = FOUND_BY_SEEDS.get(bug.stem), FOUND_BY_GROUPS.get(bug.stem)
     place = ("sim.hunting", first) if first else (FOUND_BY_SEEKING.get(bug.stem, "sim.sending"),)
+    if (repeated := FOUND_BY_REPEATING.get(bug.stem)) is not None:
+        place = ("sim.hunting", repeated, "sim.repeated:make")
     if group is not None:
         place = ("sim.hunting", group, "sim.replicated:make")
     if (whole := FOUND_BY_WHOLE_CLUSTERS.get(bug.stem)) is not None:

@@ -10,8 +10,8 @@ from tidy.rooms import imports
 from tidy.shape import FUNCTIONS, is_protocol, name_of
 from tidy.tree import Source
 
-OUTERMOST_LOOP = "host/tidemill_host/process.py"
-"""The one place that may catch everything, once: it logs, and the process ends."""
+OUTERMOST_LOOP = "host/tidemill_host/turn.py"
+"""The one place that may catch everything, once: it reports, and the process ends."""
 
 NAME_WORDS_MIN = 3
 ADDRESS = re.compile(r"^(?:\w+://)?(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]):[1-9]\d*\b")

@@ -73,6 +73,10 @@ class Flags(IntFlag):
 
 
 GATHERED = int(Flags.GATHERED)  # a plain number: it is looked at for each batch
+NOT_TAKEN = 0xFFFF & ~int(Flags.ORDERED | Flags.REDELIVERED | Flags.REPLAYED)
+"""Flags with which no broker takes a batch: those that it does not know, too, for they would be given out as if they
+said nothing.
+"""
 
 
 class Header(NamedTuple):

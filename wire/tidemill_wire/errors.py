@@ -77,6 +77,9 @@ ERROR_KINDS = (
     ErrorKind(
         60, "allocation_outdated", True, "ask meta which partitions are yours now, and pull those only"
     ),
+    ErrorKind(
+        61, "unsupported_flag", False, "send it without the flag, or to a broker of a version that has it"
+    ),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}

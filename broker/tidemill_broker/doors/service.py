@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -39,6 +40,7 @@ from tidemill_wire.replication import Begin
 from tidemill_wire.vigil import Vigil
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
+RUN_FOLDER = "consume/"
 SPACE_CHECK_SECONDS = 1.0
 
 
@@ -68,8 +70,8 @@ def machine_for(broker: Broker, part: Part, now_ms: int) -> Master | Follower | 
 
 
 class Service:
-    """A broker that serves. ``failed`` is done when the disk or a lane failed and only a restart helps; ``turned`` when
-    it is to be something else in its group.
+    """A broker that serves. ``failed`` is done when the disk, a lane or the broker's own code failed and only a restart
+    helps; ``turned`` when it is to be something else in its group.
     """
 
     def __init__(
@@ -156,11 +158,12 @@ class Service:
     def _fail(self, error: Exception) -> None:
         """The log can no longer be trusted: answer nobody, let a restart find out what is there.
 
-        A damaged run is removed, and made again by the restart.
+        A run that is damaged, or that the disk cannot read, is removed, and made again by the restart.
         """
-        if isinstance(error, CorruptRun):
-            with suppress(FileNotFoundError):
-                self._disk.remove(error.file)
+        run = error.file if isinstance(error, CorruptRun) else _unreadable_run(error)
+        if run:
+            with suppress(OSError):  # the restart meets it again, and says so again
+                self._disk.remove(run)
         if not self.failed.done():
             self.failed.set_result(error)
         self.turn.stop()
@@ -168,10 +171,15 @@ class Service:
             connection.abort()
 
     def _check_space(self) -> None:
-        self.free_bytes, self.total_bytes = self._disk.space()
+        """Take nothing while less is free than is to be, or nobody can tell: what is not known may be nothing."""
         percent = self.broker.settings.free_space_min_percent
-        full = self.free_bytes * 100 < self.total_bytes * percent
         detail = f"less than {percent} % of the broker's disk is free"
+        try:
+            self.free_bytes, self.total_bytes = self._disk.space()
+            full = self.free_bytes * 100 < self.total_bytes * percent
+        except OSError as error:
+            full = percent > 0
+            detail = f"the broker's disk does not say how much of it is free ({error.strerror or error})"
         self.broker.intake.refusal = Unavailable("disk_full", detail) if full else None
         self._space_timer = asyncio.get_running_loop().call_later(SPACE_CHECK_SECONDS, self._check_space)
 
@@ -197,6 +205,14 @@ class Service:
     def groups(self) -> list[dict[str, Any]]:
         """What the control plane tells about groups."""
         return groups_of(self.broker.state)
+
+
+def _unreadable_run(error: Exception) -> str:
+    """The run that a read failed in: it would fail again in each life to come."""
+    if not (isinstance(error, OSError) and error.errno == errno.EIO):
+        return ""
+    file = str(error.filename)
+    return file if file.startswith(RUN_FOLDER) else ""
 
 
 class Itself:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from tidemill_host import clock as clock_module
 from tidemill_host.clock import RealClock
 from tidemill_host.kernel import KernelSync
 from tidemill_host.persist import Lanes
-from tidemill_host.process import FolderInUse, FolderLock, make_lanes
+from tidemill_host.process import FolderInUse, FolderLock, make_lanes, report
 
 
 def test_folder_has_one_owner_until_it_lets_go(tmp_path) -> None:
@@ -59,3 +60,23 @@ def test_clock_counts_on_when_the_wall_is_set_back(monkeypatch: pytest.MonkeyPat
 
     assert clock.now_ms() == 1_780_000_000_001
     assert clock.seconds() == 5.0015
+
+
+def test_what_nobody_had_foreseen_is_one_line_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line a mistake: a collector of logs keeps it whole."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(report)
+
+    def wrong() -> None:
+        raise ValueError("on\ntwo lines")
+
+    loop.call_soon(wrong)
+    loop.call_soon(loop.call_exception_handler, {"message": "without an exception"})
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert first["error"] == "ValueError('on\\ntwo lines')"
+    assert "in wrong" in first["traceback"]
+    assert second == {"event": "without an exception"}

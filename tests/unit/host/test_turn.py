@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from samples.brokers import empty_disk, put_file, read_file
 from samples.lanes import HandLane, StandingClock, hand_lanes, turns
 from sim.weather import Weather
@@ -17,18 +19,28 @@ LOG = "message/0.log"
 
 
 class Toy:
-    """Writes each event, and answers it at the level that the event begins with: ``w``, ``s``, or ``n`` for none."""
+    """Writes each event, and answers it at the level that the event begins with: ``w``, ``s``, or ``n`` for none.
+
+    It has a mistake where ``mistaken`` says: in ``received`` of ``x``, or in all of one of the others.
+    """
 
     def __init__(self) -> None:
+        self.mistaken = ""
         self.heard: list[str] = []
         self.next = Ready()
         self.wake_at_ms: int | None = None
         self.passes = 0
 
+    def err(self, place: str) -> None:
+        if self.mistaken == place:
+            raise AssertionError("what nobody had foreseen")
+
     def connected(self, peer: Peer, now_ms: int) -> None:
+        self.err("connected")
         self.heard.append(f"connected {peer}")
 
     def disconnected(self, peer: Peer, now_ms: int) -> None:
+        self.err("disconnected")
         self.heard.append(f"gone {peer}")
 
     def received(self, peer: Peer, command: str, now_ms: int) -> None:
@@ -38,6 +50,8 @@ class Toy:
             case "r":
                 self.next.reads.append(Read(7, Slice(LOG, 0, 4)))
                 return
+            case "x":
+                self.err("received")
             case "d":
                 self.next.drops.append(peer)
                 return
@@ -51,16 +65,20 @@ class Toy:
         self.next.sends.append(Send(peer, data))
 
     def ticked(self, now_ms: int) -> None:
+        self.err("ticked")
         self.heard.append("tick")
         self.wake_at_ms = now_ms + 60_000
 
     def persisted(self, mark: Mark, now_ms: int) -> None:
+        self.err("persisted")
         self.heard.append(f"persisted {mark.written} {mark.synced}")
 
     def loaded(self, token: int, data: bytes, now_ms: int) -> None:
+        self.err("loaded")
         self.heard.append(f"loaded {token} {data.decode()}")
 
     def ready(self) -> Ready:
+        self.err("ready")
         self.passes += bool(self.next)
         ready, self.next = self.next, Ready()
         ready.wake_at_ms = self.wake_at_ms
@@ -73,14 +91,18 @@ class Bench:
         self.disk = empty_disk()
         self.lanes = hand_lanes()
         self.clock = StandingClock()
-        self.errors: list[OSError] = []
+        self.errors: list[Exception] = []
+        self.reported: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: self.reported.append(context.get("exception"))
+        )
         self.sent: list[str] = []
         self.dropped: list[Peer] = []
         self.turn: Turn[str] = Turn(self.toy, Files(self.disk.mount()), self.lanes, self.clock, self._failed)
         self.turn.deliver = lambda send: self.sent.append(send.head.decode())
         self.turn.drop = self.dropped.append
 
-    def _failed(self, error: OSError) -> None:
+    def _failed(self, error: Exception) -> None:
         self.errors.append(error)
         self.turn.stop()
 
@@ -170,6 +192,73 @@ async def test_failed_disk_answers_nobody(bench: Bench) -> None:
     assert len(bench.errors) == 1
     assert bench.sent == []
     assert not any(word.startswith("persisted") for word in bench.toy.heard)
+
+
+@pytest.mark.parametrize(
+    "place", ["connected", "disconnected", "received", "ticked", "persisted", "loaded", "ready"]
+)
+def test_mistake_of_the_machine_ends_the_service_and_answers_nobody(place: str) -> None:
+    """A machine that broke off in the middle of a decision is asked nothing more, whatever comes."""
+
+    async def mistake(bench: Bench) -> None:
+        put_file(bench.disk, LOG, b"warm")
+        await bench.post("s1")
+        bench.toy.mistaken = place
+        bench.clock.now += 120
+        bench.turn.connected(Peer(2))
+        bench.turn.post(Peer(1), "r")
+        bench.turn.post(Peer(1), "x")
+        bench.turn.disconnected(Peer(2))
+        await bench.post("w2")
+        bench.toy.mistaken = ""
+        heard, sent = list(bench.toy.heard), list(bench.sent)
+        await bench.post("w3")
+        await bench.sync.run()
+
+        assert [str(error) for error in bench.errors] == ["what nobody had foreseen"]
+        assert bench.reported == bench.errors, "once, with its traceback"
+        assert (bench.toy.heard, bench.sent) == (heard, sent), "nothing more is asked or answered"
+        assert "s1" not in sent
+        assert bench.turn._timer is None
+
+    on_a_loop(mistake)()
+
+
+@on_a_loop
+async def test_mistake_that_a_timer_meets_ends_the_service(bench: Bench) -> None:
+    """Nobody is connected: only the machine's own alarm comes."""
+    bench.toy.mistaken = "ticked"
+    bench.turn.start()
+    await turns()
+
+    assert len(bench.errors) == len(bench.reported) == 1
+    assert bench.turn._timer is None
+
+
+@on_a_loop
+async def test_mistake_of_a_lane_is_reported_with_its_place(bench: Bench) -> None:
+    """Not an error of the disk: the code of a lane broke down."""
+
+    def wrong() -> bytes:
+        raise ValueError("what nobody had foreseen")
+
+    bench.toy.next.reads.append(Read(7, wrong))
+    await bench.post("n")
+    assert isinstance(bench.lanes.read, HandLane)
+    await bench.lanes.read.run()
+
+    assert [type(error) for error in bench.errors] == [ValueError]
+    assert bench.reported == bench.errors
+
+
+@on_a_loop
+async def test_disk_that_refuses_is_foreseen_and_not_reported(bench: Bench) -> None:
+    put_file(bench.disk, LOG, b"")
+    bench.disk.fail_at["append"] = 0
+    await bench.post("w1")
+
+    assert len(bench.errors) == 1
+    assert bench.reported == []
 
 
 @on_a_loop

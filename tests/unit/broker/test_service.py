@@ -1,0 +1,106 @@
+"""The service around a broker: what it watches, and what ends it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+import pytest
+
+from samples.brokers import CALM, SUBJECT, TINY, batch_of, files_of
+from samples.services import Indoors
+from sim.weather import Weather
+from tidemill_broker.doors.service import SPACE_CHECK_SECONDS
+from tidemill_host.local import LocalPeer
+from tidemill_wire.commands import Ping, Pull, Pulled, SendBatches
+from tidemill_wire.errors import Unavailable
+
+PULL = Pull("g", "c", [SUBJECT], 10, 1 << 20, 500)
+
+
+@pytest.fixture
+def indoors() -> Iterator[Indoors]:
+    made = Indoors()
+    made.call(made.service._check_space)
+    yield made
+    made.close()
+
+
+def refusal(indoors: Indoors) -> str:
+    found = indoors.service.broker.intake.refusal
+    return "" if found is None else found.kind.name
+
+
+def test_disk_whose_free_space_nobody_can_tell_takes_nothing_until_it_can_be_told(indoors: Indoors) -> None:
+    """An error of the question must not end the questions: the disk would fill up unseen."""
+    disk = indoors.service._disk
+    told = disk.space
+    assert refusal(indoors) == ""
+
+    def silent() -> tuple[int, int]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    disk.space = silent  # type: ignore[method-assign]
+    indoors.pass_time(2 * SPACE_CHECK_SECONDS)
+    assert refusal(indoors) == "disk_full"
+    assert "Input/output error" in str(indoors.service.broker.intake.refusal)
+
+    disk.space = told  # type: ignore[method-assign]
+    indoors.pass_time(2 * SPACE_CHECK_SECONDS)
+    assert refusal(indoors) == ""
+
+    disk.space = lambda: (1, 100)  # type: ignore[method-assign]
+    indoors.pass_time(2 * SPACE_CHECK_SECONDS)
+    assert refusal(indoors) == "disk_full"
+
+
+def test_mistake_in_the_broker_ends_the_service_and_whoever_waits_is_told(indoors: Indoors) -> None:
+    """A question after it is not even taken: half of a decision may have been made."""
+    broker, service = indoors.service.broker, indoors.service
+    peer = indoors.call(lambda: LocalPeer(service.server, lambda _answer: None))
+
+    def wrong(_now_ms: int) -> None:
+        raise AssertionError("what nobody had foreseen")
+
+    broker.ticked = wrong  # type: ignore[method-assign]
+    indoors.pass_time(5)
+
+    assert isinstance(service.failed.result(), AssertionError)
+    assert isinstance(indoors.call(lambda: peer.ask(Ping())).exception(), Unavailable)
+    [said] = indoors.loop.errors
+    assert "what nobody had foreseen" in said
+    indoors.loop.errors.clear()
+
+
+def test_rows_that_the_disk_cannot_read_are_made_again_by_the_next_start() -> None:
+    """Else each life would find the same bad place when the same consumer comes back."""
+    indoors = Indoors(CALM, TINY)
+    peer = indoors.call(lambda: LocalPeer(indoors.service.server, lambda _answer: None))
+    for sequence in range(20):
+        indoors.call(lambda number=sequence: peer.ask(SendBatches(batch_of(b"x", sequence=number))))
+        indoors.pass_time(0.1)
+    indoors.restart()
+    disk = indoors.disk
+    disk.weather = Weather(cold_reads=1.0)
+    runs = files_of(disk, "consume")
+    assert runs
+
+    disk.fail_at["read"] = disk.operations
+    peer = indoors.call(lambda: LocalPeer(indoors.service.server, lambda _answer: None))
+    asked = indoors.call(lambda: peer.ask(PULL))
+    indoors.pass_time(1)
+    failed = indoors.service.failed.result()
+    assert isinstance(failed, OSError)
+    assert failed.filename == runs[0]
+    assert isinstance(asked.exception(), Unavailable)
+    assert files_of(disk, "consume") == runs[1:]
+
+    indoors.restart()
+    peer = indoors.call(lambda: LocalPeer(indoors.service.server, lambda _answer: None))
+    asked = indoors.call(lambda: peer.ask(PULL))
+    indoors.pass_time(1)
+    pulled = asked.result()
+    assert isinstance(pulled, Pulled)
+    assert pulled.grants
+    assert files_of(disk, "consume") == runs
+    indoors.close()
