@@ -26,7 +26,7 @@ from tidemill_host.process import (
 )
 from tidemill_meta.doors.store import SqlStore
 from tidemill_meta.settings import MetaSettings, read_settings
-from tidemill_meta.storing import StoreAway
+from tidemill_meta.storing import StoreAway, StoreDamaged
 from tidemill_wire.errors import TidemillError
 
 COLLECT_YOUNG = 4_000
@@ -72,6 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     files_max = raise_file_limit()
     try:
         return run(_serve(arguments, settings, store, files_max))
+    except StoreDamaged as error:
+        place = f"{arguments.data}/meta.db" if lock is not None else "the database"
+        sys.stderr.write(f"tidemill: {place} is damaged ({error}): put a copy of it back, or move it away\n")
+        return 1
     except StoreAway as error:
         sys.stderr.write(
             f"tidemill: the database does not answer ({error}): start it, or look at its address\n"
