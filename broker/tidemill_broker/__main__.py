@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.doors.control import routes_of, values_of
-from tidemill_broker.doors.inspecting import inspect
+from tidemill_broker.doors.inspecting import Wanted, run_inspect
 from tidemill_broker.doors.lives import NOBODY, Life, next_life
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
@@ -70,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     look.add_argument("what", nargs="?", default="log")
     look.add_argument("path", nargs="?", default="tidemill-data")
     look.add_argument("--output", choices=("text", "json"), default="text")
+    look.add_argument("--verify", action="store_true")
     return arguments
 
 
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> in
     """Run, with a neighbour when there is one; the exit code."""
     arguments = parser().parse_args(argv)
     if arguments.noun == "inspect":
-        return inspect(arguments.path, arguments.output, sys.stdout.write)
+        return run_inspect(Wanted(arguments.path, arguments.output, arguments.verify))
     try:
         settings = read_settings(os.environ)
         declarations = read_manifests(arguments.manifests)
