@@ -15,7 +15,6 @@ import pytest
 
 from e2e.queues import COMMAND, Queue, run_command, wait_until
 from e2e.services import environment
-from e2e.terminals import Terminal
 
 pytestmark = pytest.mark.e2e
 
@@ -281,68 +280,3 @@ def test_help_and_version_need_no_queue() -> None:
         done = run_command(*arguments)
         assert (done.returncode, done.stderr) == (0, "")
         assert "tidemill" in done.stdout
-
-
-# -- what a person at a terminal sees --------------------------------------------------------------------------------
-
-
-def at_a_terminal(queue: Queue, *arguments: str, also: str = "stdout") -> tuple[int, str, str]:
-    """A command whose standard error is a terminal, and standard output, too, or a pipe: exit code, shown, piped."""
-    with Terminal() as terminal:
-        piped = subprocess.PIPE if also == "pipe" else terminal.theirs
-        process = subprocess.Popen(
-            [*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=piped, stderr=terminal.theirs,
-            env=environment({"TIDEMILL_SERVER": queue.server, "TERM": "xterm"}),
-        )  # fmt: skip
-        with process:
-            terminal.leave()
-            shown = terminal.read_all(60)
-            written = process.stdout.read().decode() if process.stdout is not None else ""
-        return process.returncode, shown, written
-
-
-BAR = "━"
-
-
-def test_a_person_who_sends_many_sees_a_bar_and_a_sum_and_no_ids(shared_queue: Queue, tmp_path: Path) -> None:
-    path = tmp_path / "many"
-    path.write_bytes(b"line\n" * 30_000)
-
-    code, shown, _ = at_a_terminal(shared_queue, "send", "cli.watched", "--lines", str(path))
-
-    assert code == 0
-    assert BAR in shown
-    last = shown.rstrip().rpartition("\n")[2]
-    assert re.search(r"30,000 messages sent to cli\.watched in \d+\.\d s$", last), last
-    assert shown.count("\n") < 30
-
-
-def test_ids_of_many_are_written_where_nobody_watches_and_the_bar_where_somebody_does(
-    shared_queue: Queue, tmp_path: Path
-) -> None:
-    path = tmp_path / "many"
-    path.write_bytes(b"line\n" * 1_000)
-
-    code, shown, written = at_a_terminal(
-        shared_queue, "send", "cli.watched.ids", "--lines", str(path), also="pipe"
-    )
-    assert (code, len(set(written.split()))) == (0, 1_000)
-    assert BAR in shown
-    assert "sent to" not in shown
-
-    code, shown, _ = at_a_terminal(
-        shared_queue, "send", "cli.watched.json", "--lines", str(path), "-o", "json"
-    )
-    assert (code, len([json.loads(line) for line in shown.splitlines()])) == (0, 1_000)
-
-
-def test_what_was_stored_before_a_line_was_refused_is_in_the_sum(shared_queue: Queue, tmp_path: Path) -> None:
-    path = tmp_path / "many"
-    path.write_bytes(b"line\n" * 15_000 + b"x" * 2_000_000 + b"\n")
-
-    code, shown, _ = at_a_terminal(shared_queue, "send", "cli.watched.part", "--lines", str(path))
-
-    assert code == 1
-    said = shown.rstrip().split("\n")[-2:]
-    assert "at least 10,000 messages sent to cli.watched.part in " in said[0]
-    assert said[1].startswith("tidemill: a message of 2000000 bytes")
