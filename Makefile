@@ -3,6 +3,7 @@
 
 VENV ?= .venv
 DATA ?= .tidemill-data
+OPTIONS ?=
 SEEDS ?= 50
 SECONDS ?= 60
 KILLS ?= 50
@@ -26,8 +27,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-up: $(SERVER) ## install what is missing and run a queue here, until Ctrl-C
-	@exec $(BIN)/tidemill up --data $(DATA)
+up: $(SERVER) ## install what is missing and run a queue here, until Ctrl-C; as in OPTIONS="--port 7410 --http-port 7411"
+	@exec $(BIN)/tidemill up --data $(DATA) $(OPTIONS)
 
 test: lint ## install what is missing, then lint and all tests
 	@$(BIN)/pytest

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
+import yaml
 
 from tidy import lists, manners, rooms, shape, tree, words
 
@@ -60,6 +61,12 @@ def test_lists_of_rooms_are_equal() -> None:
     project = tomllib.loads((tree.ROOT / "pyproject.toml").read_text())
 
     refuse(lists.room_lists(tree.rooms(tree.files()), project))
+
+
+def test_what_lint_checks_is_checked_before_a_commit() -> None:
+    hooks = yaml.safe_load((tree.ROOT / ".pre-commit-config.yaml").read_text())
+
+    refuse(lists.lint_in_hooks((tree.ROOT / "Makefile").read_text(), hooks))
 
 
 def test_folders_of_rooms_hide_nothing() -> None:

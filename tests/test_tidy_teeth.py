@@ -154,6 +154,14 @@ def test_a_room_missing_in_any_list_is_seen() -> None:
     assert len(list(lists.room_lists(found, project_of(["wire"], ["tidemill_wire"])))) == 8
 
 
+def test_a_check_of_lint_without_a_hook_is_seen() -> None:
+    hooks = {"repos": [{"hooks": [{"entry": "make --silent ruff"}]}]}
+
+    assert not list(lists.lint_in_hooks("lint: ruff hooks ## all\n", hooks))
+    assert len(list(lists.lint_in_hooks("lint: ruff types hooks\n", hooks))) == 1
+    assert len(list(lists.lint_in_hooks("linty: ruff\n", hooks))) == 1
+
+
 @pytest.mark.parametrize(
     "extra", ["wire/__init__.py", "tests/wire/test_frame.py", "tests/operator/test_watch.py"]
 )

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.doors.control import routes_of, values_of
-from tidemill_broker.doors.inspecting import inspect
+from tidemill_broker.doors.greeting import greeting
+from tidemill_broker.doors.inspecting import Wanted, run_inspect
 from tidemill_broker.doors.lives import NOBODY, Life, next_life
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
@@ -25,6 +26,7 @@ from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
 from tidemill_host.disk import RealDisk
 from tidemill_host.files import Files
+from tidemill_host.listening import listening
 from tidemill_host.local import LocalPeer
 from tidemill_host.persist import Lanes
 from tidemill_host.process import (
@@ -41,6 +43,7 @@ from tidemill_host.process import (
 )
 from tidemill_journal.errors import CorruptRun, JournalError
 from tidemill_wire import limits
+from tidemill_wire.addresses import address_of, split_address
 from tidemill_wire.counted import counted
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
@@ -48,6 +51,7 @@ from tidemill_wire.errors import TidemillError
 if TYPE_CHECKING:
     from tidemill_broker.doors.attending import Attending
 
+NEXT = ("send hello 'first message'", "consume hello --group demo --from earliest --count 1")
 LISTEN_TRIES, LISTEN_PAUSE_SECONDS = 50, 0.1
 
 MoveIn: TypeAlias = Callable[[argparse.Namespace, Sequence[Declaration], BrokerSettings], Neighbour]
@@ -69,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     look.add_argument("what", nargs="?", default="log")
     look.add_argument("path", nargs="?", default="tidemill-data")
     look.add_argument("--output", choices=("text", "json"), default="text")
+    look.add_argument("--verify", action="store_true")
     return arguments
 
 
@@ -76,7 +81,7 @@ def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> in
     """Run, with a neighbour when there is one; the exit code."""
     arguments = parser().parse_args(argv)
     if arguments.noun == "inspect":
-        return inspect(arguments.path, arguments.output, sys.stdout.write)
+        return run_inspect(Wanted(arguments.path, arguments.output, arguments.verify))
     try:
         settings = read_settings(os.environ)
         declarations = read_manifests(arguments.manifests)
@@ -99,7 +104,7 @@ def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> in
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         place = f" {error.filename}" if error.filename else ""
-        return f"{error.strerror}{place}: choose another --port, --http-port or --data"
+        return f"{error.strerror}{place}: look at what is there, or choose another --data"
     return str(error)
 
 
@@ -190,7 +195,8 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     numbers = neighbour.metrics if neighbour is not None else bytes
     web = Web(values, lambda: render_metrics(service) + numbers(), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
-    http_port = await web.listen(arguments.host, arguments.http_port, http_max)
+    with listening(arguments.host, arguments.http_port, "--http-port"):
+        http_port = await web.listen(arguments.host, arguments.http_port, http_max)
     calm_collector()
     _say_ready(arguments, part, (port, http_port))
     if neighbour is not None:
@@ -230,20 +236,21 @@ def _prepare(premises: Premises, part: Part) -> Service:
 
 async def _listen(service: Service, arguments: argparse.Namespace) -> int:
     """The port; the one of the part before, which the kernel may not have given back yet."""
-    for _ in range(LISTEN_TRIES):
+    for _ in range(LISTEN_TRIES if arguments.known else 0):
         try:
             return await service.listen(arguments.host, arguments.port)
         except OSError as error:
-            if error.errno != errno.EADDRINUSE or not arguments.known:
+            if error.errno != errno.EADDRINUSE:
                 raise
         await asyncio.sleep(LISTEN_PAUSE_SECONDS)
-    return await service.listen(arguments.host, arguments.port)
+    with listening(arguments.host, arguments.port, "--port"):
+        return await service.listen(arguments.host, arguments.port)
 
 
 async def _until(service: Service, part: Part, premises: Premises) -> None:
     """Serve, attend meta, and keep a connection to the master, until something ends it."""
     async with asyncio.TaskGroup() as tasks:
-        host, _, port = part.master_address.rpartition(":")
+        host, port = split_address(part.master_address)
         work: list[asyncio.Task[None]] = []
         if part.role is Role.SLAVE and port.isdigit():
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
@@ -266,7 +273,7 @@ def _attending(service: Service, premises: Premises) -> Attending | None:
     if not (settings.replicated and settings.meta):
         return None
     host = settings.advertise or arguments.host
-    data, control = f"{host}:{arguments.port}", f"{host}:{arguments.http_port}"
+    data, control = address_of(host, arguments.port), address_of(host, arguments.http_port)
     group, life = settings.name.partition("-")[0], premises.life
     identity = Identity(group, settings.name, life.boot, data, control, life.folder)
     local = LocalPeer(service.server, lambda _answer: None)
@@ -279,9 +286,10 @@ def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]
         return
     arguments.port, arguments.http_port = ports  # whatever this process becomes, it stays where it was found
     arguments.known = True
-    say(f"ready tidemill://{arguments.host}:{ports[0]} http://{arguments.host}:{ports[1]}")
+    data, control = (address_of(arguments.host, port) for port in ports)
+    say(f"ready tidemill://{data} http://{control}")
     if sys.stdout.isatty():
-        _greet(arguments.host, ports[1])
+        say(greeting(arguments.host, ports[1], NEXT, "queue"))
 
 
 def _end(error: Exception) -> str:
@@ -295,12 +303,6 @@ def _end(error: Exception) -> str:
         f"the broker made a mistake ({error!r}) and ended before it does harm: "
         "start again, and report the line above, which says where it was"
     )
-
-
-def _greet(host: str, http_port: int) -> None:
-    server = "" if http_port == 7401 else f" --server {host}:{http_port}"
-    say(f"\nType next, in another terminal:\n  tidemill send hello 'first message'{server}")
-    say(f"  tidemill consume hello --group demo --from earliest --count 1{server}\n\nCtrl-C stops the queue.")
 
 
 if __name__ == "__main__":

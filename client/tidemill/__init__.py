@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidemill.errors import (
         BrokerUnreachable,
         ClientClosed,
+        CodecMissing,
         ConnectionLost,
         CorruptBatch,
         LeaseLost,
@@ -43,8 +44,8 @@ _PLACES = {
     "consumer": "Consumer",
     "dead": "DeadLetter DeadLetters",
     "errors": (
-        "BrokerUnreachable ClientClosed ConnectionLost CorruptBatch LeaseLost OutcomeUnknown Refused TidemillError "
-        "Unavailable"
+        "BrokerUnreachable ClientClosed CodecMissing ConnectionLost CorruptBatch LeaseLost OutcomeUnknown Refused "
+        "TidemillError Unavailable"
     ),
     "message": "Message MessageBatch",
     "receipts": "Receipt Receipts",
@@ -62,6 +63,7 @@ __all__ = [
     "Client",
     "ClientClosed",
     "ClientSettings",
+    "CodecMissing",
     "ConnectionLost",
     "Consumer",
     "Context",

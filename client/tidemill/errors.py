@@ -8,6 +8,7 @@
       OutcomeUnknown       the network, too: it was sent and nobody answered; it may be stored (is a ``TimeoutError``)
       LeaseLost            the caller: a message was settled after its lease had ended; it is given out again
       ClientClosed         the caller: the client or consumer was closed, or belongs to another process
+      CodecMissing         the installation: the package for a compression is not there
       CorruptBatch         the disk, the network or a strange producer: bytes that are not a batch
 
 Refused, Unavailable and CorruptBatch are the wire's own: a limit found here and the same limit found by the broker are
@@ -16,6 +17,7 @@ one error with one number.
 
 from __future__ import annotations
 
+from tidemill_wire.codec import CodecMissing
 from tidemill_wire.errors import (
     CorruptBatch,
     ProtocolError,
@@ -30,6 +32,7 @@ from tidemill_wire.errors import (
 __all__ = [
     "BrokerUnreachable",
     "ClientClosed",
+    "CodecMissing",
     "ConnectionLost",
     "CorruptBatch",
     "LeaseLost",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
 from tidemill.errors import BrokerUnreachable, Refused, WireError, wire_error
+from tidemill_wire.addresses import address_of
 from tidemill_wire.errors import KIND_BY_NAME
 from tidemill_wire.limits import MIB
 
@@ -39,7 +40,7 @@ class Address:
         return self.host, self.port
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return address_of(self.host, self.port)
 
 
 Routes: TypeAlias = tuple[Address, ...]
@@ -109,7 +110,7 @@ class Web:
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
-        self._base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._base = f"http://{address_of(host, port)}"
 
     async def get(self, path: str, timeout_s: float = ROUTES_TIMEOUT_S) -> Any:
         """The JSON at ``path``."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from tidemill.ack_file import AckFile, LockedFile
 from tidemill.routes import OpenPort, Web
-from tidemill_wire.codec import Codec
+from tidemill_wire.codec import Codec, CodecMissing, compress
 from tidemill_wire.limits import BATCH_BYTES_MAX, MIB, PULL_BYTES_MAX, PULL_WAIT_MS_DEFAULT, PULL_WAIT_MS_MAX
 
 LINGER_MS_MAX = 5
@@ -45,7 +45,9 @@ class ClientSettings:
     """A batch, and a frame, is closed when it has so many bytes."""
 
     compression: Codec | str = Codec.NONE
-    """``none``, ``lz4`` or ``zstd``; the latter two need their package on both sides."""
+    """``none``, ``lz4`` or ``zstd``; the latter two need their package here and where it is consumed:
+    ``pip install 'tidemill[compression]'``. One that is missing is ``CodecMissing`` at once.
+    """
 
     memory_bytes_max: int = 64 * MIB
     """Bytes of messages sent and not answered; beyond it ``send`` waits."""
@@ -129,7 +131,7 @@ class ClientSettings:
     """The file of the spool of acks. Tests have others."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "compression", parse_codec(self.compression))
+        object.__setattr__(self, "compression", _usable(parse_codec(self.compression)))
         checks = (
             (0 <= self.linger_ms <= LINGER_MS_MAX, f"linger_ms is within 0 and {LINGER_MS_MAX}"),
             (
@@ -155,6 +157,18 @@ class ClientSettings:
     def codec(self) -> Codec:
         """``compression``, parsed."""
         return parse_codec(self.compression)
+
+
+def _usable(codec: Codec) -> Codec:
+    """The same. Without its package the first batch would find out, and whoever sends has gone on by then."""
+    try:
+        compress(codec, b"")
+    except CodecMissing as error:
+        name = codec.name.lower()
+        raise CodecMissing(
+            f"compression {name!r} needs a package that is not installed: run `pip install 'tidemill[compression]'`"
+        ) from error
+    return codec
 
 
 def parse_codec(text: Codec | str) -> Codec:

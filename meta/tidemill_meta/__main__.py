@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill_host.clock import RealClock
+from tidemill_host.listening import listening
 from tidemill_host.process import (
     FolderInUse,
     FolderLock,
@@ -26,7 +27,8 @@ from tidemill_host.process import (
 )
 from tidemill_meta.doors.store import SqlStore
 from tidemill_meta.settings import MetaSettings, read_settings
-from tidemill_meta.storing import StoreAway
+from tidemill_meta.storing import StoreAway, StoreDamaged
+from tidemill_wire.addresses import address_of
 from tidemill_wire.errors import TidemillError
 
 COLLECT_YOUNG = 4_000
@@ -72,6 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     files_max = raise_file_limit()
     try:
         return run(_serve(arguments, settings, store, files_max))
+    except StoreDamaged as error:
+        place = f"{arguments.data}/meta.db" if lock is not None else "the database"
+        sys.stderr.write(f"tidemill: {place} is damaged ({error}): put a copy of it back, or move it away\n")
+        return 1
     except StoreAway as error:
         sys.stderr.write(
             f"tidemill: the database does not answer ({error}): start it, or look at its address\n"
@@ -110,11 +116,12 @@ async def _serve(
     }
     web = Web(values, lambda: render_metrics(replica, watch, api), Counter(), api.routes())
     connections_max = min(settings.connections_max, files_max * 3 // 4)
-    port = await web.listen(arguments.host, arguments.port, connections_max)
+    with listening(arguments.host, arguments.port, "port"):
+        port = await web.listen(arguments.host, arguments.port, connections_max)
     calm_collector(COLLECT_YOUNG, COLLECT_MIDDLE)
     async with asyncio.TaskGroup() as tasks:
         work = tasks.create_task(replica.run(), name="replica")
-        say(f"ready http://{arguments.host}:{port}")
+        say(f"ready http://{address_of(arguments.host, port)}")
         await stopping.wait()
         await web.close()
         work.cancel()

@@ -9,6 +9,7 @@ from tidemill_meta.promotion import problem_of
 from tidemill_meta.registry import View
 from tidemill_meta.senses import Senses
 from tidemill_meta.values import Allocation, Broker, BrokerGroup, Route, SubjectRecord, broker_key
+from tidemill_wire.addresses import split_address
 
 
 def broker_row(view: View, senses: Senses, group: BrokerGroup, now_ms: int) -> dict[str, Any] | None:
@@ -19,9 +20,9 @@ def broker_row(view: View, senses: Senses, group: BrokerGroup, now_ms: int) -> d
     broker = view.get(Broker, broker_key(group.name, group.master))
     if broker is None:
         return None
-    host, _, port = broker.data.rpartition(":")
+    host, port = split_address(broker.data)
     return {
-        "group": group.name, "name": broker.name, "host": host.strip("[]") or None, "port": int(port),
+        "group": group.name, "name": broker.name, "host": host or None, "port": int(port),
         "state": senses.state(group, now_ms), "epoch": group.epoch, "control": broker.control,
     }  # fmt: skip
 

@@ -54,6 +54,10 @@ class StoreAway(Exception):
     """The store does not answer. Whether a commit under way was done is not known; what is read later will tell."""
 
 
+class StoreDamaged(StoreAway):
+    """What the store says is no store's: it does not come back by itself."""
+
+
 Decide: TypeAlias = Callable[[Changes], Sequence[Entry]]
 """What is done in a turn: quickly, for others wait."""
 

@@ -2,7 +2,7 @@
 
 The broker serves first. Meta's database is opened then, in a thread, for its library takes longer to import than all
 of the broker does to start; who asks meta for something meanwhile waits for a moment. When the database cannot be
-opened, that is said and tried again, and the broker goes on without.
+opened, that is said and tried again, and the broker goes on without; also when it breaks down later.
 
     broker ready --> opened --> database, what is stored --> registered, declared --> meta answers --> a beat a second
 
@@ -36,6 +36,7 @@ from tidemill_meta.doors.api import Api
 from tidemill_meta.doors.metrics import render_metrics
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.watch import Watch
+from tidemill_meta.errors import Denied
 from tidemill_meta.registry import Draft
 from tidemill_meta.senses import Senses
 from tidemill_meta.settings import MetaSettings
@@ -72,7 +73,7 @@ class MetaBeside:
         self._name = settings.name
         self._group = settings.name.partition("-")[0]
         given = read_meta_settings(settings)
-        self._store = LateStore()
+        self._store = LateStore(self._complain)
         self._clock = RealClock()
         self._replica = Replica(given, self._store, self._clock)
         self._watch = Watch(self._replica.meta, self._clock)
@@ -84,6 +85,8 @@ class MetaBeside:
         """The database could not be opened."""
         self._adopted = -1
         """How many subjects the broker had when meta was told of them."""
+        self._said = ""
+        """What was last in the way."""
 
     # -- what the broker asks -------------------------------------------------------------------------------------
 
@@ -123,26 +126,34 @@ class MetaBeside:
     # -- meta's life ----------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        """Until it is open; what is in the way is said when it is another thing than before."""
-        complaint = ""
+        """Until it is open."""
         while True:
             try:
                 os.makedirs(self._folder, exist_ok=True)
                 self._store.real = await asyncio.to_thread(_open_store, self._url)
                 await self._replica.open()
             except (StoreAway, TidemillError, OSError) as error:
-                said = " ".join(str(error).split())
-                if said != complaint:
-                    sys.stderr.write(
-                        f"tidemill: meta cannot open {self._folder}/meta.db ({said}), the broker serves without: "
-                        f"mend it, or stop the queue and move that file away\n"
-                    )
-                complaint, self._hindered = said, True
+                self._complain(error)
+                self._hindered = True
+                await self._replica.close()
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
-                self._hindered = False
+                self._hindered, self._said = False, ""
                 self._replica.changed = self._changed
                 return
+
+    def _complain(self, error: Exception) -> None:
+        """Say what is in the way, when it is another thing than before."""
+        self._say_once(
+            f"meta cannot use {self._folder}/meta.db ({error}), the broker serves without: "
+            f"mend it, or stop the queue and move that file away"
+        )
+
+    def _say_once(self, sentence: str) -> None:
+        said = " ".join(sentence.split())
+        if said != self._said:
+            self._said = said
+            sys.stderr.write(f"tidemill: {said}\n")
 
     async def _begin(self) -> None:
         """Register the broker, and declare what the manifests declare."""
@@ -160,7 +171,8 @@ class MetaBeside:
                     )
                 await self._adopt_all()
             except TidemillError as error:
-                sys.stderr.write(f"tidemill: meta does not take this broker yet: {error}\n")
+                if not _is_behind(error):
+                    self._say_once(f"meta does not take this broker yet: {error}")
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
                 return
@@ -186,8 +198,10 @@ class MetaBeside:
                 self._hear()
                 await self._adopt_all()
             except TidemillError as error:
+                if _is_behind(error):
+                    continue
                 # Somebody else has taken its name at this meta.
-                sys.stderr.write(f"tidemill: meta does not know this broker any more: {error}\n")
+                self._say_once(f"meta does not know this broker any more: {error}")
                 await self._begin()
 
     def _hear(self) -> None:
@@ -287,6 +301,11 @@ def adopt(draft: Draft, senses: Senses, subjects: Iterable[str], now_ms: int) ->
         if draft.get(SubjectRecord, subject) is None:
             draft.put(SubjectRecord(subject, None))
         use_subject(draft, senses, subject, now_ms)
+
+
+def _is_behind(error: TidemillError) -> bool:
+    """The store is in the way, which it has said itself."""
+    return isinstance(error, Denied) and error.kind.code == "behind"
 
 
 def _open_store(url: str) -> SqlStore:

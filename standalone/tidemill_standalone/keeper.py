@@ -25,12 +25,15 @@ from typing import Any
 
 import aiohttp
 
+from tidemill_broker.doors.greeting import greeting
 from tidemill_host.process import say
 from tidemill_standalone.plan import META, Child, Wanted, broker_of, meta_of, names_of
+from tidemill_wire.addresses import address_of
 from tidemill_wire.declarations import Declaration
 
 BECAME = re.compile(rb"(\w+) in epoch (\d+)\n")
 READY = re.compile(rb"ready (?:tidemill://.*:(\d+) )?http://.*:(\d+)\n")
+NEXT = ("status", "send hello 'first'", "broker handover g0")
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.5, 10.0
 STEADY_SECONDS = 10.0
 """A process that lived so long was well: the next wait is short again."""
@@ -174,13 +177,10 @@ class Keeper:
             await asyncio.sleep(LOOK_SECONDS)
         if self._declarations:
             await self._declare()
-        server = f"{self._wanted.host}:{self._meta.ports[1]}"
-        say(f"ready http://{server}")
-        option = "" if self._meta.ports[1] == 7401 else f" --server {server}"
-        say(
-            f"\nType next, in another terminal:\n  tidemill status{option}\n  tidemill send hello 'first'{option}"
-        )
-        say(f"  tidemill broker handover g0{option}\n\nCtrl-C stops the cluster.")
+        host, port = self._wanted.host, self._meta.ports[1]
+        say(f"ready http://{address_of(host, port)}")
+        if sys.stdout.isatty():
+            say(greeting(host, port, NEXT, "cluster"))
 
     async def _groups(self) -> list[dict[str, Any]]:
         """The broker groups as meta sees them; none while it does not answer."""
@@ -197,7 +197,7 @@ class Keeper:
             self._say(f"meta did not take what the manifests declare: {' '.join(str(error).split())}")
 
     async def _ask(self, method: str, path: str, body: object) -> Any:
-        url = f"http://{self._wanted.host}:{self._meta.ports[1]}{path}"
+        url = f"http://{address_of(self._wanted.host, self._meta.ports[1])}{path}"
         timeout = aiohttp.ClientTimeout(total=ASK_SECONDS)
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
 from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Store, StoreAway
 
 
 class LateStore:
-    """Answers ``Store`` by another one, as soon as that is ``real``."""
+    """Answers ``Store`` by another one, as soon as that is ``real``; what that one cannot do is told ``complain``."""
 
     alone = True
 
-    def __init__(self) -> None:
+    def __init__(self, complain: Callable[[Exception], None]) -> None:
         self.real: Store | None = None
+        self._complain = complain
 
     @property
     def _there(self) -> Store:
@@ -20,16 +24,30 @@ class LateStore:
         return self.real
 
     async def open(self) -> None:
-        await self._there.open()
+        with self._heard():
+            await self._there.open()
 
     async def close(self) -> None:
-        await self._there.close()
+        real, self.real = self.real, None
+        if real is not None:
+            await real.close()
 
     async def changes(self, after: int) -> Changes:
-        return await self._there.changes(after)
+        with self._heard():
+            return await self._there.changes(after)
 
     async def commit(self, after: int, decide: Decide) -> Changes:
-        return await self._there.commit(after, decide)
+        with self._heard():
+            return await self._there.commit(after, decide)
 
     async def exchange(self, mine: Bulletin) -> Board:
-        return await self._there.exchange(mine)
+        with self._heard():
+            return await self._there.exchange(mine)
+
+    @contextmanager
+    def _heard(self) -> Generator[None]:
+        try:
+            yield
+        except StoreAway as error:
+            self._complain(error)
+            raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tidemill_wire.addresses import address_of
+
 META = "meta"
 META_FOLDER = "meta-0"
 """Not `meta`, which is the folder of a queue in one process: one is not to be taken for the other."""
@@ -61,7 +63,11 @@ def broker_of(wanted: Wanted, name: str, ports: tuple[int, int], meta_port: int)
         "up", "--data", f"{wanted.data}/{name}", "--host", wanted.host, "--port", str(ports[0]),
         "--http-port", str(ports[1]), *files,
     )  # fmt: skip
-    told = {"TIDEMILL_NAME": name, "TIDEMILL_REPLICATED": "true", "TIDEMILL_META": f"{host}:{meta_port}"}
+    told = {
+        "TIDEMILL_NAME": name,
+        "TIDEMILL_REPLICATED": "true",
+        "TIDEMILL_META": address_of(host, meta_port),
+    }
     return Child(name, "tidemill_broker", arguments, told)
 
 

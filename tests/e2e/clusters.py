@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from e2e.queues import COMMAND, Queue
 
-READY = re.compile(rb"ready http://([^:]+):(\d+)\n")
+READY = re.compile(rb"ready http://(\S+):(\d+)\n")
 FOLDER = re.compile(r"--data\0[^\0]*/([^/\0]+)\0")
 
 
@@ -26,9 +26,10 @@ class Cluster(Queue):
         slaves: int,
         manifests: Sequence[Path] = (),
         settings: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
-        super().__init__(data, manifests, settings, COMMAND)
-        self._command += ["--brokers", str(brokers), "--slaves", str(slaves)]
+        counts = ("--brokers", str(brokers), "--slaves", str(slaves))
+        super().__init__(data, manifests, settings, COMMAND, (*counts, *options))
         self.seen: set[int] = set()
 
     def start(self) -> Self:

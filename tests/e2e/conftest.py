@@ -23,8 +23,9 @@ def make_queue(tmp_path: Path) -> Iterator[MakeQueue]:
         manifests: Sequence[Path] = (),
         settings: Mapping[str, str] | None = None,
         command: Sequence[str] = BROKER,
+        options: Sequence[str] = (),
     ) -> Queue:
-        made.append(Queue(tmp_path / name, manifests, settings, command))
+        made.append(Queue(tmp_path / name, manifests, settings, command, options))
         return made[-1]
 
     yield make

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from e2e.services import RealService, environment
 
-READY = re.compile(rb"ready tidemill://([^:]+):(\d+) http://([^:]+):(\d+)\n")
+READY = re.compile(rb"ready tidemill://(\S+):(\d+) http://(\S+):(\d+)\n")
 BROKER = (sys.executable, "-m", "tidemill_broker")
 COMMAND = (sys.executable, "-m", "tidemill.cli")
 METRIC = re.compile(r"^([a-z_]+(?:\{[^}]*\})?) (\d+(?:\.\d+)?)$", re.MULTILINE)
@@ -30,19 +30,20 @@ class Queue(RealService):
         manifests: Sequence[Path] = (),
         settings: Mapping[str, str] | None = None,
         command: Sequence[str] = BROKER,
+        options: Sequence[str] = (),
     ) -> None:
         super().__init__(data, settings)
         self.data = data
         self.host = ""
         self.port = self.http_port = 0
         files = [part for path in manifests for part in ("-f", str(path))]
-        self._command = [*command, "up", "--data", str(data), *files]
+        self.command = [*command, "up", "--data", str(data), *files, *options]
 
     # -- life --------------------------------------------------------------------------------------------------
 
     def launch(self) -> subprocess.Popen[bytes]:
         """Start the process and do not wait for it."""
-        return self.spawn([*self._command, "--port", str(self.port), "--http-port", str(self.http_port)])
+        return self.spawn([*self.command, "--port", str(self.port), "--http-port", str(self.http_port)])
 
     def start(self) -> Self:
         """Start it and wait until it serves: on any free ports first, then on the same again, so clients find it."""

@@ -39,14 +39,12 @@ class RealService:
 
     # -- life --------------------------------------------------------------------------------------------------
 
-    def spawn(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    def spawn(self, command: Sequence[str], stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
         """Start the process and do not wait for it."""
         assert not self.running, "it runs already"
         self._began = time.monotonic()
         with self._errors.open("ab" if self.keeps_errors else "wb") as errors:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, env=self._environment
-            )
+            self._process = subprocess.Popen(command, stdout=stdout, stderr=errors, env=self._environment)
         return self._process
 
     def wait_ready(self, process: subprocess.Popen[bytes], ready: re.Pattern[bytes]) -> re.Match[bytes]:

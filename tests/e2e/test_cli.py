@@ -218,7 +218,9 @@ def test_the_bench_measures_and_says_what(shared_queue: Queue, what: str) -> Non
 
 def test_inspect_looks_into_a_queue_that_runs(shared_queue: Queue) -> None:
     good(shared_queue, "send", "cli.inspected", "one")
-    assert all("all good" in line for line in good(shared_queue, "inspect", "log", str(shared_queue.data)))
+    data = str(shared_queue.data)
+    assert all("all good" in line for line in good(shared_queue, "inspect", "log", data, "--verify"))
+    assert any(" cli.inspected 0..0 batch " in line for line in good(shared_queue, "inspect", "log", data))
     found = rows(good(shared_queue, "inspect", "log", str(shared_queue.data), "-o", "json"))
     assert any(row.get("partition") == "cli.inspected" for row in found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import urllib.error
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -125,3 +126,11 @@ def test_a_folder_of_one_kind_is_refused_by_the_other(
     assert cluster.wait_end() == 1
     assert "holds a queue of one process" in cluster.errors
     assert cluster.errors.count("\n") == 1
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this Python has no IPv6")
+def test_a_cluster_at_an_address_of_ipv6_is_led_and_followed(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(1, 1, options=["--host", "::1"]).start()
+    assert cluster.server == f"[::1]:{cluster.http_port}"
+    wait_until("both are in sync", lambda: len(group_of(cluster, "g0")["in_sync"]) == 2, PATIENCE_SECONDS)
+    asyncio.run(exchange(cluster.server, "six"))

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from crc32c import crc32c
 
 from e2e.conftest import MakeQueue
 from e2e.peers import Numbers, RawPeer, exchange
-from e2e.queues import Queue, run_command, wait_until
+from e2e.queues import COMMAND, Queue, run_command, wait_until
+from e2e.services import environment
 from tidemill import Client
-from tidemill_broker.doors.inspecting import inspect
+from tidemill_broker.doors.inspecting import Wanted, inspect
 from tidemill_wire.batch import CHECKED_FROM, STAMP_BYTES, STAMP_CRC
 from tidemill_wire.codec import Codec
 
@@ -82,13 +84,13 @@ def test_damage_in_the_middle_refuses_the_start_and_says_where(queue: Queue, fol
     assert log.stat().st_size == size  # nothing was cut
     found = run_command("inspect", "log", str(queue.data))
     assert found.returncode == 1
-    assert f"position {place}" in found.stdout
+    assert f"position {place} (byte {place} of the file)" in found.stderr
 
 
 def synced(queue: Queue) -> bool:
     """The action log says that the disk has what was written, as it does a moment after."""
     lines: list[str] = []
-    inspect(str(queue.data / "action" / f"{0:020}.log"), "json", lines.append)
+    inspect(Wanted(str(queue.data / "action" / f"{0:020}.log"), "json"), lines.append, lines.append)
     actions = [row["action"] for row in map(json.loads, lines) if "action" in row]
     return "SYNCED" in actions[-2:]
 
@@ -123,7 +125,7 @@ def test_a_damaged_body_is_noticed_by_inspect_and_by_who_reads_it(queue: Queue) 
     place = batch_places(log)[5]
     overwrite(log, place + 1000, b"\0" * 8)
     found = run_command("inspect", "log", str(queue.data))
-    assert (found.returncode, f"position {place}" in found.stdout) == (1, True)
+    assert (found.returncode, f"position {place}" in found.stderr) == (1, True)
     queue.start()
     assert asyncio.run(count_around(queue.server)) == (BATCHES - 1) * MESSAGES
 
@@ -169,7 +171,8 @@ async def read_around(server: str) -> tuple[list[bytes], int]:
 def test_a_folder_that_holds_no_log_is_said_to_hold_none(tmp_path: Path) -> None:
     done = run_command("inspect", "log", str(tmp_path))
     assert done.returncode == 1
-    assert "holds no segment" in done.stdout + done.stderr
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert "holds no segment" in done.stderr
 
 
 def test_a_lost_checkpoint_costs_time_and_nothing_else(queue: Queue) -> None:
@@ -216,3 +219,29 @@ async def consumed(server: str, seconds: float) -> list[int]:
             if len(found) == BATCHES * MESSAGES:
                 break
     return sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("output", "said"), [("/dev/full", "disk is full"), ("pipe", "reader of the output is gone")]
+)
+@pytest.mark.parametrize("option", [(), ("--verify",)])
+def test_output_that_cannot_be_written_is_one_sentence(
+    queue: Queue, output: str, said: str, option: tuple[str, ...]
+) -> None:
+    fill(queue)
+    command = [*COMMAND, "inspect", "log", str(queue.data), *option]
+    with contextlib.ExitStack() as stack:
+        if output == "pipe":
+            reader, writer = os.pipe()
+            os.close(reader)
+            stdout = stack.enter_context(os.fdopen(writer, "wb"))
+        else:
+            stdout = stack.enter_context(open(output, "wb"))
+        done = subprocess.run(
+            command, stdout=stdout, stderr=subprocess.PIPE, env=environment(), timeout=60, check=False
+        )
+    errors = done.stderr.decode()
+    assert done.returncode == 1
+    assert errors.startswith("tidemill: ")
+    assert said in errors
+    assert errors.count("\n") == 1

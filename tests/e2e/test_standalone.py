@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import sqlite3
 import sys
 import urllib.error
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +159,53 @@ def test_a_broker_serves_when_meta_has_no_database_and_says_so_once(make_queue: 
     queue.start()
 
     asyncio.run(exchange(queue.server, "orders"))
-    wait_until("it is said", lambda: "meta cannot open" in queue.errors)
+    wait_until("it is said", lambda: "meta cannot use" in queue.errors)
     (queue.data / "meta").unlink()
     assert [one["name"] for one in queue.get("/v1/brokers")[0]["brokers"]] == ["g0-0"]
     assert queue.errors.count("\n") == 1
     assert queue.stop() == 0
+
+
+@pytest.mark.parametrize("content", [bytes(range(256)) * 64, b"SQLite format 3\0" + b"\xa5" * 16_000])
+def test_a_broker_serves_when_the_database_of_meta_is_damaged_and_meta_comes_when_it_is_mended(
+    make_queue: MakeQueue, content: bytes
+) -> None:
+    """Bytes of nobody, and a file that begins as a database does."""
+    queue = make_queue(command=STANDALONE)
+    database = queue.data / "meta" / "meta.db"
+    database.parent.mkdir(parents=True)
+    database.write_bytes(content)
+    queue.start()
+
+    asyncio.run(exchange(queue.server, "orders"))
+    wait_until("it is said", lambda: "meta.db" in queue.errors)
+    threads = len(os.listdir(f"/proc/{queue.pid}/task"))
+    database.rename(queue.data / "meta" / "damaged")
+    assert [one["name"] for one in queue.get("/v1/brokers")[0]["brokers"]] == ["g0-0"]
+    assert queue.errors.count("\n") == 1
+    assert "Traceback" not in queue.errors
+    assert "move that file away" in queue.errors
+    assert len(os.listdir(f"/proc/{queue.pid}/task")) <= threads + 2
+    assert queue.stop() == 0
+
+
+def test_a_broker_goes_on_when_the_database_of_meta_is_damaged_while_it_runs(standalone: Queue) -> None:
+    assert heartbeat(standalone, "orders")["routes"]
+    with closing(sqlite3.connect(standalone.data / "meta" / "meta.db")) as other:
+        other.execute("PRAGMA writable_schema = ON")
+        other.execute("UPDATE sqlite_master SET sql = 'garbage'")
+        other.execute("PRAGMA schema_version = 99")
+        other.commit()
+
+    assert refused(standalone) == 503
+    asyncio.run(exchange(standalone.server, "orders"))
+    wait_until("it is said", lambda: "meta.db" in standalone.errors)
+    assert "Traceback" not in standalone.errors
+    assert standalone.stop() == 0
+
+
+def refused(queue: Queue) -> int:
+    """How a change is answered that has to be stored."""
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        post(queue, "/v1/groups/g0/state", {"state": "R"})
+    return caught.value.code

@@ -6,13 +6,16 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from e2e.conftest import MakeQueue
 from e2e.peers import Numbers, RawPeer, exchange
-from e2e.queues import COMMAND, Queue, run_command, wait_until
+from e2e.queues import BROKER, COMMAND, Queue, run_command, wait_until
+from e2e.services import environment
+from e2e.terminals import Terminal
 from tidemill import BrokerUnreachable, Client, ClientSettings, OutcomeUnknown, Unavailable
 from tidemill_wire import limits
 from tidemill_wire.commands import Pull, Pulled, SendBatches, Sent, encode_command
@@ -316,3 +319,53 @@ def test_old_segments_are_dropped_and_new_ones_kept(make_queue: MakeQueue, tmp_p
 async def first_sequence(server: str, subject: str, group: str = "late") -> int:
     async with Client(server) as mq, mq.consume(subject, group=group) as messages:
         return (await anext(messages)).sequence
+
+
+@pytest.mark.parametrize(
+    "host, named", [("nowhere.invalid", "looked up"), ("192.0.2.1", "no address of this machine")]
+)
+def test_a_host_that_is_none_here_is_one_sentence_about_it(
+    make_queue: MakeQueue, host: str, named: str
+) -> None:
+    sentence = refused_start(make_queue(options=["--host", host]))
+    assert host in sentence
+    assert named in sentence
+    assert "port" not in sentence
+
+
+IPV6 = pytest.mark.skipif(not socket.has_ipv6, reason="this Python has no IPv6")
+
+
+@IPV6
+@pytest.mark.parametrize("command", [BROKER, COMMAND])
+def test_an_address_of_ipv6_is_a_url_and_what_clients_take(
+    make_queue: MakeQueue, command: tuple[str, ...]
+) -> None:
+    queue = make_queue(command=command, options=["--host", "::1"]).start()
+    assert queue.server == f"[::1]:{queue.http_port}"
+    asyncio.run(exchange(queue.server, "six"))
+    assert run_command("send", "six", "b", "--server", queue.server).returncode == 0
+    assert run_command("subjects", server=queue.server).stdout.count("six") == 1
+    assert run_command("status", server=queue.server).returncode == 0
+    assert queue.stop() == 0
+
+
+def test_a_person_is_told_what_to_type_and_it_works_as_it_is_pasted(make_queue: MakeQueue) -> None:
+    """On a terminal, in a folder and with a path that do not know the environment; elsewhere it is one line."""
+    queue = make_queue(command=COMMAND)
+    shown = b""
+    with Terminal() as terminal:
+        process = queue.spawn([*queue.command, "--port", "0", "--http-port", "0"], stdout=terminal.theirs)
+        terminal.leave()
+        while b"Ctrl-C stops the queue" not in shown:
+            shown += terminal.read(60)
+        typed = [line.strip() for line in shown.decode().split("\r\n") if line.startswith("  ")]
+        assert len(typed) == 2
+        clean = {**environment(), "PATH": "/usr/bin:/bin"}
+        for line in typed:
+            done = subprocess.run(
+                line, shell=True, cwd="/", env=clean, capture_output=True, timeout=60, check=True
+            )
+        assert done.stdout == b"first message\n"
+        process.send_signal(signal.SIGINT)
+        assert queue.wait_end() == 0

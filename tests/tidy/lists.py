@@ -39,6 +39,18 @@ def room_lists(rooms: Mapping[str, str], project: Mapping[str, Any]) -> Iterator
             yield f"pyproject.toml, {name}: {sorted(written)}, the folders say {sorted(wanted)}: make them equal"
 
 
+def lint_in_hooks(makefile: str, hooks: Mapping[str, Any]) -> Iterator[str]:
+    """What `make lint` checks is checked before a commit, too."""
+    line = re.search(r"^lint:([^#\n]*)", makefile, re.MULTILINE)
+    checked = set(line[1].split()) - {"hooks"} if line is not None else set[str]()
+    if not checked:
+        yield "Makefile: lint checks nothing: give it its targets again"
+    entries = {hook["entry"] for repository in hooks["repos"] for hook in repository["hooks"]}
+    for target in sorted(checked):
+        if f"make --silent {target}" not in entries:
+            yield f".pre-commit-config.yaml: `make {target}` is part of lint and no hook: add one"
+
+
 def room_folders(rooms: Mapping[str, str], paths: tuple[str, ...]) -> Iterator[str]:
     """The traps of folders that are no packages."""
     for folder, package in rooms.items():

@@ -13,6 +13,7 @@ from tidemill_broker.following import Follower
 from tidemill_broker.machine import Broker
 from tidemill_broker.membership import Role
 from tidemill_host.openapi import Part, process_paths, reading, record, ref, whole
+from tidemill_wire.addresses import split_address
 
 
 def routes_of(service: Service, port: int) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def routes_of(service: Service, port: int) -> dict[str, Any]:
 def _master_of(follower: Follower) -> list[dict[str, Any]]:
     """Where a slave's clients find the master, if it was told."""
     part = follower.part
-    host, _, port = part.master_address.rpartition(":")
+    host, port = split_address(part.master_address)
     if part.appoint is None or part.role is not Role.SLAVE or not port.isdigit():
         return []
     one = part.appoint.appointment

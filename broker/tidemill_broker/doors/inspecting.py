@@ -1,11 +1,19 @@
-"""``tidemill inspect log``: reads logs as they lie, says what is in them, and what is wrong and where. Never writes."""
+"""``tidemill inspect log``: reads logs as they lie, says what is in them, and what is wrong and where. Never writes.
+
+Entries and files go to standard output, one line each, as they are read; what is wrong goes to standard error. A
+segment that is bad, or cannot be read, ends at that place, and the next one is looked at.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
 
 from tidemill_broker.actions import ActionKind
 from tidemill_broker.scanning import BatchScanner, RecordScanner
@@ -14,62 +22,115 @@ from tidemill_journal.segments import base_of
 from tidemill_wire.counted import counted
 from tidemill_wire.errors import CorruptBatch
 
-Row = dict[str, Any]
+LOGS = ("message", "action")
+NONE = "holds no segment of a message or action log: name a data folder, that of a cluster, or a .log file"
+ADVICE = (
+    "what is before it is good; look again when no queue runs here, and if it is still so, "
+    "restore the file from a copy"
+)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Row: TypeAlias = dict[str, Any]
+Write: TypeAlias = Callable[[str], object]
 
 
-def inspect(path: str, output: str, write: Callable[[str], object]) -> int:
-    """Look into a data folder or one segment; 0 when everything is good, 1 when not."""
-    files = list(_segments(path))
-    if not files:
-        write(f"{path} holds no segment of a message or action log: name a data folder or a .log file\n")
-        return 1
-    good = True
-    for kind, file in files:
-        summary: Row = {"file": file, "log": kind, "entries": 0, "bytes": os.path.getsize(file), "good": True}
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a person wants to see. ``verify``: no line for an entry."""
+
+    path: str
+    output: str
+    verify: bool = False
+
+
+def run_inspect(wanted: Wanted) -> int:
+    """As a command: the exit code. Whatever a person can cause is one sentence on standard error."""
+    try:
+        code = inspect(wanted, sys.stdout.write, _complain)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        _complain("interrupted before it was done: run it again")
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left unwritten fails no more
+        _complain(_of_output(error))
+    else:
+        return code
+    return 1
+
+
+def inspect(wanted: Wanted, write: Write, complain: Write) -> int:
+    """Look into a data folder, that of a cluster, or one segment; 0 when everything is good, 1 when not."""
+    good, found = True, False
+    for kind, file in _segments(wanted.path, complain):
+        found = True
+        summary: Row = {"file": file, "log": kind, "entries": 0, "bytes": 0, "good": True}
         for row in _rows(kind, file, summary):
-            if output == "json":
-                write(json.dumps(row) + "\n")
+            if not wanted.verify:
+                write(json.dumps(row) + "\n" if wanted.output == "json" else _line(row))
         good = good and bool(summary["good"])
-        if output == "json":
-            write(json.dumps(summary) + "\n")
-        else:
-            write(_text(summary))
-    return 0 if good else 1
+        write(json.dumps(summary) + "\n" if wanted.output == "json" else _summary_line(summary))
+        if not summary["good"]:
+            complain(_sentence(summary))
+    if not found:
+        complain(f"{wanted.path} {NONE}")
+    return 0 if good and found else 1
 
 
-def _segments(path: str) -> Iterator[tuple[str, str]]:
-    if os.path.isfile(path):
+def _segments(path: str, complain: Write) -> Iterator[tuple[str, str]]:
+    if not os.path.isdir(path):
         if base_of(os.path.basename(path)) is not None:
             folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
             yield ("action" if folder == "action" else "message"), path
         return
-    for kind in ("message", "action"):
+    names = _names(path, complain)
+    if not any(kind in names for kind in LOGS):  # of several brokers, as `up --brokers 3` makes them
+        for name in names:
+            below = os.path.join(path, name)
+            if any(os.path.isdir(os.path.join(below, kind)) for kind in LOGS):
+                yield from _segments(below, complain)
+        return
+    for kind in LOGS:
         folder = os.path.join(path, kind)
-        if os.path.isdir(folder):
-            for name in sorted(os.listdir(folder)):
-                if base_of(name) is not None:
-                    yield kind, os.path.join(folder, name)
+        for name in _names(folder, complain) if os.path.isdir(folder) else ():
+            if base_of(name) is not None:
+                yield kind, os.path.join(folder, name)
+
+
+def _names(folder: str, complain: Write) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        complain(f"{folder} cannot be read ({error.strerror}): let this user read it")
+        return []
 
 
 def _rows(kind: str, file: str, summary: Row) -> Iterator[Row]:
     base = base_of(os.path.basename(file))
     assert base is not None
-    with open(file, "rb") as handle:
+    try:
+        handle = open(file, "rb")  # noqa: SIM115 - an error of whoever takes the rows is not one of this file
+    except OSError as error:
+        summary.update(good=False, problem=f"it cannot be read ({error.strerror})")
+        return
+    with handle:
 
         def read(place: int, size: int) -> bytes:
             return os.pread(handle.fileno(), size, place)
 
-        end = base + os.path.getsize(file)
-        batches, records = BatchScanner(read, base, end, base), RecordScanner(read, base, end, base)
+        size = os.fstat(handle.fileno()).st_size
+        batches, records = (
+            BatchScanner(read, base, base + size, base),
+            RecordScanner(read, base, base + size, base),
+        )
+        summary["bytes"] = size
         try:
             for row in _batch_rows(batches) if kind == "message" else _record_rows(records):
                 summary["entries"] += 1
                 yield row
-        except (CorruptBatch, CorruptRecord) as error:
+        except (CorruptBatch, CorruptRecord, OSError) as error:
             position = batches.position if kind == "message" else records.position
-            summary.update(
-                good=False, bad_position=position, place_in_file=position - base, problem=str(error)
-            )
+            problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            summary.update(good=False, bad_position=position, place_in_file=position - base, problem=problem)
 
 
 def _batch_rows(scanner: BatchScanner) -> Iterator[Row]:
@@ -90,10 +151,48 @@ def _record_rows(scanner: RecordScanner) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def _text(summary: Row) -> str:
+def _line(row: Row) -> str:
+    """An entry: where it is, how long, from when, and what."""
+    if "action" in row:
+        at_ms, what = row["at_ms"], row["action"]
+    else:
+        at_ms, first = row["stored_at_ms"], row["first_sequence"]
+        what = f"{row['partition']} {first}..{first + row['messages'] - 1} batch {row['batch']}"
+    return f"{row['position']:>14} {row['length']:>9} {_time(at_ms)} {what}\n"
+
+
+def _time(at_ms: int) -> str:
+    try:
+        at = EPOCH + timedelta(milliseconds=at_ms)
+    except OverflowError:
+        return f"{at_ms} ms"
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _summary_line(summary: Row) -> str:
     nouns = ("batch", "batches") if summary["log"] == "message" else ("action", "actions")
     line = f"{summary['file']}: {counted(summary['entries'], *nouns)}, {counted(summary['bytes'], 'byte')}"
-    if summary["good"]:
-        return line + ", all good\n"
+    return f"{line}, {'all good' if summary['good'] else 'BAD'}\n"
+
+
+def _sentence(summary: Row) -> str:
+    """What is wrong with a file, and what to do."""
+    if "bad_position" not in summary:
+        return f"{summary['file']}: {summary['problem']}: let this user read it, or move it away when it is no log"
     where = f"position {summary['bad_position']} (byte {summary['place_in_file']} of the file)"
-    return line + f"\n  BAD at {where}: {summary['problem']}\n"
+    return f"{summary['file']} is bad at {where}, {summary['problem']}: {ADVICE}"
+
+
+def _of_output(error: OSError) -> str:
+    if isinstance(error, BrokenPipeError):
+        return "the reader of the output is gone: what it did not read was not looked at"
+    if error.errno == errno.ENOSPC:
+        return "the output cannot be written, its disk is full: free space and run it again"
+    return f"the output cannot be written ({error.strerror}): look at where it goes"
+
+
+def _complain(sentence: str) -> None:
+    try:
+        sys.stderr.write(f"tidemill: {' '.join(sentence.split())}\n")
+    except OSError:
+        return  # nobody reads it; the exit code has to do

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.failures import CommandFailed, wrong_usage
+from tidemill.cli.outlet import Outlet, Written
 from tidemill.cli.session import (
     SERVER_DEFAULT,
     Output,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tidemill.subscription import Ways
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE_SECONDS = 2.0  # for a line that nobody reads, when it is over
 TURN_MESSAGES = 256  # written before the event loop has its turn
 
 
@@ -183,7 +184,7 @@ def consume(
 
 
 async def _consume(server: str, wish: Wish, output: Output) -> None:
-    ending = Ending(wish.timeout_seconds)
+    ending, outlet = Ending(wish.timeout_seconds), Outlet()
     taken = 0
     async with (
         connected(server) as client,
@@ -195,7 +196,9 @@ async def _consume(server: str, wish: Wish, output: Output) -> None:
         ending.of(messages),
     ):  # fmt: skip
         async for message in messages:
-            _write(message, output)
+            written = outlet.write(_line(message, output))
+            if written is not None:
+                await ending.outlive(written)
             taken += 1
             if taken == wish.count:
                 break
@@ -212,12 +215,14 @@ class Ending:
     """When it is over: at the first SIGINT or SIGTERM, which drain, or when the time is.
 
     The consumer is then closed beneath the loop that reads it: what was written is acknowledged, what was not begun is
-    given back. A second signal ends the process as it always does.
+    given back. A line that is being written is waited for, but not for long; then its message is given back, too. A
+    second signal ends the process as it always does.
     """
 
     def __init__(self, timeout_seconds: float | None) -> None:
         self._loop = asyncio.get_running_loop()
-        self._over = asyncio.Event()
+        self._over, self._given_up = asyncio.Event(), asyncio.Event()
+        self._written: Written | None = None
         self._timeout_seconds = timeout_seconds
         self.by_signal = False
 
@@ -240,9 +245,34 @@ class Ending:
             with suppress(asyncio.CancelledError):
                 await closing
 
+    async def outlive(self, written: Written) -> None:
+        """Until a line is written; an error when it is over, and nobody reads."""
+        self._written = written
+        given_up = asyncio.ensure_future(self._given_up.wait())
+        try:
+            await asyncio.wait((written, given_up), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            given_up.cancel()
+        if not written.done():
+            raise CommandFailed(
+                "nobody reads the output, so the last message is not acknowledged and comes again: "
+                "look what became of the reader"
+            )
+        written.result()
+        self._written = None
+
     async def _close(self, messages: Consumer) -> None:
         await self._over.wait()
-        await messages.close()
+        deadline = self._loop.time() + GRACE_SECONDS
+        while self._written is not None and not self._written.done() and self._loop.time() < deadline:
+            await asyncio.wait((self._written,), timeout=deadline - self._loop.time())
+        line = self._written
+        if line is None or (line.done() and line.exception() is None):
+            await messages.close()
+            return
+        # Closed without an error the message in hand would be acknowledged; with this one it is only given back.
+        await messages.close(asyncio.CancelledError())
+        self._given_up.set()
 
     def _signalled(self) -> None:
         self.by_signal = True
@@ -254,11 +284,10 @@ class Ending:
             self._loop.remove_signal_handler(number)
 
 
-def _write(message: Message, output: Output) -> None:
-    """One line, out of this process before the message is acknowledged."""
+def _line(message: Message, output: Output) -> bytes:
+    """What is to be out of this process before the message is acknowledged."""
     if output is Output.JSON:
-        line = json.dumps(message_as_json(message), ensure_ascii=False).encode(errors="surrogateescape")
-    else:
-        line = message.body
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
+        return (
+            json.dumps(message_as_json(message), ensure_ascii=False).encode(errors="surrogateescape") + b"\n"
+        )
+    return message.body + b"\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -16,23 +17,28 @@ def build() -> typer.Typer:
     application = typer.Typer(
         help="Look into the files of a queue.", no_args_is_help=True, rich_markup_mode=None
     )
-    passing = {"allow_extra_args": True, "ignore_unknown_options": True}
-    application.command("log", context_settings=passing)(log)
+    application.command("log")(log)
     return application
 
 
 def log(
-    context: typer.Context,
     path: Annotated[
         Path,
-        typer.Argument(metavar="[DIR|FILE]", help="A data folder, or one file of a log.", show_default=True),
+        typer.Argument(metavar="[DIR|FILE]", help="A data folder, that of a cluster, or one file of a log."),
     ] = Path(DATA_DEFAULT),
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Only say of each file whether it is good.")
+    ] = False,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show what a log holds, and where it is damaged."""
+    """Show what logs hold, an entry a line, and where they are damaged.
+
+    The exit code is 1 when something is; then standard error says what.
+    """
     require_server("inspect log")
-    if not path.exists():
+    if not os.path.exists(path):  # of a Path it raises where this user may not look
         raise wrong_usage(
             f"{str(path)!r} does not exist: name the folder that `tidemill up --data` was given, or a log"
         )
-    become("tidemill_broker", "inspect", "log", str(path), "--output", output.value, *context.args)
+    option = ("--verify",) if verify else ()
+    become("tidemill_broker", "inspect", "log", str(path), "--output", output.value, *option)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from tidemill.cli.session import (
     open_input,
     perform,
 )
+from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
     from tidemill import Client
@@ -68,7 +70,8 @@ def send(
 ) -> None:
     """Send messages and print their ids.
 
-    An id is printed when the queue has answered that its message is stored.
+    An id is printed when the queue has answered that its message is stored. Of --lines on a terminal a person is shown
+    how far it is, and a sum; ids are printed into a file or pipe, and with --output json.
     """
     if sum(each is not None for each in (body, lines, file)) > 1:
         raise wrong_usage("BODY, --file and --lines exclude each other: give one of them")
@@ -101,14 +104,18 @@ async def _send_lines(server: str, subject: str, source: IO[bytes], labels: Labe
     """Chunk by chunk: what is printed is stored, and the memory is bounded whatever the file is."""
     from tidemill.cli.lines import chunks_of_lines
 
-    with source, _progress(source) as advance:
+    watched = interactive(sys.stdout) and output is Output.TEXT
+    receipts: Sequence[Receipt]
+    with source, _sum(subject, watched) as add, _progress(source, watched) as advance:
         async with connected(server) as client:
             async for bodies in chunks_of_lines(source):
                 if replace(labels, priority=0) == PLAIN:
                     receipts = await client.send_many(subject, bodies, priority=labels.priority)
-                    _print_receipts(receipts, output)
                 else:
-                    _print_receipts(await _send_each(client, subject, bodies, labels), output)
+                    receipts = await _send_each(client, subject, bodies, labels)
+                if not watched:
+                    _print_receipts(receipts, output)
+                add(len(receipts))
                 advance(len(bodies), sum(map(len, bodies)) + len(bodies))
 
 
@@ -182,9 +189,29 @@ def _properties(written: list[str]) -> dict[str, str]:
 
 
 @contextmanager
-def _progress(source: IO[bytes]) -> Generator[Callable[[int, int], None]]:
-    """A bar on standard error when somebody watches it; its length is known of files, not of pipes."""
-    if not interactive(sys.stderr) or interactive(sys.stdout):
+def _sum(subject: str, watched: bool) -> Generator[Callable[[int], None]]:
+    """One line for a person about all that was stored, also when it was not all that was to be sent."""
+    began, sent, before = time.monotonic(), 0, "at least "  # of a chunk that failed some may be stored
+
+    def add(messages: int) -> None:
+        nonlocal sent
+        sent += messages
+
+    try:
+        yield add
+        before = ""
+    finally:
+        if watched:
+            said = f"{before}{counted(sent, 'message')} sent to {subject} in {time.monotonic() - began:.1f} s"
+            print(said, flush=True)
+
+
+@contextmanager
+def _progress(source: IO[bytes], watched: bool) -> Generator[Callable[[int, int], None]]:
+    """A bar on standard error when somebody watches it, and nothing that is printed beside it gets between; its length
+    is known of files, not of pipes.
+    """
+    if not interactive(sys.stderr) or (interactive(sys.stdout) and not watched):
         yield lambda _messages, _bytes: None
         return
     import os
@@ -195,7 +222,9 @@ def _progress(source: IO[bytes]) -> Generator[Callable[[int, int], None]]:
 
     status = os.fstat(source.fileno())
     columns = (BarColumn(), TextColumn("{task.fields[messages]:,} messages"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    # Without redirect_stdout=False what is printed would go where the bar is: ids that are meant for a pipe.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(
             "send", total=status.st_size if stat.S_ISREG(status.st_mode) else None, messages=0
         )

@@ -50,7 +50,7 @@ def up(
     With --brokers or --slaves it is a cluster of processes on this machine, which are started again when they end.
     """
     require_server("up")
-    if data.exists() and not data.is_dir():
+    if os.path.exists(data) and not os.path.isdir(data):  # of a Path it raises where this user may not look
         raise wrong_usage(f"--data {str(data)!r} is a file: name a folder, it is made when it is missing")
     is_cluster = brokers is not None or slaves is not None
     if port == http_port != 0 and not is_cluster:

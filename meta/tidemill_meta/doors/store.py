@@ -8,6 +8,7 @@ thrown out by the database after a while, and the others go on.
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from tidemill_meta.doors.tables import BULLETINS, ENTRIES, HEAD, migrate
-from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, StoreAway
+from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, StoreAway, StoreDamaged
 from tidemill_wire.errors import TidemillError
 
 DRIVERS = {"postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg", "sqlite": "sqlite+aiosqlite"}
@@ -100,9 +101,13 @@ class SqlStore:
         except (OperationalError, InterfaceError, OSError, TimeoutError) as error:
             raise StoreAway(_sentence(error)) from error
         except DBAPIError as error:
+            if _is_damage(error):
+                raise StoreDamaged(_sentence(error)) from error
             if error.connection_invalidated or _is_shutdown(error):
                 raise StoreAway(_sentence(error)) from error
             raise
+        except json.JSONDecodeError as error:
+            raise StoreDamaged(f"an entry is no JSON: {error}") from error
 
 
 async def _changes(connection: AsyncConnection, after: int) -> Changes:
@@ -126,6 +131,11 @@ def _is_shutdown(error: DBAPIError) -> bool:
     """PostgreSQL says class 57 when it stops, and 25 when it is only read."""
     state = getattr(error.orig, "sqlstate", None) or ""
     return str(state).startswith(("57", "08", "25", "40", "53"))
+
+
+def _is_damage(error: DBAPIError) -> bool:
+    """SQLite found other bytes than it wrote. It has this class for nothing else: its subclasses say what is meant."""
+    return type(error.orig) is sqlite3.DatabaseError
 
 
 def _sentence(error: BaseException) -> str:

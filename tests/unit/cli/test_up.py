@@ -49,11 +49,11 @@ def test_up_listens_on_this_machine_only_unless_told_otherwise(command, executed
     ]  # fmt: skip
 
 
-def test_inspect_passes_on_what_it_does_not_know(command, executed, tmp_path: Path) -> None:
+def test_inspect_becomes_the_one_who_reads_logs(command, executed, tmp_path: Path) -> None:
     with pytest.raises(Became):
-        command("inspect", "log", str(tmp_path), "--output", "json", "--from", "7")
+        command("inspect", "log", str(tmp_path), "--output", "json", "--verify")
     assert executed == [
-        ["-P", "-m", "tidemill_broker", "inspect", "log", str(tmp_path), "--output", "json", "--from", "7"]
+        ["-P", "-m", "tidemill_broker", "inspect", "log", str(tmp_path), "--output", "json", "--verify"]
     ]
 
 
@@ -106,6 +106,7 @@ def test_a_manifest_that_is_not_text_is_refused(command, executed, tmp_path: Pat
         (("up", "--port", "1", "--http-port", "1"), "choose two different ones"),
         (("up", "--data", "/dev/null"), "is a file: name a folder"),
         (("inspect", "log", "/nowhere"), "'/nowhere' does not exist"),
+        (("inspect", "log", "/", "--bogus"), "--bogus"),
     ],
 )
 def test_a_wrong_command_is_one_sentence_and_exit_code_two(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill import ClientSettings
+from tidemill import ClientSettings, CodecMissing
 from tidemill.backoff import Backoff
 from tidemill.delivery import Delivery, add_range, cut_bodies
 from tidemill.encode import encode_single, renumbered
@@ -24,6 +25,17 @@ from tidemill.tasks import Tasks
 from tidemill_wire.batch import Origin, aligned
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Content, build_batch
+
+
+@pytest.mark.parametrize("compression, module", [("lz4", "lz4.block"), (Codec.ZSTD, "zstandard")])
+def test_compression_without_its_package_is_refused_before_anything_is_sent(
+    compression, module, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    with pytest.raises(CodecMissing, match=r"pip install 'tidemill\[compression\]'") as caught:
+        ClientSettings(compression=compression)
+    assert "\n" not in str(caught.value)
+    assert ClientSettings().codec is Codec.NONE
 
 
 class Nobody:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -17,7 +19,7 @@ from tidemill_meta.doors import tables
 from tidemill_meta.doors.store import DatabaseUrlError, SqlStore
 from tidemill_meta.doors.tables import NewerDatabase
 from tidemill_meta.memory import MemoryStore
-from tidemill_meta.storing import Bulletin, Changes, Entry, Store, StoreAway
+from tidemill_meta.storing import Bulletin, Changes, Entry, Store, StoreAway, StoreDamaged
 
 
 @asynccontextmanager
@@ -257,3 +259,26 @@ async def test_replica_that_stands_still_in_its_turn_loses_it(
 def test_address_of_another_database_is_refused_with_a_sentence(url: str, sentence: str) -> None:
     with pytest.raises(DatabaseUrlError, match=sentence):
         SqlStore(url)
+
+
+@pytest.mark.parametrize("content", [bytes(range(256)) * 64, b"SQLite format 3\0" + b"\xa5" * 16_000])
+async def test_file_that_is_no_database_is_damaged_and_no_defect(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "meta.db").write_bytes(content)
+    store = SqlStore(f"sqlite:///{tmp_path}/meta.db")
+    try:
+        with pytest.raises(StoreDamaged):
+            await store.open()
+    finally:
+        await store.close()
+
+
+async def test_entry_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/meta.db")
+    async with opened(store):
+        await write(store, 0, entry("a"))
+        with closing(sqlite3.connect(tmp_path / "meta.db")) as other:
+            other.execute("UPDATE meta_entries SET body = '{'")
+            other.commit()
+
+        with pytest.raises(StoreDamaged):
+            await store.changes(0)
