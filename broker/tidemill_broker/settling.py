@@ -46,8 +46,11 @@ class Settling:
         self._dead_letters = dead_letters
 
     def settle(self, peer: Peer, correlation: int, command: commands.Settle, now_ms: int) -> None:
-        """A consumer says what became of deliveries; it is told which of them were not its own any more."""
+        """A consumer says what became of deliveries; it is told which of them were not its own any more. Leases that
+        are over have ended before: which of the two this turn comes to first must not decide who has a message.
+        """
         consumer = self._members.holder(command)
+        self._end_leases(now_ms)
         if not consumer.peer:  # back over a new connection, and too busy to pull: who settles is not gone
             consumer.gone_at_ms = now_ms
         group, ranges = consumer.group, command.ranges
@@ -133,6 +136,13 @@ class Settling:
 
     def ticked(self, now_ms: int) -> None:
         """Leases that ended, consumers that did not come back."""
+        self._end_leases(now_ms)
+        for consumer in self._members.take_gone(now_ms):
+            self._locks.free(consumer, now_ms)
+            self._fail_all(consumer, now_ms)
+            self._desk.act(ConsumerForgotten(consumer.identity), now_ms)
+
+    def _end_leases(self, now_ms: int) -> None:
         while (ended := self._state.next_lease_end()) is not None and ended[0] <= now_ms:
             _, consumer, delivery = ended
             self._desk.counters.leases_ended += 1
@@ -140,10 +150,6 @@ class Settling:
                 consumer, [delivery.pull, delivery.pull + delivery.count - 1], Reason.LEASE_ENDED, now_ms
             )
             self._serving.serve_group(consumer.group.identity, now_ms)
-        for consumer in self._members.take_gone(now_ms):
-            self._locks.free(consumer, now_ms)
-            self._fail_all(consumer, now_ms)
-            self._desk.act(ConsumerForgotten(consumer.identity), now_ms)
 
     def next_wake(self, at_most: int) -> int:
         """When ``ticked`` has something to do, or ``at_most``."""
