@@ -49,6 +49,7 @@ _PULL = struct.Struct("<IIq")
 _RUN = struct.Struct("<QQII")
 _RANGES = struct.Struct("<IIq")
 _U32 = struct.Struct("<I")
+_OFFLINE = struct.Struct("<II")
 _VOID = struct.Struct("<QQQ")
 _FAIL = struct.Struct("<IIqqII")
 _DEAD = struct.Struct("<QQQQ")
@@ -86,8 +87,9 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.SYNCED, _TWO.pack(message_position, action_position)
         case Started(boot, back_ms):
             return ActionKind.START, _TWO.pack(boot, back_ms) if back_ms else _U64.pack(boot)
-        case ConsumerForgotten(consumer):
-            return ActionKind.FOREVER_OFFLINE, _U32.pack(consumer)
+        case ConsumerForgotten(consumer, group, name):
+            said = _OFFLINE.pack(consumer, group) + name.encode() if group else _U32.pack(consumer)
+            return ActionKind.FOREVER_OFFLINE, said
         case Voided(group, first, messages):
             return ActionKind.VOID, _VOID.pack(group, first, messages)
         case Skipped(group, cursor, to):
@@ -168,7 +170,10 @@ def _decode(kind: int, body: bytes) -> Action:
         case ActionKind.START:
             return Started(*(_U64 if len(body) == _U64.size else _TWO).unpack(body))
         case ActionKind.FOREVER_OFFLINE:
-            return ConsumerForgotten(*_U32.unpack(body))
+            if len(body) == _U32.size:
+                return ConsumerForgotten(*_U32.unpack(body))
+            consumer, group = _OFFLINE.unpack_from(body)
+            return ConsumerForgotten(consumer, group, body[_OFFLINE.size :].decode())
         case ActionKind.VOID | ActionKind.SKIP:
             return (Voided if kind == ActionKind.VOID else Skipped)(*_VOID.unpack(body))
         case ActionKind.SEEK | ActionKind.LOCK | ActionKind.UNLOCK | ActionKind.FORGET:

@@ -172,9 +172,14 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerForgotten:
-    """A consumer that holds nothing is gone for good; its number is not used again."""
+    """A consumer that holds nothing is gone for good; its number is not used again. Its group and name are said once
+    more: where it was named may lie in a segment that nobody reads any more.
+    """
 
     consumer: int
+    group: int = 0
+    """0, and no name, in a record of before it was said."""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

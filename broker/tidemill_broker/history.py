@@ -21,6 +21,7 @@ from tidemill_broker.actions import (
     Acked,
     Action,
     Buried,
+    ConsumerForgotten,
     ConsumerNamed,
     Extended,
     FailedDeliveries,
@@ -127,9 +128,15 @@ class History:
     """Finds what concerns one message in records of the action log, in their order.
 
     The message is followed into the dead letters, where the group's twin may be given it again.
+
+    A consumer is known from the state, from the record that names it, or, when that lies before what is read and the
+    consumer is gone, from the record of its end. That stands behind all that it did: so what is read is read again,
+    if such a one was given the message (``read_again``).
     """
 
-    def __init__(self, state: State, partition: int, sequence: int) -> None:
+    def __init__(
+        self, state: State, partition: int, sequence: int, graves: Mapping[int, int] | None = None
+    ) -> None:
         self._partition = partition
         self._sequence = sequence
         self._groups = {
@@ -145,11 +152,29 @@ class History:
             for identity, consumer in state.consumers.items()
             if consumer.group.identity in self._groups or consumer.group.identity in self._twins
         }
+        self._others = state.consumers.keys() - self._consumers.keys()
+        self._strangers: set[int] = set()
+        """Consumers that were given the message, or one of its number, and are not known."""
+        self._former: dict[int, tuple[int, str]] = {}
+        """Of these, those that are known now."""
+        self._begun = dict(graves or {})
+        self._begin()
+
+    def _begin(self) -> None:
         self._pulls: dict[int, Held] = {}
-        self.graves: dict[int, int] = {}
+        self.graves: dict[int, int] = dict(self._begun)
         """Group -> where the message lies in the dead letters: its sequence there."""
         self.events: dict[int, list[Event]] = {identity: [] for identity in self._groups}
         self._given: dict[int, list[tuple[int, int]]] = {}  # group -> (time, messages)
+
+    def read_again(self) -> bool:
+        """Whether all records are to be noted once more, now that it is known who was given the message."""
+        former, self._former = self._former, {}
+        if not former:
+            return False
+        self._consumers |= former
+        self._begin()
+        return True
 
     def note(self, record: Record, first_at: FirstAt) -> None:
         """The next record."""
@@ -160,8 +185,19 @@ class History:
                 self.events.setdefault(identity, [])
             case ConsumerNamed(identity, group, name) if group in self._groups or group in self._twins:
                 self._consumers[identity] = (group, name)
+            case ConsumerNamed(identity):
+                self._others.add(identity)
+            case ConsumerForgotten(identity, group, name) if (
+                identity in self._strangers - self._consumers.keys()
+            ):
+                if group in self._groups or group in self._twins:
+                    self._former[identity] = (group, name)
             case Pulled(consumer, deadline_ms, _) if consumer in self._consumers:
                 self._pulled(action, record.at_ms, deadline_ms)
+            case Pulled(consumer, _, runs) if consumer not in self._others:
+                places = (self._sequence, *self.graves.values())
+                if any(run.first <= place < run.first + run.messages for run in runs for place in places):
+                    self._strangers.add(consumer)
             case Acked(consumer) | FailedDeliveries(consumer) | Extended(consumer) | Released(consumer):
                 if self._pulls and consumer in self._consumers:
                     self._settled(action, record.at_ms)

@@ -140,7 +140,9 @@ class Settling:
         for consumer in self._members.take_gone(now_ms):
             self._locks.free(consumer, now_ms)
             self._fail_all(consumer, now_ms)
-            self._desk.act(ConsumerForgotten(consumer.identity), now_ms)
+            self._desk.act(
+                ConsumerForgotten(consumer.identity, consumer.group.identity, consumer.name), now_ms
+            )
 
     def _end_leases(self, now_ms: int) -> None:
         while (ended := self._state.next_lease_end()) is not None and ended[0] <= now_ms:

@@ -141,7 +141,7 @@ class State:
                 self.groups[group].consumers[name] = consumer
                 self.rest(self.groups[group], 0)
                 self.next_consumer = max(self.next_consumer, identity + 1)
-            case ConsumerForgotten(identity):
+            case ConsumerForgotten(identity, _, _):
                 gone = self.consumers.pop(identity)
                 assert not any(gone.held())
                 del gone.group.consumers[gone.name]

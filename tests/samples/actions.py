@@ -58,6 +58,7 @@ ACTIONS: dict[str, Action] = {
     "extend": Extended(5, DEADLINE_MS, [PULL, PULL + 2]),
     "release": Released(5, [PULL + 1, PULL + 2]),
     "forever-offline": ConsumerForgotten(5),
+    "forever-offline-named": ConsumerForgotten(5, 2, "pod-7"),
     "void": Voided(2, 17, 3),
     "dead": Buried(2, 17, 3, 4096),
     "pause": GroupPaused(2, AT_MS, "1f2e3d4c"),

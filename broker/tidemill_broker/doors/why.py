@@ -87,8 +87,7 @@ class Why:
         number = 0 if subject is None else subject.groups.get(death.group, 0)
         if subject is None or not number:
             raise _no_message(letter.origin or letter.id)
-        history = History(state, subject.identity, death.sequence)
-        history.graves[number] = letter.sequence
+        history = History(state, subject.identity, death.sequence, {number: letter.sequence})
         since_ms = await self._note(history, death.since_ms or death.event.at_ms)
         own = standing_of(state.groups[number], death.sequence)
         own = self._redriven(own, number, history.graves.get(number, letter.sequence))
@@ -109,7 +108,10 @@ class Why:
         copy = Segments(actions.folder, actions.size_max, actions.bases, actions.end)
 
         def read(query: Query) -> int:
-            return self._read(history, copy, stored_at_ms - EARLY_MS, query.first_at)
+            first_ms = self._read(history, copy, stored_at_ms - EARLY_MS, query.first_at)
+            if history.read_again():
+                first_ms = self._read(history, copy, stored_at_ms - EARLY_MS, query.first_at)
+            return first_ms
 
         return await self._queries.ask(read)
 
