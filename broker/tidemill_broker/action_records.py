@@ -58,6 +58,8 @@ _SEEK = struct.Struct("<IIQq")
 _LOCK = struct.Struct("<IIq")
 _ALLOCATE = struct.Struct("<IIQ")
 _EXHUME = struct.Struct("<IIQQq")
+_DETAILED = b"\0"
+"""In front of a list, where otherwise the mark of a mistake stands."""
 _pack = cast("Callable[[list[Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
@@ -116,9 +118,10 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.FORGET, _U32.pack(group)
         case EpochBegun(epoch, message_position, action_position):
             return ActionKind.EPOCH, _VOID.pack(epoch, message_position, action_position)
-        case Exhumed(group, first, messages, attempts, since_ms, fingerprint):
+        case Exhumed(group, first, messages, attempts, since_ms, fingerprint, detail):
             head = _EXHUME.pack(group, attempts, first, messages, since_ms)
-            return ActionKind.EXHUME, head + fingerprint.encode()
+            said = fingerprint.encode() if detail is None else _DETAILED + _pack([fingerprint, *detail])
+            return ActionKind.EXHUME, head + said
         case SubjectNamed(partition, name, settings):
             return ActionKind.SUBJECT, _pack([partition, name, settings])
         case GroupNamed(group, partition, name, cursor, start_ms, settings, lanes):
@@ -182,7 +185,11 @@ def _decode(kind: int, body: bytes) -> Action:
             return EpochBegun(*_VOID.unpack(body))
         case ActionKind.EXHUME:
             group, attempts, first, messages, since_ms = _EXHUME.unpack_from(body)
-            return Exhumed(group, first, messages, attempts, since_ms, body[_EXHUME.size :].decode())
+            said = body[_EXHUME.size :]
+            if said[:1] != _DETAILED:
+                return Exhumed(group, first, messages, attempts, since_ms, said.decode())
+            fingerprint, *detail = _unpack(said[1:])
+            return Exhumed(group, first, messages, attempts, since_ms, fingerprint, FailureDetail(*detail))
         case ActionKind.ALLOCATE:
             group, _, version = _ALLOCATE.unpack_from(body)
             return Allocated(group, version, body[_ALLOCATE.size :].decode())

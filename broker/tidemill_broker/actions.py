@@ -311,6 +311,7 @@ class Exhumed:
     attempts: int
     since_ms: int
     fingerprint: str
+    detail: FailureDetail | None = None
 
 
 Action: TypeAlias = (

@@ -21,10 +21,10 @@ def go_on(state: State, action: EpochBegun | Exhumed | Synced) -> None:
                 state.boots_alone = state.boot
             state.epochs.append(EpochStart(epoch, message_position, action_position))
             del state.epochs[:-EPOCHS_MAX]
-        case Exhumed(identity, first, messages, attempts, since_ms, fingerprint):
+        case Exhumed(identity, first, messages, attempts, since_ms, fingerprint, detail):
             group = state.groups[identity]
             group.buried -= messages
-            group.fail(Failure(first, messages, attempts, DOOMED_MS, since_ms, fingerprint))
+            group.fail(Failure(first, messages, attempts, DOOMED_MS, since_ms, fingerprint), detail)
             state.doomed.add(identity)
         case Synced():
             pass

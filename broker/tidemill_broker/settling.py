@@ -145,7 +145,7 @@ class Settling:
             )
 
     def _end_leases(self, now_ms: int) -> None:
-        while (ended := self._state.next_lease_end()) is not None and ended[0] <= now_ms:
+        while (ended := self._state.leases.next_end()) is not None and ended[0] <= now_ms:
             _, consumer, delivery = ended
             self._desk.counters.leases_ended += 1
             self._fail(
@@ -155,7 +155,7 @@ class Settling:
 
     def next_wake(self, at_most: int) -> int:
         """When ``ticked`` has something to do, or ``at_most``."""
-        ended = self._state.next_lease_end()
+        ended = self._state.leases.next_end()
         if ended is not None:
             at_most = min(at_most, ended[0])
         return self._members.wake_at_ms(at_most)

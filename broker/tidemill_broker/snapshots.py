@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgpack
 
+from tidemill_broker.actions import FailureDetail
 from tidemill_broker.failures import Errors, Failure
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.groups import Consumer, Delivery, Group
@@ -50,6 +51,9 @@ def pack_state(state: State, message_position: int, action_position: int, now_ms
     ]
     if allocations:
         snapshot["allocations"] = allocations
+    details = [(group.identity, _details_of(group)) for group in state.groups.values() if group.doomed]
+    if details:
+        snapshot["details"] = details
     if now_ms:
         snapshot["at"] = now_ms
     return _pack(snapshot)
@@ -71,6 +75,10 @@ def _pack_group(group: Group) -> list[Any]:
         group.identity, group.partition, group.name, group.cursor, group.start_ms, group.settings.to_map(), group.acked,
         list(group.failed.values()), consumers, group.errors.to_list(), group.paused, group.buried, group.handled,
     ]  # fmt: skip
+
+
+def _details_of(group: Group) -> list[tuple[int, FailureDetail]]:
+    return [(first, detail) for first, detail in group.doomed.items() if detail is not None]
 
 
 def packed_at_ms(payload: bytes) -> int:
@@ -99,6 +107,9 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             state.rest(group, silent_ms)
         for identity, version, consumer in values.get("allocations", ()):
             state.groups[identity].allocation, state.groups[identity].allocated = version, consumer
+        for identity, details in values.get("details", ()):
+            doomed = state.groups[identity].doomed
+            doomed.update({first: FailureDetail(*detail) for first, detail in details})
         return state, values["message"], values["action"]
     except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
         raise CorruptRecord(f"a checkpoint whose state cannot be read ({error!r})") from error
@@ -135,7 +146,7 @@ def _unpack_group(state: State, row: list[Any]) -> None:
         for delivery in deliveries:
             consumer.deliveries.append(Delivery(*delivery))
             group.in_flight += delivery[2]
-            state.watch(consumer, consumer.deliveries[-1])
+            state.leases.watch(consumer, consumer.deliveries[-1])
         group.consumers[consumer_name] = consumer
         state.consumers[consumer_identity] = consumer
     state.add_group(group)

@@ -7,7 +7,6 @@ was decided before the action was written.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -40,11 +39,12 @@ from tidemill_broker.actions import (
     Voided,
 )
 from tidemill_broker.epochs import go_on
-from tidemill_broker.failures import Failure
+from tidemill_broker.failures import SILENT, Failure
 from tidemill_broker.group_settings import BROADCAST, GroupSettings
 from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
 from tidemill_broker.indexes import Index
 from tidemill_broker.lanes import Kin, Lane, group_in
+from tidemill_broker.leases import Leases
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_wire.fields import dead_letters_of, dead_subject
 from tidemill_wire.lanes import first_of_lane, split_lane
@@ -81,7 +81,7 @@ class State:
         self.kin: dict[int, Kin] = {}
         """Group -> its kin, of the groups of such partitions and of their lanes."""
         self.index = Index()
-        self.leases: list[tuple[int, int, int, Delivery]] = []  # heap of (deadline, pull, consumer, delivery)
+        self.leases = Leases(self.consumers)
 
     def group_of(self, subject: str, name: str) -> Group | None:
         """The group of that name in the subject's partition."""
@@ -295,7 +295,7 @@ class State:
                 failure = group.take_failed(run.first, run.messages)
                 delivery.since_ms, delivery.fingerprint = failure.since_ms, failure.fingerprint
             consumer.deliveries.append(delivery)
-            self.watch(consumer, delivery)
+            self.leases.watch(consumer, delivery)
             self.next_pull = max(self.next_pull, run.pull + run.messages)
             total += run.messages
         group.in_flight += total
@@ -310,7 +310,7 @@ class State:
             taken, left = consumer.take(ranges[index], ranges[index + 1])
             settled += taken
             for delivery in left:
-                self.watch(consumer, delivery)
+                self.leases.watch(consumer, delivery)
         return settled
 
     def _fail(self, action: FailedDeliveries) -> int:
@@ -319,15 +319,16 @@ class State:
             return 0
         group = self.consumers[action.consumer].group
         total = sum(delivery.count for delivery in settled)
-        detail = action.detail
+        detail = action.detail or SILENT.get(action.reason)
         if detail is not None:
-            group.errors.note(detail, total, action.at_ms)
+            detail = group.errors.note(detail, total, action.at_ms)
         for one in settled:
             group.fail(
                 Failure(
                     one.first, one.count, one.attempts + action.counted, action.due_ms,
                     one.since_ms or action.at_ms, detail.fingerprint if detail is not None else one.fingerprint,
-                )
+                ),
+                detail,
             )  # fmt: skip
         if action.due_ms == DOOMED_MS:
             self.doomed.add(group.identity)
@@ -359,7 +360,7 @@ class State:
             count, watched = consumer.extend(first, last, action.deadline_ms)
             total += count
             for delivery in watched:
-                self.watch(consumer, delivery)
+                self.leases.watch(consumer, delivery)
         return total
 
     def _go_back(self, back_ms: int) -> None:
@@ -368,24 +369,7 @@ class State:
             group.go_back(back_ms)
             if group.silent_ms:
                 self.rest(group, max(1, group.silent_ms - back_ms))
-        self.leases = []
-        for consumer in self.consumers.values():
-            for delivery in consumer.held():
-                delivery.deadline_ms = max(0, delivery.deadline_ms - back_ms)
-                self.watch(consumer, delivery)
-
-    def watch(self, consumer: Consumer, delivery: Delivery) -> None:
-        """A lease runs from now on."""
-        heapq.heappush(self.leases, (delivery.deadline_ms, delivery.pull, consumer.identity, delivery))
-
-    def next_lease_end(self) -> tuple[int, Consumer, Delivery] | None:
-        """The running lease that ends first."""
-        while self.leases:
-            deadline_ms, _, identity, delivery = self.leases[0]
-            if delivery.count and delivery.deadline_ms == deadline_ms:
-                return deadline_ms, self.consumers[identity], delivery
-            heapq.heappop(self.leases)
-        return None
+        self.leases.go_back(back_ms)
 
     def check(self) -> None:
         """Invariants of all that is held."""

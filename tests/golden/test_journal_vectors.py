@@ -25,6 +25,7 @@ from tidemill_broker.actions import (
     ActionKind,
     ConsumerForgotten,
     ConsumerNamed,
+    Exhumed,
     FailedDeliveries,
     GroupNamed,
     GroupPaused,
@@ -72,6 +73,8 @@ def record_meaning(data: bytes) -> Any:
         del said["back_ms"]  # shorter records do not say it
     if action == ConsumerForgotten(5):
         del said["group"], said["name"]
+    if isinstance(action, Exhumed) and action.detail is None:
+        del said["detail"]
     header = {"length": record.length, "position": record.position, "at": record.at_ms, "epoch": record.epoch}
     return {"record": header, "kind": ActionKind(record.kind).name, "fields": said}
 

@@ -73,4 +73,5 @@ ACTIONS: dict[str, Action] = {
     "epoch": EpochBegun(3, 4096, 8192),
     "allocate": Allocated(2, 17, "pod-7"),
     "exhume": Exhumed(2, 17, 3, 5, AT_MS, "1f2e3d4c"),
+    "exhume-detail": Exhumed(2, 17, 3, 5, AT_MS, DETAIL.fingerprint, DETAIL),
 }
