@@ -27,6 +27,7 @@ from tidemill_broker.actions import (
     GroupPaused,
     GroupResumed,
     Locked,
+    Parked,
     Pulled,
     PullRun,
     Purged,
@@ -52,6 +53,7 @@ _U32 = struct.Struct("<I")
 _OFFLINE = struct.Struct("<II")
 _VOID = struct.Struct("<QQQ")
 _FAIL = struct.Struct("<IIqqII")
+_PARK = struct.Struct("<IIqq")
 _DEAD = struct.Struct("<QQQQ")
 _PAUSE = struct.Struct("<Iiq")
 _SEEK = struct.Struct("<IIQq")
@@ -83,6 +85,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.FAIL, _pack_failed(action)
         case Extended(consumer, deadline_ms, ranges):
             return ActionKind.EXTEND, _pack_ranges(consumer, 0, deadline_ms, ranges)
+        case Parked():
+            return ActionKind.PARK, _pack_parked(action)
         case Released(consumer, ranges):
             return ActionKind.RELEASE, _pack_ranges(consumer, 0, 0, ranges)
         case Synced(message_position, action_position):
@@ -118,10 +122,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.FORGET, _U32.pack(group)
         case EpochBegun(epoch, message_position, action_position):
             return ActionKind.EPOCH, _VOID.pack(epoch, message_position, action_position)
-        case Exhumed(group, first, messages, attempts, since_ms, fingerprint, detail):
-            head = _EXHUME.pack(group, attempts, first, messages, since_ms)
-            said = fingerprint.encode() if detail is None else _DETAILED + _pack([fingerprint, *detail])
-            return ActionKind.EXHUME, head + said
+        case Exhumed():
+            return ActionKind.EXHUME, _pack_exhumed(action)
         case SubjectNamed(partition, name, settings):
             return ActionKind.SUBJECT, _pack([partition, name, settings])
         case GroupNamed(group, partition, name, cursor, start_ms, settings, lanes):
@@ -138,7 +140,23 @@ def _pack_failed(action: FailedDeliveries) -> bytes:
     head = _FAIL.pack(
         action.consumer, action.reason, action.due_ms, action.at_ms, len(detail), action.counted
     )
-    return b"".join((head, detail, bytes(-len(detail) & 7), array("Q", action.ranges).tobytes()))
+    return _with_ranges(head, detail, action.ranges)
+
+
+def _pack_exhumed(action: Exhumed) -> bytes:
+    head = _EXHUME.pack(action.group, action.attempts, action.first, action.messages, action.since_ms)
+    mark, detail = action.fingerprint, action.detail
+    return head + (mark.encode() if detail is None else _DETAILED + _pack([mark, *detail]))
+
+
+def _pack_parked(action: Parked) -> bytes:
+    detail = _pack(list(action.detail))
+    head = _PARK.pack(action.consumer, len(detail), action.deadline_ms, action.again_ms)
+    return _with_ranges(head, detail, action.ranges)
+
+
+def _with_ranges(head: bytes, detail: bytes, ranges: Sequence[int]) -> bytes:
+    return b"".join((head, detail, bytes(-len(detail) & 7), array("Q", ranges).tobytes()))
 
 
 def decode_action(record: Record) -> Action:
@@ -161,6 +179,12 @@ def _decode(kind: int, body: bytes) -> Action:
             return _decode_ranges(kind, body)
         case ActionKind.FAIL:
             return _decode_failed(body)
+        case ActionKind.PARK:
+            consumer, size, deadline_ms, again_ms = _PARK.unpack_from(body)
+            said, ranges = _decode_detail(body, _PARK.size, size)
+            if said is None:
+                raise ValueError("no detail")
+            return Parked(consumer, deadline_ms, ranges, again_ms, said)
         case ActionKind.DEAD:
             return Buried(*_DEAD.unpack(body))
         case ActionKind.PAUSE:
@@ -185,11 +209,11 @@ def _decode(kind: int, body: bytes) -> Action:
             return EpochBegun(*_VOID.unpack(body))
         case ActionKind.EXHUME:
             group, attempts, first, messages, since_ms = _EXHUME.unpack_from(body)
-            said = body[_EXHUME.size :]
-            if said[:1] != _DETAILED:
-                return Exhumed(group, first, messages, attempts, since_ms, said.decode())
-            fingerprint, *detail = _unpack(said[1:])
-            return Exhumed(group, first, messages, attempts, since_ms, fingerprint, FailureDetail(*detail))
+            text = body[_EXHUME.size :]
+            if text[:1] != _DETAILED:
+                return Exhumed(group, first, messages, attempts, since_ms, text.decode())
+            mark, *detail = _unpack(text[1:])
+            return Exhumed(group, first, messages, attempts, since_ms, mark, FailureDetail(*detail))
         case ActionKind.ALLOCATE:
             group, _, version = _ALLOCATE.unpack_from(body)
             return Allocated(group, version, body[_ALLOCATE.size :].decode())
@@ -235,13 +259,17 @@ def _decode_ranges(kind: int, body: bytes) -> Action:
 
 def _decode_failed(body: bytes) -> Action:
     consumer, reason, due_ms, at_ms, size, counted = _FAIL.unpack_from(body)
-    end = _FAIL.size + size
+    detail, ranges = _decode_detail(body, _FAIL.size, size)
+    return FailedDeliveries(consumer, due_ms, reason, ranges, at_ms, counted, detail)
+
+
+def _decode_detail(body: bytes, begin: int, size: int) -> tuple[FailureDetail | None, array[int]]:
+    """What stands behind the head: the detail, if there is one, and the ranges."""
+    end = begin + size
     start = end + (-size & 7)
     if len(body) < start:
         raise ValueError("a detail that is cut")
-    detail = FailureDetail(*_unpack(body[_FAIL.size : end])) if size else None
-    ranges = _unpack_ranges(body[start:])
-    return FailedDeliveries(consumer, due_ms, reason, ranges, at_ms, counted, detail)
+    return FailureDetail(*_unpack(body[begin:end])) if size else None, _unpack_ranges(body[start:])
 
 
 def _unpack_ranges(data: bytes) -> array[int]:

@@ -163,6 +163,19 @@ class Extended:
 
 
 @dataclass(frozen=True, slots=True)
+class Parked:
+    """Deliveries have a new deadline, for they failed and are tried again by their consumer, then. Their order key
+    waits.
+    """
+
+    consumer: int
+    deadline_ms: int
+    ranges: Sequence[int]
+    again_ms: int
+    detail: FailureDetail
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """Deliveries were handed back untouched."""
 
@@ -316,7 +329,7 @@ class Exhumed:
 
 Action: TypeAlias = (
     Started | SubjectNamed | GroupNamed | ConsumerNamed | Synced
-    | Pulled | Acked | FailedDeliveries | Extended | Released | ConsumerForgotten | Voided
+    | Pulled | Acked | FailedDeliveries | Extended | Parked | Released | ConsumerForgotten | Voided
     | Buried | GroupPaused | GroupResumed | Redriven | Purged
     | Sought | Locked | Unlocked | GroupForgotten | Skipped | EpochBegun | Exhumed
     | Allocated

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from tidemill_broker.actions import (
     Acked,
+    Action,
     ConsumerForgotten,
     Extended,
     FailedDeliveries,
     FailureDetail,
     GroupPaused,
     GroupResumed,
+    Parked,
     Reason,
     Released,
 )
@@ -66,8 +68,7 @@ class Settling:
             case Nack():
                 self._nacked(consumer, command, now_ms)
             case Extend():
-                deadline_ms = now_ms + self._locks.lease_ms(group)
-                self._desk.act(Extended(consumer.identity, deadline_ms, ranges), now_ms)
+                self._extend(consumer, command, now_ms)
             case Release():
                 self._release(consumer, ranges, now_ms)
                 if not consumer.keyed and not group.allocation:  # a start forgets the first, not the second
@@ -172,9 +173,17 @@ class Settling:
             self._desk.act(GroupResumed(group.identity), now_ms)
             self._serving.serve_group(group.identity, now_ms)
 
+    def _extend(self, consumer: Consumer, extend: Extend, now_ms: int) -> None:
+        deadline_ms = now_ms + self._locks.lease_ms(consumer.group)
+        action: Action = Extended(consumer.identity, deadline_ms, extend.ranges)
+        if extend.parked_ms >= 0:
+            again_ms = now_ms + extend.parked_ms
+            action = Parked(consumer.identity, deadline_ms, extend.ranges, again_ms, _detail_of(extend))
+        self._desk.act(action, now_ms)
+
     def _nacked(self, consumer: Consumer, nack: Nack, now_ms: int) -> None:
-        fingerprint = fingerprint_of(nack.reason, nack.error, nack.place)
-        detail = FailureDetail(nack.reason, nack.error, nack.place, fingerprint)
+        detail = _detail_of(nack)
+        fingerprint = detail.fingerprint
         delay_ms = DOOMED_MS if nack.reject else nack.delay_ms
         concerned = self._fail(consumer, nack.ranges, Reason.NACK, now_ms, detail, delay_ms)
         self._desk.counters.messages_nacked += concerned
@@ -269,6 +278,11 @@ class Settling:
 
 def _held(consumer: Consumer) -> list[int]:
     return merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
+
+
+def _detail_of(said: Nack | Extend) -> FailureDetail:
+    mark = fingerprint_of(said.reason, said.error, said.place)
+    return FailureDetail(said.reason, said.error, said.place, mark)
 
 
 def _probed(consumer: Consumer, ranges: Sequence[int]) -> bool:

@@ -26,6 +26,7 @@ from tidemill_broker.actions import (
     GroupPaused,
     GroupResumed,
     Locked,
+    Parked,
     Pulled,
     Purged,
     Redriven,
@@ -129,7 +130,7 @@ class State:
                 return self._redrive(action)
             case Purged(identity, ranges):
                 return sum(count for _, count in self.groups[identity].handle(ranges))
-            case Extended():
+            case Extended() | Parked():
                 return self._extend(action)
             case SubjectNamed():
                 self._name_subject(action)
@@ -350,7 +351,7 @@ class State:
             group.fail(Failure(first, count, 0, action.at_ms))
         return sum(count for _, count in fresh)
 
-    def _extend(self, action: Extended) -> int:
+    def _extend(self, action: Extended | Parked) -> int:
         consumer = self.consumers.get(action.consumer)
         if consumer is None:
             return 0

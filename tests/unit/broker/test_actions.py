@@ -14,7 +14,7 @@ from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import Record
 
 UNWRITTEN = {
-    *(ActionKind.COMMIT, ActionKind.ROLLBACK, ActionKind.PARK),
+    *(ActionKind.COMMIT, ActionKind.ROLLBACK),
 }
 
 

@@ -12,8 +12,12 @@ from tidemill_broker.actions import (
     Buried,
     ConsumerForgotten,
     ConsumerNamed,
+    Extended,
     FailedDeliveries,
+    FailureDetail,
     GroupNamed,
+    GroupPaused,
+    Parked,
     Pulled,
     PullRun,
     Reason,
@@ -21,7 +25,8 @@ from tidemill_broker.actions import (
     Started,
     SubjectNamed,
 )
-from tidemill_broker.history import History, Standing, conclude, standing_of
+from tidemill_broker.history import History
+from tidemill_broker.standings import Standing, conclude, sentence_of, standing_of
 from tidemill_broker.state import State
 from tidemill_journal.records import Record
 from tidemill_wire.limits import DOOMED_MS
@@ -111,6 +116,63 @@ def test_what_a_consumer_that_is_gone_let_die_is_told_with_its_attempts() -> Non
 
     assert (standing.state, standing.attempts) == ("dead", 1)
     assert [event.what for event in standing.events] == ["pulled", "lease ended", "dead"]
+
+
+DETAIL = FailureDetail("no amount", "ValueError", "shop.py:7", "1f2e3d4c")
+PARK = Parked(1, 60_000, [PULL + 1, PULL + 1], 5000, DETAIL)
+
+
+def test_message_that_holds_its_key_up_is_parked_also_when_its_lease_was_renewed_since() -> None:
+    done = (POD, pulled(), PARK, Extended(1, 90_000, [PULL, PULL + 2]))
+    parked = told(state_after(*NAMED, *done), 1, *done)
+    other = told(state_after(*NAMED, *done), 2, *done)
+
+    assert (parked.state, parked.consumer, parked.until_ms, parked.detail) == (
+        "parked",
+        "pod-1",
+        5000,
+        DETAIL,
+    )
+    sentence = sentence_of(parked, str)
+    assert sentence == "parked by pod-1, which holds its order key up and tries it again 5000 (no amount)"
+    assert (other.state, other.until_ms) == ("leased", 90_000)
+
+
+def test_message_that_was_parked_and_handled_is_acked() -> None:
+    done = (POD, pulled(), PARK, Acked(1, [PULL, PULL + 2]))
+
+    assert told(state_after(*NAMED, *done), 1, *done).state == "acked"
+
+
+def test_retry_is_told_with_the_reason_of_this_message_and_not_of_the_last_one_alike() -> None:
+    other = FailureDetail("no amount in order 2", "ValueError", "shop.py:7", DETAIL.fingerprint)
+    done = (
+        POD, pulled(),
+        FailedDeliveries(1, 5000, Reason.NACK, [PULL, PULL], 1400, 1, DETAIL),
+        FailedDeliveries(1, 5000, Reason.NACK, [PULL + 1, PULL + 1], 1400, 1, other),
+    )  # fmt: skip
+
+    assert told(state_after(*NAMED, *done), 0, *done).detail == DETAIL
+    assert told(state_after(*NAMED, *done), 1, *done).detail == other
+
+
+def test_pause_is_told_with_its_mistake_since_when_and_when_the_next_one_is_tried() -> None:
+    done = (
+        POD, pulled(),
+        FailedDeliveries(1, 5000, Reason.NACK, [PULL, PULL + 2], 1400, 1, DETAIL),
+        GroupPaused(1, 1500, DETAIL.fingerprint),
+    )  # fmt: skip
+    state = state_after(*NAMED, *done)
+    state.groups[1].health.probe_at_ms = 2500
+    sentence = sentence_of(told(state, 0, *done), str)
+    state.groups[1].health.probe = PULL + 9
+    probed = sentence_of(told(state, 0, *done), str)
+
+    assert sentence == (
+        "failed once (no amount), due again 5000; the group is paused since 1500, as everything fails alike: "
+        "no amount (1f2e3d4c); the next one is tried 2500"
+    )
+    assert probed.endswith("no amount (1f2e3d4c); one is being tried")
 
 
 def test_record_of_an_end_that_names_nobody_is_read_still() -> None:
