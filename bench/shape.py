@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -39,7 +40,7 @@ SINGLES = 20_000
 SIZES = ((1024, 400_000), (100, 3_000_000))
 
 
-class Conversation(asyncio.BufferedProtocol):
+class Conversation(asyncio.BufferedProtocol, ABC):
     """One connection of a server that does at once what it is told."""
 
     def __init__(self) -> None:
@@ -64,8 +65,9 @@ class Conversation(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.write(data)
 
+    @abstractmethod
     def take(self, event: Received) -> None:
-        raise NotImplementedError
+        """A command that is no greeting."""
 
 
 class Direct(Conversation):

@@ -27,6 +27,7 @@ from tidemill_broker.actions import (
     GroupPaused,
     GroupResumed,
     Locked,
+    Parked,
     Pulled,
     PullRun,
     Purged,
@@ -49,14 +50,18 @@ _PULL = struct.Struct("<IIq")
 _RUN = struct.Struct("<QQII")
 _RANGES = struct.Struct("<IIq")
 _U32 = struct.Struct("<I")
+_OFFLINE = struct.Struct("<II")
 _VOID = struct.Struct("<QQQ")
 _FAIL = struct.Struct("<IIqqII")
+_PARK = struct.Struct("<IIqq")
 _DEAD = struct.Struct("<QQQQ")
 _PAUSE = struct.Struct("<Iiq")
 _SEEK = struct.Struct("<IIQq")
 _LOCK = struct.Struct("<IIq")
 _ALLOCATE = struct.Struct("<IIQ")
 _EXHUME = struct.Struct("<IIQQq")
+_DETAILED = b"\0"
+"""In front of a list, where otherwise the mark of a mistake stands."""
 _pack = cast("Callable[[list[Any]], bytes]", msgpack.Packer(autoreset=True).pack)
 
 
@@ -80,14 +85,17 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.FAIL, _pack_failed(action)
         case Extended(consumer, deadline_ms, ranges):
             return ActionKind.EXTEND, _pack_ranges(consumer, 0, deadline_ms, ranges)
+        case Parked():
+            return ActionKind.PARK, _pack_parked(action)
         case Released(consumer, ranges):
             return ActionKind.RELEASE, _pack_ranges(consumer, 0, 0, ranges)
         case Synced(message_position, action_position):
             return ActionKind.SYNCED, _TWO.pack(message_position, action_position)
         case Started(boot, back_ms):
             return ActionKind.START, _TWO.pack(boot, back_ms) if back_ms else _U64.pack(boot)
-        case ConsumerForgotten(consumer):
-            return ActionKind.FOREVER_OFFLINE, _U32.pack(consumer)
+        case ConsumerForgotten(consumer, group, name):
+            said = _OFFLINE.pack(consumer, group) + name.encode() if group else _U32.pack(consumer)
+            return ActionKind.FOREVER_OFFLINE, said
         case Voided(group, first, messages):
             return ActionKind.VOID, _VOID.pack(group, first, messages)
         case Skipped(group, cursor, to):
@@ -114,9 +122,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.FORGET, _U32.pack(group)
         case EpochBegun(epoch, message_position, action_position):
             return ActionKind.EPOCH, _VOID.pack(epoch, message_position, action_position)
-        case Exhumed(group, first, messages, attempts, since_ms, fingerprint):
-            head = _EXHUME.pack(group, attempts, first, messages, since_ms)
-            return ActionKind.EXHUME, head + fingerprint.encode()
+        case Exhumed():
+            return ActionKind.EXHUME, _pack_exhumed(action)
         case SubjectNamed(partition, name, settings):
             return ActionKind.SUBJECT, _pack([partition, name, settings])
         case GroupNamed(group, partition, name, cursor, start_ms, settings, lanes):
@@ -133,7 +140,23 @@ def _pack_failed(action: FailedDeliveries) -> bytes:
     head = _FAIL.pack(
         action.consumer, action.reason, action.due_ms, action.at_ms, len(detail), action.counted
     )
-    return b"".join((head, detail, bytes(-len(detail) & 7), array("Q", action.ranges).tobytes()))
+    return _with_ranges(head, detail, action.ranges)
+
+
+def _pack_exhumed(action: Exhumed) -> bytes:
+    head = _EXHUME.pack(action.group, action.attempts, action.first, action.messages, action.since_ms)
+    mark, detail = action.fingerprint, action.detail
+    return head + (mark.encode() if detail is None else _DETAILED + _pack([mark, *detail]))
+
+
+def _pack_parked(action: Parked) -> bytes:
+    detail = _pack(list(action.detail))
+    head = _PARK.pack(action.consumer, len(detail), action.deadline_ms, action.again_ms)
+    return _with_ranges(head, detail, action.ranges)
+
+
+def _with_ranges(head: bytes, detail: bytes, ranges: Sequence[int]) -> bytes:
+    return b"".join((head, detail, bytes(-len(detail) & 7), array("Q", ranges).tobytes()))
 
 
 def decode_action(record: Record) -> Action:
@@ -156,6 +179,12 @@ def _decode(kind: int, body: bytes) -> Action:
             return _decode_ranges(kind, body)
         case ActionKind.FAIL:
             return _decode_failed(body)
+        case ActionKind.PARK:
+            consumer, size, deadline_ms, again_ms = _PARK.unpack_from(body)
+            said, ranges = _decode_detail(body, _PARK.size, size)
+            if said is None:
+                raise ValueError("no detail")
+            return Parked(consumer, deadline_ms, ranges, again_ms, said)
         case ActionKind.DEAD:
             return Buried(*_DEAD.unpack(body))
         case ActionKind.PAUSE:
@@ -168,7 +197,10 @@ def _decode(kind: int, body: bytes) -> Action:
         case ActionKind.START:
             return Started(*(_U64 if len(body) == _U64.size else _TWO).unpack(body))
         case ActionKind.FOREVER_OFFLINE:
-            return ConsumerForgotten(*_U32.unpack(body))
+            if len(body) == _U32.size:
+                return ConsumerForgotten(*_U32.unpack(body))
+            consumer, group = _OFFLINE.unpack_from(body)
+            return ConsumerForgotten(consumer, group, body[_OFFLINE.size :].decode())
         case ActionKind.VOID | ActionKind.SKIP:
             return (Voided if kind == ActionKind.VOID else Skipped)(*_VOID.unpack(body))
         case ActionKind.SEEK | ActionKind.LOCK | ActionKind.UNLOCK | ActionKind.FORGET:
@@ -177,7 +209,11 @@ def _decode(kind: int, body: bytes) -> Action:
             return EpochBegun(*_VOID.unpack(body))
         case ActionKind.EXHUME:
             group, attempts, first, messages, since_ms = _EXHUME.unpack_from(body)
-            return Exhumed(group, first, messages, attempts, since_ms, body[_EXHUME.size :].decode())
+            text = body[_EXHUME.size :]
+            if text[:1] != _DETAILED:
+                return Exhumed(group, first, messages, attempts, since_ms, text.decode())
+            mark, *detail = _unpack(text[1:])
+            return Exhumed(group, first, messages, attempts, since_ms, mark, FailureDetail(*detail))
         case ActionKind.ALLOCATE:
             group, _, version = _ALLOCATE.unpack_from(body)
             return Allocated(group, version, body[_ALLOCATE.size :].decode())
@@ -223,13 +259,17 @@ def _decode_ranges(kind: int, body: bytes) -> Action:
 
 def _decode_failed(body: bytes) -> Action:
     consumer, reason, due_ms, at_ms, size, counted = _FAIL.unpack_from(body)
-    end = _FAIL.size + size
+    detail, ranges = _decode_detail(body, _FAIL.size, size)
+    return FailedDeliveries(consumer, due_ms, reason, ranges, at_ms, counted, detail)
+
+
+def _decode_detail(body: bytes, begin: int, size: int) -> tuple[FailureDetail | None, array[int]]:
+    """What stands behind the head: the detail, if there is one, and the ranges."""
+    end = begin + size
     start = end + (-size & 7)
     if len(body) < start:
         raise ValueError("a detail that is cut")
-    detail = FailureDetail(*_unpack(body[_FAIL.size : end])) if size else None
-    ranges = _unpack_ranges(body[start:])
-    return FailedDeliveries(consumer, due_ms, reason, ranges, at_ms, counted, detail)
+    return FailureDetail(*_unpack(body[begin:end])) if size else None, _unpack_ranges(body[start:])
 
 
 def _unpack_ranges(data: bytes) -> array[int]:

@@ -163,6 +163,19 @@ class Extended:
 
 
 @dataclass(frozen=True, slots=True)
+class Parked:
+    """Deliveries have a new deadline, for they failed and are tried again by their consumer, then. Their order key
+    waits.
+    """
+
+    consumer: int
+    deadline_ms: int
+    ranges: Sequence[int]
+    again_ms: int
+    detail: FailureDetail
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """Deliveries were handed back untouched."""
 
@@ -172,9 +185,14 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerForgotten:
-    """A consumer that holds nothing is gone for good; its number is not used again."""
+    """A consumer that holds nothing is gone for good; its number is not used again. Its group and name are said once
+    more: where it was named may lie in a segment that nobody reads any more.
+    """
 
     consumer: int
+    group: int = 0
+    """0, and no name, in a record of before it was said."""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +324,12 @@ class Exhumed:
     attempts: int
     since_ms: int
     fingerprint: str
+    detail: FailureDetail | None = None
 
 
 Action: TypeAlias = (
     Started | SubjectNamed | GroupNamed | ConsumerNamed | Synced
-    | Pulled | Acked | FailedDeliveries | Extended | Released | ConsumerForgotten | Voided
+    | Pulled | Acked | FailedDeliveries | Extended | Parked | Released | ConsumerForgotten | Voided
     | Buried | GroupPaused | GroupResumed | Redriven | Purged
     | Sought | Locked | Unlocked | GroupForgotten | Skipped | EpochBegun | Exhumed
     | Allocated

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import msgpack
 
-from tidemill_broker.actions import NOWHERE, Action, Buried, Exhumed, Purged, SubjectNamed
+from tidemill_broker.actions import NOWHERE, Action, Buried, Exhumed, FailureDetail, Purged, SubjectNamed
 from tidemill_broker.dead_letters import naming_of_twin, settings_of_grave
 from tidemill_broker.failures import Failure
 from tidemill_broker.groups import Group
@@ -38,17 +38,19 @@ class Burials:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._acted: list[tuple[Buried, Failure]] = []
+        self._acted: list[tuple[Buried, Failure, FailureDetail | None]] = []
         self._over: set[int] = set()
         """Where copies lie of what a group had as failed before it went on elsewhere."""
         self._copies: dict[tuple[int, int], Copied] = {}
 
     def note(self, action: Buried) -> bool:
         """A DEAD action; whether it is to be applied. It comes twice where an earlier recovery undid the burial."""
-        failure = self._state.groups[action.group].failed.get(action.first)
+        group = self._state.groups[action.group]
+        failure = group.failed.get(action.first)
         if failure is None:
             return False
-        self._acted.append((action, failure._replace(messages=action.messages)))
+        detail = group.doomed.get(action.first)
+        self._acted.append((action, failure._replace(messages=action.messages), detail))
         return True
 
     def exhumed(self, action: Exhumed) -> None:
@@ -58,7 +60,7 @@ class Burials:
 
     def moved(self, identity: int) -> None:
         """A group goes on elsewhere, or is forgotten: what was buried before stays as it is, whatever fails again."""
-        self._over.update(buried.position for buried, _ in self._acted if buried.group == identity)
+        self._over.update(buried.position for buried, _, _ in self._acted if buried.group == identity)
         self._acted = [one for one in self._acted if one[0].group != identity]
 
     def found(self, name: bytes, position: int, data: bytes) -> None:
@@ -79,12 +81,12 @@ class Burials:
         """
         state, missing = self._state, list[Action]()
         acted: set[tuple[int, int]] = set()
-        for action, failure in self._acted:
+        for action, failure, detail in self._acted:
             acted.add((action.group, action.first))
             if action.position >= kept_from and not self._copied(action):
                 undone = Exhumed(
                     action.group, failure.first, failure.messages, failure.attempts, failure.since_ms,
-                    failure.fingerprint,
+                    failure.fingerprint, detail,
                 )  # fmt: skip
                 state.apply(undone)
                 if writes:

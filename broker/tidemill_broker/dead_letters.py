@@ -187,8 +187,10 @@ class DeadLetters:
 
     def _known(self, group: Group, source: Partition, failure: Failure, now_ms: int) -> dict[str, Any]:
         """What a dead letter says of its death, but for its sequence."""
-        seen = group.errors.get(failure.fingerprint)
-        detail = seen.detail if seen is not None else FORGOTTEN if failure.fingerprint else UNSAID
+        detail = group.doomed.get(failure.first)
+        if detail is None:  # doomed before that was kept with it
+            seen = group.errors.get(failure.fingerprint)
+            detail = seen.detail if seen is not None else FORGOTTEN if failure.fingerprint else UNSAID
         return {
             "subject": base_of(source).name, "group": group.name, "attempts": failure.attempts,
             "since": failure.since_ms, "failed_at": now_ms, **detail._asdict(),

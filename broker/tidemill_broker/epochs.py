@@ -23,10 +23,10 @@ def go_on(state: State, action: EpochBegun | Exhumed | Synced) -> None:
                 state.boots_alone = state.boot
             state.epochs.append(EpochStart(epoch, message_position, action_position))
             del state.epochs[:-EPOCHS_MAX]
-        case Exhumed(identity, first, messages, attempts, since_ms, fingerprint):
+        case Exhumed(identity, first, messages, attempts, since_ms, fingerprint, detail):
             group = state.groups[identity]
             group.buried -= messages
-            group.fail(Failure(first, messages, attempts, DOOMED_MS, since_ms, fingerprint))
+            group.fail(Failure(first, messages, attempts, DOOMED_MS, since_ms, fingerprint), detail)
             state.doomed.add(identity)
         case Synced():
             pass
@@ -38,8 +38,4 @@ def go_back(state: State, back_ms: int) -> None:
         group.go_back(back_ms)
         if group.silent_ms:
             state.rest(group, max(1, group.silent_ms - back_ms))
-    state.leases = []
-    for consumer in state.consumers.values():
-        for delivery in consumer.held():
-            delivery.deadline_ms = max(0, delivery.deadline_ms - back_ms)
-            state.watch(consumer, delivery)
+    state.leases.go_back(back_ms)

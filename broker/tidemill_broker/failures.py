@@ -13,6 +13,7 @@ paused and probed with single messages, and no attempt counts meanwhile.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -51,6 +52,17 @@ def fingerprint_of(reason: str, error: str, place: str) -> str:
     return f"{hash_text(text.encode(errors='replace')) & 0xFFFF_FFFF:08x}"
 
 
+def _silent(text: str) -> FailureDetail:
+    return FailureDetail(text, "", "", fingerprint_of(text, "", ""))
+
+
+SILENT: Mapping[int, FailureDetail] = {
+    Reason.LEASE_ENDED: _silent("its lease ended: it was neither acknowledged nor extended in time"),
+    Reason.CONSUMER_GONE: _silent("its consumer was gone and had not acknowledged it"),
+}
+"""Of failures of which no consumer says anything: each is a mistake of its own, too."""
+
+
 def due_after(
     settings: GroupSettings, failed: tuple[int, int], reason: int, delay_ms: int, now_ms: int
 ) -> int:
@@ -82,13 +94,16 @@ class Errors(dict[str, Seen]):
 
     KEPT = 64
 
-    def note(self, detail: FailureDetail, messages: int, now_ms: int) -> None:
-        """Messages failed of it."""
+    def note(self, detail: FailureDetail, messages: int, now_ms: int) -> FailureDetail:
+        """Messages failed of it. What was said is returned: where the last ones said the same, it is kept once."""
         seen = self.pop(detail.fingerprint, None)
         before = seen.messages if seen is not None else 0
+        if seen is not None and seen.detail == detail:
+            detail = seen.detail
         self[detail.fingerprint] = Seen(detail, before + messages, now_ms)
         if len(self) > self.KEPT:
             del self[next(iter(self))]
+        return detail
 
     def to_list(self) -> list[Any]:
         return [[list(seen.detail), seen.messages, seen.last_ms] for seen in self.values()]

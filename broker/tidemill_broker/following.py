@@ -119,7 +119,7 @@ class Follower:
             keeping.ticked(now_ms)
         elif not self.broker.logs.all_synced:
             keeping.sync_now = True
-        self.broker.state.next_lease_end()  # leases that are over go from its heap
+        self.broker.state.leases.next_end()  # leases that are over go from its heap
         if self._master is not None and now_ms - self._heard_at_ms > limits.SLAVE_SILENT_MS:
             self._leave()
         if now_ms >= self._beat_at_ms:

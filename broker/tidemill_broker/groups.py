@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from tidemill_broker.actions import FailureDetail
 from tidemill_broker.failures import Errors, Failure, Health
 from tidemill_broker.group_settings import BROADCAST, ORDERED, GroupSettings
 from tidemill_broker.ranges import add_ranges, merge_ranges
@@ -188,8 +189,10 @@ class Group:
         self.passed: tuple[int, int] = NOTHING_PASSED
         """A cursor, and how far from it nothing is wanted; not in the log, and forgotten when the cursor moves."""
         self.failed: dict[int, Failure] = {}
-        self.doomed: dict[int, None] = {}
-        """First sequences of failures that are to be buried."""
+        self.doomed: dict[int, FailureDetail | None] = {}
+        """First sequences of failures that are to be buried, and of what each failed last: ``errors`` has only the last
+        text of a mistake, which may be another message's.
+        """
         self.errors = Errors()
         self.health = Health()
         self.paused: tuple[int, str] | None = None
@@ -230,22 +233,22 @@ class Group:
         cursor, reached = self.passed
         return reached if cursor == self.cursor else self.cursor
 
-    def fail(self, failure: Failure) -> None:
-        """Put messages into the error log."""
+    def fail(self, failure: Failure, detail: FailureDetail | None = None) -> None:
+        """Put messages into the error log; ``detail`` is kept of what is doomed."""
         assert failure.first not in self.failed
         self.failed[failure.first] = failure
         if failure.due_ms == DOOMED_MS:
-            self.doomed[failure.first] = None
+            self.doomed[failure.first] = detail
             return
         heapq.heappush(self._due, (failure.due_ms, failure.first))
 
     def take_failed(self, first: int, count: int) -> Failure:
         """The first ``count`` messages of a failure are delivered again, or buried; what it was."""
         failure = self.failed.pop(first)
-        self.doomed.pop(first, None)
+        detail = self.doomed.pop(first, None)
         assert count <= failure.messages
         if count < failure.messages:
-            self.fail(failure._replace(first=first + count, messages=failure.messages - count))
+            self.fail(failure._replace(first=first + count, messages=failure.messages - count), detail)
         return failure
 
     def handle(self, ranges: Sequence[int]) -> list[tuple[int, int]]:
@@ -259,7 +262,8 @@ class Group:
         failures, self.failed = self.failed, {}
         for failure in failures.values():
             due_ms = failure.due_ms if failure.due_ms == DOOMED_MS else max(0, failure.due_ms - back_ms)
-            self.fail(failure._replace(due_ms=due_ms, since_ms=max(0, failure.since_ms - back_ms)))
+            moved = failure._replace(due_ms=due_ms, since_ms=max(0, failure.since_ms - back_ms))
+            self.fail(moved, self.doomed.get(failure.first))
         if self.paused is not None:
             self.paused = (self.paused[0] - back_ms, self.paused[1])
         if self.owner:

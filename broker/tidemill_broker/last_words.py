@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, cast
 import msgpack
 
 from tidemill_broker.actions import FailureDetail
-from tidemill_broker.history import Event
 from tidemill_broker.messages import Found
+from tidemill_broker.standings import Event
 from tidemill_wire.fields import DEAD_PROPERTY
 
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from tidemill_broker.actions import (
     Acked,
+    Action,
     ConsumerForgotten,
     Extended,
     FailedDeliveries,
     FailureDetail,
     GroupPaused,
     GroupResumed,
+    Parked,
     Reason,
     Released,
 )
@@ -46,8 +48,11 @@ class Settling:
         self._dead_letters = dead_letters
 
     def settle(self, peer: Peer, correlation: int, command: commands.Settle, now_ms: int) -> None:
-        """A consumer says what became of deliveries; it is told which of them were not its own any more."""
+        """A consumer says what became of deliveries; it is told which of them were not its own any more. Leases that
+        are over have ended before: which of the two this turn comes to first must not decide who has a message.
+        """
         consumer = self._members.holder(command)
+        self._end_leases(now_ms)
         if not consumer.peer:  # back over a new connection, and too busy to pull: who settles is not gone
             consumer.gone_at_ms = now_ms
         group, ranges = consumer.group, command.ranges
@@ -63,8 +68,7 @@ class Settling:
             case Nack():
                 self._nacked(consumer, command, now_ms)
             case Extend():
-                deadline_ms = now_ms + self._locks.lease_ms(group)
-                self._desk.act(Extended(consumer.identity, deadline_ms, ranges), now_ms)
+                self._extend(consumer, command, now_ms)
             case Release():
                 self._release(consumer, ranges, now_ms)
                 if not consumer.keyed and not group.allocation:  # a start forgets the first, not the second
@@ -133,21 +137,26 @@ class Settling:
 
     def ticked(self, now_ms: int) -> None:
         """Leases that ended, consumers that did not come back."""
-        while (ended := self._state.next_lease_end()) is not None and ended[0] <= now_ms:
+        self._end_leases(now_ms)
+        for consumer in self._members.take_gone(now_ms):
+            self._locks.free(consumer, now_ms)
+            self._fail_all(consumer, now_ms)
+            self._desk.act(
+                ConsumerForgotten(consumer.identity, consumer.group.identity, consumer.name), now_ms
+            )
+
+    def _end_leases(self, now_ms: int) -> None:
+        while (ended := self._state.leases.next_end()) is not None and ended[0] <= now_ms:
             _, consumer, delivery = ended
             self._desk.counters.leases_ended += 1
             self._fail(
                 consumer, [delivery.pull, delivery.pull + delivery.count - 1], Reason.LEASE_ENDED, now_ms
             )
             self._serving.serve_group(consumer.group.identity, now_ms)
-        for consumer in self._members.take_gone(now_ms):
-            self._locks.free(consumer, now_ms)
-            self._fail_all(consumer, now_ms)
-            self._desk.act(ConsumerForgotten(consumer.identity), now_ms)
 
     def next_wake(self, at_most: int) -> int:
         """When ``ticked`` has something to do, or ``at_most``."""
-        ended = self._state.next_lease_end()
+        ended = self._state.leases.next_end()
         if ended is not None:
             at_most = min(at_most, ended[0])
         return self._members.wake_at_ms(at_most)
@@ -165,9 +174,17 @@ class Settling:
             self._desk.act(GroupResumed(group.identity), now_ms)
             self._serving.serve_group(group.identity, now_ms)
 
+    def _extend(self, consumer: Consumer, extend: Extend, now_ms: int) -> None:
+        deadline_ms = now_ms + self._locks.lease_ms(consumer.group)
+        action: Action = Extended(consumer.identity, deadline_ms, extend.ranges)
+        if extend.parked_ms >= 0:
+            again_ms = now_ms + extend.parked_ms
+            action = Parked(consumer.identity, deadline_ms, extend.ranges, again_ms, _detail_of(extend))
+        self._desk.act(action, now_ms)
+
     def _nacked(self, consumer: Consumer, nack: Nack, now_ms: int) -> None:
-        fingerprint = fingerprint_of(nack.reason, nack.error, nack.place)
-        detail = FailureDetail(nack.reason, nack.error, nack.place, fingerprint)
+        detail = _detail_of(nack)
+        fingerprint = detail.fingerprint
         delay_ms = DOOMED_MS if nack.reject else nack.delay_ms
         concerned = self._fail(consumer, nack.ranges, Reason.NACK, now_ms, detail, delay_ms)
         self._desk.counters.messages_nacked += concerned
@@ -262,6 +279,11 @@ class Settling:
 
 def _held(consumer: Consumer) -> list[int]:
     return merge_ranges([(delivery.pull, delivery.count) for delivery in consumer.held()])
+
+
+def _detail_of(said: Nack | Extend) -> FailureDetail:
+    mark = fingerprint_of(said.reason, said.error, said.place)
+    return FailureDetail(said.reason, said.error, said.place, mark)
 
 
 def _probed(consumer: Consumer, ranges: Sequence[int]) -> bool:

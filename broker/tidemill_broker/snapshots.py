@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgpack
 
+from tidemill_broker.actions import FailureDetail
 from tidemill_broker.failures import Errors, Failure
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.groups import Consumer, Delivery, Group
@@ -63,6 +64,9 @@ def state_parts(
     ]
     if allocations:
         snapshot["allocations"] = allocations
+    details = [(group.identity, _details_of(group)) for group in state.groups.values() if group.doomed]
+    if details:
+        snapshot["details"] = details
     if now_ms:
         snapshot["at"] = now_ms
     parts = [_map_header(len(snapshot))]
@@ -111,6 +115,10 @@ def _group_row(group: Group) -> list[Any]:
     ]  # fmt: skip
 
 
+def _details_of(group: Group) -> list[tuple[int, FailureDetail]]:
+    return [(first, detail) for first, detail in group.doomed.items() if detail is not None]
+
+
 def packed_at_ms(payload: bytes) -> int:
     """When a checkpoint that ``unpack_state`` can read was packed; 0 when it does not say."""
     return int(cast("dict[str, Any]", msgpack.unpackb(payload, strict_map_key=False)).get("at", 0))
@@ -137,6 +145,9 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             state.rest(group, silent_ms)
         for identity, version, consumer in values.get("allocations", ()):
             state.groups[identity].allocation, state.groups[identity].allocated = version, consumer
+        for identity, details in values.get("details", ()):
+            doomed = state.groups[identity].doomed
+            doomed.update({first: FailureDetail(*detail) for first, detail in details})
         return state, values["message"], values["action"]
     except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
         raise CorruptRecord(f"a checkpoint whose state cannot be read ({error!r})") from error
@@ -173,7 +184,7 @@ def _unpack_group(state: State, row: list[Any]) -> None:
         for delivery in deliveries:
             consumer.deliveries.append(Delivery(*delivery))
             group.in_flight += delivery[2]
-            state.watch(consumer, consumer.deliveries[-1])
+            state.leases.watch(consumer, consumer.deliveries[-1])
         group.consumers[consumer_name] = consumer
         state.consumers[consumer_identity] = consumer
     state.add_group(group)

@@ -7,7 +7,6 @@ was decided before the action was written.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -27,6 +26,7 @@ from tidemill_broker.actions import (
     GroupPaused,
     GroupResumed,
     Locked,
+    Parked,
     Pulled,
     Purged,
     Redriven,
@@ -40,11 +40,12 @@ from tidemill_broker.actions import (
     Voided,
 )
 from tidemill_broker.epochs import go_back, go_on
-from tidemill_broker.failures import Failure
+from tidemill_broker.failures import SILENT, Failure
 from tidemill_broker.group_settings import BROADCAST, GroupSettings
 from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
 from tidemill_broker.indexes import Index
 from tidemill_broker.lanes import Kin, Lane, group_in
+from tidemill_broker.leases import Leases
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.touched import touched_by
 from tidemill_wire.fields import dead_letters_of, dead_subject
@@ -84,7 +85,7 @@ class State:
         self.kin: dict[int, Kin] = {}
         """Group -> its kin, of the groups of such partitions and of their lanes."""
         self.index = Index()
-        self.leases: list[tuple[int, int, int, Delivery]] = []  # heap of (deadline, pull, consumer, delivery)
+        self.leases = Leases(self.consumers)
 
     def group_of(self, subject: str, name: str) -> Group | None:
         """The group of that name in the subject's partition."""
@@ -129,7 +130,7 @@ class State:
                 return self._redrive(action)
             case Purged(identity, ranges):
                 return sum(count for _, count in self.groups[identity].handle(ranges))
-            case Extended():
+            case Extended() | Parked():
                 return self._extend(action)
             case SubjectNamed():
                 self._name_subject(action)
@@ -141,7 +142,7 @@ class State:
                 self.groups[group].consumers[name] = consumer
                 self.rest(self.groups[group], 0)
                 self.next_consumer = max(self.next_consumer, identity + 1)
-            case ConsumerForgotten(identity):
+            case ConsumerForgotten(identity, _, _):
                 gone = self.consumers.pop(identity)
                 assert not any(gone.held())
                 del gone.group.consumers[gone.name]
@@ -295,7 +296,7 @@ class State:
                 failure = group.take_failed(run.first, run.messages)
                 delivery.since_ms, delivery.fingerprint = failure.since_ms, failure.fingerprint
             consumer.deliveries.append(delivery)
-            self.watch(consumer, delivery)
+            self.leases.watch(consumer, delivery)
             self.next_pull = max(self.next_pull, run.pull + run.messages)
             total += run.messages
         group.in_flight += total
@@ -310,7 +311,7 @@ class State:
             taken, left = consumer.take(ranges[index], ranges[index + 1])
             settled += taken
             for delivery in left:
-                self.watch(consumer, delivery)
+                self.leases.watch(consumer, delivery)
         return settled
 
     def _ack(self, action: Acked) -> int:
@@ -325,15 +326,16 @@ class State:
             return 0
         group = self.consumers[action.consumer].group
         total = sum(delivery.count for delivery in settled)
-        detail = action.detail
+        detail = action.detail or SILENT.get(action.reason)
         if detail is not None:
-            group.errors.note(detail, total, action.at_ms)
+            detail = group.errors.note(detail, total, action.at_ms)
         for one in settled:
             group.fail(
                 Failure(
                     one.first, one.count, one.attempts + action.counted, action.due_ms,
                     one.since_ms or action.at_ms, detail.fingerprint if detail is not None else one.fingerprint,
-                )
+                ),
+                detail,
             )  # fmt: skip
         if action.due_ms == DOOMED_MS:
             self.doomed.add(group.identity)
@@ -355,7 +357,7 @@ class State:
             group.fail(Failure(first, count, 0, action.at_ms))
         return sum(count for _, count in fresh)
 
-    def _extend(self, action: Extended) -> int:
+    def _extend(self, action: Extended | Parked) -> int:
         consumer = self.consumers.get(action.consumer)
         if consumer is None:
             return 0
@@ -365,21 +367,8 @@ class State:
             count, watched = consumer.extend(first, last, action.deadline_ms)
             total += count
             for delivery in watched:
-                self.watch(consumer, delivery)
+                self.leases.watch(consumer, delivery)
         return total
-
-    def watch(self, consumer: Consumer, delivery: Delivery) -> None:
-        """A lease runs from now on."""
-        heapq.heappush(self.leases, (delivery.deadline_ms, delivery.pull, consumer.identity, delivery))
-
-    def next_lease_end(self) -> tuple[int, Consumer, Delivery] | None:
-        """The running lease that ends first."""
-        while self.leases:
-            deadline_ms, _, identity, delivery = self.leases[0]
-            if delivery.count and delivery.deadline_ms == deadline_ms:
-                return deadline_ms, self.consumers[identity], delivery
-            heapq.heappop(self.leases)
-        return None
 
     def check(self) -> None:
         """Invariants of all that is held."""

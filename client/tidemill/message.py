@@ -171,6 +171,11 @@ class Message(Seen):
         sequence = self._delivery.pull_sequence + self._index
         await self._delivery.settler.extend(self._delivery.subject, [sequence, sequence])
 
+    async def park(self, why: Why) -> None:
+        """It failed, and is begun again after ``why.delay_ms``: the lease begins anew, and the broker knows why."""
+        sequence = self._delivery.pull_sequence + self._index
+        await self._delivery.settler.extend(self._delivery.subject, [sequence, sequence], why)
+
 
 class SeenBatch:
     """What there is to see of messages that came in one batch."""

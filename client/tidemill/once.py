@@ -20,7 +20,7 @@ class OnceSettler(BrokerSettler):
         """It does not come again."""
         return True
 
-    async def extend(self, subject: str, ranges: list[int]) -> None:
+    async def extend(self, subject: str, ranges: list[int], parked: Why | None = None) -> None:
         """It needs no lease."""
 
     def nack_soon(self, subject: str, ranges: list[int], why: Why) -> None:

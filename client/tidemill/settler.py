@@ -112,8 +112,10 @@ class BrokerSettler:
             if delivery.subject == subject and delivery.until != REVOKED:
                 delivery.until = DOUBTFUL
 
-    async def extend(self, subject: str, ranges: list[int]) -> None:
-        await self._await(Extend(self._group, self._consumer, subject, ranges))
+    async def extend(self, subject: str, ranges: list[int], parked: Why | None = None) -> None:
+        about = parked or Why()  # its delay is none: at work
+        told = (about.delay_ms, about.reason, about.error, about.place)
+        await self._await(Extend(self._group, self._consumer, subject, ranges, *told))
 
     def nack_soon(self, subject: str, ranges: list[int], why: Why) -> None:
         """The same without waiting: what could not be read."""

@@ -69,10 +69,20 @@ def test_exclusive_group_waits_for_who_holds_it(queue: Queue) -> None:
     send(queue, "s", "a", "b")
     [first] = receive(queue, "s", consumer="ann", exclusive=True, max=1, wait_ms=5000)
     assert receive(queue, "s", consumer="bob", exclusive=True) == []
-    assert post(queue, "/v1/subjects/s/groups/g/receive", {"tags": ["x"]}).code == "filter_conflict"
+    assert steer(queue, "receive", {"tags": ["x"], "consumer": "bob"}).code == "filter_conflict"
     assert settle(queue, "s", "nack", [first], delay_ms=0).status == 200
     assert texts(receive(queue, "s", consumer="ann", exclusive=True, wait_ms=5000)) == ["a", "b"]
     assert steer(queue, "receive", {"exclusive": "yes"}).code == "malformed_request"
+
+
+def test_receive_in_order_without_a_name_is_refused(queue: Queue) -> None:
+    """Those without a name are one consumer, so two programs would hold messages of the group at once."""
+    refused = steer(queue, "receive", {"exclusive": True})
+    assert (refused.code, refused.status) == ("malformed_request", 400)
+    assert receive(queue, "s", consumer="ann", exclusive=True, wait_ms=0) == []
+
+    assert steer(queue, "receive", {}).code == "malformed_request", "the group is in order by now"
+    assert steer(queue, "receive", {"consumer": "any"}).code == "malformed_request"
 
 
 def test_group_is_moved_suspended_and_resumed(queue: Queue) -> None:

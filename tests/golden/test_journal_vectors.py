@@ -23,7 +23,9 @@ from tidemill_broker.action_records import decode_action, encode_action
 from tidemill_broker.actions import (
     Action,
     ActionKind,
+    ConsumerForgotten,
     ConsumerNamed,
+    Exhumed,
     FailedDeliveries,
     GroupNamed,
     GroupPaused,
@@ -69,6 +71,10 @@ def record_meaning(data: bytes) -> Any:
     said = {field.name: plain(getattr(action, field.name)) for field in fields(action)}
     if action == Started(BOOT):
         del said["back_ms"]  # shorter records do not say it
+    if action == ConsumerForgotten(5):
+        del said["group"], said["name"]
+    if isinstance(action, Exhumed) and action.detail is None:
+        del said["detail"]
     header = {"length": record.length, "position": record.position, "at": record.at_ms, "epoch": record.epoch}
     return {"record": header, "kind": ActionKind(record.kind).name, "fields": said}
 

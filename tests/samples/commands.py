@@ -101,6 +101,9 @@ COMMANDS: dict[str, Command] = {
         *SETTLED, reason="no such customer", error="ValueError", place="shop/orders.py:17 handle", reject=True
     ),
     "extend": Extend(*SETTLED),
+    "extend-parked": Extend(
+        *SETTLED, 30_000, "ValueError: no such customer", "ValueError", "shop/orders.py:17 handle"
+    ),
     "release": Release(*SETTLED),
     "redrive": Redrive("order.created", "billing", [0, 4, 9, 9]),
     "redrive-all": Redrive("order.created", "billing", []),

@@ -128,7 +128,7 @@ class Sending:
             or self._sent.get(letter.body) != alive(letter.subject, GROUP)
             or (letter.subject, letter.source) in self._acked_now
             or (self._kept((letter.subject, 0)) and (letter.subject, letter.source) in self._acked)
-            or _to_come(broker, letter)
+            or is_to_come(broker, letter)
         ]
 
     def _accounted(self, broker: Broker, letters: list[Letter], subject: str, sequence: int) -> bool:
@@ -217,7 +217,7 @@ class Sending:
             assert again == Done(ranges), again
 
 
-def _to_come(broker: Broker, letter: Letter) -> bool:
+def is_to_come(broker: Broker, letter: Letter) -> bool:
     """Whether the message of a dead letter will be given out as well."""
     group = broker.state.group_of(letter.subject, GROUP)
     if group is None or letter.source >= group.cursor:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sim.burying import Burying
 from sim.crashpoints import enumerate_crashes
+from sim.renewing import Renewing
 from sim.seeking import Seeking
 from sim.sending import STORM, Sending
 from sim.weather import Weather
@@ -22,6 +24,22 @@ def test_a_broker_that_dies_at_any_operation_keeps_its_answers(weather: Weather)
 
 def test_a_seek_is_kept_and_what_it_made_void_stays_void_wherever_the_broker_dies() -> None:
     report = enumerate_crashes(Seeking, weather=STORM, draws=2)
+
+    assert report.problems == []
+    assert report.runs > 200
+
+
+def test_a_lease_that_is_over_is_not_renewed_and_one_that_was_renewed_holds_wherever_the_broker_dies() -> (
+    None
+):
+    report = enumerate_crashes(Renewing, weather=STORM, draws=2)
+
+    assert report.problems == []
+    assert report.runs > 200
+
+
+def test_a_copy_whose_failure_the_power_took_waits_beside_no_message() -> None:
+    report = enumerate_crashes(Burying, weather=STORM, draws=3)
 
     assert report.problems == []
     assert report.runs > 200

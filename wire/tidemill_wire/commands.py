@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import msgpack
 
@@ -18,12 +18,14 @@ from tidemill_wire import limits
 from tidemill_wire.batch import aligned
 from tidemill_wire.burying import PARSERS as BURYING
 from tidemill_wire.burying import Purge, Redrive
-from tidemill_wire.fields import Fields, malformed, packed, parse_consumer, parse_group, parse_partition
+from tidemill_wire.fields import Fields, malformed, packed, parse_consumer, parse_group
 from tidemill_wire.filters import EVERYTHING, TagFilter, parse_pulled_from, read_filter
 from tidemill_wire.frame import Frame, encode_frame
 from tidemill_wire.grants import Grant, read_grants
 from tidemill_wire.kinds import Kind, Mode, Start
 from tidemill_wire.replication import REPLICATION, Chunk, Replicating
+from tidemill_wire.settling import PARSERS as SETTLING
+from tidemill_wire.settling import Ack, Extend, Nack, Release, Settle
 from tidemill_wire.steering import PARSERS as STEERING
 from tidemill_wire.steering import Seek, Sought, Suspend
 from tidemill_wire.yielding import PARSERS as YIELDING
@@ -187,63 +189,6 @@ class Pulled:
         return said | {"ordered": True} if self.ordered else said
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """What became of deliveries: ``ranges`` is first, last, first, last … of pull sequences, both included."""
-
-    group: str
-    consumer: str
-    subject: str
-    ranges: Sequence[int]
-
-    def fields(self) -> dict[str, Any]:
-        ranges = packed(self.ranges)
-        return {"group": self.group, "consumer": self.consumer, "subject": self.subject, "ranges": ranges}
-
-
-@dataclass(frozen=True, slots=True)
-class Ack(Settle):
-    """They were handled. Answered when that is as durable as the subject asks for."""
-
-    kind: ClassVar = Kind.ACK
-
-
-@dataclass(frozen=True, slots=True)
-class Nack(Settle):
-    """They failed: give them out again after ``delay_ms`` (-1: as the group's policy says)."""
-
-    kind: ClassVar = Kind.NACK
-    delay_ms: int = -1
-    reason: str = ""
-    error: str = ""
-    """The exception's type, and its ``place`` in the handler's code."""
-    place: str = ""
-    reject: bool = False
-    """Never again: to the dead letters at once."""
-
-    def fields(self) -> dict[str, Any]:
-        longest = limits.DETAIL_CHARS_MAX
-        said = {"error": self.error[:longest], "place": self.place[:longest], "reject": self.reject}
-        return {
-            **Settle.fields(self), "delay": self.delay_ms, "reason": self.reason[:longest],
-            **{name: value for name, value in said.items() if value},
-        }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Extend(Settle):
-    """They are still being handled: the lease begins anew."""
-
-    kind: ClassVar = Kind.EXTEND
-
-
-@dataclass(frozen=True, slots=True)
-class Release(Settle):
-    """They were not begun: give them to somebody else at once, as if never given out."""
-
-    kind: ClassVar = Kind.RELEASE
-
-
 Command: TypeAlias = (
     Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
     | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge | Seek | Sought | Suspend | Replicating
@@ -329,30 +274,6 @@ def _parse_pulled(f: Fields, body: bytearray) -> Pulled:
     )
 
 
-_Settle = TypeVar("_Settle", Ack, Extend, Release)
-
-
-def _settle(f: Fields) -> tuple[str, str, str, list[int]]:
-    ranges = f.ranges("ranges", limits.RANGES_MAX)
-    group = parse_group(f.text("group"))
-    return group, parse_consumer(f.text("consumer")), parse_partition(f.text("subject")), ranges
-
-
-def _settler(kind: type[_Settle]) -> Callable[[Fields, bytearray], _Settle]:
-    return lambda f, _body: kind(*_settle(f))
-
-
-def _parse_nack(f: Fields, _body: bytearray) -> Nack:
-    return Nack(
-        *_settle(f),
-        f.number("delay", -1, limits.NACK_DELAY_MS_MAX),
-        f.text("reason", limits.DETAIL_CHARS_MAX),
-        f.text("error", limits.DETAIL_CHARS_MAX, ""),
-        f.text("place", limits.DETAIL_CHARS_MAX, ""),
-        f.flag("reject"),
-    )
-
-
 _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.HELLO: _parse_hello,
     Kind.WELCOME: _parse_welcome,
@@ -363,10 +284,7 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.SENT: _parse_sent,
     Kind.PULL: _parse_pull,
     Kind.PULLED: _parse_pulled,
-    Kind.ACK: _settler(Ack),
-    Kind.NACK: _parse_nack,
-    Kind.EXTEND: _settler(Extend),
-    Kind.RELEASE: _settler(Release),
+    **SETTLING,
     **BURYING,
     **STEERING,
     **YIELDING,

@@ -34,6 +34,7 @@ from tidemill_broker.doors.gateway_receipts import Receipts
 from tidemill_broker.doors.gateway_requests import (
     NACK_FIELDS,
     Make,
+    check_named,
     defaults_of,
     group_of,
     idempotency_key,
@@ -171,6 +172,7 @@ class Gateway:
         with self._bodies.room() as room:
             value = await value_of(request, room, empty=True)
             pull, name = parse_pull(subject, group, value)
+            check_named(name, self._service.broker.state.group_of(subject, group), pull.mode)
             consumer = self.consumers.use(group, name)
             answer = await self._ask(consumer, pull)
             given = render(answer, Receipts(subject, group), name)

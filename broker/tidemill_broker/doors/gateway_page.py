@@ -156,7 +156,7 @@ def _receive() -> Part:
         "exclusive": {
             "type": "boolean",
             "default": False,
-            "description": "in order, one consumer of the group at a time",
+            "description": "in order, one consumer of the group at a time; needs `consumer`",
         },
         "at_most_once": {
             "type": "boolean",

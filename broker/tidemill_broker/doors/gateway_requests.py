@@ -16,6 +16,7 @@ from tidemill_broker.doors.gateway_messages import (
     parse_json,
     parse_tags,
 )
+from tidemill_broker.groups import Group
 from tidemill_host.bodies import Room
 from tidemill_host.refusals import HttpRefused, refusal_of
 from tidemill_host.routing import Variables
@@ -136,6 +137,16 @@ def parse_pull(subject: str, group: str, value: Mapping[str, Any]) -> tuple[Pull
         ),
         name,
     )
+
+
+def check_named(name: str, group: Group | None, mode: Mode) -> None:
+    """In order only one consumer may hold messages, and those without a name share one: two programs would."""
+    in_order = mode is Mode.EXCLUSIVE or (group is not None and group.ordered)
+    if name == NAMELESS and in_order:
+        detail = (
+            "the group is consumed in order, by one consumer at a time, and this receive does not say by whom"
+        )
+        raise HttpRefused(400, "malformed_request", detail, "give each program a consumer of its own")
 
 
 def _filter(value: Mapping[str, Any]) -> TagFilter:

@@ -10,13 +10,14 @@ from aiohttp import web
 
 from tidemill_broker.doors.queries import Queries
 from tidemill_broker.groups import Group
-from tidemill_broker.history import Event, FirstAt, History, Standing, conclude, sentence_of, standing_of
+from tidemill_broker.history import FirstAt, History
 from tidemill_broker.last_words import death_of
 from tidemill_broker.machine import Broker
 from tidemill_broker.messages import Found
 from tidemill_broker.queries import Query
 from tidemill_broker.ranges import covers
 from tidemill_broker.scanning import RecordScanner
+from tidemill_broker.standings import Event, Pause, Standing, conclude, sentence_of, standing_of
 from tidemill_host.clock import Clock
 from tidemill_host.files import Files
 from tidemill_host.machine import Slice
@@ -87,8 +88,7 @@ class Why:
         number = 0 if subject is None else subject.groups.get(death.group, 0)
         if subject is None or not number:
             raise _no_message(letter.origin or letter.id)
-        history = History(state, subject.identity, death.sequence)
-        history.graves[number] = letter.sequence
+        history = History(state, subject.identity, death.sequence, {number: letter.sequence})
         since_ms = await self._note(history, death.since_ms or death.event.at_ms)
         own = standing_of(state.groups[number], death.sequence)
         own = self._redriven(own, number, history.graves.get(number, letter.sequence))
@@ -109,7 +109,10 @@ class Why:
         copy = Segments(actions.folder, actions.size_max, actions.bases, actions.end)
 
         def read(query: Query) -> int:
-            return self._read(history, copy, stored_at_ms - EARLY_MS, query.first_at)
+            first_ms = self._read(history, copy, stored_at_ms - EARLY_MS, query.first_at)
+            if history.read_again():
+                first_ms = self._read(history, copy, stored_at_ms - EARLY_MS, query.first_at)
+            return first_ms
 
         return await self._queries.ask(read)
 
@@ -119,7 +122,7 @@ class Why:
         if buried.state != "gone" or sequence is None or twin is None or sequence >= twin.cursor:
             return buried
         found = standing_of(twin, sequence)
-        found.paused, found.suspended = found.paused or buried.paused, buried.suspended
+        found.pause, found.suspended = found.pause or buried.pause, buried.suspended
         return found
 
     def _twin_of(self, number: int) -> Group | None:
@@ -174,10 +177,19 @@ def _value(standing: Standing) -> dict[str, Any]:
         "group": standing.group, "state": standing.state, "sentence": sentence_of(standing, _moment),
         "attempts": standing.attempts, "consumer": standing.consumer or None,
         "until": _moment(standing.until_ms) if standing.until_ms else None, "ahead": standing.ahead,
-        "rate": round(standing.rate, 3), "paused": standing.paused,
+        "rate": round(standing.rate, 3), "paused": standing.pause is not None,
+        "pause": _pause(standing.pause) if standing.pause is not None else None,
         "suspended": standing.suspended,
         "error": standing.detail._asdict() if standing.detail is not None else None,
         "events": [_event(event) for event in standing.events],
+    }  # fmt: skip
+
+
+def _pause(pause: Pause) -> dict[str, Any]:
+    return {
+        "since": _moment(pause.since_ms), "fingerprint": pause.fingerprint,
+        "reason": pause.detail.reason if pause.detail is not None else None,
+        "probe": _moment(pause.probe_ms) if pause.probe_ms else None,
     }  # fmt: skip
 
 
@@ -213,12 +225,7 @@ def schemas() -> dict[str, Part]:
     """What it answers."""
     text: Part = {"type": "string"}
     absent: Part = {"type": ["string", "null"]}
-    error: Part = {
-        "anyOf": [{"type": "null"}, record(dict.fromkeys(("reason", "error", "place", "fingerprint"), text))]
-    }
-    event = record(
-        {"at": text, "what": text, "consumer": absent, "attempts": whole(0), "until": absent, "error": error}
-    )
+    error, pause, event = _parts(text, absent)
     group = record(
         {
             "group": text,
@@ -226,6 +233,7 @@ def schemas() -> dict[str, Part]:
                 "enum": [
                     "waiting",
                     "leased",
+                    "parked",
                     "retry",
                     "dying",
                     "acked",
@@ -241,7 +249,7 @@ def schemas() -> dict[str, Part]:
             "consumer": absent,
             "until": {
                 **absent,
-                "description": "when the lease ends, it is due again, or it was acked or buried",
+                "description": "when the lease ends, it is due or tried again, or it was acked or buried",
             },
             "ahead": whole(0, description="messages that the group is given before it"),
             "rate": {
@@ -249,6 +257,7 @@ def schemas() -> dict[str, Part]:
                 "description": "messages a second that the group was given in the last minute",
             },
             "paused": {"type": "boolean"},
+            "pause": {"anyOf": [{"type": "null"}, pause]},
             "suspended": {"type": "boolean"},
             "error": error,
             "events": {"type": "array", "items": event},
@@ -268,3 +277,22 @@ def schemas() -> dict[str, Part]:
         }
     )
     return {"Why": whole_answer}
+
+
+def _parts(text: Part, absent: Part) -> tuple[Part, Part, Part]:
+    """An error, a pause, an event."""
+    error: Part = {
+        "anyOf": [{"type": "null"}, record(dict.fromkeys(("reason", "error", "place", "fingerprint"), text))]
+    }
+    pause = record(
+        {
+            "since": text,
+            "fingerprint": {**text, "description": "the mark of the mistake that everything fails of"},
+            "reason": {**absent, "description": "what was said of it last"},
+            "probe": {**absent, "description": "when the next message is tried; null: one is being tried"},
+        }
+    )
+    event = record(
+        {"at": text, "what": text, "consumer": absent, "attempts": whole(0), "until": absent, "error": error}
+    )
+    return error, pause, event

@@ -62,7 +62,8 @@ def line_of(event: dict[str, Any]) -> str:
         said += f" {event['consumer']}"
     if event["until"]:
         leased = event["what"] in ("pulled", "extended")
-        said += f", {'until' if leased else 'due again'} {event['until']}"
+        word = "until" if leased else "tried again" if event["what"] == "parked" else "due again"
+        said += f", {word} {event['until']}"
     if event["error"] and (event["error"]["reason"] or event["error"]["fingerprint"]):
         said += f": {event['error']['reason'] or event['error']['fingerprint']}"
     return said

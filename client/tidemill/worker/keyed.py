@@ -15,17 +15,22 @@ other message is taken back for it, and what a crash leaves is given out again i
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 
 from tidemill.consumer import Consumer
+from tidemill.errors import TidemillError
 from tidemill.message import Message
 from tidemill.strands import Strand, Strands
 from tidemill.tasks import Tasks
 from tidemill.why import Why
+from tidemill_wire.limits import NACK_DELAY_MS_MAX
 
 PARKED_MAX = 1000
 """Messages that are taken and not begun. When parked keys have filled that, nothing more is taken."""
 BACKOFF_S_MAX = 600.0
+
+log = logging.getLogger("tidemill.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,15 @@ class Keyed:
         self._reasons[strand] = why
         self._strands.again(strand, message, self._loop.time() + delay_s)
         self._news.set()
+        self._tasks.start(self._tell(message, why, delay_s), "tidemill says what is parked")
+
+    async def _tell(self, message: Message, why: Why, delay_s: float) -> None:
+        """The broker knows what holds a key up. Whether the message is still held is asked when it is begun again."""
+        delay_ms = min(NACK_DELAY_MS_MAX, round(1000 * delay_s))
+        try:
+            await message.park(why._replace(delay_ms=delay_ms))
+        except TidemillError as error:
+            log.warning("key_parked_unsaid %s %d: %s", message.subject, message.sequence, error)
 
     async def stop(self) -> None:
         """Begin nothing more."""

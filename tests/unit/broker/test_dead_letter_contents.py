@@ -24,6 +24,7 @@ from tidemill_wire.batch import Flags, Origin
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content, build_batch, read_directory
 from tidemill_wire.commands import Nack, SendBatches, Sent
+from tidemill_wire.errors import Unavailable
 
 MIB = 1 << 20
 
@@ -102,7 +103,7 @@ def test_lease_that_ends_again_and_again_is_a_reason_to_die_of() -> None:
     assert (letter.known["error"], letter.known["attempts"]) == ("", 2)
 
 
-def test_the_last_reason_that_was_said_is_the_one() -> None:
+def test_the_last_failure_is_the_one_also_when_nobody_said_why() -> None:
     rig = hasty_rig()
     rig.send(b"tide")
     fail(rig)
@@ -110,7 +111,41 @@ def test_the_last_reason_that_was_said_is_the_one() -> None:
     rig.pull()
     rig.wait(1000)
 
-    assert letters(rig)[0].known["reason"] == "no such customer"
+    assert letters(rig)[0].known["reason"].startswith("its lease ended")
+
+
+def nack_each(rig: Rig, reasons: list[str]) -> None:
+    [grant] = rig.pull().grants
+    for number, reason in enumerate(reasons, grant.pull_sequence):
+        rig.ask(Nack("g", "c", SUBJECT, [number, number], reason=reason, reject=True))
+
+
+def test_each_dead_letter_has_its_own_reason_also_where_the_mistake_is_the_same() -> None:
+    rig = hasty_rig()
+    reasons = [f"no amount in order {number}" for number in range(40)]
+    rig.send(*[b"tide"] * 40)
+    nack_each(rig, reasons)
+
+    found = letters(rig)
+    assert [letter.known["reason"] for letter in found] == reasons
+    assert len({letter.known["fingerprint"] for letter in found}) == 1
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_reason_outlives_a_full_disk_a_restart_and_a_hundred_other_mistakes(checkpoint: bool) -> None:
+    rig = hasty_rig()
+    reasons = [f"mistake {chr(97 + number % 26)}{chr(97 + number // 26)}" for number in range(200)]
+    rig.send(*[b"tide"] * 200)
+    rig.broker.intake.refusal = Unavailable("disk_full", "3 % are free")
+    nack_each(rig, reasons)
+    assert len(living(rig).doomed) == 200
+    if checkpoint:
+        rig.broker.keeping.checkpoint(rig.now_ms)
+        rig.pump()
+    rig.restart()
+    rig.wait(1000)
+
+    assert [letter.known["reason"] for letter in letters(rig)] == reasons
 
 
 def test_batch_that_is_damaged_leaves_a_dead_letter_that_says_so() -> None:

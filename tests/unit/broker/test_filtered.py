@@ -11,8 +11,8 @@ from samples.sifted import content_of, pull, send, shown
 from tidemill.delivery import check_gathered
 from tidemill_broker import filtered, sifting
 from tidemill_broker.group_settings import GroupSettings
-from tidemill_broker.history import conclude, sentence_of, standing_of
 from tidemill_broker.snapshots import pack_state
+from tidemill_broker.standings import conclude, sentence_of, standing_of
 from tidemill_host.machine import Send
 from tidemill_journal.entries import row_count
 from tidemill_wire.codec import Codec

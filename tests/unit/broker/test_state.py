@@ -51,7 +51,7 @@ def test_pull_moves_the_cursor_and_numbers_the_next_one() -> None:
     state, group = folded(pulled())
 
     assert (group.cursor, group.in_flight, state.next_pull) == (10, 10, PULL + 10)
-    assert state.next_lease_end() is not None
+    assert state.leases.next_end() is not None
 
 
 def test_pull_beyond_a_gap_takes_the_cursor_there() -> None:
@@ -108,7 +108,7 @@ def test_lease_that_ends_first_is_found_after_splits_and_extensions() -> None:
         Extended(1, 800, [PULL, PULL + 2]),
     )
     ends: list[tuple[int, int, int]] = []
-    while (ended := state.next_lease_end()) is not None:
+    while (ended := state.leases.next_end()) is not None:
         deadline_ms, consumer, delivery = ended
         ends.append((deadline_ms, delivery.pull - PULL, delivery.count))
         consumer.take(delivery.pull, delivery.pull + delivery.count - 1)
@@ -129,7 +129,7 @@ def test_extension_concerns_only_the_messages_it_names() -> None:
 
     held = [(one.pull - PULL, one.count, one.deadline_ms) for one in group.consumers["pod"].held()]
     assert held == [(0, 3, 500), (3, 2, 900), (5, 5, 500)]
-    ended = state.next_lease_end()
+    ended = state.leases.next_end()
     assert ended is not None
     assert ended[0] == 500
 
@@ -197,7 +197,7 @@ def test_snapshot_says_everything() -> None:
     assert again.groups[1].next_failure() == state.groups[1].next_failure()
     assert again.partitions[1].repeated(5, 1) == 90
     assert again.partitions[1].repeated(SINGLES_FROM + 5, 1) == 91
-    ends = again.next_lease_end(), state.next_lease_end()
+    ends = again.leases.next_end(), state.leases.next_end()
     assert all(end is not None and end[0] == 500 for end in ends)
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from samples.handling import counts
 from tidemill import Worker
+from tidemill.settler import BrokerSettler
 from tidemill.testing import Client, running
+from tidemill.why import Why
 from tidemill.worker import HandlerTimeout, Reject, RetryAfter
 from tidemill_wire.commands import Pull
 
@@ -87,6 +89,34 @@ async def test_key_that_fails_waits_and_others_go_on():
     assert watched.of("y") == ["y0", "y1", "y2", "y3"]
     assert [body for body in watched.of("x") if body != "x0"] == ["x1", "x2"]
     assert watched.of("x")[-3:] == ["x0", "x1", "x2"]
+
+
+async def test_broker_is_told_what_holds_a_key_up_and_until_when(monkeypatch: pytest.MonkeyPatch):
+    worker, told, said = Worker(), list[tuple[list[int], Why | None]](), asyncio.Event()
+    extend = BrokerSettler.extend
+
+    async def extend_and_note(self, subject, ranges, parked=None):
+        told.append((ranges, parked))
+        await extend(self, subject, ranges, parked)
+        said.set()
+
+    monkeypatch.setattr(BrokerSettler, "extend", extend_and_note)
+
+    @worker.on("a", group="g", by_key=True, retry_after=0.25)
+    async def handler(message):
+        if not told:
+            raise ValueError("no amount")
+
+    async with Client() as mq:
+        await send(mq, "x0")
+        async with running(worker, mq) as run:
+            await said.wait()
+            await run.idle()
+
+    [(ranges, why)] = told
+    assert len(set(ranges)) == 1
+    assert why is not None
+    assert (why.delay_ms, why.reason, why.error) == (250, "ValueError: no amount", "ValueError")
 
 
 async def test_message_is_given_up_after_so_many_attempts_and_its_key_goes_on():
