@@ -40,7 +40,7 @@ class Keeping:
         self._events = 0
         self._bytes_at_checkpoint = 0
         self._checkpoint_at_ms = now_ms
-        self._packing = Packing(state)
+        self.packing = Packing(state)
         self._packed: tuple[int, list[bytes]] | None = None  # the Ready that must be synced, the checkpoint
         self.level = True
         """Both logs are as they were at one moment; a slave's may not be, and are then nothing to begin with again."""
@@ -105,7 +105,7 @@ class Keeping:
             self.sync_now = True
             self._unsynced_since_ms, self._hurried = now_ms, False
         self._record_synced(now_ms)  # what was synced last, when nothing follows that would be persisted
-        packing = self._checkpoint_due(now_ms) and self._packing.ahead()
+        packing = self._checkpoint_due(now_ms) and self.packing.ahead()
         if self._checkpoint_due(now_ms) and not packing:
             self.checkpoint(now_ms)
         if now_ms >= self._retention_at_ms:
@@ -172,7 +172,7 @@ class Keeping:
         self._checkpoint_at_ms = now_ms
         self._bytes_at_checkpoint = logs.bytes_appended
         at_ms = now_ms if self.acted_at_ms is None else self.acted_at_ms
-        parts = self._packing.parts(logs.messages.end, logs.actions.end, at_ms)
+        parts = self.packing.parts(logs.messages.end, logs.actions.end, at_ms)
         number = logs.number + (1 if logs.has_writes else 0)
         self._packed = (number, parts)
         self._position = logs.actions.end
@@ -184,7 +184,7 @@ class Keeping:
 
     def pack(self, message_position: int, action_position: int, now_ms: int) -> bytes:
         """The state as it is now, up to these positions, for whoever begins with it."""
-        return b"".join(self._packing.parts(message_position, action_position, now_ms))
+        return b"".join(self.packing.parts(message_position, action_position, now_ms))
 
     def _write_checkpoint(self, parts: list[bytes]) -> None:
         self.checkpoint_number += 1
@@ -260,7 +260,7 @@ class Keeping:
 
     def check(self) -> None:
         """What is kept for the next checkpoint is what would be packed now."""
-        self._packing.check()
+        self.packing.check()
 
     def _retain_actions(self) -> None:
         """The action log is history: it is kept as long as messages are, and as long as a checkpoint needs it."""

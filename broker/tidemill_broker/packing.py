@@ -26,6 +26,7 @@ class Packing:
     """Keeps what was packed."""
 
     def __init__(self, state: State) -> None:
+        self.share = SHARE
         self._state = state
         self._groups: dict[int, bytes] = {}
         self._partitions: dict[int, tuple[int, SubjectSettings, bytes]] = {}
@@ -38,15 +39,15 @@ class Packing:
         """
         self._walk = self._walk or self._stale()
         packed = 0
-        for one in islice(self._walk, SHARE):
+        for one in islice(self._walk, self.share):
             packed += 1
             if isinstance(one, Group):
                 self._pack_group(one)
             else:
                 self._pack_partition(one)
-        if packed < SHARE:
+        if packed < self.share:
             self._walk = None
-        return packed == SHARE
+        return packed == self.share
 
     def parts(self, message_position: int, action_position: int, now_ms: int) -> list[bytes]:
         """The state now, in pieces: to join them is for another thread."""

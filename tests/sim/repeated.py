@@ -5,6 +5,8 @@ Nothing may come of it: no message lies in the log twice, none that was acked co
 delivery is touched. A request is said again only to the life that took it, for a proxy forgets what it was refused, and
 a power cut may excuse what the log does not know any more. A PULL is not said again: in the name of a consumer, over a
 new connection, it is that consumer who came back, and the other one is told that it was replaced.
+
+Checkpoints are packed ahead here, too, one or a few groups and partitions a turn, as where there are thousands.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from tidemill_wire.commands import Ack, Command, Extend, Nack, Release, SendBatc
 from tidemill_wire.connection import Event, Received
 
 SHARE = 0.2
+SHARES = (1, 3, 200)
 DELAYS_S = (0.0, 0.001, 0.05, 0.5, 3.0)
 
 
@@ -85,6 +88,7 @@ class Repeated(Cluster):
 
     def _opened(self, service: Service, env: Env) -> None:
         Proxy(service, self._chance, self.note)
+        service.broker.keeping.packing.share = self._chance.choice(SHARES)
 
 
 def make(seed: str) -> Repeated:
