@@ -52,6 +52,11 @@ class Allotment:
             listener()
 
     @property
+    def governs(self) -> bool:
+        """Whether meta has ever allotted anything: from then on only what is ours is pulled from."""
+        return bool(self._tenures)
+
+    @property
     def awaited(self) -> bool:
         """Meta has heard of the consumer, and has not shared anything out yet."""
         return any(tenure.version == 0 for tenure in self._tenures.values())

@@ -314,14 +314,16 @@ class Router:
             "client": self._client, "produces": produces, "consumes": consumes, "known": self._revision,
         }  # fmt: skip
         allotted = {
-            (one.group, one.consumer): (one.allotment, one.allotment.now())
+            (name, one.group, one.consumer): (one.allotment, one.allotment.now())
             for one in self._members.values()
             if one.allotment is not None
+            for name in one.subjects
         }
         answer = await servers.post("/v1/clients/heartbeat", beat, self._patience_s)
         said = mapped(answer)
         for row in map(mapped, listed(said, "consumes")):
-            allotment = allotted.get((str(row.get("group")), str(row.get("consumer"))))
+            subject, group, consumer = (str(row.get(what)) for what in ("subject", "group", "consumer"))
+            allotment = allotted.get((subject, group, consumer))
             if allotment is not None:
                 allotment[0].answered(allotment[1], row)
         news = self._refusals([mapped(row) for row in listed(said, "refused")])
