@@ -67,7 +67,7 @@ class Meta:
     def register(self, draft: Draft, asked: Registration, now_ms: int) -> Mapping[str, Any]:
         """A broker begins to live."""
         group = register(draft, self.senses, asked, now_ms)
-        return {**self._told(draft, group, 0), "beat_ms": self.settings.broker_beat_ms}
+        return self._told(draft, group, 0)
 
     def use(self, draft: Draft, beat: ClientBeat, now_ms: int) -> list[dict[str, Any]]:
         """Make what a client names and is not there yet; what cannot be made, and why."""
@@ -97,10 +97,15 @@ class Meta:
         return self._told(self.registry, group, self.senses.lease_ms(group, beat.name, beat.boot, now_ms))
 
     def _told(self, view: View, group: BrokerGroup, lease_ms: int) -> Mapping[str, Any]:
-        """An appointment, and where the others are."""
+        """An appointment, where the others are, when to speak again, what people let the group take, and the revision
+        of what they declared last.
+        """
         brokers = (view.get(Broker, broker_key(group.name, name)) for name, _ in group.replicas)
         addresses = {broker.name: broker.data for broker in brokers if broker is not None}
-        return {**appointment_map(group, lease_ms), "addresses": addresses}
+        return {
+            **appointment_map(group, lease_ms), "addresses": addresses, "beat_ms": self.settings.broker_beat_ms,
+            "state": group.state, "declared": self.registry.last_told_at,
+        }  # fmt: skip
 
     def broker_left(self, beat: BrokerBeat, now_ms: int) -> None:
         """A broker stops, and serves nothing any more."""
