@@ -19,7 +19,7 @@ from tidemill_meta.brokers import (
     check_life,
     register,
 )
-from tidemill_meta.consumers import grants_of, judge_allocations
+from tidemill_meta.consumers import grants_of, is_unsettled, judge_allocations
 from tidemill_meta.errors import Denied
 from tidemill_meta.picture import broker_rows, route_row
 from tidemill_meta.promotion import judge
@@ -119,17 +119,17 @@ class Meta:
         rows = list(grants_of(self.registry, self.senses, beat, now_ms))
         return {
             "revision": self.registry.revision,
-            "beat_ms": self._beat_ms(rows),
+            "beat_ms": self._beat_ms(beat, rows),
             "routes": [
                 row for subject in beat.subjects if (row := self.route_since(subject, known)) is not None
             ],
             "consumes": rows,
         }
 
-    def _beat_ms(self, rows: list[dict[str, Any]]) -> int:
-        """When a client shall speak again: soon, when it may have something and is not authorised yet."""
+    def _beat_ms(self, beat: ClientBeat, rows: list[dict[str, Any]]) -> int:
+        """When a client shall speak again: soon, when it is to have something and has not, or is not authorised yet."""
         ordered = [row for row in rows if "partitions" in row]
-        if any(not row["authorised_ms"] for row in ordered):
+        if any(not row["authorised_ms"] for row in ordered) or is_unsettled(self.registry, beat):
             return self.settings.exchange_ms
         return self.settings.ordered_beat_ms if ordered else self.settings.client_beat_ms
 

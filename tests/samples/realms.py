@@ -32,6 +32,7 @@ class Realm:
     asked: list[str] = field(default_factory=list)
     beats: list[dict[str, Any]] = field(default_factory=list)
     hindrance: str = ""
+    beat_ms: int = 50
     allotted: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
     """Of subjects that are consumed in order: a version, and the partitions of whoever asks."""
     _changes: list[asyncio.Event] = field(default_factory=list)
@@ -97,7 +98,7 @@ class Realm:
                 code = self.hindrance or "unknown_subject"
                 refused.append({"subject": subject, "code": code, "detail": "no"})
         return {
-            "revision": self.revision, "beat_ms": 50, "refused": refused,
+            "revision": self.revision, "beat_ms": self.beat_ms, "refused": refused,
             "consumes": [self._allotment_of(one) for one in body["consumes"] if one["subject"] in self.allotted],
             "routes": [self.routes[subject] for subject in named if subject in self.routes],
         }  # fmt: skip
@@ -121,7 +122,15 @@ class Realm:
                 }
                 gone = sorted(known - found.keys())
                 known = set(found)
-                yield {**self._brokers(), "routes": list(found.values()), "gone": gone}
+                keys = [(f"{one['subject']}/{one['group']}", one["subject"]) for one in body["groups"]]
+                shared = [
+                    {"key": key, "version": self.allotted[name][0]}
+                    for key, name in keys
+                    if name in self.allotted
+                ]
+                yield {
+                    **self._brokers(), "routes": list(found.values()), "gone": gone, "allocations": shared,
+                }  # fmt: skip
                 await event.wait()
             raise BrokerUnreachable("meta is away")
         finally:
