@@ -44,8 +44,13 @@ FOUND_BY_WHOLE_CLUSTERS = {
     "slave-shows-what-is-not-committed": "0",
 }
 """What takes the real meta, or its broker groups through hand-overs."""
-FOUND_BY_SEEKING = {"seek-leaves-old-leases-valid": "sim.seeking"}
-EXPERIMENTS = ("sim.seeking", "sim.sending")
+FOUND_BY_EXPERIMENTS = {
+    "lock-outlives-its-time": "sim.idling",
+    "seek-leaves-old-leases-valid": "sim.seeking",
+    "slave-takes-another-epoch": "sim.deposed",
+}
+"""What has an experiment of its own, which goes through all there is to try."""
+EXPERIMENTS = ("sim.deposed", "sim.idling", "sim.seeking", "sim.sending")
 ROOMS = ("wire", "journal", "host", "broker", "meta", "client")
 
 
@@ -79,7 +84,7 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(
     subprocess.run(["git", "apply", str(bug)], cwd=tmp_path, env=alone, check=True)
 
     first, group = FOUND_BY_SEEDS.get(bug.stem), FOUND_BY_GROUPS.get(bug.stem)
-    place = ("sim.hunting", first) if first else (FOUND_BY_SEEKING.get(bug.stem, "sim.sending"),)
+    place = ("sim.hunting", first) if first else (FOUND_BY_EXPERIMENTS.get(bug.stem, "sim.sending"),)
     if group is not None:
         place = ("sim.hunting", group, "sim.replicated:make")
     if (whole := FOUND_BY_WHOLE_CLUSTERS.get(bug.stem)) is not None:
