@@ -20,14 +20,14 @@ from tidemill_broker.doors.lives import NOBODY, Life, next_life
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
 from tidemill_broker.doors.neighbour import Neighbour
+from tidemill_broker.load import Load
 from tidemill_broker.membership import Part, Role, first_part, part_of
-from tidemill_broker.settings import BrokerSettings, read_settings
+from tidemill_broker.settings import BrokerSettings, parse_labels, read_settings
 from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
 from tidemill_host.disk import RealDisk
 from tidemill_host.files import Files
 from tidemill_host.listening import listening
-from tidemill_host.local import LocalPeer
 from tidemill_host.persist import Lanes
 from tidemill_host.process import (
     FolderInUse,
@@ -266,7 +266,7 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
 
 def _attending(service: Service, premises: Premises) -> Attending | None:
     """What tells meta of this broker; nothing when it is alone, or somebody else appoints."""
-    from tidemill_broker.attendance import Identity
+    from tidemill_broker.attendance import Attendance, Identity
     from tidemill_broker.doors.attending import Attending
 
     settings, arguments = premises.settings, premises.arguments
@@ -275,9 +275,10 @@ def _attending(service: Service, premises: Premises) -> Attending | None:
     host = settings.advertise or arguments.host
     data, control = address_of(host, arguments.port), address_of(host, arguments.http_port)
     group, life = settings.name.partition("-")[0], premises.life
-    identity = Identity(group, settings.name, life.boot, data, control, life.folder)
-    local = LocalPeer(service.server, lambda _answer: None)
-    return Attending(local, identity, settings.meta.split(","))
+    labels = parse_labels(settings.labels)
+    identity = Identity(group, settings.name, life.boot, data, control, life.folder, labels)
+    attendance = Attendance(identity, Load(settings.load_bytes))
+    return Attending(service, attendance, settings.meta.split(","))
 
 
 def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]) -> None:

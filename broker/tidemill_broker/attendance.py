@@ -3,10 +3,14 @@
 ``doors/attending.py`` carries the requests over HTTP, a simulation over its own network. One beat is:
 
     unregistered  --registration-->  registered  --heartbeat-->  obeying  --APPOINT, when there is news-->  wishing
-    wishing       --the in-sync set that the master wishes, when it wishes one-->  done
+    wishing       --the in-sync set that the master wishes, when it wishes one-->  told
+    told          --what people declared or made read-only since, of a master-->  done
 
 A request that is refused ends its beat; the next one begins again, at another replica of meta. Whatever meta answers is
 obeyed only as the machine sees fit (``membership.judge``).
+
+A replica of meta that does not answer a heartbeat is passed over at once: with two of three in a black hole a broker is
+heard before it counts as dead.
 """
 
 from __future__ import annotations
@@ -15,11 +19,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
+from tidemill_broker.gate import Told, read_told
+from tidemill_broker.load import Load
+from tidemill_wire.errors import TidemillError
 from tidemill_wire.fields import Fields
 from tidemill_wire.replication import Appoint, Stood, parse_appoint
+from tidemill_wire.routes import State
 
 BEAT_SECONDS = 1.0
+"""Until meta has said how often."""
+BEAT_SECONDS_LEAST = 0.05
 PATIENCE_SECONDS = 2.0
+BEAT_PATIENCE_SECONDS = 1.0
+"""A heartbeat is answered from memory, and nothing is stored for it."""
 ROLES = {"master": "master", "slave": "slave", "fenced": "none"}
 APPOINTMENT_FIELDS = ("group", "epoch", "master", "replicas", "in_sync", "version", "addresses")
 
@@ -42,6 +54,7 @@ class Identity:
     data: str
     control: str
     folder: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +64,34 @@ class Request:
     path: str
     body: Mapping[str, Any]
     method: str = "POST"
+    patience_s: float = PATIENCE_SECONDS
 
 
-Next: TypeAlias = Request | Appoint
-"""What is to be done next: ask meta, or tell the machine. Both are answered."""
+Next: TypeAlias = Request | Appoint | Told
+"""What is to be done next: ask meta, or tell the machine or its door. All are answered."""
 
 
 class Attendance:
     """One part of one broker."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, load: Load | None = None) -> None:
         self._identity = identity
+        self._load = load or Load()
+        self.beat_s = BEAT_SECONDS
+        """Until the next beat, as meta says."""
+        self._known = 0
+        """The revision up to which is known what was declared."""
+        self._told: Told | None = None
+        self._state: State = "RW"
         self._registered = False
         self._beat: Iterator[Next] = iter(())
         self._answer: Mapping[str, Any] = {}
 
-    def beat(self, stood: Stood) -> Next:
-        """A beat begins; what is first to be done in it. What is left of the one before is forgotten."""
+    def beat(self, stood: Stood, state: State = "RW") -> Next:
+        """A beat begins of a broker that can take so much; what is first to be done in it. What is left of the one
+        before is forgotten.
+        """
+        self._state = state
         self._beat = self._steps(stood)
         return next(self._beat)
 
@@ -88,20 +112,16 @@ class Attendance:
     def _steps(self, stood: Stood) -> Iterator[Next]:
         one = self._identity
         if not self._registered:
-            addresses = {"data": one.data, "control": one.control}
-            yield Request(
-                "/v1/brokers",
-                {
-                    "group": one.group,
-                    "name": one.name,
-                    "boot": one.boot,
-                    "folder": one.folder,
-                    "addresses": addresses,
-                },
-            )
+            yield Request("/v1/brokers", self._registration(stood))
             self._registered = True
-        yield Request("/v1/brokers/heartbeat", self._heartbeat(stood))
-        appoint = obeyed(stood, self._answer)
+        yield Request(
+            "/v1/brokers/heartbeat",
+            self._heartbeat(stood),
+            patience_s=min(self.beat_s, BEAT_PATIENCE_SECONDS),
+        )
+        answer = self._answer
+        self.beat_s = max(BEAT_SECONDS_LEAST, answer.get("beat_ms", 1000 * BEAT_SECONDS) / 1000)
+        appoint = obeyed(stood, answer)
         if appoint is not None:
             yield appoint
         # Behind the beat: a wish that is refused must not make its master look dead.
@@ -115,13 +135,43 @@ class Attendance:
                     "in_sync": list(stood.wish),
                 },
             )
+        if stood.role == "master":
+            yield from self._listen(answer)
+
+    def _listen(self, answer: Mapping[str, Any]) -> Iterator[Next]:
+        """What a master is to know of its subjects; it is asked for when there is news, as it may be long."""
+        known = self._told or Told()
+        state = cast("State", answer.get("state", "RW"))
+        if answer.get("declared", 0) > self._known:
+            body = {"group": self._identity.group, "known": self._known}
+            yield Request("/v1/brokers/declared", body)
+            try:
+                told = read_told(self._answer, state)
+            except TidemillError as error:
+                raise MetaRefused("invalid_manifest", str(error)) from None
+            yield told
+            self._known, self._told = told.revision, told
+        elif known.state != state:
+            told = replace(known, state=state, declared=())
+            yield told
+            self._told = told
+
+    def _registration(self, stood: Stood) -> Mapping[str, Any]:
+        """With the epoch that it knows: a meta whose database was lost learns that it is not the first one."""
+        one = self._identity
+        return {
+            "group": one.group, "name": one.name, "boot": one.boot, "folder": one.folder,
+            "addresses": {"data": one.data, "control": one.control}, "labels": dict(one.labels),
+            "epoch": max(stood.epoch, stood.begun),
+        }  # fmt: skip
 
     def _heartbeat(self, stood: Stood) -> Mapping[str, Any]:
         one = self._identity
         return {
             "group": one.group, "name": one.name, "boot": one.boot, "epoch": max(stood.epoch, stood.begun),
-            "positions": {"messages": stood.ends.message, "actions": stood.ends.action}, "load": 0.0,
-            "state": "RW", "role": ROLES[stood.role],
+            "positions": {"messages": stood.ends.message, "actions": stood.ends.action},
+            "load": self._load.measured(stood.ends.message, stood.at_ms), "state": self._state,
+            "role": ROLES[stood.role],
         }  # fmt: skip
 
 

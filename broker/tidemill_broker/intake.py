@@ -14,6 +14,7 @@ import numpy as np
 from tidemill_broker.actions import SubjectNamed
 from tidemill_broker.columns import check_columns, place_of_key_hashes
 from tidemill_broker.further import Further, subject_of
+from tidemill_broker.gate import Gate
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.singles import Run, find_runs
@@ -74,6 +75,7 @@ class Intake:
         self.create_subjects = True
         self.refusal: WireError | None = None
         """Set while nothing may be written, with the reason."""
+        self.gate = Gate()
 
     def take(self, buffer: bytearray, now_ms: int) -> Taken:
         """Store what can be stored. A batch that is refused harms no other batch of the frame."""
@@ -106,6 +108,8 @@ class Intake:
                 first = partition.repeated(header.producer_id, header.producer_sequence)
                 if first is None and self.refusal is not None:
                     raise self.refusal
+                if first is None and self.gate.shut:
+                    self.gate.check(partition.name)
             except WireError as error:
                 taken.first_sequences.append(-1)
                 self._refuse(taken, error)
@@ -146,7 +150,7 @@ class Intake:
         place = (
             self._logs.place_batches(run.size, len(partitions)) if len(touched) == len(partitions) else None
         )
-        if place is None or self.refusal is not None:
+        if place is None or self.refusal is not None or self.gate.shut:
             return ""
         firsts = [partition.next_sequence for partition in partitions]
         positions = run.stamp(firsts, place.position, now_ms, self._logs.epoch)

@@ -6,7 +6,8 @@
     locked  --another consumer names a later allocation-->     that one's, as soon as the former one holds nothing
     locked  --its time is over, another consumer pulls, and the former one holds nothing-->  locked for the other one
 
-Where meta allocates, each pull names the version by which the partition is its consumer's. A partition and group
+Where meta allocates, each pull names the version by which the partition is its consumer's; a pull of several subjects
+one for each, for each has an allocation of its own. A partition and group
 remember the latest one: who comes with an earlier one stood still while others went on, and is refused.
 
 The lock says who is given messages next, the leases say who may handle them: only both together make a hand-over exact.
@@ -19,11 +20,16 @@ owner is served for as long as a lease may run that a power cut has made the bro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from tidemill_broker.actions import Allocated, GroupForgotten, Locked, Unlocked
 from tidemill_broker.desk import Desk
 from tidemill_broker.group_settings import BROADCAST, ORDERED
 from tidemill_broker.groups import Consumer, Group
 from tidemill_wire.errors import Unavailable
+
+NONE_NAMED: Mapping[str, int] = MappingProxyType({})
 
 
 class Locks:
@@ -50,11 +56,17 @@ class Locks:
         taken = group.allocation and self._state.consumers[group.owner].name != group.allocated
         return self._promised_ms if taken else max(group.lock_ms, self._promised_ms)
 
-    def allocate(self, consumer: Consumer, version: int, now_ms: int) -> None:
-        """A consumer pulls as ``version`` of meta's allocation says; 0: nobody allocated anything to it."""
+    def allocate(
+        self, consumer: Consumer, version: int, now_ms: int, versions: Mapping[str, int] = NONE_NAMED
+    ) -> None:
+        """A consumer pulls as ``version`` of meta's allocation says, or what ``versions`` has for its partition; 0:
+        nobody allocated anything to it.
+        """
         group = consumer.group
         if group.settings.consumption != ORDERED or group is not self._state.family(group)[-1]:
             return
+        if versions:
+            version = versions.get(self._state.partitions[group.partition].name, version)
         if version > group.allocation:
             self._desk.act(Allocated(group.identity, version, consumer.name), now_ms)
         elif version < group.allocation or not self._allowed(consumer):

@@ -108,7 +108,7 @@ class Master:
                     self.broker.received(peer, command, now_ms)
                 case _ if self._leaving is not None:
                     raise self._leaving.refusal()
-                case _ if self._halted:
+                case _ if self.halted:
                     raise refusal(self.name)
                 case _:
                     self.broker.received(peer, command, now_ms)
@@ -121,7 +121,7 @@ class Master:
             return
         if self._leaving is not None and self._leaving.is_over(now_ms):
             self._stay(self._leaving)
-        elif not self._halted:
+        elif not self.halted:
             self.broker.ticked(now_ms)
         if now_ms >= self._beat_at_ms:
             self._beat_at_ms = now_ms + limits.HEARTBEAT_MS
@@ -156,7 +156,7 @@ class Master:
             self._out = []
             for feed in self.feeds.values():
                 out.sends += self._feed(feed, sync=out.sync)
-            wake_at_ms = self._beat_at_ms if self._halted else mine.wake_at_ms or self._beat_at_ms
+            wake_at_ms = self._beat_at_ms if self.halted else mine.wake_at_ms or self._beat_at_ms
             out.wake_at_ms = min(self._beat_at_ms, wake_at_ms)
         out.sends += self._out
         out.drops += self._drops
@@ -181,9 +181,9 @@ class Master:
         return bool(self.waited) or len(self.appointment.replicas) == 1
 
     @property
-    def _halted(self) -> bool:
+    def halted(self) -> bool:
         """It takes nothing from clients, and does nothing by itself."""
-        return self._leaving is not None or self._lease.is_over(self.appointment, self._now_ms)
+        return self._over or self._leaving is not None or self._lease.is_over(self.appointment, self._now_ms)
 
     def _is_committed(self, level: Durability, number: int) -> bool:
         return number <= (self._synced if level is Durability.SYNCED else self._written).number

@@ -75,12 +75,12 @@ class Serving:
         consumers = [self._members.enrol(peer, pull, partition, now_ms) for partition in partitions]
         for pattern in patterns:
             consumers += self._enrol_matching(peer, pull, pattern, consumers, now_ms)
-        tags, every = pull.filter.tags, pull.filter.every
+        tags, every, versions = pull.filter.tags, pull.filter.every, pull.versions()
         for consumer in consumers:
             settings = consumer.group.settings
             if settings.tags != tags or settings.all_tags != every:
                 self._members.agree(consumer, pull.filter, now_ms)
-            self._locks.allocate(consumer, pull.allocation, now_ms)
+            self._locks.allocate(consumer, pull.allocation, now_ms, versions)
         if self._state.lanes:
             consumers += [
                 one for consumer in consumers for one in self._enrol_in_lanes(peer, pull, consumer, now_ms)

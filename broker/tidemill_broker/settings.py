@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tidemill_broker.load import FULL_BYTES
 from tidemill_wire import limits
 from tidemill_wire.settings import SettingsError, read_fields
 
 PREFIX = "TIDEMILL_"
 WHOLE_MAX = (1 << 63) - 1
+LABELS_MAX, LABEL_CHARS_MAX = 16, 63
 DURABILITIES = ("low", "normal", "high")
 
 
@@ -28,6 +30,12 @@ class BrokerSettings:
 
     advertise: str = ""
     """The host by which the other brokers of the group and meta reach this one; empty: the one it listens on."""
+
+    labels: str = ""
+    """Of a replicated broker: what a subject's placement may ask for, as `zone=a,disk=ssd`."""
+
+    load_bytes: int = FULL_BYTES
+    """Of a replicated broker: stored bytes a second with which it counts as fully loaded when meta places subjects."""
 
     durability: str = "high"
     """Class of subjects that declare none: high (fsync before the answer), normal, or low."""
@@ -87,6 +95,22 @@ class BrokerSettings:
 def read_settings(environment: Mapping[str, str]) -> BrokerSettings:
     """The settings that the environment names, as in TIDEMILL_SEGMENT_BYTES; the defaults for the rest."""
     settings = BrokerSettings(**read_fields(BrokerSettings, PREFIX, WHOLE_MAX, environment))
+    parse_labels(settings.labels)
     if settings.durability not in DURABILITIES:
         raise SettingsError(f"{PREFIX}DURABILITY is {settings.durability[:60]!r}: write low, normal or high")
     return settings
+
+
+def parse_labels(text: str) -> tuple[tuple[str, str], ...]:
+    """``zone=a,disk=ssd``."""
+    found: dict[str, str] = {}
+    for pair in filter(None, text.split(",")):
+        name, equals, value = (part.strip() for part in pair.partition("="))
+        holds = name and equals and value and pair.isprintable() and name not in found
+        if not holds or max(len(name), len(value)) > LABEL_CHARS_MAX or len(found) >= LABELS_MAX:
+            raise SettingsError(
+                f"{PREFIX}LABELS has {pair[:60]!r}: write at most {LABELS_MAX} different labels with their values,"
+                f" of at most {LABEL_CHARS_MAX} characters each, as in zone=a,disk=ssd"
+            )
+        found[name] = value
+    return tuple(sorted(found.items()))

@@ -12,6 +12,7 @@ from tidemill_broker.actions import (
     EpochBegun,
     Extended,
     FailedDeliveries,
+    Parked,
     Pulled,
     Released,
     Started,
@@ -29,7 +30,9 @@ def touched_by(state: State, action: Action) -> Iterable[int]:
     What is one for all lanes (settings, errors, a pause) stands in each of them, so a group is touched with its kin.
     """
     match action:
-        case Pulled() | Acked() | FailedDeliveries() | Extended() | Released() | ConsumerForgotten():
+        case (
+            Pulled() | Acked() | FailedDeliveries() | Extended() | Released() | Parked() | ConsumerForgotten()
+        ):
             consumer = state.consumers.get(action.consumer)
             group = None if consumer is None else consumer.group
         case Started():

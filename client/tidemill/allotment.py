@@ -29,6 +29,11 @@ class Allotment:
         tenure = self._tenures.get(subject)
         return 0 if tenure is None else tenure.applied
 
+    def version(self, subject: str) -> int:
+        """Of the allocation that was heard of last."""
+        tenure = self._tenures.get(subject)
+        return 0 if tenure is None else tenure.version
+
     def answered(self, sent: Moment, row: Mapping[str, Any]) -> None:
         """What a heartbeat that was sent then was answered of a subject."""
         match row:
@@ -50,6 +55,11 @@ class Allotment:
         """Something changed."""
         for listener in list(self.listeners):
             listener()
+
+    @property
+    def governs(self) -> bool:
+        """Whether meta has ever allotted anything: from then on only what is ours is pulled from."""
+        return bool(self._tenures)
 
     @property
     def awaited(self) -> bool:

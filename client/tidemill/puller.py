@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -73,10 +73,14 @@ class Share:
     allotment: Allotment
     ask: Callable[[], None]
 
-    def version(self, names: Sequence[str]) -> int:
-        """The version to name for them."""
+    def of(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Which of them may be pulled from, each with the version to name. Also that of its own subject's allocation:
+        a version of another one, if it is greater, would shut out whom the partition belongs to.
+        """
+        if not self.allotment.governs:
+            return dict.fromkeys(names, 0)
         ours = self.allotment.ours().get(self.group, {})
-        return min((ours[name] for name in names if name in ours), default=0)
+        return {name: ours[name] for name in names if name in ours}
 
 
 class Puller:
@@ -147,12 +151,18 @@ class Puller:
             subscription = self._identity.subscription
             messages = min(inbox.wanted(self.settler), PULL_MESSAGES_MAX)
             on_answer = partial(self._pulled, Asked(messages, self._loop.time(), self.settler.era), link)
+            versions = (
+                self.share.of(self._subjects) if self.share is not None else dict.fromkeys(self._subjects, 0)
+            )
+            if not versions:
+                return  # what is ours no more; what is ours instead is told in a moment
+            least, most = min(versions.values()), max(versions.values())
             command = Pull(
-                subscription.group, self._identity.consumer, self._subjects, messages,
+                subscription.group, self._identity.consumer, tuple(versions), messages,
                 settings.pull_bytes, settings.pull_wait_ms, subscription.start,
                 None if self._resumed else self.settler.held(), not self._known,
                 subscription.once, subscription.mode, subscription.base, subscription.wanted,
-                0 if self.share is None else self.share.version(self._subjects),
+                least, tuple(versions.values()) if least < most else (),
             )  # fmt: skip
             self._under_way += 1
             try:

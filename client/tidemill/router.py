@@ -16,20 +16,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
-from tidemill.allotment import Allotment
 from tidemill.atlas import Atlas, listed, mapped, whole
 from tidemill.backoff import Backoff
 from tidemill.errors import BrokerUnreachable, Refused, TidemillError, WireError, again
+from tidemill.naming import TOLD_MAX, Member, Naming
 from tidemill.routes import ROUTES_TIMEOUT_S, Address, Fetch, Routes
 from tidemill.routes_cache import RoutesCache, packed
 from tidemill.servers import Servers
 from tidemill.settings import ClientSettings
 from tidemill.tasks import Tasks
-from tidemill_wire.filters import is_pattern
-from tidemill_wire.kinds import Mode
 
 KNOWN_TIMEOUT_S = 1.0
 """How long a server is asked when there is something to go by without it."""
@@ -37,8 +35,6 @@ SILENCE_S = 25.0
 """Meta says a line every ten seconds."""
 ASKED_MAX = 50
 """Subjects in one question."""
-TOLD_MAX = 1000
-"""Subjects in a heartbeat or a watch stream. Who names more watches all there are."""
 REWATCH_S = 1.0
 """What is named within it goes into one new stream; its routes are asked for at once."""
 BEAT_S = 10.0
@@ -56,17 +52,6 @@ OnCrash: TypeAlias = Callable[[BaseException], None]
 
 def _raise(error: BaseException) -> None:
     raise error
-
-
-class Member(NamedTuple):
-    """A consumer as meta is told of it."""
-
-    subjects: tuple[str, ...]
-    group: str
-    consumer: str
-    mode: Mode
-    allotment: Allotment | None = None
-    """Of a consumer by key: what meta allots to it."""
 
 
 class Router:
@@ -89,8 +74,7 @@ class Router:
         self.hindrance: BrokerUnreachable | None = None
         """Why it does not make another one now."""
         self._client = f"{settings.name}-{settings.random.getrandbits(64):016x}"
-        self._produced: dict[str, None] = {}
-        self._members: dict[object, Member] = {}
+        self._naming = Naming()
         self._turn = asyncio.Lock()
         self._asked: tuple[float, TidemillError | None] = (-1.0, None)
         """When it was asked last, and what came of it."""
@@ -176,13 +160,13 @@ class Router:
 
     def want(self, subject: str) -> None:
         """It is sent to."""
-        if subject not in self._produced:
-            self._produced[subject] = None
+        if subject not in self._naming.produced:
+            self._naming.produced[subject] = None
             self._name_soon()
 
     def join(self, who: object, member: Member) -> None:
         """A consumer begins."""
-        self._members[who] = member
+        self._naming.members[who] = member
         self._name_soon()
 
     def beat_soon(self) -> None:
@@ -190,8 +174,9 @@ class Router:
         self._named.set()
 
     def leave(self, who: object) -> None:
-        """A consumer has ended."""
-        self._members.pop(who, None)
+        """A consumer has ended: meta gives what was its own to others."""
+        self._naming.members.pop(who, None)
+        self.beat_soon()
 
     def _name_soon(self) -> None:
         self._named.set()
@@ -200,18 +185,13 @@ class Router:
             scope is not None
             and not scope.expired()
             and scope.when() is None
-            and len(self._produced) <= TOLD_MAX
+            and len(self._naming.produced) <= TOLD_MAX
         ):
             scope.reschedule(asyncio.get_running_loop().time() + REWATCH_S)
 
-    def _names(self) -> dict[str, None]:
+    def _names(self) -> list[str]:
         """Every subject that was named, those without a route first."""
-        consumed = (name for one in self._members.values() for name in one.subjects if not is_pattern(name))
-        names = dict.fromkeys((*consumed, *self._produced))
-        return dict.fromkeys((*(name for name in names if name not in self.atlas.routes), *names))
-
-    def _patterns(self) -> list[str]:
-        return [name for one in self._members.values() for name in one.subjects if is_pattern(name)]
+        return sorted(self._naming.names(), key=lambda name: name in self.atlas.routes)
 
     # -- hearing -----------------------------------------------------------------------------------------------
 
@@ -256,20 +236,21 @@ class Router:
                 poll_at = loop.time() + settings.routes_poll_s * (0.75 + settings.random.random() / 2)
                 with suppress(BrokerUnreachable, WireError, OSError):
                     await self.refresh()
-                    await self._ask_routes(list(self._names()))
+                    await self._ask_routes(self._names())
             await asyncio.sleep(backoff.next())
 
     async def _follow(self, servers: Servers, backoff: Backoff) -> None:
         """One stream, to its end."""
-        names = list(self._names())
-        patterns = self._patterns() if len(names) <= TOLD_MAX else ["*"]
-        interest = {"subjects": names[:TOLD_MAX], "patterns": patterns, "known": 0}
+        interest = self._naming.interest(self._names())
         first = True
         async with aclosing(servers.lines("/v1/watch", interest, SILENCE_S)) as lines:
             async for line in lines:
                 backoff.reset()
                 self._told(self.atlas.tell(line, servers.host, believed=True, whole=first))
                 first = False
+                self._naming.hear(map(mapped, listed(mapped(line), "allocations")))
+                if self._naming.behind:
+                    self.beat_soon()
 
     async def _beating(self, servers: Servers) -> None:
         settings = self._settings
@@ -278,10 +259,10 @@ class Router:
             self._named.clear()
             wait_s = self._beat_s
             try:
-                if self._produced or self._members:
+                if self._naming or self._said:
                     await self._beat(servers)
                     wait_s = self._beat_s
-                if any(one.allotment is not None and one.allotment.awaited for one in self._members.values()):
+                if self._naming.waits:
                     wait_s = min(wait_s, ALLOTTED_S)
                 if any(self._waits(name) for name in self._names()):
                     wait_s = backoff.next()
@@ -297,33 +278,9 @@ class Router:
     async def _beat(self, servers: Servers) -> None:
         """Say what is produced and consumed, and be told the routes of it."""
         names = self._names()
-        consumes = [
-            {
-                "subject": name,
-                "group": one.group,
-                "consumer": one.consumer,
-                "consumption": _consumption(one.mode),
-            }
-            | ({} if one.allotment is None else {"allocation": one.allotment.applied(name)})
-            for one in self._members.values()
-            for name in one.subjects
-            if not is_pattern(name)
-        ]
-        produces = [name for name in names if name in self._produced][:TOLD_MAX]
-        beat = {
-            "client": self._client, "produces": produces, "consumes": consumes, "known": self._revision,
-        }  # fmt: skip
-        allotted = {
-            (one.group, one.consumer): (one.allotment, one.allotment.now())
-            for one in self._members.values()
-            if one.allotment is not None
-        }
-        answer = await servers.post("/v1/clients/heartbeat", beat, self._patience_s)
-        said = mapped(answer)
-        for row in map(mapped, listed(said, "consumes")):
-            allotment = allotted.get((str(row.get("group")), str(row.get("consumer"))))
-            if allotment is not None:
-                allotment[0].answered(allotment[1], row)
+        beat = self._naming.beat(self._client, self._revision, names)
+        said = mapped(await servers.post("/v1/clients/heartbeat", beat.body, self._patience_s))
+        beat.answered(map(mapped, listed(said, "consumes")))
         news = self._refusals([mapped(row) for row in listed(said, "refused")])
         self._said = True
         self._revision = whole(said, "revision", 0)
@@ -391,7 +348,3 @@ class Router:
                 await loop.run_in_executor(None, cache.save, data)
                 kept = data
             await asyncio.sleep(SAVE_S)
-
-
-def _consumption(mode: Mode) -> str:
-    return {Mode.BROADCAST: "broadcast", Mode.KEYED: "ordered"}.get(mode, "shared")

@@ -114,3 +114,18 @@ def grants_of(view: View, senses: Senses, beat: ClientBeat, now_ms: int) -> Iter
                 "authorised_ms": left_ms,
             }
         yield row
+
+
+def is_unsettled(view: View, beat: ClientBeat) -> bool:
+    """Whether one of its consumers is to have partitions that it was not granted yet."""
+    for consumes in beat.consumes:
+        if not is_ordered(view, consumes.key):
+            continue
+        allocation = view.get(Allocation, consumes.key) or Allocation(consumes.subject, consumes.group)
+        name = member(beat.client, consumes.consumer)
+        owners = [owner for _, owner in allocation.owners]
+        if len(granted(allocation, name)) < owners.count(name):
+            return True
+        if name not in owners and (not owners or len(set(owners)) < len(owners)):
+            return True  # it has just come, and the next judgement gives it some
+    return False

@@ -19,7 +19,7 @@ from tidemill_meta.brokers import (
     check_life,
     register,
 )
-from tidemill_meta.consumers import grants_of, judge_allocations
+from tidemill_meta.consumers import grants_of, is_unsettled, judge_allocations
 from tidemill_meta.errors import Denied
 from tidemill_meta.picture import broker_rows, route_row
 from tidemill_meta.promotion import judge
@@ -67,7 +67,7 @@ class Meta:
     def register(self, draft: Draft, asked: Registration, now_ms: int) -> Mapping[str, Any]:
         """A broker begins to live."""
         group = register(draft, self.senses, asked, now_ms)
-        return {**self._told(draft, group, 0), "beat_ms": self.settings.broker_beat_ms}
+        return self._told(draft, group, 0)
 
     def use(self, draft: Draft, beat: ClientBeat, now_ms: int) -> list[dict[str, Any]]:
         """Make what a client names and is not there yet; what cannot be made, and why."""
@@ -97,10 +97,15 @@ class Meta:
         return self._told(self.registry, group, self.senses.lease_ms(group, beat.name, beat.boot, now_ms))
 
     def _told(self, view: View, group: BrokerGroup, lease_ms: int) -> Mapping[str, Any]:
-        """An appointment, and where the others are."""
+        """An appointment, where the others are, when to speak again, what people let the group take, and the revision
+        of what they declared last.
+        """
         brokers = (view.get(Broker, broker_key(group.name, name)) for name, _ in group.replicas)
         addresses = {broker.name: broker.data for broker in brokers if broker is not None}
-        return {**appointment_map(group, lease_ms), "addresses": addresses}
+        return {
+            **appointment_map(group, lease_ms), "addresses": addresses, "beat_ms": self.settings.broker_beat_ms,
+            "state": group.state, "declared": self.registry.last_told_at,
+        }  # fmt: skip
 
     def broker_left(self, beat: BrokerBeat, now_ms: int) -> None:
         """A broker stops, and serves nothing any more."""
@@ -114,17 +119,17 @@ class Meta:
         rows = list(grants_of(self.registry, self.senses, beat, now_ms))
         return {
             "revision": self.registry.revision,
-            "beat_ms": self._beat_ms(rows),
+            "beat_ms": self._beat_ms(beat, rows),
             "routes": [
                 row for subject in beat.subjects if (row := self.route_since(subject, known)) is not None
             ],
             "consumes": rows,
         }
 
-    def _beat_ms(self, rows: list[dict[str, Any]]) -> int:
-        """When a client shall speak again: soon, when it may have something and is not authorised yet."""
+    def _beat_ms(self, beat: ClientBeat, rows: list[dict[str, Any]]) -> int:
+        """When a client shall speak again: soon, when it is to have something and has not, or is not authorised yet."""
         ordered = [row for row in rows if "partitions" in row]
-        if any(not row["authorised_ms"] for row in ordered):
+        if any(not row["authorised_ms"] for row in ordered) or is_unsettled(self.registry, beat):
             return self.settings.exchange_ms
         return self.settings.ordered_beat_ms if ordered else self.settings.client_beat_ms
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
 from tidemill_meta.storing import Changes, Entry
-from tidemill_meta.values import KINDS, Route, Value
+from tidemill_meta.values import KINDS, ConsumerGroupRecord, Route, SubjectRecord, Value
 
 AnyValue = TypeVar("AnyValue", bound=Value)
 _TYPE_OF = {kind.KIND: kind for kind in KINDS}
@@ -49,6 +49,10 @@ class Registry:
         self._values: dict[str, dict[str, Value]] = {kind: {} for kind in _TYPE_OF}
         self.kind_changed_at: Counter[str] = Counter()
         """The same of all entries of a kind."""
+        self.told_at: dict[str, int] = {}
+        """By subject, the revision of the last change that its brokers have to hear of; of those that nobody has
+        declared or made read-only there is nothing to tell.
+        """
         self._versions: dict[tuple[str, str], int] = {}
         self._routed: Counter[str] = Counter()
 
@@ -93,6 +97,29 @@ class Registry:
         values[entry.name] = value
         if isinstance(value, Route):
             self._routed.update(partition.group for partition in value.current.partitions)
+        subject = self._subject_told(value)
+        if subject is not None:
+            self.told_at.pop(subject, None)  # the latest is last
+            self.told_at[subject] = self.revision
+
+    def _subject_told(self, value: Value) -> str | None:
+        """Of which subject brokers are to hear something new. A route may lead to one that has heard nothing."""
+        match value:
+            case SubjectRecord(name) if (
+                value.declared is not None or value.state != "RW" or name in self.told_at
+            ):
+                return name
+            case ConsumerGroupRecord(subject) if value.declared is not None:
+                return subject
+            case Route(subject) if subject in self.told_at:
+                return subject
+            case _:
+                return None
+
+    @property
+    def last_told_at(self) -> int:
+        """The revision of the last change that brokers have to hear of."""
+        return next(reversed(self.told_at.values()), 0)
 
 
 class Draft:

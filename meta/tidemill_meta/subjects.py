@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from tidemill_meta.asked import Asked, wrong
 from tidemill_meta.beats import ClientBeat, Consumes
 from tidemill_meta.errors import Denied
-from tidemill_meta.registry import Draft, View
+from tidemill_meta.registry import Draft, Registry, View
 from tidemill_meta.routing import PARTITIONS_MAX, default_route, expanded
 from tidemill_meta.senses import Senses
 from tidemill_meta.values import (
@@ -19,7 +20,7 @@ from tidemill_meta.values import (
     consumer_group_key,
 )
 from tidemill_wire.declarations import ConsumerGroup, Declaration, Subject
-from tidemill_wire.routes import State, both
+from tidemill_wire.routes import State, both, writable
 from tidemill_wire.specs import Placement
 
 EXPAND_FIELDS = frozenset({"partitions", "groups", "version"})
@@ -148,3 +149,25 @@ def find_subject(view: View, subject: str) -> tuple[SubjectRecord, Route]:
 def state_of(record: SubjectRecord, group_state: State) -> State:
     """What a subject takes on a broker group."""
     return both(record.state, group_state)
+
+
+def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
+    """What a broker group is to have of its subjects: what changed after a revision, and all that is read-only."""
+    here = [
+        (subject, changed_at)
+        for subject, changed_at in registry.told_at.items()
+        if (route := registry.get(Route, subject)) is not None
+        and any(partition.group == group for one in route.sets for partition in one.partitions)
+    ]
+    records = [registry.get(SubjectRecord, subject) for subject, _ in here]
+    new = {subject for subject, changed_at in here if changed_at > known}
+    groups = (one for one in registry.all(ConsumerGroupRecord) if one.subject in new) if new else ()
+    declared = (
+        *(one.declared for one in records if one is not None and one.name in new),
+        *(one.declared for one in groups),
+    )
+    return {
+        "revision": registry.revision,
+        "declarations": [one.to_map() for one in declared if one is not None],
+        "read_only": [one.name for one in records if one is not None and not writable(one.state)],
+    }

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from tidemill_broker.doors.service import Service
+from tidemill_broker.gate import Told
+from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import RealClock
 from tidemill_host.process import calm_collector
@@ -47,7 +49,7 @@ from tidemill_standalone.late import LateStore
 from tidemill_wire.declarations import Declaration, Subject
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.fields import NAME
-from tidemill_wire.routes import State, both
+from tidemill_wire.routes import State, both, writable
 
 if TYPE_CHECKING:
     from tidemill_meta.doors.store import SqlStore
@@ -83,6 +85,7 @@ class MetaBeside:
         self._service: Service | None = None
         self._hindered = False
         """The database could not be opened."""
+        self._load = Load(settings.load_bytes)
         self._adopted = -1
         """How many subjects the broker had when meta was told of them."""
         self._said = ""
@@ -208,8 +211,9 @@ class MetaBeside:
         assert self._service is not None
         logs = self._service.broker.logs
         beat = BrokerBeat(
-            self._group, self._name, BOOT, EPOCH, logs.messages.end, logs.actions.end, role="master"
-        )
+            self._group, self._name, BOOT, EPOCH, logs.messages.end, logs.actions.end, role="master",
+            load=self._load.measured(logs.messages.end, self._clock.now_ms()), state=self._service.state,
+        )  # fmt: skip
         self._replica.meta.broker_heard(beat, self._clock.now_ms())
 
     def _changed(self, keys: list[tuple[str, str]]) -> None:
@@ -223,8 +227,12 @@ class MetaBeside:
         declared = [
             one.declared for one in (*subjects, *groups) if one is not None and one.declared is not None
         ]
-        if declared and self._service is not None:
-            self._service.declare(declared)
+        stated = any(kind in {SubjectRecord.KIND, BrokerGroup.KIND} for kind, _ in keys)
+        if (declared or stated) and self._service is not None:
+            group = registry.get(BrokerGroup, self._group)
+            shut = frozenset(one.name for one in registry.all(SubjectRecord) if not writable(one.state))
+            allowed = group.state if group is not None else "RW"
+            self._service.obey(Told(registry.revision, allowed, shut, tuple(declared)))
 
     # -- answering ------------------------------------------------------------------------------------------------
 

@@ -113,6 +113,17 @@ COMMANDS: dict[str, Command] = {
     "pull-allocated": Pull(
         "billing", "pod-7", ["order.paid", "order.paid#3"], 1, 1, 0, mode=Mode.EXCLUSIVE, allocation=17
     ),
+    "pull-allocated-each": Pull(
+        "billing",
+        "pod-7",
+        ["order.paid", "order.changed"],
+        1,
+        1,
+        0,
+        mode=Mode.KEYED,
+        allocation=4,
+        allocations=(17, 4),
+    ),
     "yield": Yield("billing", "pod-7", ["order.paid", "order.paid#3"]),
     "suspend": Suspend("billing", "order.created", True),
     "follow": Follow("g0-1", 3, [EpochStart(1, 0, 0), EpochStart(3, 4096, 8192)], Ends(12288, 16384)),

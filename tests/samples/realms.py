@@ -1,6 +1,7 @@
 """Meta as a client sees it, in memory: who serves what, and a stream of what changes.
 
-It answers as ``tidemill_meta`` does, as far as the client asks. It does not model replicas that lag, nor allocations.
+It answers as ``tidemill_meta`` does, as far as the client asks. It does not model replicas that lag, and its
+allocations are what ``allotted`` says.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ class Realm:
     asked: list[str] = field(default_factory=list)
     beats: list[dict[str, Any]] = field(default_factory=list)
     hindrance: str = ""
+    beat_ms: int = 50
+    allotted: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
+    """Of subjects that are consumed in order: a version, and the partitions of whoever asks."""
     _changes: list[asyncio.Event] = field(default_factory=list)
 
     # -- what people and brokers do ----------------------------------------------------------------------------
@@ -94,7 +98,8 @@ class Realm:
                 code = self.hindrance or "unknown_subject"
                 refused.append({"subject": subject, "code": code, "detail": "no"})
         return {
-            "revision": self.revision, "beat_ms": 50, "consumes": [], "refused": refused,
+            "revision": self.revision, "beat_ms": self.beat_ms, "refused": refused,
+            "consumes": [self._allotment_of(one) for one in body["consumes"] if one["subject"] in self.allotted],
             "routes": [self.routes[subject] for subject in named if subject in self.routes],
         }  # fmt: skip
 
@@ -117,11 +122,24 @@ class Realm:
                 }
                 gone = sorted(known - found.keys())
                 known = set(found)
-                yield {**self._brokers(), "routes": list(found.values()), "gone": gone}
+                keys = [(f"{one['subject']}/{one['group']}", one["subject"]) for one in body["groups"]]
+                shared = [
+                    {"key": key, "version": self.allotted[name][0]}
+                    for key, name in keys
+                    if name in self.allotted
+                ]
+                yield {
+                    **self._brokers(), "routes": list(found.values()), "gone": gone, "allocations": shared,
+                }  # fmt: skip
                 await event.wait()
             raise BrokerUnreachable("meta is away")
         finally:
             self._changes.remove(event)
+
+    def _allotment_of(self, consumes: dict[str, Any]) -> dict[str, Any]:
+        version, partitions = self.allotted[consumes["subject"]]
+        said = {name: consumes[name] for name in ("subject", "group", "consumer")}
+        return {**said, "allocation": version, "partitions": partitions, "authorised_ms": 60_000}
 
     def _brokers(self) -> dict[str, Any]:
         return {"revision": self.revision, "brokers": list(self.rows.values())}

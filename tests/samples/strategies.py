@@ -33,6 +33,7 @@ from tidemill_wire.commands import (
     Sent,
     Welcome,
 )
+from tidemill_wire.filters import EVERYTHING
 from tidemill_wire.kinds import Place
 from tidemill_wire.steering import Seek, Sought, Suspend
 from tidemill_wire.yielding import Yield
@@ -126,7 +127,16 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
         st.booleans(),
         st.sampled_from(Mode),
         st.just("") | NAMES,
-    ).map(lambda pull: replace(pull, fresh=pull.fresh and pull.held is not None)),
+        st.just(EVERYTHING),
+        POSITIVE,
+        st.lists(POSITIVE, min_size=4, max_size=4),
+    ).map(
+        lambda pull: replace(
+            pull,
+            fresh=pull.fresh and pull.held is not None,
+            allocations=tuple(pull.allocations[: len(pull.subjects)]) if pull.once else (),
+        )
+    ),
     st.builds(
         Pulled,
         st.lists(GRANTS, max_size=4),

@@ -17,13 +17,9 @@ from multidict import MultiDict
 from sim.calls import Calls
 from sim.storehouse import SimStore
 from sim.world import Env
-from tidemill_broker.attendance import (
-    BEAT_SECONDS,
-    PATIENCE_SECONDS,
-    Attendance,
-    MetaRefused,
-    Request,
-)
+from tidemill_broker.attendance import PATIENCE_SECONDS, Attendance, MetaRefused, Request
+from tidemill_broker.doors import Service
+from tidemill_broker.gate import Told
 from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, wire_response
 from tidemill_host.routing import Route, Router
@@ -106,24 +102,39 @@ class Metas:
         answer: tuple[int, Any] = await self._calls.ask(self._names[0], PORT, question, patience_s)
         return answer
 
+    def __len__(self) -> int:
+        return len(self._names)
+
     def turn_away(self) -> None:
         """The next replica is asked from now on."""
         self._names.append(self._names.pop(0))
 
 
-async def attend(local: LocalPeer, attendance: Attendance, metas: Metas) -> None:
+async def attend(service: Service, local: LocalPeer, attendance: Attendance, metas: Metas) -> None:
     """What ``doors/attending.py`` does, over the simulated network. Until cancelled."""
     while True:
-        try:
-            stood = await local.ask(Stand(asks=True))
-            assert isinstance(stood, Stood)
-            due = attendance.beat(stood)
-            while due is not None:
-                if isinstance(due, Request):
-                    due = attendance.answered(*await metas.ask(due.method, due.path, due.body))
-                else:
-                    await local.ask(due)
-                    due = attendance.answered(200, {})
-        except (OSError, MetaRefused, WireError):
-            metas.turn_away()
-        await asyncio.sleep(BEAT_SECONDS)
+        for _ in range(len(metas)):
+            try:
+                await _beat(service, local, attendance, metas)
+                break
+            except OSError:
+                metas.turn_away()
+            except (MetaRefused, WireError):
+                metas.turn_away()
+                break
+        await asyncio.sleep(attendance.beat_s)
+
+
+async def _beat(service: Service, local: LocalPeer, attendance: Attendance, metas: Metas) -> None:
+    stood = await local.ask(Stand(asks=True))
+    assert isinstance(stood, Stood)
+    due = attendance.beat(stood, service.state)
+    while due is not None:
+        if isinstance(due, Request):
+            due = attendance.answered(*await metas.ask(due.method, due.path, due.body, due.patience_s))
+            continue
+        if isinstance(due, Told):
+            service.obey(due)
+        else:
+            await local.ask(due)
+        due = attendance.answered(200, {})

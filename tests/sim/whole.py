@@ -204,7 +204,8 @@ class Cell(Replicated):
         await super()._serve(env)
 
     async def _attend(self, env: Env, local: LocalPeer) -> None:
-        await attend(local, Attendance(self._identities[env.name]), Metas(self._calls, METAS, env.rng))
+        metas = Metas(self._calls, METAS, env.rng)
+        await attend(self.running[env.name], local, Attendance(self._identities[env.name]), metas)
 
     async def _hand_over(self, env: Env, to: str) -> int:
         """What ``doors/replicas.py`` does; the status."""

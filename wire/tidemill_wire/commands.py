@@ -18,11 +18,13 @@ from tidemill_wire import limits
 from tidemill_wire.batch import aligned
 from tidemill_wire.burying import PARSERS as BURYING
 from tidemill_wire.burying import Purge, Redrive
-from tidemill_wire.fields import Fields, malformed, packed, parse_consumer, parse_group
-from tidemill_wire.filters import EVERYTHING, TagFilter, parse_pulled_from, read_filter
+from tidemill_wire.fields import Fields, malformed, packed
+from tidemill_wire.filters import EVERYTHING, TagFilter, read_filter
 from tidemill_wire.frame import Frame, encode_frame
 from tidemill_wire.grants import Grant, read_grants
 from tidemill_wire.kinds import Kind, Mode, Start
+from tidemill_wire.pulling import PARSERS as PULLING
+from tidemill_wire.pulling import Pull
 from tidemill_wire.replication import REPLICATION, Chunk, Replicating
 from tidemill_wire.settling import PARSERS as SETTLING
 from tidemill_wire.settling import Ack, Extend, Nack, Release, Settle
@@ -135,42 +137,6 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Pull:
-    """Give me messages: answered when there is one, or when ``wait_ms`` is over."""
-
-    kind: ClassVar = Kind.PULL
-    group: str
-    consumer: str
-    subjects: Sequence[str]
-    messages_max: int
-    bytes_max: int
-    wait_ms: int
-    start: int = Start.EARLIEST
-    held: Sequence[int] | None = None
-    """With the first pull of a connection: ranges of pull sequences that the consumer still has, of all subjects."""
-    fresh: bool = False
-    """The consumer has heard nothing yet: what it does not hold, an earlier process of its name may have begun."""
-    once: bool = False
-    """At most once: what is given counts as handled at once."""
-    mode: Mode = Mode.AS_DECLARED
-    base: str = ""
-    """Of a broadcast: the group that was declared. ``group`` is then the consumer's own."""
-    filter: TagFilter = EVERYTHING
-    allocation: int = 0
-    """Of a group in order: the version of meta's allocation that gives these partitions to the consumer."""
-
-    def fields(self) -> dict[str, Any]:
-        said: dict[str, Any] = {
-            "group": self.group, "consumer": self.consumer, "subjects": list(self.subjects),
-            "messages": self.messages_max, "bytes": self.bytes_max, "wait": self.wait_ms, "start": self.start,
-        }  # fmt: skip
-        if self.held is not None:
-            said |= {"held": packed(self.held), "fresh": self.fresh}
-        asked = {"once": self.once, "mode": int(self.mode), "base": self.base, "allocation": self.allocation}
-        return said | {name: value for name, value in asked.items() if value} | self.filter.fields()
-
-
-@dataclass(frozen=True, slots=True)
 class Pulled:
     """Grants, and after the map the batches they are in, in the order of the grants."""
 
@@ -244,28 +210,6 @@ def _parse_sent(f: Fields, _body: bytearray) -> Sent:
     return Sent(firsts, refused)
 
 
-def _parse_pull(f: Fields, _body: bytearray) -> Pull:
-    subjects = f.items("subjects", limits.PULL_SUBJECTS_MAX)
-    if not subjects or any(type(name) is not str for name in subjects):
-        raise malformed("field 'subjects' is not a list of names")
-    return Pull(
-        parse_group(f.text("group")),
-        parse_consumer(f.text("consumer")),
-        [parse_pulled_from(name) for name in subjects],
-        f.number("messages", 1, limits.PULL_MESSAGES_MAX),
-        f.number("bytes", 1, limits.PULL_BYTES_MAX),
-        f.number("wait", 0, limits.PULL_WAIT_MS_MAX),
-        f.number("start", Start.LATEST, _I63),
-        f.ranges("held", limits.HELD_RANGES_MAX) if f.has("held") else None,
-        f.flag("fresh"),
-        f.flag("once"),
-        Mode(f.number("mode", 0, max(Mode))) if f.has("mode") else Mode.AS_DECLARED,
-        parse_group(f.text("base")) if f.has("base") else "",
-        read_filter(f),
-        f.number("allocation", 0, _I63, 0),
-    )
-
-
 def _parse_pulled(f: Fields, body: bytearray) -> Pulled:
     size = CONTROL_SIZE.size + CONTROL_SIZE.unpack_from(body)[0]
     lease_ms = f.number("lease", 0, limits.LEASE_MS_MAX)
@@ -282,9 +226,9 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     Kind.PING: lambda _f, _body: Ping(),
     Kind.GOODBYE: lambda f, _body: Goodbye(f.text("reason", limits.DETAIL_CHARS_MAX)),
     Kind.SENT: _parse_sent,
-    Kind.PULL: _parse_pull,
     Kind.PULLED: _parse_pulled,
     **SETTLING,
+    **PULLING,
     **BURYING,
     **STEERING,
     **YIELDING,

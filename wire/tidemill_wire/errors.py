@@ -75,6 +75,12 @@ ERROR_KINDS = (
     ),
     ErrorKind(31, "not_master", True, "ask for the routes again, and go to the master"),
     ErrorKind(
+        32,
+        "read_only",
+        True,
+        "send to another broker group, or wait until a person lets it take messages again",
+    ),
+    ErrorKind(
         60, "allocation_outdated", True, "ask meta which partitions are yours now, and pull those only"
     ),
     ErrorKind(

@@ -12,15 +12,9 @@ from collections.abc import Sequence
 
 import aiohttp
 
-from tidemill_broker.attendance import (
-    BEAT_SECONDS,
-    PATIENCE_SECONDS,
-    Attendance,
-    Identity,
-    MetaRefused,
-    Next,
-    Request,
-)
+from tidemill_broker.attendance import Attendance, MetaRefused, Next, Request
+from tidemill_broker.doors.service import Service
+from tidemill_broker.gate import Told
 from tidemill_host.local import LocalPeer
 from tidemill_wire.errors import WireError
 from tidemill_wire.replication import Stand, Stood
@@ -29,31 +23,33 @@ from tidemill_wire.replication import Stand, Stood
 class Attending:
     """One broker and its metas. ``keep`` runs until it is cancelled."""
 
-    def __init__(self, local: LocalPeer, identity: Identity, metas: Sequence[str]) -> None:
-        self._local = local
-        self._attendance = Attendance(identity)
+    def __init__(self, service: Service, attendance: Attendance, metas: Sequence[str]) -> None:
+        self._service = service
+        self._local = LocalPeer(service.server, lambda _answer: None)
+        self._attendance = attendance
         self._metas = list(metas)
         self._complaint = ""
 
     async def keep(self) -> None:
         """Beat after beat."""
-        timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
+        async with aiohttp.ClientSession() as session:
             while True:
-                try:
-                    await self._beat(session)
-                    self._complaint = ""
-                except (
-                    aiohttp.ClientError,
-                    TimeoutError,
-                    OSError,
-                    ValueError,
-                    MetaRefused,
-                    WireError,
-                ) as error:
-                    self._complain(error)
-                    self._metas.append(self._metas.pop(0))
-                await asyncio.sleep(BEAT_SECONDS)
+                for _ in self._metas:
+                    try:
+                        await self._beat(session)
+                        self._complaint = ""
+                        break
+                    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                        self._pass_over(error)
+                    except (ValueError, MetaRefused, WireError) as error:
+                        self._pass_over(error)
+                        break
+                await asyncio.sleep(self._attendance.beat_s)
+
+    def _pass_over(self, error: Exception) -> None:
+        """The next replica is asked from now on; of one that does not answer at once."""
+        self._complain(error)
+        self._metas.append(self._metas.pop(0))
 
     def _complain(self, error: Exception) -> None:
         """Once for each thing that is wrong: a beat is a second."""
@@ -65,15 +61,19 @@ class Attending:
     async def _beat(self, session: aiohttp.ClientSession) -> None:
         stood = await self._local.ask(Stand(asks=True))
         assert isinstance(stood, Stood)
-        due: Next | None = self._attendance.beat(stood)
+        due: Next | None = self._attendance.beat(stood, self._service.state)
         while due is not None:
             if isinstance(due, Request):
                 due = self._attendance.answered(*await self._ask(session, due))
             else:
-                await self._local.ask(due)
+                if isinstance(due, Told):
+                    self._service.obey(due)
+                else:
+                    await self._local.ask(due)
                 due = self._attendance.answered(200, {})
 
     async def _ask(self, session: aiohttp.ClientSession, request: Request) -> tuple[int, object]:
         url = f"http://{self._metas[0]}{request.path}"
-        async with session.request(request.method, url, json=request.body) as response:
+        timeout = aiohttp.ClientTimeout(total=request.patience_s)
+        async with session.request(request.method, url, json=request.body, timeout=timeout) as response:
             return response.status, await response.json(content_type=None)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from tidemill_broker.doors.status import groups_of
 from tidemill_broker.following import Follower
+from tidemill_broker.gate import Told
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.membership import LONE, Part, Role
@@ -37,6 +38,7 @@ from tidemill_wire.frame import FrameDecoder
 from tidemill_wire.kinds import Start
 from tidemill_wire.lanes import LANE_PREFIX
 from tidemill_wire.replication import Begin
+from tidemill_wire.routes import State
 from tidemill_wire.vigil import Vigil
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
@@ -144,6 +146,18 @@ class Service:
             if isinstance(declaration, ConsumerGroup):
                 self._declare_group(declaration, now_ms)
         self.turn.start()
+
+    def obey(self, told: Told) -> None:
+        """What people said at meta. A master that has stopped for whoever comes next writes nothing more."""
+        if isinstance(self.machine, Master) and self.machine.halted:
+            raise Unavailable("not_master", f"{self.machine.name} takes no work now")
+        self.broker.intake.gate.obey(told)
+        self.declare(told.declared)
+
+    @property
+    def state(self) -> State:
+        """What the disk lets the broker take."""
+        return "RW" if self.broker.intake.refusal is None else "R"
 
     def _declare_group(self, group: ConsumerGroup, now_ms: int) -> None:
         raw_name = group.subject.encode()

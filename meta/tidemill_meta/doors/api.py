@@ -42,6 +42,7 @@ from tidemill_meta.subjects import (
     remove_group,
     remove_subject,
     set_subject_state,
+    told_to,
 )
 from tidemill_meta.values import (
     Allocation,
@@ -81,6 +82,7 @@ class Api:
         return {
             ("POST", "/v1/brokers"): self._register,
             ("POST", "/v1/brokers/heartbeat"): self._broker_beat,
+            ("POST", "/v1/brokers/declared"): self._declared,
             ("POST", "/v1/brokers/leave"): self._broker_leave,
             ("POST", "/v1/groups/{group}/in-sync"): self._in_sync,
             ("POST", "/v1/groups/{group}/handover"): self._hand_over,
@@ -132,6 +134,10 @@ class Api:
 
     async def _broker_beat(self, body: object, _: Variables) -> object:
         return self._meta.broker_heard(parse_broker_beat(body), self._now_ms())
+
+    async def _declared(self, body: object, _: Variables) -> object:
+        asked = Asked(body, frozenset({"group", "known"}))
+        return told_to(self._meta.registry, asked.name("group"), asked.whole("known", 0))
 
     async def _broker_leave(self, body: object, _: Variables) -> object:
         asked = Asked(body, frozenset({"group", "name", "boot"}))

@@ -114,16 +114,21 @@ def _brokers() -> dict[str, Part]:
     in_sync = record({"master": A_NAME, "epoch": COUNT, "version": COUNT, "in_sync": _many(A_NAME)})
     handover = record({"to": A_NAME, "epoch": COUNT, "version": COUNT}, ("epoch", "version"))
     stand = {**APPOINTMENT, "addresses": {"g1-0": "10.0.0.1:7400", "g1-1": "10.0.0.2:7400"}}
-    registered = {**stand, "beat_ms": 1000}
+    stand |= {"beat_ms": 1000, "state": "RW", "declared": 17}
+    declared = {"revision": 17, "declarations": [], "read_only": ["order.created"]}
     appointment = ref("Appointment")
     group = ("group",)
     listed = reading("brokers", "Broker groups and their brokers", _many(ref("BrokerGroup")), [])
     return {
         "/v1/brokers": {
             **listed,
-            **_asking("register", "A broker begins to live", registration, ref("Registered"), registered),
+            **_asking("register", "A broker begins to live", registration, ref("Stand"), stand),
         },
         "/v1/brokers/heartbeat": _asking("heartbeat", "A broker is there", beat, ref("Stand"), stand),
+        "/v1/brokers/declared": _asking(
+            "declared", "What people said of a broker group's subjects",
+            record({"group": A_NAME, "known": COUNT}, ("known",)), ref("Declared"), declared,
+        ),
         "/v1/brokers/leave": _asking(
             "leave", "A broker stops", leave, record({"left": TEXT}), {"left": "g1-0"}
         ),
@@ -285,8 +290,9 @@ def _broker_schemas() -> dict[str, Part]:
     }
     return {
         "Appointment": record(appointment),
-        "Stand": record({**appointment, "addresses": addresses}),
-        "Registered": record({**appointment, "addresses": addresses, "beat_ms": COUNT}),
+        "Stand": record({**appointment, "addresses": addresses, "beat_ms": COUNT, "state": STATE, "declared": COUNT}),
+        "Declared": record({"revision": COUNT, "declarations": _many({"type": "object"}, WHOLE_MAX),
+                            "read_only": _many(TEXT, WHOLE_MAX)}),
         "GroupState": record(_GROUP_STATE),
         "GroupMoved": record({**_GROUP_STATE, "moved": {**COUNT, "description": "subjects whose route has changed"}}),
         "BrokerGroup": {"type": "object", "required": ["group", "epoch", "master", "in_sync", "problem", "brokers"]},

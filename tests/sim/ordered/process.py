@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from tidemill_wire.commands import Ack, Done, Extend, Failed, Pull, Pulled, Rele
 from tidemill_wire.grants import Piece, add_pieces
 from tidemill_wire.kinds import Mode
 
-SUBJECT, GROUP = "s", "g"
+SUBJECTS, GROUP = ("s", "t"), "g"
 LEASE_S = 10.0
 RENEW_S = 3.0
 PULL_WAIT_MS = 2_000
@@ -39,7 +39,7 @@ class Held:
 class Asked(Protocol):
     """What a heartbeat is answered, or nothing when meta cannot be reached."""
 
-    def __call__(self, process: str, applied: int) -> Mapping[str, Any] | None: ...
+    def __call__(self, process: str, applied: Mapping[str, int]) -> Sequence[Mapping[str, Any]] | None: ...
 
 
 class Link:
@@ -49,8 +49,8 @@ class Link:
         self.rig = rig
         self.life = rig.broker
         self.peer: Peer = rig.connect()
-        self.waiting: tuple[int, int] | None = None
-        """The pull that was not answered yet, and its version."""
+        self.waiting: tuple[int, Mapping[str, int]] | None = None
+        """The pull that was not answered yet, and the version of each partition."""
         self.resumed = False
 
     @property
@@ -61,9 +61,16 @@ class Link:
 class Process:
     """See the module."""
 
-    def __init__(self, name: str, rigs: Mapping[str, Rig], chance: random.Random, checker: Checker) -> None:
+    def __init__(
+        self,
+        name: str,
+        rigs: Mapping[str, Rig],
+        chance: random.Random,
+        checker: Checker,
+        subjects: Sequence[str] = SUBJECTS,
+    ) -> None:
         self.name = name
-        self.tenure = Tenure()
+        self.tenures = {subject: Tenure() for subject in subjects}
         self.paused = self.asleep = False
         self.slept_s = self.wall_ahead_s = 0.0
         self._rigs = rigs
@@ -77,18 +84,23 @@ class Process:
         self._beat_at = self._renew_at = 0.0
         self.heed_leases = True
 
+    def tenure(self, partition: str) -> Tenure:
+        """The one of the subject that a partition is of."""
+        return self.tenures[subject_of(partition)]
+
     def now(self, true_s: float) -> Moment:
         """The time by the two clocks of its machine."""
         return Moment(true_s - self.slept_s, true_s + self.wall_ahead_s)
 
     # -- one step ----------------------------------------------------------------------------------------------
 
-    def step(self, true_s: float, ask_meta: Asked, news: Callable[[], int]) -> None:
+    def step(self, true_s: float, ask_meta: Asked, news: Callable[[str], int]) -> None:
         if self.paused or self.asleep:
             return
         now = self.now(true_s)
         self._listen(now)
-        if now.steady >= self._beat_at or news() != self.tenure.applied:
+        behind = any(news(subject) != one.applied for subject, one in self.tenures.items())
+        if now.steady >= self._beat_at or behind:
             self._beat(now, ask_meta)
         self._finish(now)
         self._let_go()
@@ -98,12 +110,12 @@ class Process:
 
     def _beat(self, now: Moment, ask_meta: Asked) -> None:
         self._beat_at = now.steady + 2.0
-        row = ask_meta(self.name, self.tenure.applied)
-        if row is not None:
-            left_s = row["authorised_ms"] / 1000
-            lapses = self.tenure.lapses
-            self.tenure.answered(now, row["allocation"], row["partitions"], left_s)
-            if self.tenure.lapses > lapses:
+        rows = ask_meta(self.name, {subject: one.applied for subject, one in self.tenures.items()})
+        for row in rows or ():
+            left_s, tenure = row["authorised_ms"] / 1000, self.tenures[row["subject"]]
+            lapses = tenure.lapses
+            tenure.answered(now, row["allocation"], row["partitions"], left_s)
+            if tenure.lapses > lapses:
                 for held in self._held:
                     held.until = min(held.until, now.steady)
 
@@ -112,8 +124,9 @@ class Process:
             if link.broken:
                 self._links[group] = Link(link.rig)
                 self._give_back(group)
-                for partition in [one for one in self.tenure.held if one.startswith(f"{group}/")]:
-                    self.tenure.yielded(partition)
+                for tenure in self.tenures.values():
+                    for partition in [one for one in tenure.held if one.startswith(f"{group}/")]:
+                        tenure.yielded(partition)
             elif link.waiting is not None and link.waiting[0] in link.rig.answers:
                 answer = link.rig.answers.pop(link.waiting[0])
                 link.waiting = None
@@ -121,15 +134,20 @@ class Process:
 
     def _take(self, group: str, link: Link, answer: object, now: Moment) -> None:
         if isinstance(answer, Failed):
-            for partition in [one for one in self.tenure.to_pull(now) if one.startswith(f"{group}/")]:
+            for partition in [one for one in self._to_pull(now) if one.startswith(f"{group}/")]:
                 if f"'{partition.partition('/')[2]}'" in answer.detail:
-                    self.tenure.outdated(partition)
+                    self.tenure(partition).outdated(partition)
             self._beat_at = now.steady
             self._give_back(group)
             return
         assert isinstance(answer, Pulled), answer
         self._known = link.resumed = True
-        strange = [one for one in answer.grants if not self.tenure.is_ours(f"{group}/{one.subject}")]
+        places = [f"{group}/{one.subject}" for one in answer.grants]
+        strange = [
+            one
+            for one, place in zip(answer.grants, places, strict=True)
+            if not self.tenure(place).is_ours(place)
+        ]
         for grant in strange:
             ranges = [grant.pull_sequence, grant.pull_sequence + grant.count - 1]
             link.rig.ask(Release(GROUP, self.name, grant.subject, ranges), link.peer)
@@ -175,12 +193,12 @@ class Process:
 
     def _begin(self, now: Moment) -> None:
         while (
-            self.tenure.authorised(now)
+            any(one.authorised(now) for one in self.tenures.values())
             and len(self._running) < 4
             and (taken := self._strands.take()) is not None
         ):
             strand, held = taken
-            if not self.tenure.may_begin(held.partition, now) or not self._ours(held, now):
+            if not self.tenure(held.partition).may_begin(held.partition, now) or not self._ours(held, now):
                 self._doubt(held.partition, now)
                 self._held.pop(held, None)
                 self._strands.done(strand)
@@ -219,7 +237,7 @@ class Process:
                 held.until = -1.0
 
     def _let_go(self) -> None:
-        for partition in self.tenure.leaving:
+        for partition in [one for tenure in self.tenures.values() for one in tenure.leaving]:
             mine = [held for held in self._held if held.partition == partition and held not in self._running]
             self._say(Release, sorted(mine, key=lambda held: held.pull))
             for held in mine:
@@ -227,18 +245,18 @@ class Process:
                 self._held.pop(held)
             if any(held.partition == partition for held in self._running):
                 continue
-            self.tenure.drained(partition)
+            self.tenure(partition).drained(partition)
             group, _, name = partition.partition("/")
             link = self._links.get(group)
             if link is not None and not link.broken:
                 assert isinstance(link.rig.ask(Yield(GROUP, self.name, [name]), link.peer), Done)
-            self.tenure.yielded(partition)
+            self.tenure(partition).yielded(partition)
             self._checker.seen["yielded"] += 1
 
     def _pull(self, now: Moment) -> None:
         if self._strands.full:
             return
-        wanted = self.tenure.to_pull(now)
+        wanted = self._to_pull(now)
         for group, rig in self._rigs.items():
             names = [one.partition("/")[2] for one in wanted if one.startswith(f"{group}/")]
             link = self._links.get(group)
@@ -246,24 +264,29 @@ class Process:
                 continue
             if link is None:
                 link = self._links[group] = Link(rig)
-            version = next(iter(wanted.values()))
+            versions = {name: wanted[f"{group}/{name}"] for name in names}
+            self._checker.seen["versions"] += len(set(versions.values())) > 1
             held = None if link.resumed else sorted(self._at_work(group))
             held = None if held is None else [bound for pull in held for bound in (pull, pull)]
             pull = Pull(
                 GROUP, self.name, names, self._chance.randint(1, 8), 1 << 20, PULL_WAIT_MS, held=held,
-                fresh=held is not None and not self._known, mode=Mode.KEYED, allocation=version,
+                fresh=held is not None and not self._known, mode=Mode.KEYED,
+                allocation=min(versions.values()), allocations=tuple(versions.values()),
             )  # fmt: skip
             self._asked_at = now.steady
             answer = rig.ask(pull, link.peer)
             correlation = rig.correlation
-            link.waiting = correlation, version
+            link.waiting = correlation, versions
             if isinstance(answer, Failed):
                 self._checker.seen["outdated"] += 1
             else:
-                for name in names:
+                for name, version in versions.items():
                     self._checker.pulls(f"{group}/{name}", version)
             if answer is not None:
                 rig.answers[correlation] = answer
+
+    def _to_pull(self, now: Moment) -> dict[str, int]:
+        return {name: version for one in self.tenures.values() for name, version in one.to_pull(now).items()}
 
     def _at_work(self, group: str) -> list[int]:
         return [held.pull for held in self._running if held.partition.startswith(f"{group}/")]
@@ -291,10 +314,15 @@ class Process:
         self._checker.dies(self.name)
 
     @property
-    def waiting(self) -> dict[str, dict[int, int]]:
-        """Broker group -> correlation -> version, of pulls that wait."""
+    def waiting(self) -> dict[str, dict[int, Mapping[str, int]]]:
+        """Broker group -> correlation -> partition -> version, of pulls that wait."""
         return {
             group: {link.waiting[0]: link.waiting[1]}
             for group, link in self._links.items()
             if link.waiting is not None and not link.broken
         }
+
+
+def subject_of(partition: str) -> str:
+    """Of a partition as meta names it."""
+    return partition.partition("/")[2].partition("#")[0]

@@ -15,7 +15,7 @@ from typing import Any
 from samples.brokers import TINY, Rig, batch_of
 from samples.metas import STEP_MS, World
 from sim.ordered.checker import Checker
-from sim.ordered.process import GROUP, SUBJECT, Process
+from sim.ordered.process import GROUP, SUBJECTS, Process
 from tidemill_meta.beats import Consumes
 from tidemill_meta.errors import Denied
 from tidemill_meta.memory import StoreAway
@@ -42,13 +42,12 @@ class Storm:
         self.world = World(self.chance.choice((1, 1, 3)))
         for name in ("g1", "g2"):
             self.world.register(name, f"{name}-0")
-        self.world.client("first", Consumes(SUBJECT, GROUP, "first", "ordered"))
+        self.world.client("first", *(Consumes(one, GROUP, "first", "ordered") for one in SUBJECTS))
         self.world.first.meta.client_left("first", self.world.now_ms)
         for replica in self.world.replicas:
             replica.read()
-        route = self.world.first.meta.registry.get(Route, SUBJECT)
-        assert route is not None
-        self.chart = Chart(route.current)
+        routes = [self.world.first.meta.registry.get(Route, one) for one in SUBJECTS]
+        self.charts = [Chart(route.current) for route in routes if route is not None]
         self.rigs = {name: Rig(SETTINGS) for name in ("g1", "g2")}
         self.processes: list[Process] = []
         self._born = self._batches = 0
@@ -105,20 +104,23 @@ class Storm:
                         continue
                     break
 
-    def _ask_meta(self, process: str, applied: int) -> Mapping[str, Any] | None:
+    def _ask_meta(self, process: str, applied: Mapping[str, int]) -> Sequence[Mapping[str, Any]] | None:
         at = self.chance.randrange(len(self.world.replicas))
         if self.chance.random() < 0.05 or process in self._cut or not self.world.replicas[at].running:
             return None
         try:
-            answer = self.world.client(process, Consumes(SUBJECT, GROUP, process, "ordered", applied), at=at)
+            consumes = [
+                Consumes(subject, GROUP, process, "ordered", version) for subject, version in applied.items()
+            ]
+            answer = self.world.client(process, *consumes, at=at)
         except (Denied, StoreAway):
             return None
-        row: dict[str, Any] = answer["consumes"][0]
-        return None if self.chance.random() < 0.05 else row
+        rows: list[dict[str, Any]] = answer["consumes"]
+        return None if self.chance.random() < 0.05 else rows
 
-    def _allocation(self) -> int:
+    def _allocation(self, subject: str) -> int:
         """As a watch stream tells it."""
-        found = self.world.first.meta.registry.get(Allocation, f"{SUBJECT}/{GROUP}")
+        found = self.world.first.meta.registry.get(Allocation, f"{subject}/{GROUP}")
         return found.version if found is not None else 0
 
     _cut: frozenset[str] = frozenset()
@@ -127,19 +129,19 @@ class Storm:
         """No pull is given messages by a version that is over."""
         for group, waiting in process.waiting.items():
             rig = self.rigs[group]
-            for correlation, version in waiting.items():
+            for correlation, versions in waiting.items():
                 answer = rig.answers.get(correlation)
                 if isinstance(answer, Pulled) and not self._looked[group, (id(rig.broker), correlation)]:
                     self._looked[group, (id(rig.broker), correlation)] += 1
                     for grant in answer.grants:
-                        self.checker.given(f"{group}/{grant.subject}", version)
+                        self.checker.given(f"{group}/{grant.subject}", versions[grant.subject])
 
     # -- messages ----------------------------------------------------------------------------------------------
 
     def _produce(self) -> None:
         for _ in range(self.chance.choice((0, 0, 0, 1, 2))):
             key = self.chance.choice(KEYS)
-            partition = self.chart.of(key)
+            partition = self.charts[KEYS.index(key) % len(self.charts)].of(key)
             self._batches += 1
             body = f"{key}:{self.checker.sent[key]}".encode()
             content = Content([body], order_keys=[key])
@@ -208,7 +210,8 @@ class Storm:
 
     def _join(self) -> None:
         self._born += 1
-        self.processes.append(Process(f"p{self._born}", self.rigs, self.chance, self.checker))
+        subjects = self.chance.choice((SUBJECTS, SUBJECTS, *((one,) for one in SUBJECTS)))
+        self.processes.append(Process(f"p{self._born}", self.rigs, self.chance, self.checker, subjects))
 
     def _bury(self, number: int) -> None:
         del self.processes[number]
@@ -222,8 +225,9 @@ class Storm:
         for process in self.processes:
             process.paused = process.asleep = False
         self._back = {}
-        if not self.processes:
-            self._join()
+        if not any(len(process.tenures) == len(SUBJECTS) for process in self.processes):
+            self._born += 1
+            self.processes.append(Process(f"p{self._born}", self.rigs, self.chance, self.checker))
 
 
 def hunt(seeds: Sequence[int]) -> tuple[dict[int, list[str]], Counter[str]]:

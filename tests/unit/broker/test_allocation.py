@@ -88,6 +88,23 @@ def test_another_consumer_of_the_same_or_no_version_is_refused(
     assert rig.refused(pull("b", version), 2) == OUTDATED
 
 
+def test_each_subject_of_a_pull_is_held_to_its_own_allocation(rig: Rig) -> None:
+    """The least of their versions would be outdated for the one, the greatest would shut out whom the other goes to."""
+    other = "order.paid"
+    rig.fill(1, other)
+    both = pull("a", 3, subjects=(SUBJECT, other))
+    assert isinstance(rig.ask(replace(both, allocations=(7, 3))), Pulled)
+
+    again = rig.ask(replace(both, allocations=(7, 3), wait_ms=0))
+    next_one = rig.ask(replace(pull("b", 4, subjects=(other,)), wait_ms=0), 2)
+    answer = rig.ask(replace(both, allocations=(7, 3)))
+
+    assert isinstance(again, Pulled)
+    assert isinstance(next_one, Pulled)
+    assert isinstance(answer, Failed)
+    assert (answer.number, "'order.paid'" in answer.detail) == (OUTDATED, True)
+
+
 def test_what_is_held_by_an_earlier_version_can_be_settled(rig: Rig, held: list[int], waiting: int) -> None:
     assert rig.ask(Extend("g", "a", SUBJECT, held)) == Done([])
     assert rig.ask(Ack("g", "a", SUBJECT, held)) == Done([])

@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
-from tidemill_broker.attendance import Attendance, Identity, MetaRefused, Request
+from tidemill_broker.attendance import BEAT_SECONDS, Attendance, Identity, MetaRefused, Request
+from tidemill_broker.gate import Told
+from tidemill_broker.load import Load
+from tidemill_meta.settings import MetaSettings
 from tidemill_wire.appointments import Appointment
+from tidemill_wire.declarations import Subject
 from tidemill_wire.replication import Appoint, Ends, Stood
 
-IDENTITY = Identity("g1", "g1-0", 7, "a:7400", "a:7401", "f1")
+IDENTITY = Identity("g1", "g1-0", 7, "a:7400", "a:7401", "f1", (("zone", "a"),))
 FENCED = Stood("g1-0", "fenced", 0, 0, 0, Ends(0, 0), Ends(0, 0))
 MASTER = Stood("g1-0", "master", 2, 5, 2, Ends(80, 90), Ends(80, 90), "g1-0")
 REGISTRATION = Request(
@@ -22,6 +26,8 @@ REGISTRATION = Request(
         "boot": 7,
         "folder": "f1",
         "addresses": {"data": "a:7400", "control": "a:7401"},
+        "labels": {"zone": "a"},
+        "epoch": 0,
     },
 )
 
@@ -117,7 +123,7 @@ def test_who_is_not_registered_any_more_registers_with_the_next_beat() -> None:
         attendance.answered(409, {"error": {"code": "not_registered", "detail": "no"}})
 
     assert refused.value.code == "not_registered"
-    assert attendance.beat(MASTER) == REGISTRATION
+    assert attendance.beat(MASTER) == replace(REGISTRATION, body={**REGISTRATION.body, "epoch": 2})
 
 
 def test_a_registration_without_an_answer_is_made_again() -> None:
@@ -125,3 +131,106 @@ def test_a_registration_without_an_answer_is_made_again() -> None:
     attendance.beat(FENCED)
 
     assert attendance.beat(FENCED) == REGISTRATION
+
+
+# -- how often, how busy -----------------------------------------------------------------------------------------
+
+
+def test_meta_says_how_often_and_an_answer_is_waited_for_no_longer() -> None:
+    attendance = beating(MASTER)
+    assert attendance.beat_s == 1.0
+    attendance.answered(200, {**appointed(2, 5), "beat_ms": 200})
+
+    beat = attendance.beat(MASTER)
+
+    assert isinstance(beat, Request)
+    assert (attendance.beat_s, beat.patience_s) == (0.2, 0.2)
+
+
+def test_two_metas_in_a_black_hole_leave_time_to_be_heard_by_the_third() -> None:
+    beat = beating(MASTER).beat(MASTER)
+
+    assert isinstance(beat, Request)
+    assert 2 * beat.patience_s + BEAT_SECONDS < MetaSettings().liveness_ms / 1000
+
+
+def test_a_heartbeat_says_how_busy_the_broker_is_and_what_its_disk_lets_it_take() -> None:
+    attendance = Attendance(IDENTITY, Load(full_bytes=1000))
+    attendance.beat(MASTER)
+    attendance.answered(200, {})
+    later = replace(MASTER, ends=Ends(80 + 60_000, 90), at_ms=60_000)
+
+    beat = attendance.beat(later, "R")
+
+    assert isinstance(beat, Request)
+    assert beat.body["state"] == "R"
+    assert beat.body["load"] == pytest.approx(1.0, abs=0.01)
+
+
+# -- what people said at meta --------------------------------------------------------------------------------------
+
+ORDERS = Subject.from_map(
+    {
+        "apiVersion": "tidemill.dev/v1alpha1",
+        "kind": "Subject",
+        "metadata": {"name": "orders"},
+        "spec": {"config": [{"name": "durability", "value": "low"}]},
+    }
+)
+DECLARED = {"revision": 9, "declarations": [ORDERS.to_map()], "read_only": ["bills"]}
+NEWS = {**appointed(2, 5), "declared": 7, "state": "RW"}
+
+
+def listening() -> Attendance:
+    """A master that was told of news, and has asked for them."""
+    attendance = beating(MASTER)
+    asked = attendance.answered(200, NEWS)
+    assert asked == Request("/v1/brokers/declared", {"group": "g1", "known": 0})
+    return attendance
+
+
+def test_a_master_asks_for_what_was_declared_and_does_so_once() -> None:
+    attendance = listening()
+
+    assert attendance.answered(200, DECLARED) == Told(9, "RW", frozenset({"bills"}), (ORDERS,))
+    assert attendance.answered(200, {}) is None
+    attendance.beat(MASTER)
+    assert attendance.answered(200, NEWS) is None
+    attendance.beat(MASTER)
+    assert attendance.answered(200, {**NEWS, "declared": 10}) == Request(
+        "/v1/brokers/declared", {"group": "g1", "known": 9}
+    )
+
+
+def test_what_could_not_be_done_is_asked_for_again() -> None:
+    attendance = listening()
+    attendance.answered(200, DECLARED)
+
+    attendance.beat(MASTER)
+
+    assert attendance.answered(200, NEWS) == Request("/v1/brokers/declared", {"group": "g1", "known": 0})
+
+
+def test_a_master_hears_what_its_group_may_take_with_each_beat() -> None:
+    attendance = listening()
+    attendance.answered(200, DECLARED)
+    attendance.answered(200, {})
+
+    attendance.beat(MASTER)
+    shut = attendance.answered(200, {**NEWS, "state": "R"})
+    attendance.answered(200, {})
+    attendance.beat(MASTER)
+
+    assert shut == Told(9, "R", frozenset({"bills"}))
+    assert attendance.answered(200, {**NEWS, "state": "R"}) is None
+
+
+def test_a_slave_is_told_by_its_masters_log() -> None:
+    assert beating(replace(MASTER, role="slave")).answered(200, NEWS) is None
+
+
+def test_what_meta_declares_in_the_words_of_a_later_version_is_complained_of() -> None:
+    attendance = listening()
+
+    with pytest.raises(MetaRefused, match="invalid_manifest"):
+        attendance.answered(200, {**DECLARED, "declarations": [{"kind": "Tide"}]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill.allotment import Allotment
+from tidemill.puller import Share
 from tidemill.tenure import Moment
 
 AT = Moment(100.0, 1_780_000_000.0)
@@ -39,6 +40,18 @@ def test_partitions_are_pulled_from_by_their_broker_groups_and_versions(allotmen
     assert allotment.ours() == {"g1": {"a": 3, "b": 7}, "g2": {"a#1": 3}}
     assert not allotment.awaited
     assert (allotment.applied("a"), allotment.applied("b"), allotment.applied("c")) == (3, 7, 0)
+
+
+def test_what_is_pulled_from_is_ours_and_goes_by_the_version_of_its_own_subject(allotment: Allotment) -> None:
+    share = Share("g1", allotment, lambda: None)
+
+    assert share.of(("a", "b")) == {"a": 3, "b": 7}
+    assert share.of(("a", "c")) == {"a": 3}
+    assert Share("g3", allotment, lambda: None).of(("a",)) == {}
+
+
+def test_before_meta_has_allotted_anything_all_is_pulled_from_without_a_version() -> None:
+    assert Share("g1", Allotment(Clock()), lambda: None).of(("a", "b")) == {"a": 0, "b": 0}
 
 
 @pytest.mark.parametrize("name", ["a#1", "%lane%5%a#1", "%dead%a#1%g"])

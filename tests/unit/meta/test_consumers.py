@@ -9,6 +9,7 @@ import pytest
 from samples.metas import World
 from tidemill_meta.beats import Consumes
 from tidemill_meta.errors import Denied
+from tidemill_meta.settings import MetaSettings
 from tidemill_meta.subjects import remove_group
 from tidemill_meta.values import Allocation
 
@@ -81,7 +82,7 @@ def test_group_in_order_is_exclusive_and_others_are_shared() -> None:
 
     assert [row["strategy"] for row in answer["consumes"]] == ["exclusive", "shared"]
     assert "partitions" not in answer["consumes"][1]
-    assert (answer["beat_ms"], world.client("q", Consumes("s", "h", "c"))["beat_ms"]) == (2_000, 10_000)
+    assert (answer["beat_ms"], world.client("q", Consumes("s", "h", "c"))["beat_ms"]) == (250, 10_000)
 
 
 def test_one_consumer_has_all_and_a_second_takes_half() -> None:
@@ -229,3 +230,28 @@ def test_partition_is_granted_again_only_when_every_replica_knows_that_it_moved(
     world.pass_ms(1_250, keep_brokers(world, other))
 
     assert len(other.handles) == 2
+
+
+def test_who_is_to_have_partitions_and_has_none_yet_is_told_to_speak_again_soon() -> None:
+    world = world_with()
+    soon_ms, late_ms = MetaSettings().exchange_ms, MetaSettings().ordered_beat_ms
+
+    first = world.client("a", ordered())["beat_ms"]
+    world.pass_ms(SECOND)
+    settled = world.client("a", ordered(1))["beat_ms"]
+    joining = world.client("b", ordered())["beat_ms"]
+    world.pass_ms(SECOND)
+    waiting = world.client("b", ordered())["beat_ms"]
+
+    assert (first, settled, joining, waiting) == (soon_ms, late_ms, soon_ms, soon_ms)
+
+
+def test_who_has_nothing_because_there_are_more_consumers_than_partitions_speaks_as_seldom_as_all() -> None:
+    world = world_with()
+    for name in ("a", "b", "c"):
+        world.client(name, ordered())
+    world.pass_ms(SECOND)
+    answers = [world.client(name, ordered()) for name in ("a", "b", "c")]
+    spare = next(one for one in answers if not one["consumes"][0]["partitions"])
+
+    assert spare["beat_ms"] == MetaSettings().ordered_beat_ms

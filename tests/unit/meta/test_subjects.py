@@ -11,7 +11,7 @@ from tidemill_meta.asked import Asked
 from tidemill_meta.beats import Consumes
 from tidemill_meta.errors import Denied
 from tidemill_meta.settings import MetaSettings, read_settings
-from tidemill_meta.subjects import declare, expand, remove_subject, set_subject_state
+from tidemill_meta.subjects import declare, expand, remove_subject, set_subject_state, told_to
 from tidemill_meta.values import ConsumerGroupRecord, Route, SubjectRecord
 from tidemill_wire.declarations import parse_manifests
 from tidemill_wire.settings import SettingsError
@@ -38,6 +38,67 @@ def route(world: World, subject: str) -> Route:
 
 def manifest(kind: str, name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "tidemill.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def told(world: World, group: str, known: int = 0) -> tuple[list[str], list[str]]:
+    """What a broker group hears was declared, by name, and what is read-only."""
+    answer = told_to(world.first.meta.registry, group, known)
+    assert answer["revision"] == world.first.meta.registry.revision
+    return [one["metadata"]["name"] for one in answer["declarations"]], answer["read_only"]
+
+
+def test_brokers_hear_what_was_declared_of_subjects_that_lie_with_them() -> None:
+    world = world_with()
+    placed = {"placement": {"brokerGroups": ["g1", "g2"]}}
+    ask(
+        world,
+        declare,
+        parse_manifests([manifest("Subject", "a", **placed), manifest("Subject", "b", **placed)]),
+    )
+    world.client("p", produces=("used",))
+    before = world.first.meta.registry.revision
+    ask(world, declare, parse_manifests([manifest("ConsumerGroup", "billing", subjectName="b")]))
+
+    assert told(world, "g1") == (["a", "b", "billing"], [])
+    assert told(world, "g3") == ([], [])
+    assert told(world, "g1", before) == (["b", "billing"], [])
+    assert told(world, "g1", world.first.meta.registry.revision) == ([], [])
+
+
+def test_a_heartbeat_is_answered_with_the_revision_of_what_was_declared_last_and_not_of_first_uses() -> None:
+    world = world_with()
+    first = world.beat("g1", "g1-0")
+    world.client("p", produces=("used",))
+    used = world.beat("g1", "g1-0")
+    ask(world, declare, parse_manifests([manifest("Subject", "a")]))
+    declared = world.beat("g1", "g1-0")
+
+    assert first["declared"] == used["declared"] == 0
+    assert declared["declared"] == world.first.meta.registry.revision
+    assert (declared["state"], declared["beat_ms"]) == ("RW", 1000)
+
+
+def test_brokers_hear_of_subjects_that_are_read_only_and_that_they_are_not_any_more() -> None:
+    world = world_with(groups=1)
+    world.client("p", produces=("used", "other"))
+    for state, read_only in (("R", ["used"]), ("RW", [])):
+        before = world.beat("g1", "g1-0")["declared"]
+        world.first.change(
+            lambda draft, _, state=state: set_subject_state(draft, "used", Asked({"state": state}))
+        )
+
+        assert world.beat("g1", "g1-0")["declared"] > before
+        assert told(world, "g1") == ([], read_only)
+
+
+def test_a_broker_group_that_a_subject_is_expanded_to_hears_its_declaration() -> None:
+    world = world_with()
+    ask(world, declare, parse_manifests([manifest("Subject", "a", placement={"brokerGroups": ["g1"]})]))
+    before = world.beat("g3", "g3-0")["declared"]
+    ask(world, expand, "a", Asked({"groups": ["g3"], "version": 1}))
+
+    assert world.beat("g3", "g3-0")["declared"] > before
+    assert told(world, "g3", before) == (["a"], [])
 
 
 def test_first_use_makes_subject_route_and_group() -> None:

@@ -1,0 +1,63 @@
+"""What people said at meta of this broker's subjects: declarations, and what takes no messages for now.
+
+    open  --a person makes the broker group, or a subject, read-only-->  shut   sends are refused with ``read_only``
+    shut  --and lets it take messages again-->  open                            clients have tried again, or gone on
+
+Only what clients send is refused. What the broker stores itself, as dead letters and retries, is what reading needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill_wire.declarations import Declaration, parse_manifest
+from tidemill_wire.errors import Unavailable
+from tidemill_wire.fields import living_subject, malformed
+from tidemill_wire.routes import STATES, State, writable
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a master was told. ``declared`` is what is new; the rest is how it is."""
+
+    revision: int = 0
+    state: State = "RW"
+    read_only: frozenset[str] = frozenset()
+    declared: tuple[Declaration, ...] = ()
+
+
+def read_told(answer: Mapping[str, Any], state: State) -> Told:
+    """From what meta answered, ``state`` from its heartbeat."""
+    match answer:
+        case {"revision": int(revision), "declarations": [*declarations], "read_only": [*names]} if (
+            state in STATES
+        ):
+            return Told(revision, state, frozenset(map(str, names)), tuple(map(parse_manifest, declarations)))
+        case _:
+            raise malformed("an answer of meta does not say what was declared")
+
+
+class Gate:
+    """Whom a broker takes messages of."""
+
+    __slots__ = ("_told", "shut")
+
+    def __init__(self) -> None:
+        self._told = Told()
+        self.shut = False
+        """Something is refused: the fast way looks no further when nothing is."""
+
+    def obey(self, told: Told) -> None:
+        """From now on."""
+        self._told = told
+        self.shut = not writable(told.state) or bool(told.read_only)
+
+    def check(self, name: str) -> None:
+        """``Unavailable`` when nothing is taken for a partition now."""
+        told = self._told
+        if not writable(told.state):
+            raise Unavailable("read_only", "this broker group takes no messages now")
+        if told.read_only and living_subject(name) in told.read_only:
+            raise Unavailable("read_only", f"subject {living_subject(name)!r} takes no messages now")

@@ -1,0 +1,64 @@
+"""What people made read-only is refused to clients, by name, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from samples.brokers import SUBJECT, Rig, batch_of
+from tidemill_broker.gate import Told
+from tidemill_wire.commands import Ack, Done, Pulled, SendBatches, Sent
+from tidemill_wire.errors import KIND_BY_NAME
+
+READ_ONLY = KIND_BY_NAME["read_only"]
+
+
+def send(rig: Rig, subject: str = SUBJECT, sequence: int = 0) -> str | None:
+    """The detail with which it was refused."""
+    answer = rig.ask(SendBatches(batch_of(b"tide", subject=subject, producer=9, sequence=sequence)))
+    assert isinstance(answer, Sent)
+    for _, number, detail in answer.refused:
+        assert number == READ_ONLY.number
+        return detail
+    return None
+
+
+def obey(rig: Rig, told: Told) -> None:
+    rig.broker.intake.gate.obey(told)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig()
+    made.connect()
+    return made
+
+
+def test_a_broker_group_that_is_read_only_refuses_sends_until_it_takes_them_again(rig: Rig) -> None:
+    assert READ_ONLY.retryable
+    obey(rig, Told(1, "R"))
+    refused = send(rig)
+    obey(rig, Told(1, "RW"))
+
+    assert refused == "this broker group takes no messages now"
+    assert send(rig) is None
+
+
+@pytest.mark.parametrize("subject", [SUBJECT, f"{SUBJECT}#3"])
+def test_a_subject_that_is_read_only_is_refused_in_all_its_partitions(rig: Rig, subject: str) -> None:
+    assert send(rig, sequence=1) is None
+    obey(rig, Told(1, "RW", frozenset({SUBJECT})))
+
+    assert send(rig, subject, 2) == f"subject {SUBJECT!r} takes no messages now"
+    assert send(rig, "order.paid", 3) is None
+
+
+def test_what_was_stored_before_is_answered_again_and_read_and_acked(rig: Rig) -> None:
+    assert send(rig, sequence=5) is None
+    obey(rig, Told(1, "R"))
+
+    assert send(rig, sequence=5) is None
+    assert send(rig, sequence=6) is not None
+    pulled = rig.pull()
+    assert isinstance(pulled, Pulled)
+    grant = pulled.grants[0]
+    assert rig.ask(Ack("g", "c", SUBJECT, [grant.pull_sequence, grant.pull_sequence])) == Done([])
