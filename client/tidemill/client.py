@@ -318,7 +318,7 @@ class Client:
     def dead_letters(self, subject: str, group: str) -> DeadLetters:
         """What a group could not handle: ``async for`` over it, ``redrive`` it, ``purge`` it."""
         self._check()
-        return DeadLetters(self._look, self._router, self.settings, (subject, group))
+        return DeadLetters(self._looker.holders, self.settings, (subject, group))
 
     async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
         return await self._looker.look(path, parameters)
