@@ -81,7 +81,16 @@ class Looker:
         brokers = await self._router.readable()
         if not self._router.atlas.routed:
             return Holders([Holder(one, self.look) for one in brokers[:1]], ())
-        return Holders([Holder(one, self._look_of(one)) for one in brokers], ())
+        led = {one.group for one in self._router.atlas.brokers.values()}
+        registered = [mapped(row) for row in await self._servers.get("/v1/brokers", TIMEOUT_S)]
+        away = [str(row["group"]) for row in registered if not row.get("retired") and row["group"] not in led]
+        return Holders([Holder(one, self._look_of(one)) for one in brokers], away)
+
+    async def declared(self) -> Sequence[Mapping[str, Any]]:
+        """The groups that meta has heard of; none where there is no meta."""
+        if not self._router.atlas.routed:
+            return ()
+        return [mapped(row) for row in await self._servers.get("/v1/groups", TIMEOUT_S)]
 
     def _look_of(self, address: Address) -> Look:
         async def look(path: str, parameters: Mapping[str, str]) -> Any:

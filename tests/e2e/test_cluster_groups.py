@@ -14,7 +14,7 @@ import pytest
 
 from e2e.asking import post
 from e2e.clusters import Cluster
-from e2e.queues import run_command
+from e2e.queues import run_command, wait_until
 from tidemill import Client, ClientSettings, DeadLetters
 from tidemill.link import Answer, Link, dial
 from tidemill.routes import Address, parse_routes
@@ -252,3 +252,47 @@ def test_what_is_done_to_a_subject_is_done_in_all_its_partitions(cluster: Cluste
             assert [letter async for letter in letters] == []
 
     asyncio.run(run())
+
+
+# -- looking -------------------------------------------------------------------------------------------------------
+
+
+def groups_of(cluster: Cluster, subject: str) -> dict[str, Any]:
+    done = run_command("groups", "-o", "json", server=cluster.server)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return next(row for line in done.stdout.splitlines() if (row := json.loads(line))["subject"] == subject)
+
+
+async def fail_alike(cluster: Cluster, subject: str, count: int) -> None:
+    """So many deliveries that fail in the same way, on both brokers."""
+    async with Client(cluster.server) as mq:
+        for number in range(count):
+            await mq.send(subject, b"x", order_key=f"k{number}")
+        async with asyncio.timeout(60), mq.consume(subject, group="billing") as messages:
+            async for message in messages:
+                await message.nack(error=ValueError("no amount"))
+                count -= 1
+                if not count:
+                    break
+
+
+def test_groups_are_counted_over_all_brokers_and_status_says_what_is_wrong_with_them(
+    cluster: Cluster,
+) -> None:
+    asyncio.run(fail_alike(cluster, "accounts", 80))
+    wait_until("it is paused", lambda: groups_of(cluster, "accounts")["paused"])
+    row = groups_of(cluster, "accounts")
+    assert row["brokers"] in (["g0", "g1"], ["g1", "g0"])
+    assert (row["lag"] + row["failed"] + row["in_flight"], row["acked"], row["dead"]) == (80, 0, 0)
+
+    asyncio.run(send_and_reject(cluster, "payments"))
+    assert groups_of(cluster, "payments")["dead"] == MESSAGES
+    done = run_command("status", "-o", "json", server=cluster.server)
+    assert done.returncode == 1
+    problems = json.loads(done.stdout)["problems"]
+    assert any(
+        said.startswith("group billing of accounts is paused at g") and "ValueError: no amount" in said
+        for said in problems
+    ), problems
+    said = f"group billing of payments has {MESSAGES} dead letters, the newest of "
+    assert any(one.startswith(said) for one in problems), problems
