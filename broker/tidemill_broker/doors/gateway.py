@@ -28,7 +28,6 @@ from tidemill_broker.doors.gateway_messages import (
     parse_json,
     parse_sending,
     plain_message,
-    render,
 )
 from tidemill_broker.doors.gateway_receipts import Receipts
 from tidemill_broker.doors.gateway_requests import (
@@ -43,6 +42,7 @@ from tidemill_broker.doors.gateway_requests import (
     unknown_kind,
     value_of,
 )
+from tidemill_broker.doors.gateway_rows import render
 from tidemill_broker.doors.gateway_settling import Settlement, parse_receipts, parts_of
 from tidemill_broker.doors.service import Service
 from tidemill_host.bodies import Bodies, Room

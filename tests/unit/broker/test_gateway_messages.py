@@ -18,9 +18,9 @@ from tidemill_broker.doors.gateway_messages import (
     integer,
     parse_json,
     parse_messages,
-    render,
 )
 from tidemill_broker.doors.gateway_receipts import Receipts
+from tidemill_broker.doors.gateway_rows import render
 from tidemill_broker.doors.gateway_settling import parse_receipts
 from tidemill_host.refusals import HttpRefused
 from tidemill_wire import limits
