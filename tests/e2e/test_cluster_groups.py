@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from e2e.asking import post
 from e2e.clusters import Cluster
-from e2e.queues import run_command, wait_until
+from e2e.queues import Queue, run_command, wait_until
 from tidemill import Client, ClientSettings, DeadLetters
 from tidemill.link import Answer, Link, dial
 from tidemill.routes import Address, parse_routes
@@ -238,6 +239,15 @@ def test_what_is_done_to_a_subject_is_done_in_all_its_partitions(cluster: Cluste
 
             letters = mq.dead_letters(expanded, "billing")
             await wait_buried(letters, own + 3)
+            path = f"/v1/subjects/{quote(further)}/groups/billing/dead"
+            at = Queue(cluster.data)
+            at.host, port = address_of(cluster, "g0").control.split(":")
+            at.http_port = int(port)
+            assert at.get(path)["waiting"] == 3
+            body = {"reason": "no use", "rehearsal": True}
+            assert post(at, f"{path}/purge", body).value == {"count": 3}
+            listed = at.get(f"/v1/subjects/{quote(f'%dead%{further}%billing', safe='')}/messages")
+            assert [row["text"] for row in listed["messages"]] == ["a", "b", "c"]
             found = [letter async for letter in letters]
             mine = [letter for letter in found if letter.partition == further]
             assert len(found) == own + 3

@@ -39,18 +39,20 @@ from tidemill_broker.doors.gateway_requests import (
     parse_nack,
     parse_pull,
     subject_of,
+    subscribed_of,
     unknown_kind,
     value_of,
 )
 from tidemill_broker.doors.gateway_rows import render
-from tidemill_broker.doors.gateway_settling import Settlement, parse_receipts, parts_of
+from tidemill_broker.doors.gateway_settling import parse_receipts, parts_of
 from tidemill_broker.doors.service import Service
+from tidemill_broker.ranges import merge_ranges
 from tidemill_host.bodies import Bodies, Room
 from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, json_response, refusal_of
 from tidemill_host.routing import Route, Variables
 from tidemill_wire import limits
-from tidemill_wire.batch import SINGLES_FROM, BatchIds, Origin, message_id
+from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin, message_id
 from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.commands import (
     Ack,
@@ -128,6 +130,8 @@ class Gateway:
         with self._bodies.room() as room:
             content, priority = await self._content(request, room)
             origin = self._origin(subject, keyed, priority)
+            if content.order_keys is not None:
+                origin = replace(origin, flags=Flags.ORDERED)
             batch = build_batch(origin, content)
             count = len(content.bodies)
             del content
@@ -167,21 +171,23 @@ class Gateway:
 
     async def receive(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
         """Messages under a lease; waits for the first one."""
-        subject, group = subject_of(request, variables), group_of(variables)
+        subject, group = subscribed_of(request, variables), group_of(variables)
         with self._bodies.room() as room:
             value = await value_of(request, room, empty=True)
             pull, name = parse_pull(subject, group, value)
-            consumer = self.consumers.use(group, name)
+            consumer = self.consumers.use(pull.group, name)
             answer = await self._ask(consumer, pull)
-            given = render(answer, Receipts(subject, group), name)
+            given = render(answer, pull.group, name)
             if pull.once:
                 for row in given.rows:
                     del row["receipt"]  # nothing is to be settled any more
                 answer = replace(answer, grants=())
             self.consumers.granted(consumer, sum(grant.count for grant in answer.grants), answer.lease_ms)
             if given.undecodable and not pull.once:
-                self._fail(consumer, subject, given.undecodable)
-            body = {"consumer": name, "lease_ms": answer.lease_ms, "messages": given.rows}
+                self._fail(consumer, given.undecodable)
+            body = {
+                "consumer": name, "group": pull.group, "lease_ms": answer.lease_ms, "messages": given.rows,
+            }  # fmt: skip
             response = json_response(body)
             room.add(response.content_length or 0)
             del given, body
@@ -214,17 +220,13 @@ class Gateway:
                 raise ConnectionResetError("it does not read its answer") from None
             raise
 
-    def _fail(self, consumer: HttpConsumer, subject: str, pulls: list[int]) -> None:
+    def _fail(self, consumer: HttpConsumer, undecodable: list[tuple[str, int]]) -> None:
         """Nobody can read these: they go the way of what fails."""
-        settlement = Settlement()
-        for pull in pulls:
-            settlement.add(consumer.name, pull, "")
-        [(name, ranges)] = settlement.ranges()
         reason = "the bytes of its batch do not hold what they claim"
-        state = self._service.broker.state
-        for where, part in parts_of(state, subject, consumer.group, PREFIX + name, ranges):
-            tell(consumer.peer, Nack(consumer.group, PREFIX + name, where, part, -1, reason))
-        self.consumers.settled(consumer.group, name, len(pulls))
+        for where in dict.fromkeys(partition for partition, _ in undecodable):
+            ranges = merge_ranges([(pull, 1) for partition, pull in undecodable if partition == where])
+            tell(consumer.peer, Nack(consumer.group, PREFIX + consumer.name, where, ranges, -1, reason))
+        self.consumers.settled(consumer.group, consumer.name, len(undecodable))
 
     # Settling.
 

@@ -1,6 +1,6 @@
 """Messages from JSON to batches. Pure: values in, values out. The other way is ``gateway_rows.py``.
 
-``{"text": ...}`` or ``{"body": base64}``, with key, tags and properties; unknown fields are refused by their place.
+``{"text": ...}`` or ``{"body": base64}``, with keys, tags and properties; unknown fields are refused by their place.
 """
 
 from __future__ import annotations
@@ -83,14 +83,15 @@ def integer(value: Mapping[str, Any], name: str, bounds: tuple[int, int], defaul
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Key, tags and priority from the head of a request, for messages that have none of their own."""
+    """Keys, tags and priority from the head of a request, for messages that have none of their own."""
 
     key: str | None = None
     tags: tuple[str, ...] = ()
     priority: int = 0
+    order_key: str | None = None
 
 
-MESSAGE_FIELDS = frozenset({"text", "body", "key", "tags", "properties"})
+MESSAGE_FIELDS = frozenset({"text", "body", "key", "order_key", "tags", "properties"})
 
 
 def parse_sending(value: Mapping[str, Any], defaults: Defaults) -> tuple[Content, int]:
@@ -122,12 +123,12 @@ def parse_messages(value: Mapping[str, Any], defaults: Defaults) -> Content:
     )
 
 
-Row = tuple[bytes, str | None, tuple[str, ...], bytes]
+Row = tuple[bytes, str | None, tuple[str, ...], bytes, str | None]
 
 
 def plain_message(body: bytes, defaults: Defaults) -> Content:
     """A body that came as it is."""
-    return _content([(body, defaults.key, defaults.tags, b"")])
+    return _content([(body, defaults.key, defaults.tags, b"", defaults.order_key)])
 
 
 def _content(rows: Sequence[Row]) -> Content:
@@ -135,11 +136,12 @@ def _content(rows: Sequence[Row]) -> Content:
     keys = [row[1] for row in rows]
     tags = [row[2] for row in rows]
     properties = [row[3] for row in rows]
+    order_keys = [row[4] for row in rows]
     return Content(
         [row[0] for row in rows],
         keys if any(keys) else None,
         tags if any(tags) else None,
-        None,
+        order_keys if any(order_keys) else None,
         properties if any(properties) else None,
     )
 
@@ -155,13 +157,24 @@ def _parse_message(row: object, place: str, defaults: Defaults) -> Row:
     key = defaults.key
     if "key" in value:
         key = _text(value["key"], f"{place}key")
+    order_key = defaults.order_key
+    if "order_key" in value:
+        order_key = _order_key(value["order_key"], f"{place}order_key")
     tags = defaults.tags
     if "tags" in value:
         tags = parse_tags(value["tags"], f"{place}tags")
     properties = b""
     if "properties" in value:
         properties = _properties(value["properties"], f"{place}properties")
-    return _body(value, place), key or None, tags, properties
+    return _body(value, place), key or None, tags, properties, order_key
+
+
+def _order_key(value: object, place: str) -> str:
+    """Never an empty one: who gives an order key wants order, and would not have it."""
+    order_key = _text(value, place)
+    if not 0 < len(order_key.encode()) <= limits.KEY_BYTES_MAX:
+        raise malformed(f"{place} is no text of 1 to {limits.KEY_BYTES_MAX} bytes")
+    return order_key
 
 
 def _body(value: Mapping[str, Any], place: str) -> bytes:

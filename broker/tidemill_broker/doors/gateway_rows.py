@@ -25,17 +25,18 @@ from tidemill_wire.grants import set_bits
 
 @dataclass(slots=True)
 class Given:
-    """What an answer gives: messages as JSON has them, and pull sequences of those that nobody can read."""
+    """What an answer gives: messages as JSON has them; of those that nobody can read partition and pull sequence."""
 
     rows: list[dict[str, Any]]
-    undecodable: list[int]
+    undecodable: list[tuple[str, int]]
 
 
-def render(pulled: Pulled, receipts: Receipts, consumer: str) -> Given:
-    """The granted messages."""
+def render(pulled: Pulled, group: str, consumer: str) -> Given:
+    """The granted messages, each with a receipt of its own subject."""
     given = Given([], [])
     at = 0
     for grant in pulled.grants:
+        receipts = Receipts(living_subject(grant.subject), group)
         for _ in range(grant.batches):
             length = int.from_bytes(pulled.batches[at + 4 : at + 8], "little")
             data = pulled.batches[at : at + length]
@@ -50,7 +51,7 @@ def render(pulled: Pulled, receipts: Receipts, consumer: str) -> Given:
                 batch.check()
                 rows = _sifted_rows(batch, grant) if sifted else _rows(batch, first, last, grant)
             except CorruptBatch:
-                given.undecodable += range(pull, pull + count)
+                given.undecodable += [(grant.subject, number) for number in range(pull, pull + count)]
                 continue
             for offset, row in enumerate(rows):
                 row["receipt"] = receipts.write(consumer, pull + offset)
@@ -86,6 +87,7 @@ def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, A
     start, stop = first - header.first_sequence, last - header.first_sequence + 1
     bodies = _part(batch, (Column.BODY_OFFSETS, Column.BODIES), start, stop)
     keys = _part(batch, (Column.KEY_OFFSETS, Column.KEYS), start, stop)
+    order_keys = _part(batch, (Column.ORDER_KEY_OFFSETS, Column.ORDER_KEYS), start, stop)
     properties = _part(batch, (Column.PROPERTY_OFFSETS, Column.PROPERTIES), start, stop)
     tags = _tags_of(batch, start, stop)
     stored_at = datetime.fromtimestamp(header.stored_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
@@ -103,6 +105,7 @@ def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, A
         except UnicodeDecodeError:
             pass  # then there is no text
         row["key"] = (keys[at].decode(errors="replace") or None) if keys else None
+        row["order_key"] = (order_keys[at].decode(errors="replace") or None) if order_keys else None
         row["tags"] = tags[at] if tags else []
         row["properties"] = _unpack(properties[at]) if properties and properties[at] else {}
         row["priority"] = header.priority
