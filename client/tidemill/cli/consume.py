@@ -1,4 +1,4 @@
-"""`tidemill consume`: messages to standard output, acknowledged once they are written there."""
+"""`tidemill consume`: messages to standard output, acknowledged once they are written there; or to a command."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -55,6 +55,7 @@ class Wish:
     name: str | None
     count: int | None
     timeout_seconds: float | None
+    command: str | None = None
 
 
 def parse_subjects(written: list[str]) -> list[str]:
@@ -116,6 +117,15 @@ OnceOption = Annotated[
         "--at-most-once", help="What is given out counts as handled, printed or not, and never comes again."
     ),
 ]
+ExecOption = Annotated[
+    str | None,
+    typer.Option(
+        "--exec",
+        metavar="COMMAND",
+        help="Run this for each message, which it has on standard input and in TIDEMILL_ID, TIDEMILL_KEY and the like. "
+        "Exit code 0 acknowledges it; any other is a failure, with the last line of standard error as the reason.",
+    ),
+]
 NameOption = Annotated[
     str | None,
     typer.Option(
@@ -165,12 +175,14 @@ def consume(
             metavar="SECONDS", min=0, help="Stop after so long; with --count, too few is a failure."
         ),
     ] = None,
+    command: ExecOption = None,
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Write messages to standard output.
+    """Write messages to standard output, or let a command handle them.
 
-    One a line, until Ctrl-C. A message is acknowledged after its line is written and flushed.
+    One a line, until Ctrl-C. A message is acknowledged after its line is written and flushed; with --exec when the
+    command has ended well, and given out again, as the group's policy says, when it has not.
     As JSON, a body that is not UTF-8 is {"base64": "..."} instead of a text.
     """
     if exclusive and broadcast:
@@ -178,7 +190,9 @@ def consume(
     from tidemill.subscription import Ways
 
     ways = Ways(at_most_once, exclusive, broadcast)
-    wish = Wish(tuple(subjects), group, start_of(start), tuple(tag or ()), match, ways, name, count, timeout)
+    wish = Wish(
+        tuple(subjects), group, start_of(start), tuple(tag or ()), match, ways, name, count, timeout, command
+    )
     perform(_consume(server, wish, output), server)
 
 
@@ -195,9 +209,12 @@ async def _consume(server: str, wish: Wish, output: Output) -> None:
         ending.of(messages),
     ):  # fmt: skip
         async for message in messages:
-            _write(message, output)
+            if wish.command is None:
+                _write(message, output)
+            else:
+                await _execute(message, wish, output, ending)
             taken += 1
-            if taken == wish.count:
+            if taken == wish.count or ending.is_over:
                 break
             if taken % TURN_MESSAGES == 0:
                 await asyncio.sleep(0)  # signals and time are looked at between turns of the loop
@@ -218,6 +235,8 @@ class Ending:
     def __init__(self, timeout_seconds: float | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._timeout_seconds = timeout_seconds
         self.by_signal = False
 
@@ -240,8 +259,22 @@ class Ending:
             with suppress(asyncio.CancelledError):
                 await closing
 
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
+    @contextmanager
+    def after(self) -> Generator[None]:
+        """What is done within is ended first: a consumer that closes acknowledges what its loop holds."""
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._idle.set()
+
     async def _close(self, messages: Consumer) -> None:
         await self._over.wait()
+        await self._idle.wait()
         await messages.close()
 
     def _signalled(self) -> None:
@@ -254,11 +287,24 @@ class Ending:
             self._loop.remove_signal_handler(number)
 
 
+async def _execute(message: Message, wish: Wish, output: Output, ending: Ending) -> None:
+    """Let the command handle it, and say what did not go well."""
+    from tidemill.cli.executing import handle
+
+    assert wish.command is not None
+    with ending.after():
+        failure = await handle(message, wish.command, _line(message, output), wish.group)
+    if failure:
+        print(f"tidemill: {message.id} failed, {failure}", file=sys.stderr)
+
+
 def _write(message: Message, output: Output) -> None:
     """One line, out of this process before the message is acknowledged."""
-    if output is Output.JSON:
-        line = json.dumps(message_as_json(message), ensure_ascii=False).encode(errors="surrogateescape")
-    else:
-        line = message.body
-    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.write(_line(message, output) + b"\n")
     sys.stdout.buffer.flush()
+
+
+def _line(message: Message, output: Output) -> bytes:
+    if output is Output.JSON:
+        return json.dumps(message_as_json(message), ensure_ascii=False).encode(errors="surrogateescape")
+    return message.body
