@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidemill.delivery import add_range
+from tidemill.memory_peer import EPOCH, Peer
 from tidemill.memory_stores import (
     Lease,
     Member,
@@ -34,10 +35,8 @@ from tidemill_wire.commands import (
     Command,
     Done,
     Extend,
-    Failed,
     Goodbye,
     Grant,
-    Hello,
     Nack,
     Ping,
     Pull,
@@ -47,10 +46,8 @@ from tidemill_wire.commands import (
     Sent,
     Settle,
     Start,
-    encode_command,
 )
-from tidemill_wire.connection import Connection, Received, Rejected, Role
-from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch, WireError
+from tidemill_wire.errors import WireError
 from tidemill_wire.filters import matches_pattern, split_patterns
 from tidemill_wire.kinds import Mode, Place
 from tidemill_wire.lanes import lane_name, priority_of
@@ -58,8 +55,6 @@ from tidemill_wire.ranges import pairs
 from tidemill_wire.steering import Seek, Suspend
 
 LEASE_MS = 60_000
-EPOCH = 1
-NAME = "memory"
 
 
 @dataclass(slots=True, eq=False)
@@ -343,50 +338,3 @@ class MemoryBroker:
             for one in self.peers
             for member in one.members
         )
-
-
-class Peer(asyncio.Protocol):
-    """The broker's end of one connection."""
-
-    def __init__(self, broker: MemoryBroker) -> None:
-        self.members: dict[tuple[str, str, str], None] = {}
-        self.transport: asyncio.Transport | None = None
-        self._broker = broker
-        self._connection = Connection(Role.SERVER)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert hasattr(transport, "write")
-        self.transport = transport  # type: ignore[assignment]  # uvloop's are no asyncio.Transport
-        self._broker.peers[self] = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        del exc
-        self._broker.gone(self)
-
-    def data_received(self, data: bytes) -> None:
-        for event in self._connection.feed(data):
-            match event:
-                case Received(_, Hello()):
-                    assert self.transport is not None
-                    if self._broker.answers:
-                        self.transport.write(self._connection.welcome(NAME, EPOCH))
-                case Received(correlation, command):
-                    try:
-                        self._broker.handle(self, correlation, command)
-                    except CorruptBatch as error:
-                        self.fail(correlation, "corrupt_batch", str(error))
-                case Rejected(correlation, error):
-                    self.fail(correlation, error.kind.name, error.detail)
-
-    def say(self, command: Command, correlation: int) -> None:
-        """An answer."""
-        if self.transport is None or not self._broker.answers:
-            return
-        batches = command.batches if isinstance(command, Pulled) else b""
-        self.transport.write(encode_command(command, correlation, trailing=len(batches)))
-        if batches:
-            self.transport.write(batches)
-
-    def fail(self, correlation: int, name: str, detail: str) -> None:
-        """An answer that says no."""
-        self.say(Failed(KIND_BY_NAME[name].number, detail), correlation)
