@@ -1,7 +1,8 @@
 """A broker in memory: the least that keeps the protocol's promises, for tests of programs and of this client.
 
 It keeps batches as lists, groups as cursors, and forgets all of it with the process. Leases do not end by themselves.
-What is nacked comes again after its delay, 0 unless one was given; a consumer that says GOODBYE or loses its
+What is nacked comes again after its delay, 0 unless one was given, until it has failed ``attempts_max`` times: then it
+is a dead letter, and at once when it was rejected. A consumer that says GOODBYE or loses its
 connection gives back what it held. A group is in order when its first pull asks for that; then one consumer has it
 until it is gone. Higher priorities come first, and lower ones have no share meanwhile.
 """
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidemill.delivery import add_range
+from tidemill.memory_graves import Graves
 from tidemill.memory_peer import EPOCH, Peer
 from tidemill.memory_stores import (
     Lease,
@@ -28,8 +30,9 @@ from tidemill.memory_stores import (
     wrong_priority,
 )
 from tidemill.memory_transport import MemoryTransport
-from tidemill.settings import ProtocolFactory
+from tidemill.settings import ProtocolFactory, wall_clock_ms
 from tidemill_wire.batch import partition_name, read_header, stamp
+from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.commands import (
     Ack,
     Command,
@@ -55,6 +58,8 @@ from tidemill_wire.ranges import pairs
 from tidemill_wire.steering import Seek, Suspend
 
 LEASE_MS = 60_000
+ATTEMPTS_MAX = 32
+"""Of a group that no manifest says anything of, at a broker; who also waits for a day before it gives up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +75,11 @@ class Waiting:
 class MemoryBroker:
     """See the module. ``protocol`` is for a server, ``connect`` for ``ClientSettings.connect``."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, attempts_max: int = ATTEMPTS_MAX, *, now_ms: Callable[[], int] = wall_clock_ms
+    ) -> None:
+        self.attempts_max = attempts_max
+        self.graves = Graves(now_ms)
         self.subjects: dict[str, StoredSubject] = {}
         self.groups: dict[tuple[str, str], StoredGroup] = {}
         self.peers: dict[Peer, None] = {}
@@ -113,6 +122,8 @@ class MemoryBroker:
                 self.serve()
             case Goodbye():
                 self.gone(peer)
+            case Redrive() | Purge():
+                self.rebury(peer, correlation, command)
             case Seek() | Suspend():
                 self.steer(peer, correlation, command)
             case _:
@@ -161,8 +172,9 @@ class MemoryBroker:
                 match command:
                     case Ack():
                         group.acked += 1
-                    case Nack() if command.reject:
-                        group.rejected += 1
+                    case Nack() if command.reject or leased[1] + 1 >= self.attempts_max:
+                        group.rejected += command.reject
+                        self.graves.bury(command, leased[0], leased[1] + 1)
                     case Nack():
                         self._due(group, (leased[0], leased[1] + 1), max(0, command.delay_ms))
                     case Release():
@@ -189,6 +201,21 @@ class MemoryBroker:
                 names = [name if name in self.subjects else command.subject for name in names]
             found = [(self.subjects[name], self.groups[name, command.group]) for name in names]
             peer.say(sum_of([moved(subject, one, command) for subject, one in found]), correlation)
+        self.serve()
+
+    def rebury(self, peer: Peer, correlation: int, command: Redrive | Purge) -> None:
+        """Dead letters come again, or nobody wants them any more."""
+        grave = self.graves.of(command.subject, command.group)
+        if grave is None:
+            detail = f"group {command.group!r} has no dead letters of {command.subject!r}"
+            peer.fail(correlation, "not_found", detail)
+            return
+        taken = list(grave.handle(command.ranges))
+        for letter in taken if isinstance(command, Redrive) else ():
+            group = self.groups[letter.lane, command.group]
+            group.due.append((letter.sequence, 0))
+            group.keep_order()
+        peer.say(Done(count=len(taken)), correlation)
         self.serve()
 
     def pull(self, peer: Peer, correlation: int, command: Pull) -> None:
