@@ -183,7 +183,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
         gateway.start()
     queries = Queries(broker, disk, lanes.read)
     ranges = SegmentRanges(service, disk, lanes.read)
-    steering = Steering(service)
+    steering = Steering(service, queries)
     why = Why(broker, Files(disk), queries, clock)
     doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges)
     routes = [route for door in doors for route in door.routes()]

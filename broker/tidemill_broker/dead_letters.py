@@ -86,6 +86,10 @@ class DeadLetters:
         twin = self._twin_of(subject, name)
         return self._desk.act(Purged(twin.identity, self._existing(twin, ranges)), now_ms)
 
+    def has_any(self, subject: str, name: str) -> bool:
+        """Whether anything of a group ever died in a partition."""
+        return self._state.group_of(dead_subject(subject, name), name) is not None
+
     def _twin_of(self, subject: str, name: str) -> Group:
         twin = self._state.group_of(dead_subject(subject, name), name)
         if twin is None:

@@ -29,6 +29,11 @@ class Further:
         """The further partitions of a subject."""
         return self._of.get(subject, [])
 
+    def whole(self, name: str) -> list[Partition]:
+        """What is meant by a name: of a subject all its partitions here, its own first; else that one."""
+        own = self._state.by_name.get(name.encode())
+        return [*([] if own is None else [own]), *self.of(name)]
+
 
 def subject_of(state: State, name: str) -> Partition | None:
     """The subject's own partition, of a further one; ``None`` for any other, and when the subject is not here."""

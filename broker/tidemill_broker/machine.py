@@ -65,7 +65,7 @@ class Broker:
         self._locks = Locks(self._desk, settings.consumer_gone_ms, settings.broadcast_silence_ms, now_ms)
         self.serving = Serving(self._desk, self.intake, self.members, self.consume_log, self._locks)
         self._settling = Settling(self._desk, self.members, self.serving, self._locks, self.dead_letters)
-        self._steering = Steering(self._desk, self.consume_log, self.serving)
+        self._steering = Steering(self._desk, self.consume_log, self.serving, self.intake.further)
         self._draining = False
 
     # The contract.
@@ -171,8 +171,8 @@ class Broker:
             case Redrive():
                 count = self._redrive(command, now_ms)
                 self._desk.say(peer, correlation, commands.Done(count=count), Durability.SYNCED)
-            case Purge(subject, group, ranges):
-                count = self.dead_letters.purge(subject, group, list(ranges), now_ms)
+            case Purge():
+                count = self._purge(command, now_ms)
                 self._desk.say(peer, correlation, commands.Done(count=count), Durability.SYNCED)
             case Seek():
                 self._steering.seek(WaitingSeek(peer, correlation, command), now_ms)
@@ -208,10 +208,25 @@ class Broker:
         self._desk.say(peer, correlation, answer, level)
 
     def _redrive(self, command: Redrive, now_ms: int) -> int:
+        ranges, total = list(command.ranges), 0
+        for name in self._graves(command):
+            twin, count = self.dead_letters.redrive(name, command.group, ranges, now_ms)
+            self.serving.adopt(twin, now_ms)
+            total += count
+        return total
+
+    def _purge(self, command: Purge, now_ms: int) -> int:
         ranges = list(command.ranges)
-        twin, count = self.dead_letters.redrive(command.subject, command.group, ranges, now_ms)
-        self.serving.adopt(twin, now_ms)
-        return count
+        return sum(
+            self.dead_letters.purge(name, command.group, ranges, now_ms) for name in self._graves(command)
+        )
+
+    def _graves(self, command: Redrive | Purge) -> list[str]:
+        """The partitions whose dead letters are meant: all of a subject, or the one where sequences are named."""
+        if command.ranges:
+            return [command.subject]
+        names = [partition.name for partition in self.intake.further.whole(command.subject)]
+        return [name for name in names if self.dead_letters.has_any(name, command.group)] or [command.subject]
 
     def _serve_freed(self, now_ms: int) -> None:
         """What groups in order waited for is buried: they go on."""

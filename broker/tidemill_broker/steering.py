@@ -1,5 +1,7 @@
 """What is done to a whole group: it goes on elsewhere (SEEK), it stands still and goes on again (SUSPEND).
 
+Who names a subject means all its partitions here, and who names a further partition means that one.
+
 A seek voids what the group's consumers hold and what failed in it: a message is either behind the new place or it is
 not, and in no third place. Consumers learn of it by the ``lost`` of what they say next of their deliveries.
 """
@@ -12,6 +14,7 @@ from dataclasses import dataclass, replace
 from tidemill_broker.actions import Sought
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
+from tidemill_broker.further import Further
 from tidemill_broker.groups import Group
 from tidemill_broker.members import named_again
 from tidemill_broker.partitions import Partition
@@ -38,17 +41,23 @@ class WaitingSeek:
 class Steering:
     """Moves, suspends and resumes groups."""
 
-    def __init__(self, desk: Desk, consume_log: ConsumeLog, serving: Serving) -> None:
+    def __init__(self, desk: Desk, consume_log: ConsumeLog, serving: Serving, further: Further) -> None:
         self._desk = desk
         self._state = desk.state
         self._consume_log = consume_log
         self._serving = serving
+        self._further = further
 
     def seek(self, waiting: WaitingSeek, now_ms: int) -> None:
         """Move a group, or say what that would do. A time may need rows to be read first; then again."""
         seek = waiting.seek
-        head = self._group(seek)
-        groups = [self._in_lane(head, seek)] if seek.place == Place.SEQUENCE else self._state.family(head)
+        heads = self._groups(seek)
+        by_sequence = seek.place == Place.SEQUENCE
+        groups = [
+            group
+            for head in reversed(heads)  # the places that are answered are those of the last one
+            for group in ([self._in_lane(head, seek)] if by_sequence else self._state.family(head))
+        ]
         partitions = [self._state.partitions[group.partition] for group in groups]
         try:
             places = [self._place(waiting, partition) for partition in partitions]
@@ -61,10 +70,11 @@ class Steering:
         for group, (cursor, start_ms) in zip(groups, places, strict=True):
             if not seek.rehearsal:
                 self._desk.act(Sought(group.identity, cursor, start_ms), now_ms)
-        level = self._desk.level(partitions[-1])
+        level = max(map(self._desk.level, partitions))
         self._desk.say(waiting.peer, waiting.correlation, _sum_of(effects), level)
         if not seek.rehearsal:
-            self._serving.serve_group(head.identity, now_ms)
+            for head in heads:
+                self._serving.serve_group(head.identity, now_ms)
 
     def _in_lane(self, head: Group, seek: Seek) -> Group:
         """The group where the sequence is that it is to go on at: a sequence says nothing of other lanes."""
@@ -82,24 +92,27 @@ class Steering:
 
     def suspend(self, peer: Peer, correlation: int, command: Suspend, now_ms: int) -> None:
         """Let a group stand still, or go on; and its twin, or it would be given what is redriven."""
-        group = self._group(command)
-        twin = self._state.dead.get(group.identity)
-        concerned = [group] if twin is None else [group, self._state.groups[twin]]
+        groups = self._groups(command)
+        twins = [self._state.dead.get(group.identity) for group in groups]
+        concerned = [*groups, *(self._state.groups[twin] for twin in twins if twin is not None)]
         for one in concerned:
             settings = replace(one.settings, suspended=command.suspended)
             if settings != one.settings:
                 self._desk.act(named_again(one, settings), now_ms)
-        level = self._desk.level(self._state.partitions[group.partition])
+        level = max(self._desk.level(self._state.partitions[group.partition]) for group in groups)
         self._desk.say(peer, correlation, commands.Done(), level)
         for one in concerned:
             self._serving.serve_group(one.identity, now_ms)
 
-    def _group(self, command: Seek | Suspend) -> Group:
-        group = self._state.group_of(command.subject, command.group)
-        if group is None:
+    def _groups(self, command: Seek | Suspend) -> list[Group]:
+        """The group in each partition, that of the subject's own first."""
+        partitions = self._further.whole(command.subject)
+        found = [self._state.group_of(partition.name, command.group) for partition in partitions]
+        groups = [group for group in found if group is not None]
+        if not groups:
             detail = f"subject {command.subject!r} has no group {command.group!r}"
             raise Refused("not_found", detail)
-        return group
+        return groups
 
     def _place(self, waiting: WaitingSeek, partition: Partition) -> tuple[int, int]:
         cursor, start_ms = begin(partition, waiting.seek.place, waiting.seek.value)
@@ -110,7 +123,7 @@ class Steering:
 
 
 def _sum_of(effects: Sequence[SoughtAnswer]) -> SoughtAnswer:
-    """What a seek does in all lanes; the places are those of the last one, which is the subject itself."""
+    """What a seek does in all lanes and partitions; the places are those of the last one, the subject itself."""
     return replace(
         effects[-1],
         again=sum(effect.again for effect in effects),

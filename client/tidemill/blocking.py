@@ -143,6 +143,16 @@ class Client:
         background, mq = self._behind()
         return DeadLetters(mq.dead_letters(subject, group), background)
 
+    @property
+    def spooled_acks(self) -> dict[str, int]:
+        """Of what was settled while no broker could be reached, in messages; as that of the client for asyncio."""
+        background, mq = self._behind()
+
+        async def counted() -> dict[str, int]:
+            return mq.spooled_acks
+
+        return background.run(counted())
+
     def close(self) -> None:
         """Wait for what was sent to end, and leave."""
         with self._lock:

@@ -32,6 +32,7 @@ from tidemill.encode import (
     check_body,
 )
 from tidemill.errors import BrokerUnreachable, ClientClosed, TidemillError, again
+from tidemill.groups import list_groups
 from tidemill.keeper import Keeper
 from tidemill.looking import Looker
 from tidemill.parcel import extras_of
@@ -266,14 +267,14 @@ class Client:
 
     async def subjects(self) -> list[dict[str, Any]]:
         """The subjects there are, as the server describes them."""
-        return await self._rows("subjects")
+        return rows_of("subjects", await self._servers.get("/v1/subjects", ROUTES_TIMEOUT_S))
 
     async def groups(self) -> list[dict[str, Any]]:
-        """The consumer groups there are, as the server describes them."""
-        return await self._rows("groups")
-
-    async def _rows(self, name: str) -> list[dict[str, Any]]:
-        return rows_of(name, await self._servers.get(f"/v1/{name}", ROUTES_TIMEOUT_S))
+        """The consumer groups there are, over all brokers. A row's ``away`` has the broker groups that could not be
+        asked for their part.
+        """
+        self._check()
+        return await list_groups(self._looker)
 
     async def find(self, identity: str) -> StoredMessage | None:
         """The stored message with an id, as its receipt says it; ``None`` when there is none."""
@@ -318,7 +319,7 @@ class Client:
     def dead_letters(self, subject: str, group: str) -> DeadLetters:
         """What a group could not handle: ``async for`` over it, ``redrive`` it, ``purge`` it."""
         self._check()
-        return DeadLetters(self._look, self._router, self.settings, (subject, group))
+        return DeadLetters(self._looker.holders, self.settings, (subject, group))
 
     async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
         return await self._looker.look(path, parameters)

@@ -1,25 +1,51 @@
 """Asking the HTTP ports of brokers what they store: of the one that was named, or of all that meta knows.
 
 Meta stores no messages. Where subjects have routes, an id is asked of each broker until one knows it, and pages of
-messages come from one broker after the other: within each in its order, and in none over all of them.
+messages come from one broker after the other: within each in its order, and in none over all of them. What has to be
+asked of each broker that holds a subject, and told apart by it, goes through ``holders``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import unquote, urlencode
 
 from tidemill.atlas import listed, mapped
 from tidemill.errors import BrokerUnreachable, Refused
 from tidemill.router import Router
 from tidemill.routes import Address, OpenPort, parse_server
+from tidemill.search import Look
 from tidemill.servers import Servers
+from tidemill_wire.fields import living_subject
 
 TIMEOUT_S = 30.0
 """For a page of stored messages: a broker may have to read much, and others may have asked before."""
 BEHIND = "~"
 """Between the number of a broker and its own word for where a page ended."""
+ASKED_AT_ONCE = 8
+"""Brokers. A large cluster is asked in parts: nobody is in such a hurry."""
+
+T = TypeVar("T")
+
+
+class Holder(NamedTuple):
+    """A broker that can be asked: over its data port, and what its HTTP port says."""
+
+    address: Address
+    look: Look
+
+
+class Holders(NamedTuple):
+    """Of one subject, or of all that there is."""
+
+    there: Sequence[Holder]
+    away: Sequence[str]
+    """Broker groups that have something of it, too, and that no broker serves now."""
+
+
+FindHolders: TypeAlias = Callable[[str], Awaitable[Holders]]
 
 
 class Looker:
@@ -41,11 +67,42 @@ class Looker:
             return await self._page(brokers, path, dict(parameters))
         return await self._first(brokers, _with(path, parameters))
 
+    async def holders(self, subject: str) -> Holders:
+        """Who holds something of a subject."""
+        brokers = await self._router.holding(subject)
+        if not self._router.atlas.routed:
+            return Holders([Holder(one, self.look) for one in brokers[:1]], ())
+        return Holders(
+            [Holder(one, self._look_of(one)) for one in brokers], absent(self._router, subject, brokers)
+        )
+
+    async def everybody(self) -> Holders:
+        """All brokers that can be read, of each broker group the one that leads."""
+        brokers = await self._router.readable()
+        if not self._router.atlas.routed:
+            return Holders([Holder(one, self.look) for one in brokers[:1]], ())
+        led = {one.group for one in self._router.atlas.brokers.values()}
+        registered = [mapped(row) for row in await self._servers.get("/v1/brokers", TIMEOUT_S)]
+        away = [str(row["group"]) for row in registered if not row.get("retired") and row["group"] not in led]
+        return Holders([Holder(one, self._look_of(one)) for one in brokers], away)
+
+    async def declared(self) -> Sequence[Mapping[str, Any]]:
+        """The groups that meta has heard of; none where there is no meta."""
+        if not self._router.atlas.routed:
+            return ()
+        return [mapped(row) for row in await self._servers.get("/v1/groups", TIMEOUT_S)]
+
+    def _look_of(self, address: Address) -> Look:
+        async def look(path: str, parameters: Mapping[str, str]) -> Any:
+            return await self._ask(address, _with(path, parameters))
+
+        return look
+
     async def _brokers(self, path: str) -> Sequence[Address]:
         parts = path.split("/")
         if parts[2] != "subjects":
             return await self._router.readable()
-        return await self._router.holding(unquote(parts[3]))
+        return await self._router.holding(living_subject(unquote(parts[3])))
 
     async def _first(self, brokers: Sequence[Address], path: str) -> Any:
         """Of a message, whoever has it. Of a subject's groups, the only one who may."""
@@ -89,6 +146,23 @@ class Looker:
         except ValueError:
             raise BrokerUnreachable(f"meta does not know the HTTP port of {address.group}") from None
         return await self._open_port(host, port).get(path, TIMEOUT_S)
+
+
+def absent(router: Router, subject: str, found: Iterable[Address]) -> list[str]:
+    """Broker groups that a subject lies on, besides those that were found."""
+    known = {address.group for address in found}
+    return [group for group in router.atlas.sources([subject]) if group not in known]
+
+
+async def gathered(questions: Iterable[Awaitable[T]]) -> list[T]:
+    """The answers, in their order; not more than a few are asked at once."""
+    turns = asyncio.Semaphore(ASKED_AT_ONCE)
+
+    async def asked(question: Awaitable[T]) -> T:
+        async with turns:
+            return await question
+
+    return await asyncio.gather(*map(asked, questions))
 
 
 def _with(path: str, parameters: Mapping[str, str]) -> str:

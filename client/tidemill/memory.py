@@ -1,7 +1,8 @@
 """A broker in memory: the least that keeps the protocol's promises, for tests of programs and of this client.
 
 It keeps batches as lists, groups as cursors, and forgets all of it with the process. Leases do not end by themselves.
-What is nacked comes again after its delay, 0 unless one was given; a consumer that says GOODBYE or loses its
+What is nacked comes again after its delay, 0 unless one was given, until it has failed ``attempts_max`` times: then it
+is a dead letter, and at once when it was rejected. A consumer that says GOODBYE or loses its
 connection gives back what it held. A group is in order when its first pull asks for that; then one consumer has it
 until it is gone. Higher priorities come first, and lower ones have no share meanwhile.
 """
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidemill.delivery import add_range
+from tidemill.memory_graves import Graves
+from tidemill.memory_peer import EPOCH, Peer
 from tidemill.memory_stores import (
     Lease,
     Member,
@@ -27,17 +30,16 @@ from tidemill.memory_stores import (
     wrong_priority,
 )
 from tidemill.memory_transport import MemoryTransport
-from tidemill.settings import ProtocolFactory
+from tidemill.settings import ProtocolFactory, wall_clock_ms
 from tidemill_wire.batch import partition_name, read_header, stamp
+from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.commands import (
     Ack,
     Command,
     Done,
     Extend,
-    Failed,
     Goodbye,
     Grant,
-    Hello,
     Nack,
     Ping,
     Pull,
@@ -47,10 +49,8 @@ from tidemill_wire.commands import (
     Sent,
     Settle,
     Start,
-    encode_command,
 )
-from tidemill_wire.connection import Connection, Received, Rejected, Role
-from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch, WireError
+from tidemill_wire.errors import WireError
 from tidemill_wire.filters import matches_pattern, split_patterns
 from tidemill_wire.kinds import Mode, Place
 from tidemill_wire.lanes import lane_name, priority_of
@@ -58,8 +58,8 @@ from tidemill_wire.ranges import pairs
 from tidemill_wire.steering import Seek, Suspend
 
 LEASE_MS = 60_000
-EPOCH = 1
-NAME = "memory"
+ATTEMPTS_MAX = 32
+"""Of a group that no manifest says anything of, at a broker; who also waits for a day before it gives up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +75,11 @@ class Waiting:
 class MemoryBroker:
     """See the module. ``protocol`` is for a server, ``connect`` for ``ClientSettings.connect``."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, attempts_max: int = ATTEMPTS_MAX, *, now_ms: Callable[[], int] = wall_clock_ms
+    ) -> None:
+        self.attempts_max = attempts_max
+        self.graves = Graves(now_ms)
         self.subjects: dict[str, StoredSubject] = {}
         self.groups: dict[tuple[str, str], StoredGroup] = {}
         self.peers: dict[Peer, None] = {}
@@ -118,6 +122,8 @@ class MemoryBroker:
                 self.serve()
             case Goodbye():
                 self.gone(peer)
+            case Redrive() | Purge():
+                self.rebury(peer, correlation, command)
             case Seek() | Suspend():
                 self.steer(peer, correlation, command)
             case _:
@@ -166,8 +172,9 @@ class MemoryBroker:
                 match command:
                     case Ack():
                         group.acked += 1
-                    case Nack() if command.reject:
-                        group.rejected += 1
+                    case Nack() if command.reject or leased[1] + 1 >= self.attempts_max:
+                        group.rejected += command.reject
+                        self.graves.bury(command, leased[0], leased[1] + 1)
                     case Nack():
                         self._due(group, (leased[0], leased[1] + 1), max(0, command.delay_ms))
                     case Release():
@@ -194,6 +201,21 @@ class MemoryBroker:
                 names = [name if name in self.subjects else command.subject for name in names]
             found = [(self.subjects[name], self.groups[name, command.group]) for name in names]
             peer.say(sum_of([moved(subject, one, command) for subject, one in found]), correlation)
+        self.serve()
+
+    def rebury(self, peer: Peer, correlation: int, command: Redrive | Purge) -> None:
+        """Dead letters come again, or nobody wants them any more."""
+        grave = self.graves.of(command.subject, command.group)
+        if grave is None:
+            detail = f"group {command.group!r} has no dead letters of {command.subject!r}"
+            peer.fail(correlation, "not_found", detail)
+            return
+        taken = list(grave.handle(command.ranges))
+        for letter in taken if isinstance(command, Redrive) else ():
+            group = self.groups[letter.lane, command.group]
+            group.due.append((letter.sequence, 0))
+            group.keep_order()
+        peer.say(Done(count=len(taken)), correlation)
         self.serve()
 
     def pull(self, peer: Peer, correlation: int, command: Pull) -> None:
@@ -343,50 +365,3 @@ class MemoryBroker:
             for one in self.peers
             for member in one.members
         )
-
-
-class Peer(asyncio.Protocol):
-    """The broker's end of one connection."""
-
-    def __init__(self, broker: MemoryBroker) -> None:
-        self.members: dict[tuple[str, str, str], None] = {}
-        self.transport: asyncio.Transport | None = None
-        self._broker = broker
-        self._connection = Connection(Role.SERVER)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert hasattr(transport, "write")
-        self.transport = transport  # type: ignore[assignment]  # uvloop's are no asyncio.Transport
-        self._broker.peers[self] = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        del exc
-        self._broker.gone(self)
-
-    def data_received(self, data: bytes) -> None:
-        for event in self._connection.feed(data):
-            match event:
-                case Received(_, Hello()):
-                    assert self.transport is not None
-                    if self._broker.answers:
-                        self.transport.write(self._connection.welcome(NAME, EPOCH))
-                case Received(correlation, command):
-                    try:
-                        self._broker.handle(self, correlation, command)
-                    except CorruptBatch as error:
-                        self.fail(correlation, "corrupt_batch", str(error))
-                case Rejected(correlation, error):
-                    self.fail(correlation, error.kind.name, error.detail)
-
-    def say(self, command: Command, correlation: int) -> None:
-        """An answer."""
-        if self.transport is None or not self._broker.answers:
-            return
-        batches = command.batches if isinstance(command, Pulled) else b""
-        self.transport.write(encode_command(command, correlation, trailing=len(batches)))
-        if batches:
-            self.transport.write(batches)
-
-    def fail(self, correlation: int, name: str, detail: str) -> None:
-        """An answer that says no."""
-        self.say(Failed(KIND_BY_NAME[name].number, detail), correlation)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 import msgpack
 
-from tidemill.errors import Refused
+from tidemill.errors import BrokerUnreachable, Refused
 from tidemill.memory import MemoryBroker
+from tidemill.memory_graves import Letter
+from tidemill.routes import ROUTES_TIMEOUT_S
 from tidemill_wire.columns import Batch, Column
+from tidemill_wire.fields import DEAD_PROPERTY
 from tidemill_wire.limits import QUERY_MESSAGES_DEFAULT
 
 Row = dict[str, Any]
@@ -29,14 +32,51 @@ def look(broker: MemoryBroker, path: str, parameters: Mapping[str, str]) -> Any:
             raise Refused("not_found", f"there is no message {identity}")
         case ["messages"]:
             return _page([row for row in _rows(broker) if _wanted(row, parameters)], parameters)
+        case ["subjects", written, "groups", group, "dead"]:
+            subject = unquote(written)
+            if (subject, unquote(group)) not in broker.groups:
+                raise Refused("not_found", f"there is no group {unquote(group)!r} of {subject!r}")
+            return broker.graves.status(subject, unquote(group))
         case ["subjects", written, "messages"]:
             subject = unquote(written)
+            grave = broker.graves.named(subject)
+            if grave is not None:
+                rows = [
+                    {**_dead_row(broker, letter), "subject": subject, "sequence": number}
+                    for number, letter in enumerate(grave.letters)
+                ]
+                return _page([row for row in rows if _wanted(row, parameters)], parameters)
             if subject not in broker.subjects:
                 raise Refused("not_found", f"there is no subject {subject!r}")
             rows = [row for row in _rows(broker) if row["subject"] == subject and _wanted(row, parameters)]
             return _page(sorted(rows, key=lambda row: int(row["sequence"])), parameters)
         case _:
             raise Refused("not_found", f"there is no path {path}")
+
+
+class MemoryPort:
+    """The HTTP port of a broker in memory, as far as it has one: what is asked with GET."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+
+    async def get(self, path: str, timeout_s: float = ROUTES_TIMEOUT_S) -> Any:
+        """As ``look`` finds it."""
+        del timeout_s
+        place, _, query = path.partition("?")
+        return look(self._broker, place, dict(parse_qsl(query, keep_blank_values=True)))
+
+    async def post(self, path: str, body: object, timeout_s: float = ROUTES_TIMEOUT_S) -> Any:
+        """Nothing is told to it."""
+        del body, timeout_s
+        raise Refused("not_found", f"there is no path {path}")
+
+    async def lines(self, path: str, body: object, silence_s: float) -> AsyncGenerator[Any]:
+        """Nothing changes where it is."""
+        del body, silence_s
+        if path:
+            raise BrokerUnreachable(f"a broker in memory streams nothing at {path}")
+        yield {}
 
 
 def _wanted(row: Row, parameters: Mapping[str, str]) -> bool:
@@ -83,6 +123,18 @@ def _rows_of(batch: Batch) -> Iterator[Row]:
             "priority": header.priority,
             "body": base64.b64encode(body).decode(),
         }
+
+
+def _dead_row(broker: MemoryBroker, letter: Letter) -> Row:
+    """What a copy of it would be."""
+    stored = broker.subjects[letter.lane]
+    batch = Batch(stored.batches[stored.holding(letter.sequence)])
+    row = next(row for row in _rows_of(batch) if row["sequence"] == letter.sequence)
+    properties = {**row["properties"], DEAD_PROPERTY: letter.known}
+    return {
+        **row, "origin": row["id"], "attempts": letter.attempts, "properties": properties,
+        "stored_at": _timestamp(letter.failed_at_ms),
+    }  # fmt: skip
 
 
 def _timestamp(at_ms: int) -> str:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from tidemill.asking import ask
 from tidemill.errors import BrokerUnreachable, Refused, TidemillError
 from tidemill.link import Answer
+from tidemill.looking import absent
 from tidemill.router import Router
 from tidemill.settings import ClientSettings
 from tidemill.subscription import milliseconds
@@ -71,10 +72,14 @@ async def suspend(router: Router, settings: ClientSettings, command: Suspend) ->
 
 
 async def _ask_all(router: Router, settings: ClientSettings, command: Seek | Suspend) -> list[Answer]:
-    """The answers; a broker that does not know the group is passed over unless none does."""
+    """The answers; a broker that does not know the group is passed over unless none does. Broker groups that nobody
+    serves now are said when the others have done it: what was half done can be done again.
+    """
     answers: list[Answer] = []
     unknown: TidemillError | None = None
-    for address in await router.holding(command.subject):
+    brokers = await router.holding(command.subject)
+    away = absent(router, command.subject, brokers)
+    for address in brokers:
         answer = await ask(address, settings, command)
         match answer:
             case Refused() if answer.kind.name == "not_found":
@@ -83,6 +88,11 @@ async def _ask_all(router: Router, settings: ClientSettings, command: Seek | Sus
                 raise answer
             case _:
                 answers.append(answer)
-    if unknown is not None and not answers:
+    if unknown is not None and not answers and not away:
         raise unknown
+    if away:
+        raise BrokerUnreachable(
+            f"group {command.group} was reached on {len(answers)} of {len(brokers) + len(away)} broker groups, "
+            f"nobody serves {', '.join(away)} now: do it again when `tidemill status` says that it is led"
+        )
     return answers

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from hashlib import sha256
 from typing import Literal, TypeAlias
 
 from tidemill.errors import Refused
 from tidemill_wire.commands import Start
-from tidemill_wire.fields import parse_consumer, parse_group
+from tidemill_wire.fields import broadcast_group, parse_consumer, parse_group
 from tidemill_wire.filters import EVERYTHING, TagFilter, parse_subscribed
 from tidemill_wire.kinds import Mode
-from tidemill_wire.limits import GROUP_NAME_MAX, PULL_SUBJECTS_MAX
+from tidemill_wire.limits import PULL_SUBJECTS_MAX
 
 From: TypeAlias = Literal["earliest", "latest"] | str | datetime | int
 
@@ -87,16 +85,6 @@ class Subscription:
         if self.mode is not Mode.BROADCAST:
             return self
         return replace(self, group=broadcast_group(self.group, name), base=self.group)
-
-
-def broadcast_group(group: str, consumer: str) -> str:
-    """The group that a broadcast consumer has to itself: ``GROUP.CONSUMER``, with a sum when that had to be changed."""
-    own = f"{group}.{consumer}"
-    fitting = re.sub(r"[^A-Za-z0-9._-]", "-", own)
-    if fitting == own and len(own) <= GROUP_NAME_MAX:
-        return own
-    mark = f"-{sha256(own.encode()).hexdigest()[:12]}"
-    return fitting[: GROUP_NAME_MAX - len(mark)] + mark
 
 
 def parse_start(start: From) -> int:

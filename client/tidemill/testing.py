@@ -6,7 +6,12 @@
         await mq.send("order.created", b"...")
 
 Everything between ``send`` and the socket is the real thing. Clients that are given the same ``broker`` see the same
-messages.
+messages. What was rejected, or has failed as often as the broker allows, is among ``mq.dead_letters(...)``, to be
+listed, redriven and purged as ever:
+
+    async with Client(MemoryBroker(attempts_max=3)) as mq:
+        ...
+        [letter] = [letter async for letter in mq.dead_letters("order.created", "billing")]
 
 A worker's handlers are tested in the same way, with all that surrounds them:
 
@@ -19,17 +24,17 @@ A worker's handlers are tested in the same way, with all that surrounds them:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill import client
 from tidemill.memory import MemoryBroker
-from tidemill.memory_search import look
+from tidemill.memory_search import MemoryPort
 from tidemill.memory_stores import is_lane, lanes_of
 from tidemill.message import Message
-from tidemill.routes import Address, Routes
+from tidemill.routes import Address, HttpPort, Routes
 from tidemill.settings import ClientSettings
 from tidemill.worker import Worker
 from tidemill_wire.lanes import split_lane
@@ -44,7 +49,7 @@ class Client(client.Client):
 
     def __init__(self, broker: MemoryBroker | None = None, *, settings: ClientSettings | None = None) -> None:
         self.broker = broker or MemoryBroker()
-        found = replace(settings or ClientSettings(), connect=self.broker.connect)
+        found = replace(settings or ClientSettings(), connect=self.broker.connect, open_port=self._open_port)
         super().__init__("memory:1", settings=found, fetch=self._routes)
 
     async def subjects(self) -> list[dict[str, Any]]:
@@ -76,10 +81,12 @@ class Client(client.Client):
                 "consumers": 0 if is_lane(name) else len(found.members),
             }
             row |= {what: row.get(what, 0) + number for what, number in numbers.items()}
+            grave = self.broker.graves.of(subject, group)
+            row["dead"] = 0 if grave is None else grave.waiting()
         return list(rows.values())
 
-    async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
-        return look(self.broker, path, parameters)
+    def _open_port(self, _host: str, _port: int) -> HttpPort:
+        return MemoryPort(self.broker)
 
     async def _routes(self) -> Routes:
         return (Address("g0", "memory", 1),)

@@ -71,4 +71,5 @@ def test_examples_of_the_page_do_what_it_says(queue: Queue) -> None:
     assert answers[5]["messages"][0].keys() == received["messages"][0].keys()
     assert [answer["count"] for answer in answers[6:9]] == [5, 5, 5]
     assert answers[9] == {**moved, "again": 5}
+    assert answers[10] == {"count": 0}
     assert receive(queue, "order.created", group="kitchen") == []

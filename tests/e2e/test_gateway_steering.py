@@ -8,6 +8,7 @@ import pytest
 
 from e2e.asking import Answered, post, receive, send, settle, texts
 from e2e.queues import Queue, wait_until
+from tidemill import blocking
 
 pytestmark = pytest.mark.e2e
 
@@ -118,6 +119,16 @@ def test_group_is_moved_suspended_and_resumed(queue: Queue) -> None:
         ("dead/redrive", {"sequences": []}),
         ("dead/purge", {"sequences": [-1]}),
         ("dead/purge", {"sequences": [1], "all": True}),
+        ("dead/purge", {"reason": "no", "all": True}),
+        ("dead/purge", {"all": True, "rehearsal": True}),
+        ("dead/redrive", {"ids": ["7"]}),
+        ("dead/redrive", {"from": "noon"}),
+        ("dead/redrive", {"reason": 1}),
+        ("receive", {"broadcast": True}),
+        ("receive", {"broadcast": True, "exclusive": True, "consumer": "ann"}),
+        ("receive", {"subjects": "s"}),
+        ("receive", {"subjects": [1]}),
+        ("nack", {"receipts": ["x"], "error": 1}),
     ],
 )
 def test_what_is_not_right_is_refused(shared_queue: Queue, verb: str, body: Any) -> None:
@@ -129,3 +140,92 @@ def test_what_is_not_right_is_refused(shared_queue: Queue, verb: str, body: Any)
 )
 def test_group_that_is_not_there_is_not_found(shared_queue: Queue, verb: str, body: Any) -> None:
     assert steer(shared_queue, verb, body, "nobody").code == "not_found"
+
+
+def test_pattern_and_several_subjects_are_received_together_and_settled_below_their_own(queue: Queue) -> None:
+    for subject in ("order.paid", "order.sent", "bill", "other"):
+        send(queue, subject, subject)
+    rows: list[dict[str, Any]] = []
+    while some := receive(queue, "order.*", subjects=["bill", "order.paid"]):
+        rows += some
+    assert sorted(texts(rows)) == ["bill", "order.paid", "order.sent"]
+    for row in rows:
+        assert settle(queue, row["subject"], "ack", [row]).value == {"count": 1, "lost": []}
+    send(queue, "order.late", "late")
+    [late] = receive(queue, "order.*", wait_ms=5000)
+    assert (late["subject"], late["text"]) == ("order.late", "late")
+    assert settle(queue, "order.paid", "ack", [late]).code == "lease_lost"
+    assert settle(queue, "order.late", "ack", [late]).status == 200
+    assert post(queue, "/v1/subjects/a*b/groups/g/receive", {}).code == "invalid_subject"
+    assert post(queue, "/v1/subjects/a/groups/g/receive", {"subjects": ["a b"]}).code == "invalid_subject"
+    assert post(queue, "/v1/subjects/a*/groups/g/ack", {"receipts": ["x"]}).code == "invalid_subject"
+
+
+def test_each_consumer_of_a_broadcast_is_given_all_and_goes_on_where_it_was(queue: Queue) -> None:
+    send(queue, "s", "a", "b")
+    path = "/v1/subjects/s/groups/g/receive"
+    for name in ("ann", "bob"):
+        body = {"broadcast": True, "consumer": name, "wait_ms": 5000, "max": 1}
+        answered = post(queue, path, body)
+        assert (answered.status, answered.value["group"]) == (200, f"g.{name}")
+        assert texts(answered.value["messages"]) == ["a"]
+        own = answered.value["group"]
+        assert settle(queue, "s", "ack", answered.value["messages"], own).status == 200
+        assert texts(post(queue, path, body).value["messages"]) == ["b"]
+    with (
+        blocking.Client(queue.server) as mq,
+        mq.consume("s", group="g", broadcast=True, name="eve") as messages,
+    ):
+        assert next(iter(messages)).body == b"a"
+    rows = {row["group"] for row in queue.get("/v1/groups") if row["subject"] == "s"}
+    assert rows == {"g.ann", "g.bob", "g.eve"}
+
+
+def test_messages_of_an_order_key_come_in_their_order_and_say_it(queue: Queue) -> None:
+    rows = [{"text": "1", "order_key": "o"}, {"text": "2", "order_key": "o"}, {"text": "3"}]
+    assert post(queue, "/v1/subjects/s/messages", {"messages": rows}).status == 200
+    head = {"Content-Type": "application/octet-stream", "Tidemill-Order-Key": "p"}
+    assert post(queue, "/v1/subjects/s/messages", b"4", head).status == 200
+
+    given = receive(queue, "s", exclusive=True, wait_ms=5000)
+    given += receive(queue, "s", exclusive=True)
+    assert [(row["text"], row["order_key"]) for row in given] == [
+        ("1", "o"),
+        ("2", "o"),
+        ("3", None),
+        ("4", "p"),
+    ]
+    with blocking.Client(queue.server) as mq, mq.consume("s", group="h") as messages:
+        assert [(next(iter(messages)).order_key) for _ in range(2)] == ["o", "o"]
+    for wrong in ("", "ü" * 600, 1):
+        answered = post(queue, "/v1/subjects/s/messages", {"text": "x", "order_key": wrong})
+        assert answered.code == "malformed_request"
+
+
+def test_mistakes_are_told_apart_by_type_and_place_and_settled_by_what_they_are_like(queue: Queue) -> None:
+    sent = send(queue, "s", "a", "b", "c", "d")
+    for row, reason, place in zip(
+        receive(queue, "s"), ("no 1", "no 2", "no 3", "never"), ("x.py:1 in f", "x.py:9 in f", "y.py:1 in f", ""),
+        strict=True,
+    ):  # fmt: skip
+        more = {"error": "ValueError", "place": place} if place else {}
+        assert settle(queue, "s", "nack", [row], reason=reason, reject=True, **more).status == 200
+    wait_until("they are buried", lambda: queue.group("g")["dead"] == 4)
+    errors = queue.get("/v1/subjects/s/groups/g/dead")["errors"]
+    by_place = {one["place"]: one for one in errors if one["error"] == "ValueError"}
+    assert sorted(one["messages"] for one in by_place.values()) == [1, 2]
+    fingerprint = next(one["fingerprint"] for one in errors if one["messages"] == 2)
+
+    def settled(verb: str, **like: Any) -> int:
+        answered = steer(queue, f"dead/{verb}", like)
+        assert answered.status == 200, answered
+        return int(answered.value["count"])
+
+    assert settled("purge", reason="no ", rehearsal=True) == 3
+    assert settled("purge", fingerprint=fingerprint, reason="no 1") == 1
+    assert settled("redrive", reason="no ", rehearsal=True) == 2
+    assert settled("redrive", to="2000-01-01T00:00:00Z") == 0
+    assert settled("redrive", ids=[sent[1]["id"], sent[3]["id"].upper(), sent[0]["id"]]) == 2
+    assert sorted(texts(receive(queue, "s", wait_ms=5000))) == ["b", "d"]
+    assert settled("purge", **{"from": "2000-01-01T00:00:00Z"}) == 1
+    assert queue.group("g")["dead"] == 0

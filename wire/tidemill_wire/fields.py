@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, cast
 
 import msgpack
@@ -175,6 +176,16 @@ def parse_group(name: str) -> str:
     if not NAME.fullmatch(name):
         raise Refused("invalid_group", f"{name[:100]!r} is no group name")
     return name
+
+
+def broadcast_group(group: str, consumer: str) -> str:
+    """The group that a broadcast consumer has to itself: ``GROUP.CONSUMER``, with a sum when that had to be changed."""
+    own = f"{group}.{consumer}"
+    fitting = re.sub(r"[^A-Za-z0-9._-]", "-", own)
+    if fitting == own and len(own) <= limits.GROUP_NAME_MAX:
+        return own
+    mark = f"-{sha256(own.encode()).hexdigest()[:12]}"
+    return fitting[: limits.GROUP_NAME_MAX - len(mark)] + mark
 
 
 def parse_consumer(name: str) -> str:

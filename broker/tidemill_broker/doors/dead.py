@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from tidemill_broker.graves import status_of
+from tidemill_broker.graves import status_of_all
 from tidemill_broker.machine import Broker
 from tidemill_host.openapi import Part, answers, record, variable, whole
 from tidemill_host.refusals import HttpRefused, json_response
@@ -18,19 +18,22 @@ class Dead:
 
     def __init__(self, broker: Broker) -> None:
         self._state = broker.state
+        self._further = broker.intake.further
 
     def routes(self) -> list[Route]:
         """What this door answers."""
         return [Route("GET", PATH, self._answer)]
 
     async def _answer(self, _request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
-        group = self._state.group_of(variables["subject"], variables["group"])
-        if group is None:
+        partitions = self._further.whole(variables["subject"])
+        found = [self._state.group_of(partition.name, variables["group"]) for partition in partitions]
+        groups = [group for group in found if group is not None]
+        if not groups:
             detail = (
                 f"there is no group {variables['group'][:100]!r} of subject {variables['subject'][:100]!r}"
             )
             raise HttpRefused(404, "not_found", detail, "look it up with `tidemill groups`")
-        return json_response(status_of(self._state, group))
+        return json_response(status_of_all(self._state, groups))
 
 
 def paths() -> dict[str, Part]:
@@ -41,6 +44,16 @@ def paths() -> dict[str, Part]:
         "next": 3,
         "waiting": 2,
         "handled": [1, 1],
+        "partitions": [
+            {
+                "partition": "order.created",
+                "subject": "%dead%order.created%billing",
+                "first": 0,
+                "next": 3,
+                "waiting": 2,
+                "handled": [1, 1],
+            }
+        ],
         "errors": [
             {
                 "reason": "ValueError: no amount",
@@ -75,7 +88,7 @@ def schemas() -> dict[str, Part]:
             "last_ms": whole(0),
         }
     )
-    fields: dict[str, Part] = {
+    place: dict[str, Part] = {
         "subject": {**text, "description": "browse it for the messages themselves"},
         "first": whole(0, description="the oldest sequence that is kept"),
         "next": whole(0),
@@ -84,6 +97,15 @@ def schemas() -> dict[str, Part]:
             "type": "array",
             "items": whole(0),
             "description": "sequences that were redriven or purged: first, last, first, last …",
+        },
+    }
+    fields: dict[str, Part] = {
+        **place,
+        "waiting": whole(0, description="neither redriven nor purged, in all partitions"),
+        "partitions": {
+            "type": "array",
+            "items": record({"partition": text, **place}),
+            "description": "each partition of the subject on this broker, its own first",
         },
         "errors": {
             "type": "array",

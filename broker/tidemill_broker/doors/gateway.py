@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -28,7 +28,6 @@ from tidemill_broker.doors.gateway_messages import (
     parse_json,
     parse_sending,
     plain_message,
-    render,
 )
 from tidemill_broker.doors.gateway_receipts import Receipts
 from tidemill_broker.doors.gateway_requests import (
@@ -41,17 +40,21 @@ from tidemill_broker.doors.gateway_requests import (
     parse_nack,
     parse_pull,
     subject_of,
+    subscribed_of,
     unknown_kind,
     value_of,
 )
-from tidemill_broker.doors.gateway_settling import Settlement, parse_receipts, parts_of
+from tidemill_broker.doors.gateway_rows import render
+from tidemill_broker.doors.gateway_settling import parse_receipts, parts_of
 from tidemill_broker.doors.service import Service
+from tidemill_broker.groups import Group
+from tidemill_broker.ranges import merge_ranges
 from tidemill_host.bodies import Bodies, Room
 from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, json_response, refusal_of
 from tidemill_host.routing import Route, Variables
 from tidemill_wire import limits
-from tidemill_wire.batch import SINGLES_FROM, BatchIds, Origin, message_id
+from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin, message_id
 from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.commands import (
     Ack,
@@ -66,6 +69,7 @@ from tidemill_wire.commands import (
     Sent,
 )
 from tidemill_wire.errors import Refused, wire_error
+from tidemill_wire.filters import is_pattern
 
 SWEEP_SECONDS = 5.0
 MESSAGES = "/v1/subjects/{subject}/messages"
@@ -129,6 +133,8 @@ class Gateway:
         with self._bodies.room() as room:
             content, priority = await self._content(request, room)
             origin = self._origin(subject, keyed, priority)
+            if content.order_keys is not None:
+                origin = replace(origin, flags=Flags.ORDERED)
             batch = build_batch(origin, content)
             count = len(content.bodies)
             del content
@@ -168,27 +174,38 @@ class Gateway:
 
     async def receive(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
         """Messages under a lease; waits for the first one."""
-        subject, group = subject_of(request, variables), group_of(variables)
+        subject, group = subscribed_of(request, variables), group_of(variables)
         with self._bodies.room() as room:
             value = await value_of(request, room, empty=True)
             pull, name = parse_pull(subject, group, value)
-            check_named(name, self._service.broker.state.group_of(subject, group), pull.mode)
-            consumer = self.consumers.use(group, name)
+            check_named(name, self._groups_of(pull), pull.mode)
+            consumer = self.consumers.use(pull.group, name)
             answer = await self._ask(consumer, pull)
-            given = render(answer, Receipts(subject, group), name)
+            given = render(answer, pull.group, name)
             if pull.once:
                 for row in given.rows:
                     del row["receipt"]  # nothing is to be settled any more
                 answer = replace(answer, grants=())
             self.consumers.granted(consumer, sum(grant.count for grant in answer.grants), answer.lease_ms)
             if given.undecodable and not pull.once:
-                self._fail(consumer, subject, given.undecodable)
-            body = {"consumer": name, "lease_ms": answer.lease_ms, "messages": given.rows}
+                self._fail(consumer, given.undecodable)
+            body = {
+                "consumer": name, "group": pull.group, "lease_ms": answer.lease_ms, "messages": given.rows,
+            }  # fmt: skip
             response = json_response(body)
             room.add(response.content_length or 0)
             del given, body
             await self._hand_over(request, response, consumer, answer)
             return response
+
+    def _groups_of(self, pull: Pull) -> Iterator[Group]:
+        """Those that are there of what is pulled; of a pattern all of that name, which may be too many."""
+        state = self._service.broker.state
+        if any(map(is_pattern, pull.subjects)):
+            yield from (group for group in state.groups.values() if group.name == pull.group)
+        else:
+            found = (state.group_of(subject, pull.group) for subject in pull.subjects)
+            yield from (group for group in found if group is not None)
 
     async def _ask(self, consumer: HttpConsumer, pull: Pull) -> Pulled:
         future = consumer.peer.ask(pull)
@@ -216,17 +233,13 @@ class Gateway:
                 raise ConnectionResetError("it does not read its answer") from None
             raise
 
-    def _fail(self, consumer: HttpConsumer, subject: str, pulls: list[int]) -> None:
+    def _fail(self, consumer: HttpConsumer, undecodable: list[tuple[str, int]]) -> None:
         """Nobody can read these: they go the way of what fails."""
-        settlement = Settlement()
-        for pull in pulls:
-            settlement.add(consumer.name, pull, "")
-        [(name, ranges)] = settlement.ranges()
         reason = "the bytes of its batch do not hold what they claim"
-        state = self._service.broker.state
-        for where, part in parts_of(state, subject, consumer.group, PREFIX + name, ranges):
-            tell(consumer.peer, Nack(consumer.group, PREFIX + name, where, part, -1, reason))
-        self.consumers.settled(consumer.group, name, len(pulls))
+        for where in dict.fromkeys(partition for partition, _ in undecodable):
+            ranges = merge_ranges([(pull, 1) for partition, pull in undecodable if partition == where])
+            tell(consumer.peer, Nack(consumer.group, PREFIX + consumer.name, where, ranges, -1, reason))
+        self.consumers.settled(consumer.group, consumer.name, len(undecodable))
 
     # Settling.
 

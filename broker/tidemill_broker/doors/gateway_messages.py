@@ -1,7 +1,6 @@
-"""Messages between JSON and batches. Pure: values in, values out.
+"""Messages from JSON to batches. Pure: values in, values out. The other way is ``gateway_rows.py``.
 
-In: ``{"text": ...}`` or ``{"body": base64}``, with key, tags and properties; unknown fields are refused by their place.
-Out: the same, with what the broker knows, and a receipt. What was redriven looks as it did before it died.
+``{"text": ...}`` or ``{"body": base64}``, with keys, tags and properties; unknown fields are refused by their place.
 """
 
 from __future__ import annotations
@@ -12,21 +11,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any, NoReturn, cast
 
 import msgpack
 
-from tidemill_broker.doors.gateway_receipts import Receipts
 from tidemill_host.refusals import HttpRefused, refusal_of
 from tidemill_wire import limits
-from tidemill_wire.batch import GATHERED
-from tidemill_wire.columns import Batch, Column, Content
-from tidemill_wire.commands import Grant, Pulled
-from tidemill_wire.errors import CorruptBatch, Refused
-from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY, living_subject
-from tidemill_wire.grants import set_bits
+from tidemill_wire.columns import Content
+from tidemill_wire.errors import Refused
 from tidemill_wire.lanes import parse_priority
 
 ADVICE = "see /openapi.json for what a request may hold"
@@ -34,9 +26,6 @@ ADVICE = "see /openapi.json for what a request may hold"
 
 def malformed(detail: str) -> HttpRefused:
     return HttpRefused(400, "malformed_request", detail, ADVICE)
-
-
-# In.
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -94,14 +83,15 @@ def integer(value: Mapping[str, Any], name: str, bounds: tuple[int, int], defaul
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Key, tags and priority from the head of a request, for messages that have none of their own."""
+    """Keys, tags and priority from the head of a request, for messages that have none of their own."""
 
     key: str | None = None
     tags: tuple[str, ...] = ()
     priority: int = 0
+    order_key: str | None = None
 
 
-MESSAGE_FIELDS = frozenset({"text", "body", "key", "tags", "properties"})
+MESSAGE_FIELDS = frozenset({"text", "body", "key", "order_key", "tags", "properties"})
 
 
 def parse_sending(value: Mapping[str, Any], defaults: Defaults) -> tuple[Content, int]:
@@ -133,12 +123,12 @@ def parse_messages(value: Mapping[str, Any], defaults: Defaults) -> Content:
     )
 
 
-Row = tuple[bytes, str | None, tuple[str, ...], bytes]
+Row = tuple[bytes, str | None, tuple[str, ...], bytes, str | None]
 
 
 def plain_message(body: bytes, defaults: Defaults) -> Content:
     """A body that came as it is."""
-    return _content([(body, defaults.key, defaults.tags, b"")])
+    return _content([(body, defaults.key, defaults.tags, b"", defaults.order_key)])
 
 
 def _content(rows: Sequence[Row]) -> Content:
@@ -146,11 +136,12 @@ def _content(rows: Sequence[Row]) -> Content:
     keys = [row[1] for row in rows]
     tags = [row[2] for row in rows]
     properties = [row[3] for row in rows]
+    order_keys = [row[4] for row in rows]
     return Content(
         [row[0] for row in rows],
         keys if any(keys) else None,
         tags if any(tags) else None,
-        None,
+        order_keys if any(order_keys) else None,
         properties if any(properties) else None,
     )
 
@@ -166,13 +157,24 @@ def _parse_message(row: object, place: str, defaults: Defaults) -> Row:
     key = defaults.key
     if "key" in value:
         key = _text(value["key"], f"{place}key")
+    order_key = defaults.order_key
+    if "order_key" in value:
+        order_key = _order_key(value["order_key"], f"{place}order_key")
     tags = defaults.tags
     if "tags" in value:
         tags = parse_tags(value["tags"], f"{place}tags")
     properties = b""
     if "properties" in value:
         properties = _properties(value["properties"], f"{place}properties")
-    return _body(value, place), key or None, tags, properties
+    return _body(value, place), key or None, tags, properties, order_key
+
+
+def _order_key(value: object, place: str) -> str:
+    """Never an empty one: who gives an order key wants order, and would not have it."""
+    order_key = _text(value, place)
+    if not 0 < len(order_key.encode()) <= limits.KEY_BYTES_MAX:
+        raise malformed(f"{place} is no text of 1 to {limits.KEY_BYTES_MAX} bytes")
+    return order_key
 
 
 def _body(value: Mapping[str, Any], place: str) -> bytes:
@@ -211,169 +213,3 @@ def _properties(value: object, place: str) -> bytes:
         return cast("bytes", msgpack.packb(value)) if value else b""
     except (ValueError, OverflowError, UnicodeEncodeError) as error:
         raise malformed(f"{place} cannot be kept: {error}") from None
-
-
-# Out.
-
-
-@dataclass(slots=True)
-class Given:
-    """What an answer gives: messages as JSON has them, and pull sequences of those that nobody can read."""
-
-    rows: list[dict[str, Any]]
-    undecodable: list[int]
-
-
-def render(pulled: Pulled, receipts: Receipts, consumer: str) -> Given:
-    """The granted messages."""
-    given = Given([], [])
-    at = 0
-    for grant in pulled.grants:
-        for _ in range(grant.batches):
-            length = int.from_bytes(pulled.batches[at + 4 : at + 8], "little")
-            data = pulled.batches[at : at + length]
-            at += length
-            first, last = _granted(data, grant)
-            pull, count = grant.pull_sequence + first - grant.first_sequence, last - first + 1
-            sifted = grant.mask or int.from_bytes(data[46:48], "little") & GATHERED
-            if sifted:
-                pull, count = grant.pull_sequence, grant.count
-            try:
-                batch = Batch(data)
-                batch.check()
-                rows = _sifted_rows(batch, grant) if sifted else _rows(batch, first, last, grant)
-            except CorruptBatch:
-                given.undecodable += range(pull, pull + count)
-                continue
-            for offset, row in enumerate(rows):
-                row["receipt"] = receipts.write(consumer, pull + offset)
-            given.rows += rows
-    return given
-
-
-def _granted(data: memoryview, grant: Grant) -> tuple[int, int]:
-    """The first and last sequence of a batch that are granted; from its bytes, for the rest may be damaged."""
-    first = int.from_bytes(data[8:16], "little")
-    count = int.from_bytes(data[48:52], "little")
-    return max(first, grant.first_sequence), min(first + count, grant.first_sequence + grant.count) - 1
-
-
-def _sifted_rows(batch: Batch, grant: Grant) -> list[dict[str, Any]]:
-    """Those of a batch that was gathered for a group with a filter, or comes with a mask."""
-    begin, count = batch.header.first_sequence, batch.header.messages
-    indexes = batch.numbers(Column.INDEXES, "i", count)
-    if indexes is None:
-        sequences = [grant.first_sequence + bit for bit in set_bits(grant.mask)]
-        if sequences[-1] >= begin + count:
-            raise CorruptBatch("a mask that goes beyond its batch")
-        return [row for sequence in sequences for row in _rows(batch, sequence, sequence, grant)]
-    rows = _rows(batch, begin, begin + count - 1, grant)
-    if not grant.subject.startswith(DEAD_PREFIX):
-        for row, index in zip(rows, indexes, strict=True):
-            row["id"], row["sequence"] = batch.message_id(index), begin + index
-    return rows
-
-
-def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, Any]]:
-    header = batch.header
-    start, stop = first - header.first_sequence, last - header.first_sequence + 1
-    bodies = _part(batch, (Column.BODY_OFFSETS, Column.BODIES), start, stop)
-    keys = _part(batch, (Column.KEY_OFFSETS, Column.KEYS), start, stop)
-    properties = _part(batch, (Column.PROPERTY_OFFSETS, Column.PROPERTIES), start, stop)
-    tags = _tags_of(batch, start, stop)
-    stored_at = datetime.fromtimestamp(header.stored_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    rows: list[dict[str, Any]] = []
-    for at in range(stop - start):
-        body = bodies[at] if bodies else b""
-        row: dict[str, Any] = {
-            "id": batch.message_id(start + at),
-            "subject": living_subject(grant.subject),
-            "sequence": first + at,
-            "body": base64.b64encode(body).decode(),
-        }
-        try:
-            row["text"] = body.decode()
-        except UnicodeDecodeError:
-            pass  # then there is no text
-        row["key"] = (keys[at].decode(errors="replace") or None) if keys else None
-        row["tags"] = tags[at] if tags else []
-        row["properties"] = _unpack(properties[at]) if properties and properties[at] else {}
-        row["priority"] = header.priority
-        row["attempts"] = grant.attempts
-        row["stored_at"] = stored_at
-        rows.append(row)
-    if grant.subject.startswith(DEAD_PREFIX):
-        _as_it_was(batch, rows, start)
-    return rows
-
-
-def _as_it_was(batch: Batch, rows: list[dict[str, Any]], start: int) -> None:
-    """Dead letters that were redriven have the id and the sequence of what they are copies of."""
-    origins = batch.origins()
-    for at, row in enumerate(rows):
-        if origins:
-            row["id"] = str(origins[start + at])
-        known = row["properties"].get(DEAD_PROPERTY)
-        if isinstance(known, dict):
-            row["sequence"] = cast("dict[str, Any]", known).get("original", row["sequence"])
-
-
-def _part(batch: Batch, kinds: tuple[Column, Column], start: int, stop: int) -> list[bytes]:
-    """Values ``start`` to ``stop`` of a column; of a batch of a million only those that are asked for are looked at."""
-    offsets, data = batch.column(kinds[0]), batch.column(kinds[1])
-    if offsets is None or data is None:
-        return []
-    places = _numbers(offsets, start, stop)
-    if places[-1] > len(data):
-        raise CorruptBatch(f"the offsets of column {kinds[0].name} leave it")
-    return [bytes(data[places[at] : places[at + 1]]) for at in range(len(places) - 1)]
-
-
-def _tags_of(batch: Batch, start: int, stop: int) -> list[list[str]]:
-    counts = batch.column(Column.TAG_COUNTS)
-    if counts is None:
-        return []
-    ends = _numbers(counts, start, stop)
-    raw = _part(batch, (Column.TAG_OFFSETS, Column.TAGS), ends[0], ends[-1]) if ends[0] < ends[-1] else []
-    texts = [text.decode(errors="replace") for text in raw]
-    return [texts[a - ends[0] : b - ends[0]] for a, b in pairwise(ends)]
-
-
-def _numbers(column: memoryview, start: int, stop: int) -> list[int]:
-    """Numbers ``start`` to ``stop``, both included, of a column in which they grow."""
-    numbers: list[int] = column[4 * start : 4 * stop + 4].cast("i").tolist()
-    if len(numbers) != stop - start + 1 or numbers != sorted(numbers) or numbers[0] < 0:
-        raise CorruptBatch("the numbers of a column are too few, or do not grow")
-    return numbers
-
-
-def _unpack(packed: bytes) -> dict[str, Any]:
-    try:
-        found: object = cast("object", msgpack.unpackb(packed, strict_map_key=False, timestamp=3))
-        plain = _plain(found)
-    except (ValueError, RecursionError, msgpack.UnpackException) as error:
-        raise CorruptBatch(f"properties that are no msgpack: {error}") from None
-    if not isinstance(plain, dict):
-        raise CorruptBatch("properties that are no map")
-    return cast("dict[str, Any]", plain)
-
-
-def _plain(value: object) -> object:
-    """What JSON can say: bytes become base64, times ISO 8601, and numbers that are none become null."""
-    match value:
-        case None | str() | bool() | int():
-            return value
-        case float():
-            return value if math.isfinite(value) else None
-        case bytes():
-            return base64.b64encode(value).decode()
-        case list():
-            return [_plain(item) for item in cast("list[object]", value)]
-        case dict():
-            return {str(key): _plain(item) for key, item in cast("dict[object, object]", value).items()}
-        case datetime():
-            return value.isoformat()
-        case msgpack.ExtType(data=bytes(data)):
-            return base64.b64encode(data).decode()
-        case _:
-            raise CorruptBatch(f"properties that hold a {type(value).__name__}")

@@ -26,6 +26,13 @@ SEND_ERRORS = (400, 404, 408, 409, 413, 415, 429, 500, 503)
 CONSUME_ERRORS = SEND_ERRORS
 SUBJECT = variable("subject", "the subject's name")
 GROUP = variable("group", "the consumer group's name")
+SUBSCRIBED = "[A-Za-z0-9._-]{1,100}|[A-Za-z0-9._-]{0,100}\\*"
+
+RECEIVED: Part = {
+    **SUBJECT,
+    "description": "a subject, or the beginning of one and a star: all that begin so, and those to come",
+    "schema": pattern(SUBSCRIBED, "a subject's name, or a pattern"),
+}
 
 
 def _message_fields() -> dict[str, Part]:
@@ -34,6 +41,12 @@ def _message_fields() -> dict[str, Part]:
             "type": "string",
             "maxLength": limits.KEY_BYTES_MAX,
             "description": f"a text to find the message by; at most {limits.KEY_BYTES_MAX} bytes of UTF-8",
+        },
+        "order_key": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": limits.KEY_BYTES_MAX,
+            "description": f"messages of one are handled in their order; at most {limits.KEY_BYTES_MAX} bytes of UTF-8",
         },
         "tags": {
             "type": "array",
@@ -51,7 +64,7 @@ def _message_fields() -> dict[str, Part]:
 
 def schemas() -> Part:
     """Messages as they are sent and received, and what settles them."""
-    optional = ("key", "tags", "properties")
+    optional = ("key", "order_key", "tags", "properties")
     priority: Part = {
         "priority": whole(
             0,
@@ -75,7 +88,7 @@ def schemas() -> Part:
     delay = whole(
         0, limits.NACK_DELAY_MS_MAX, description="when again; without it, as the group's policy says"
     )
-    reason = {"type": "string", "maxLength": limits.DETAIL_CHARS_MAX, "description": "why, for a person"}
+    failure = _failure()
     reject = {"type": "boolean", "default": False, "description": "never again: it is a dead letter at once"}
     settled: dict[str, Part] = {
         "count": whole(0, description="messages for which it was done"),
@@ -97,11 +110,26 @@ def schemas() -> Part:
         "Received": _received(),
         "Receipts": record({"receipts": receipts}),
         "Nack": record(
-            {"receipts": receipts, "delay_ms": delay, "reason": reason, "reject": reject},
-            ("delay_ms", "reason", "reject"),
+            {"receipts": receipts, "delay_ms": delay, **failure, "reject": reject},
+            ("delay_ms", *failure, "reject"),
         ),
         "Settled": record(settled),
         "LeaseLost": record({**error_fields(), **settled}, ("count", "lost")),
+    }
+
+
+def _failure() -> dict[str, Part]:
+    """What a nack says of what went wrong."""
+    return {
+        name: {"type": "string", "maxLength": limits.DETAIL_CHARS_MAX, "description": why}
+        for name, why in (
+            ("reason", "why, for a person"),
+            (
+                "error",
+                "the exception's type: with it and the place the same mistake has the same fingerprint",
+            ),
+            ("place", "where it was raised, as shop.py:12 in charge"),
+        )
     }
 
 
@@ -158,13 +186,29 @@ def _receive() -> Part:
             "default": False,
             "description": "in order, one consumer of the group at a time; needs `consumer`",
         },
+        "broadcast": {
+            "type": "boolean",
+            "default": False,
+            "description": "in order, and every consumer is given all messages; it needs a name, and no exclusive",
+        },
+        "subjects": {
+            "type": "array",
+            "maxItems": limits.HTTP_MESSAGES_MAX - 1,
+            "items": pattern(SUBSCRIBED, "a subject, or the beginning of one and a star"),
+            "description": "received from besides that of the path",
+        },
         "at_most_once": {
             "type": "boolean",
             "default": False,
             "description": "what is given counts as handled: there are no receipts, and nothing comes again",
         },
     }
-    return record(properties, tuple(properties))
+    alone: Part = {"not": {"required": ["broadcast"], "properties": {"broadcast": {"const": True}}}}
+    named: Part = {
+        "required": ["consumer"],
+        "not": {"required": ["exclusive"], "properties": {"exclusive": {"const": True}}},
+    }
+    return record(properties, tuple(properties), anyOf=[alone, named])
 
 
 def _received() -> Part:
@@ -176,6 +220,7 @@ def _received() -> Part:
             "body": {"type": "string", "contentEncoding": "base64"},
             "text": {"type": "string", "description": "the body, when it is UTF-8"},
             "key": {"type": ["string", "null"]},
+            "order_key": {"type": ["string", "null"]},
             "tags": {"type": "array", "items": {"type": "string"}},
             "properties": {"type": "object"},
             "priority": whole(0, limits.PRIORITY_MAX),
@@ -191,6 +236,10 @@ def _received() -> Part:
     return record(
         {
             "consumer": {"type": "string"},
+            "group": {
+                "type": "string",
+                "description": "below which they are settled: a broadcast has its own",
+            },
             "lease_ms": whole(0, description="how long they are yours; 0 when there is none"),
             "messages": {"type": "array", "items": row},
         }
@@ -243,6 +292,7 @@ def _sending() -> Part:
                 "[!-~]{1,200}",
             ),
             header("Tidemill-Key", "the key of messages that name none of their own", word),
+            header("Tidemill-Order-Key", "the order key of messages that name none of their own", word),
             header("Tidemill-Priority", "the priority, when the body names none", "[0-7]"),
             header("Tidemill-Tags", "tags of messages that name none of their own", f"{tag}(?:,{tag}){{0,9}}"),
         ],
@@ -260,12 +310,13 @@ def _sending() -> Part:
 def _receiving() -> Part:
     example = {
         "consumer": "any",
+        "group": "billing",
         "lease_ms": 60000,
         "messages": [
             {
                 "id": "0192" + "0" * 28 + "-0", "subject": "order.created", "sequence": 0, "body": "b25lIGNvZmZlZQ==",
-                "text": "one coffee", "key": "order-1", "tags": ["hot"], "properties": {"sugar": 2}, "priority": 0,
-                "attempts": 0, "stored_at": "2026-11-18T16:00:00.000+00:00", "receipt": RECEIPT,
+                "text": "one coffee", "key": "order-1", "order_key": None, "tags": ["hot"], "properties": {"sugar": 2},
+                "priority": 0, "attempts": 0, "stored_at": "2026-11-18T16:00:00.000+00:00", "receipt": RECEIPT,
             },
         ],
     }  # fmt: skip
@@ -273,7 +324,7 @@ def _receiving() -> Part:
     return {
         "operationId": "receive",
         "summary": summary,
-        "parameters": [SUBJECT, GROUP],
+        "parameters": [RECEIVED, GROUP],
         "description": (
             "Answers as soon as there is a message, or with none when the wait is over. What is not acked, nacked or "
             "released before the lease ends is given out again. A consumer needs no connection: its leases live "
@@ -290,7 +341,12 @@ def _receiving() -> Part:
 def _settling(name: str, summary: str, body: str) -> Part:
     example: Part = {"receipts": [RECEIPT]}
     if body == "Nack":
-        example |= {"delay_ms": 5000, "reason": "the printer is out of paper"}
+        example |= {
+            "delay_ms": 5000,
+            "reason": "the printer is out of paper",
+            "error": "PaperError",
+            "place": "p.py:9",
+        }
     responses = answers(ref("Settled"), {"count": 1, "lost": []}, "Done for all of them", CONSUME_ERRORS)
     responses["409"] = error_answer(409, ref("LeaseLost"))
     operation = {

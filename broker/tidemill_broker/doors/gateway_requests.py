@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, cast
 
 from aiohttp import web
@@ -23,8 +23,8 @@ from tidemill_host.routing import Variables
 from tidemill_wire import limits
 from tidemill_wire.commands import Ack, Extend, Nack, Pull, Release, Start
 from tidemill_wire.errors import Refused, WireError
-from tidemill_wire.fields import parse_consumer, parse_group, parse_subject
-from tidemill_wire.filters import EVERYTHING, TagFilter, parse_filter
+from tidemill_wire.fields import broadcast_group, parse_consumer, parse_group, parse_stored, parse_subject
+from tidemill_wire.filters import EVERYTHING, TagFilter, parse_filter, parse_subscribed
 from tidemill_wire.kinds import Mode
 from tidemill_wire.lanes import parse_priority
 
@@ -33,18 +33,36 @@ WAIT_MS_DEFAULT = 1_000
 MESSAGES_DEFAULT = 10
 KEY_CHARS_MAX = 200
 RECEIVE_FIELDS = frozenset(
-    {"at_most_once", "consumer", "exclusive", "match", "max", "start", "tags", "wait_ms"}
+    {
+        *("at_most_once", "broadcast", "consumer", "exclusive", "match", "max", "start", "subjects", "tags"),
+        "wait_ms",
+    }
 )
-NACK_FIELDS = frozenset({"delay_ms", "reason", "reject"})
+NACK_FIELDS = frozenset({"delay_ms", "error", "place", "reason", "reject"})
 STARTS = {"earliest": Start.EARLIEST, "latest": Start.LATEST}
 Make: TypeAlias = Callable[[str, str, str, list[int]], Ack | Nack | Extend | Release]
 
 
 def subject_of(request: web.BaseRequest, variables: Variables) -> str:
+    """What a message is sent to, and settled below."""
+    return _named(request, variables, parse_subject)
+
+
+def subscribed_of(request: web.BaseRequest, variables: Variables) -> str:
+    """What is received: a subject, or the beginning of one and a star."""
+    return _named(request, variables, parse_subscribed)
+
+
+def partition_of(request: web.BaseRequest, variables: Variables) -> str:
+    """What is steered: a subject with all its partitions here, or one of them."""
+    return _named(request, variables, parse_stored)
+
+
+def _named(request: web.BaseRequest, variables: Variables, parse: Callable[[str], str]) -> str:
     if request.query_string:
         raise malformed("this path takes nothing behind a question mark")
     try:
-        return parse_subject(variables["subject"])
+        return parse(variables["subject"])
     except WireError as error:
         raise refusal_of(error) from None
 
@@ -62,16 +80,17 @@ def idempotency_key(request: web.BaseRequest) -> str | None:
 
 def defaults_of(request: web.BaseRequest) -> Defaults:
     key = _header(request, "Tidemill-Key", limits.KEY_BYTES_MAX)
+    order_key = _header(request, "Tidemill-Order-Key", limits.KEY_BYTES_MAX)
     priority = _priority(request)
     texts = _header(request, "Tidemill-Tags", limits.TAGS_MAX * (limits.TAG_BYTES_MAX + 1))
     if texts is None:
-        return Defaults(key, (), priority)
+        return Defaults(key, (), priority, order_key)
     tags = [tag.strip() for tag in texts.split(",")]
     if "" in tags or len(tags) > limits.TAGS_MAX:
         raise malformed(
             f"header Tidemill-Tags is no list of 1 to {limits.TAGS_MAX} texts with commas between"
         )
-    return Defaults(key, tuple(sorted(set(tags))), priority)
+    return Defaults(key, tuple(sorted(set(tags))), priority, order_key)
 
 
 def _priority(request: web.BaseRequest) -> int:
@@ -122,31 +141,59 @@ def parse_pull(subject: str, group: str, value: Mapping[str, Any]) -> tuple[Pull
         raise malformed("start is neither earliest nor latest nor a time in ms")
     else:
         start_number = integer(value, "start", (0, (1 << 63) - 1), 0)
+    mode = _mode(value)
+    broadcast = mode is Mode.BROADCAST
     return (
         Pull(
-            group,
+            broadcast_group(group, name) if broadcast else group,
             PREFIX + name,
-            [subject],
+            _subjects(subject, value),
             integer(value, "max", (1, limits.HTTP_MESSAGES_MAX), MESSAGES_DEFAULT),
             limits.HTTP_RECEIVE_BYTES,
             integer(value, "wait_ms", (0, limits.PULL_WAIT_MS_MAX), WAIT_MS_DEFAULT),
             start_number,
             once=flag(value, "at_most_once"),
-            mode=Mode.EXCLUSIVE if flag(value, "exclusive") else Mode.AS_DECLARED,
+            mode=mode,
+            base=group if broadcast else "",
             filter=_filter(value),
         ),
         name,
     )
 
 
-def check_named(name: str, group: Group | None, mode: Mode) -> None:
+def check_named(name: str, groups: Iterable[Group], mode: Mode) -> None:
     """In order only one consumer may hold messages, and those without a name share one: two programs would."""
-    in_order = mode is Mode.EXCLUSIVE or (group is not None and group.ordered)
-    if name == NAMELESS and in_order:
+    if name == NAMELESS and (mode is Mode.EXCLUSIVE or any(group.ordered for group in groups)):
         detail = (
             "the group is consumed in order, by one consumer at a time, and this receive does not say by whom"
         )
         raise HttpRefused(400, "malformed_request", detail, "give each program a consumer of its own")
+
+
+def _mode(value: Mapping[str, Any]) -> Mode:
+    exclusive, broadcast = flag(value, "exclusive"), flag(value, "broadcast")
+    if exclusive and broadcast:
+        raise malformed("a broadcast has its messages to itself: exclusive and broadcast are not both true")
+    if broadcast and "consumer" not in value:
+        raise malformed("a broadcast needs a consumer: by its name it goes on where it was")
+    return Mode.EXCLUSIVE if exclusive else Mode.BROADCAST if broadcast else Mode.AS_DECLARED
+
+
+def _subjects(first: str, value: Mapping[str, Any]) -> list[str]:
+    """That of the path, and those that the body names besides."""
+    more: object = value.get("subjects", [])
+    most = limits.HTTP_MESSAGES_MAX - 1
+    if not isinstance(more, list) or len(cast("list[object]", more)) > most:
+        raise malformed(f"subjects is no list of at most {most} texts")
+    names = [first]
+    for at, name in enumerate(cast("list[object]", more)):
+        if not isinstance(name, str):
+            raise malformed(f"subjects[{at}] is no text")
+        try:
+            names.append(parse_subscribed(name))
+        except WireError as error:
+            raise refusal_of(error) from None
+    return list(dict.fromkeys(names))
 
 
 def _filter(value: Mapping[str, Any]) -> TagFilter:
@@ -169,10 +216,16 @@ def flag(value: Mapping[str, Any], name: str) -> bool:
 def parse_nack(value: Mapping[str, Any]) -> Make:
     """A NACK with the delay and the reason of a request; without a delay the group's policy says when."""
     delay_ms = integer(value, "delay_ms", (0, limits.NACK_DELAY_MS_MAX), 0) if "delay_ms" in value else -1
-    reason = cast("object", value.get("reason", ""))
-    if not isinstance(reason, str) or len(reason) > limits.DETAIL_CHARS_MAX:
-        raise malformed(f"reason is no text of at most {limits.DETAIL_CHARS_MAX} characters")
+    reason, error, place = (text_of(value, name) for name in ("reason", "error", "place"))
     reject = flag(value, "reject")
     return lambda group, consumer, subject, ranges: Nack(
-        group, consumer, subject, ranges, delay_ms, reason, reject=reject
+        group, consumer, subject, ranges, delay_ms, reason, error, place, reject
     )
+
+
+def text_of(value: Mapping[str, Any], name: str) -> str:
+    """A sentence, or nothing."""
+    found = cast("object", value.get(name, ""))
+    if not isinstance(found, str) or len(found) > limits.DETAIL_CHARS_MAX:
+        raise malformed(f"{name} is no text of at most {limits.DETAIL_CHARS_MAX} characters")
+    return found

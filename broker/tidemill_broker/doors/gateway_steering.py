@@ -5,23 +5,30 @@ Peers of the broker's machine, as the gateway is: a request becomes the command 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from aiohttp import web
 
+from tidemill_broker.doors.gateway_letters import FIELDS, SEQUENCE_MAX, Chosen, allowed, parse_letters
+from tidemill_broker.doors.gateway_letters import schema as letters_schema
 from tidemill_broker.doors.gateway_messages import check_fields, malformed
-from tidemill_broker.doors.gateway_requests import flag, group_of, subject_of, value_of
+from tidemill_broker.doors.gateway_requests import flag, group_of, partition_of, value_of
+from tidemill_broker.doors.queries import Queries
 from tidemill_broker.doors.service import Service
+from tidemill_broker.groups import Group
+from tidemill_broker.queries import Query, Span
 from tidemill_broker.ranges import merge_ranges
 from tidemill_host.bodies import Bodies
 from tidemill_host.local import LocalPeer
 from tidemill_host.openapi import Part, answers, json_content, record, ref, variable, whole
-from tidemill_host.refusals import json_response
+from tidemill_host.refusals import json_response, refusal_of
 from tidemill_host.routing import Route, Variables
 from tidemill_wire import limits
 from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.commands import Command, Done
+from tidemill_wire.errors import Refused
 from tidemill_wire.kinds import Place
 from tidemill_wire.ranges import portions
 from tidemill_wire.schema import parse_timestamp
@@ -29,15 +36,15 @@ from tidemill_wire.steering import Seek, Sought, Suspend
 
 GROUP = "/v1/subjects/{subject}/groups/{group}"
 PLACES = {"earliest": Place.EARLIEST, "latest": Place.LATEST}
-SEQUENCE_MAX = (1 << 63) - 1
 ERRORS = (400, 404, 408, 413, 415, 429, 500, 503)
 
 
 class Steering:
     """All requests that are about a whole group."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, queries: Queries) -> None:
         self._service = service
+        self._queries = queries
         self._bodies = Bodies(limits.HTTP_HELD_BYTES_MAX)
         self._peer: LocalPeer | None = None
 
@@ -56,7 +63,7 @@ class Steering:
 
     async def seek(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
         """Let the group go on elsewhere, or say what that would do."""
-        subject, group = subject_of(request, variables), group_of(variables)
+        subject, group = partition_of(request, variables), group_of(variables)
         value = await self._value(request, frozenset({"to", "rehearsal"}))
         place, number = parse_place(value.get("to"))
         answer = await self._ask(Seek(group, subject, place, number, flag(value, "rehearsal")))
@@ -74,7 +81,7 @@ class Steering:
     async def _suspend(
         self, request: web.BaseRequest, variables: Variables, *, suspended: bool
     ) -> web.StreamResponse:
-        subject, group = subject_of(request, variables), group_of(variables)
+        subject, group = partition_of(request, variables), group_of(variables)
         await self._value(request, frozenset(), empty=True)
         await self._ask(Suspend(group, subject, suspended))
         return json_response({"suspended": suspended})
@@ -93,18 +100,56 @@ class Steering:
         variables: Variables,
         make: Callable[[str, str, list[int]], Redrive | Purge],
     ) -> web.StreamResponse:
-        subject, group = subject_of(request, variables), group_of(variables)
-        ranges = parse_letters(await self._value(request, frozenset({"all", "sequences"})))
-        state, count = self._service.broker.state, 0
-        known = state.group_of(subject, group)
-        if known is not None and known.identity not in state.dead:
+        subject, group = partition_of(request, variables), group_of(variables)
+        value = await self._value(request, FIELDS)
+        letters = parse_letters(value)
+        twins = self._twins(subject, group)
+        if twins is None:
+            raise refusal_of(Refused("not_found", f"subject {subject!r} has no group {group!r}"))
+        if not twins:
             return json_response({"count": 0})  # nothing of it has died yet
-        parts: list[list[int]] = [list(part) for part in portions(ranges)] if ranges else [[]]
-        for part in parts:
-            answer = await self._ask(make(subject, group, part))
+        if isinstance(letters, list):
+            count = await self._tell([make(subject, group, part) for part in _parts(letters)])
+            return json_response({"count": count})
+        count = 0
+        for name, twin in twins:
+            sequences = await self._chosen(twin, letters)
+            ranges = merge_ranges([(sequence, 1) for sequence in sequences])
+            if flag(value, "rehearsal"):
+                count += len(sequences)
+            elif ranges:
+                count += await self._tell([make(name, group, part) for part in _parts(ranges)])
+        return json_response({"count": count})
+
+    def _twins(self, subject: str, group: str) -> list[tuple[str, Group]] | None:
+        """Partitions with dead letters of a group, and its twin in them; ``None``: there is no such group."""
+        broker = self._service.broker
+        names = [partition.name for partition in broker.intake.further.whole(subject)]
+        known = [(name, found) for name in names if (found := broker.state.group_of(name, group)) is not None]
+        dead = [(name, broker.state.dead.get(found.identity)) for name, found in known]
+        twins = [(name, broker.state.groups[twin]) for name, twin in dead if twin is not None]
+        return twins if known else None
+
+    async def _chosen(self, twin: Group, chosen: Chosen) -> list[int]:
+        """The sequences of those that are meant, page by page out of the log."""
+        grave = self._service.broker.state.partitions[twin.partition]
+        found: list[int] = []
+        span: Span | None = Span(0, grave.visible)
+        while span is not None:
+            pages = partial(_page, span=span, chosen=chosen, handled=list(twin.handled))
+            sequences, after = await self._queries.ask(pages, limits.QUERY_MESSAGES_MAX, grave)
+            found += sequences
+            span = None if after is None else Span(int(after) + 1, grave.visible)
+        return found
+
+    async def _tell(self, commands: Sequence[Redrive | Purge]) -> int:
+        """For how many it was done."""
+        count = 0
+        for command in commands:
+            answer = await self._ask(command)
             assert isinstance(answer, Done)
             count += answer.count
-        return json_response({"count": count})
+        return count
 
     async def _value(
         self, request: web.BaseRequest, known: frozenset[str], *, empty: bool = False
@@ -120,6 +165,17 @@ class Steering:
         return await self._peer.ask(command)
 
 
+def _page(query: Query, span: Span, chosen: Chosen, handled: Sequence[int]) -> tuple[list[int], str | None]:
+    """What is meant of one page, and where the next one begins; for the read lane."""
+    answer = query.browse(span, False)
+    return allowed(answer.messages, chosen, handled), answer.after
+
+
+def _parts(ranges: list[int]) -> list[list[int]]:
+    """As much as a command may name at once; no range means all."""
+    return [list(part) for part in portions(ranges)] if ranges else [[]]
+
+
 def parse_place(to: object) -> tuple[Place, int]:
     """Where a group goes on: a word, a sequence, or a time as a text."""
     if isinstance(to, str):
@@ -133,27 +189,6 @@ def parse_place(to: object) -> tuple[Place, int]:
     if type(to) is int and 0 <= to <= SEQUENCE_MAX:
         return Place.SEQUENCE, to
     raise malformed("to is none of earliest, latest, a sequence and a time such as 2026-09-01T00:00:00Z")
-
-
-def parse_letters(value: Mapping[str, Any]) -> list[int]:
-    """Ranges of sequences in the dead letters; an empty list means all, which has to be said."""
-    if flag(value, "all"):
-        if "sequences" in value:
-            raise malformed("all and sequences are both there: name one of the two")
-        return []
-    written: object = value.get("sequences")
-    most = limits.HTTP_MESSAGES_MAX
-    if not isinstance(written, list) or not 0 < len(cast("list[object]", written)) <= most:
-        raise malformed(f"sequences is no list of 1 to {most}, and all is not true")
-    numbers = {_sequence(one) for one in cast("list[object]", written)}
-    return merge_ranges([(number, 1) for number in sorted(numbers)])
-
-
-def _sequence(written: object) -> int:
-    number = int(written) if type(written) is float and written.is_integer() else written
-    if type(number) is not int or not 0 <= number <= SEQUENCE_MAX:
-        raise malformed("sequences holds something else than sequences")
-    return number
 
 
 def paths() -> dict[str, Part]:
@@ -174,7 +209,8 @@ def paths() -> dict[str, Part]:
             {"count": 3},
         ),
         f"{GROUP}/dead/purge": _steering(
-            "purge", "Drop dead letters for ever", ref("Letters"), {"all": True}, ref("Buried"), {"count": 5}
+            "purge", "Drop dead letters for ever", ref("Letters"), {"reason": "no amount", "rehearsal": True},
+            ref("Buried"), {"count": 5}
         ),
     }  # fmt: skip
 
@@ -203,13 +239,6 @@ def schemas() -> dict[str, Part]:
         "in_flight": whole(0, description="messages that consumers held; their leases are void"),
         "failed": whole(0, description="messages that waited for another attempt, and do so no more"),
     }
-    sequences: Part = {
-        "type": "array",
-        "items": whole(0, SEQUENCE_MAX),
-        "minItems": 1,
-        "maxItems": limits.HTTP_MESSAGES_MAX,
-        "description": "which, by their sequences in the dead letters",
-    }
     return {
         "Seek": record(
             {
@@ -224,11 +253,6 @@ def schemas() -> dict[str, Part]:
         ),
         "Sought": record(numbers),
         "Suspended": record({"suspended": {"type": "boolean"}}),
-        "Letters": {
-            "anyOf": [
-                record({"sequences": sequences}),
-                record({"all": {"const": True, "description": "every dead letter of the group"}}),
-            ]
-        },
+        "Letters": letters_schema(),
         "Buried": record({"count": whole(0, description="dead letters for which it was done now")}),
     }

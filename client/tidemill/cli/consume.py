@@ -1,12 +1,13 @@
-"""`tidemill consume`: messages to standard output, acknowledged once they are written there."""
+"""`tidemill consume`: messages to standard output, acknowledged once they are written there; or to a command."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import signal
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -56,6 +57,7 @@ class Wish:
     name: str | None
     count: int | None
     timeout_seconds: float | None
+    command: str | None = None
 
 
 def parse_subjects(written: list[str]) -> list[str]:
@@ -117,6 +119,15 @@ OnceOption = Annotated[
         "--at-most-once", help="What is given out counts as handled, printed or not, and never comes again."
     ),
 ]
+ExecOption = Annotated[
+    str | None,
+    typer.Option(
+        "--exec",
+        metavar="COMMAND",
+        help="Run this for each message, which it has on standard input and in TIDEMILL_ID, TIDEMILL_KEY and the like. "
+        "Exit code 0 acknowledges it; any other is a failure, with the last line of standard error as the reason.",
+    ),
+]
 NameOption = Annotated[
     str | None,
     typer.Option(
@@ -166,12 +177,14 @@ def consume(
             metavar="SECONDS", min=0, help="Stop after so long; with --count, too few is a failure."
         ),
     ] = None,
+    command: ExecOption = None,
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Write messages to standard output.
+    """Write messages to standard output, or let a command handle them.
 
-    One a line, until Ctrl-C. A message is acknowledged after its line is written and flushed.
+    One a line, until Ctrl-C. A message is acknowledged after its line is written and flushed; with --exec when the
+    command has ended well, and given out again, as the group's policy says, when it has not.
     As JSON, a body that is not UTF-8 is {"base64": "..."} instead of a text.
     """
     if exclusive and broadcast:
@@ -179,7 +192,9 @@ def consume(
     from tidemill.subscription import Ways
 
     ways = Ways(at_most_once, exclusive, broadcast)
-    wish = Wish(tuple(subjects), group, start_of(start), tuple(tag or ()), match, ways, name, count, timeout)
+    wish = Wish(
+        tuple(subjects), group, start_of(start), tuple(tag or ()), match, ways, name, count, timeout, command
+    )
     perform(_consume(server, wish, output), server)
 
 
@@ -196,11 +211,12 @@ async def _consume(server: str, wish: Wish, output: Output) -> None:
         ending.of(messages),
     ):  # fmt: skip
         async for message in messages:
-            written = outlet.write(_line(message, output))
-            if written is not None:
+            if wish.command is not None:
+                await _execute(message, wish, output, ending)
+            elif (written := outlet.write(_line(message, output) + b"\n")) is not None:
                 await ending.outlive(written)
             taken += 1
-            if taken == wish.count:
+            if taken == wish.count or ending.is_over:
                 break
             if taken % TURN_MESSAGES == 0:
                 await asyncio.sleep(0)  # signals and time are looked at between turns of the loop
@@ -221,7 +237,8 @@ class Ending:
 
     def __init__(self, timeout_seconds: float | None) -> None:
         self._loop = asyncio.get_running_loop()
-        self._over, self._given_up = asyncio.Event(), asyncio.Event()
+        self._over, self._given_up, self._idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._idle.set()
         self._written: Written | None = None
         self._timeout_seconds = timeout_seconds
         self.by_signal = False
@@ -245,6 +262,19 @@ class Ending:
             with suppress(asyncio.CancelledError):
                 await closing
 
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
+    @contextmanager
+    def after(self) -> Generator[None]:
+        """What is done within is ended first: a consumer that closes acknowledges what its loop holds."""
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._idle.set()
+
     async def outlive(self, written: Written) -> None:
         """Until a line is written; an error when it is over, and nobody reads."""
         self._written = written
@@ -263,6 +293,7 @@ class Ending:
 
     async def _close(self, messages: Consumer) -> None:
         await self._over.wait()
+        await self._idle.wait()
         deadline = self._loop.time() + GRACE_SECONDS
         while self._written is not None and not self._written.done() and self._loop.time() < deadline:
             await asyncio.wait((self._written,), timeout=deadline - self._loop.time())
@@ -284,10 +315,18 @@ class Ending:
             self._loop.remove_signal_handler(number)
 
 
+async def _execute(message: Message, wish: Wish, output: Output, ending: Ending) -> None:
+    """Let the command handle it, and say what did not go well."""
+    from tidemill.cli.executing import handle
+
+    assert wish.command is not None
+    with ending.after():
+        failure = await handle(message, wish.command, _line(message, output), wish.group)
+    if failure:
+        print(f"tidemill: {message.id} failed, {failure}", file=sys.stderr)
+
+
 def _line(message: Message, output: Output) -> bytes:
-    """What is to be out of this process before the message is acknowledged."""
     if output is Output.JSON:
-        return (
-            json.dumps(message_as_json(message), ensure_ascii=False).encode(errors="surrogateescape") + b"\n"
-        )
-    return message.body + b"\n"
+        return json.dumps(message_as_json(message), ensure_ascii=False).encode(errors="surrogateescape")
+    return message.body

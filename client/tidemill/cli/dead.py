@@ -27,6 +27,7 @@ from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
     from tidemill.dead import Chosen, DeadLetter, DeadLetters
+    from tidemill.errors import BrokerUnreachable
 
 COLUMNS = ("id", "attempts", "failed_at", "fingerprint", "reason", "place")
 CHUNK = 500
@@ -78,15 +79,17 @@ def list_letters(
     chosen = _chosen(identity, (start, end), reason, fingerprint)
 
     async def run() -> None:
-        rows: list[dict[str, Any]] = []
-        async with _letters(server, subject, group) as letters:
-            async for letter in letters.chosen(chosen, count):
-                if output is Output.JSON:
+        if output is Output.JSON:
+            async with _letters(server, subject, group) as letters:
+                async for letter in letters.chosen(chosen, count):
                     print(json.dumps(_row(letter), ensure_ascii=False))
-                else:
-                    rows.append(_row(letter))
-        if output is Output.TEXT:
-            print_rows(rows, COLUMNS, output, f"Group {group} has no such dead letters of {subject}.")
+            return
+        async with _letters(server, subject, group) as letters:
+            found, missed = await _found(letters, chosen, count)
+        rows = [_row(letter) for letter in found]
+        print_rows(rows, COLUMNS, output, f"Group {group} has no such dead letters of {subject}.")
+        if missed is not None:
+            raise missed
 
     perform(run(), server)
 
@@ -167,21 +170,45 @@ async def _settle(
     count, rate, dry_run, yes = how
     server, output = where
     async with _letters(server, *names) as letters:
-        sequences = [letter.sequence async for letter in letters.chosen(chosen, count)]
+        found, missed = await _found(letters, chosen, count)
         done = 0
-        if sequences and not dry_run:
-            _confirm(verb, len(sequences), names[1], yes)
-            with _progress(verb, len(sequences)) as advance:
-                async for part in _paced(sequences, rate):
+        if found and not dry_run:
+            _confirm(verb, len(found), names[1], yes)
+            with _progress(verb, len(found)) as advance:
+                async for part in _paced(found, rate):
                     done += await (letters.redrive(part) if verb == "redrive" else letters.purge(part))
                     advance(len(part))
         left = (await letters.status())["waiting"]
     settled = "redriven" if verb == "redrive" else "purged"
-    result = {"found": len(sequences), settled: done, "left": left}
+    _tell({"found": len(found), settled: done, "left": left}, settled, output, dry_run=dry_run)
+    if missed is not None:
+        raise missed
+
+
+async def _found(
+    letters: DeadLetters, chosen: Chosen, count: int | None
+) -> tuple[list[DeadLetter], BrokerUnreachable | None]:
+    """Those that can be reached, and which brokers could not be asked for theirs."""
+    from tidemill.errors import BrokerUnreachable
+
+    found: list[DeadLetter] = []
+    try:
+        async for letter in letters.chosen(chosen, count):
+            found.append(letter)  # noqa: PERF401 - what was found is kept when a broker fails
+    except BrokerUnreachable as error:
+        if not found:
+            raise
+        return found, error
+    return found, None
+
+
+def _tell(result: dict[str, int], settled: str, output: Output, *, dry_run: bool) -> None:
+    """What became of them."""
+    found, done, left = result.values()
     if output is Output.JSON:
         print(json.dumps(result))
     elif dry_run:
-        print(f"{len(sequences):,} of {counted(left, 'dead letter')} would be {settled}.")
+        print(f"{found:,} of {counted(left, 'dead letter')} would be {settled}.")
     else:
         were, are = "was" if done == 1 else "were", "is" if left == 1 else "are"
         print(f"{counted(done, 'dead letter')} {were} {settled}, {left:,} {are} left.")
@@ -198,17 +225,17 @@ def _confirm(verb: str, count: int, group: str, yes: bool) -> None:
     typer.confirm(f"{counted(count, 'dead letter')} will {what} {group}. Go on?", abort=True, err=True)
 
 
-async def _paced(sequences: list[int], rate: float | None) -> AsyncGenerator[list[int]]:
+async def _paced(letters: list[DeadLetter], rate: float | None) -> AsyncGenerator[list[DeadLetter]]:
     """Parts of them, not more than ``rate`` a second."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     size = CHUNK if rate is None else max(1, min(CHUNK, int(rate / 4)))
     began = loop.time()
-    for at in range(0, len(sequences), size):
+    for at in range(0, len(letters), size):
         if rate is not None:
             await asyncio.sleep(max(0.0, began + at / rate - loop.time()))
-        yield sequences[at : at + size]
+        yield letters[at : at + size]
 
 
 @contextmanager
@@ -243,6 +270,8 @@ def _chosen(
 def _row(letter: DeadLetter) -> dict[str, Any]:
     return {
         "id": letter.id,
+        "broker": letter.broker,
+        "partition": letter.partition,
         "sequence": letter.sequence,
         "attempts": letter.attempts,
         "reason": letter.reason,

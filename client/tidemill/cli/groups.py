@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.consume import parse_group_option
-from tidemill.cli.failures import wrong_usage
+from tidemill.cli.failures import CommandFailed, wrong_usage
 from tidemill.cli.session import (
     SERVER_DEFAULT,
     Output,
@@ -68,9 +68,24 @@ def groups(
 async def _groups(server: str, output: Output) -> None:
     async with connected(server) as client:
         rows = await client.groups()
+    shown = rows
+    if output is Output.TEXT:
+        shown = [
+            {
+                name: ", ".join(value) if name == "brokers" else value
+                for name, value in row.items()
+                if name != "away"
+            }
+            for row in rows
+        ]
     print_rows(
-        rows, COLUMNS, output, "There are no groups yet: `tidemill consume SUBJECT --group NAME` makes one."
+        shown, COLUMNS, output, "There are no groups yet: `tidemill consume SUBJECT --group NAME` makes one."
     )
+    away = sorted({name for row in rows for name in row.get("away", ())})
+    if away:
+        raise CommandFailed(
+            f"{', '.join(away)} cannot be asked now, what lies there is not counted: look with `tidemill status`"
+        )
 
 
 def parse_place(written: str) -> str:

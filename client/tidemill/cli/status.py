@@ -14,6 +14,7 @@ from tidemill.cli.asking import PortRefused, Unanswered, ask, control_of, is_loc
 from tidemill.cli.failures import FAILURE
 from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, perform
 from tidemill.cli.tables import print_rows
+from tidemill.cli.troubles import troubles
 
 COLUMNS = ("group", "name", "role", "state", "epoch", "in_sync", "messages", "actions", "pid", "http")
 LOOK_SECONDS = 3.0
@@ -57,6 +58,9 @@ async def look(server: str, problems: list[str]) -> list[dict[str, Any]]:
             )
         elif is_local(row["http"]):
             row["pid"] = process["pid"]
+    problems += await troubles(
+        [(row["group"], row["http"]) for row in rows if row["alive"] and row["role"] == "master"]
+    )
     return rows
 
 
@@ -65,7 +69,9 @@ async def _one_broker(server: str, problems: list[str]) -> dict[str, Any]:
     process = await ask(server, "GET", "/v1/process")
     routes = await ask(server, "GET", "/v1/routes")
     name, is_lone = process["name"], process["role"] == "lone"
-    if not is_lone:
+    if is_lone:
+        problems += await troubles([(name, server)])
+    else:
         problems.append(f"{name} is one broker of a group: ask meta for all of them, with --server")
     state = routes["brokers"][0]["state"] if routes["brokers"] else "NRW"
     return {

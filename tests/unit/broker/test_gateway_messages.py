@@ -18,9 +18,9 @@ from tidemill_broker.doors.gateway_messages import (
     integer,
     parse_json,
     parse_messages,
-    render,
 )
 from tidemill_broker.doors.gateway_receipts import Receipts
+from tidemill_broker.doors.gateway_rows import render
 from tidemill_broker.doors.gateway_settling import parse_receipts
 from tidemill_host.refusals import HttpRefused
 from tidemill_wire import limits
@@ -40,7 +40,7 @@ def stored(first: int, *bodies: bytes, content: Content | None = None) -> bytear
 def rendered(batches: bytearray, *grants: tuple[int, int, int, int]) -> Any:
     """Grants are pull sequence, first sequence, count and batches."""
     rows = [Grant(SUBJECT, pull, first, count, 0, many) for pull, first, count, many in grants]
-    return render(Pulled(rows, 1000, memoryview(batches)), RECEIPTS, "ann")
+    return render(Pulled(rows, 1000, memoryview(batches)), "g", "ann")
 
 
 def refusal(data: bytes) -> str:
@@ -141,7 +141,7 @@ def test_batch_that_nobody_can_read_is_named_and_harms_no_other() -> None:
     given = rendered(batches, (100, 11, 2, 2))
 
     assert [row["text"] for row in given.rows] == ["c"]
-    assert given.undecodable == [100]
+    assert given.undecodable == [(SUBJECT, 100)]
 
 
 def test_properties_of_other_clients_become_what_json_can_say() -> None:
@@ -162,7 +162,7 @@ def test_properties_of_other_clients_become_what_json_can_say() -> None:
 @pytest.mark.parametrize("packed", [b"\xc1", b"\x01", b"\x91" * 60_000])
 def test_properties_that_are_no_map_make_a_message_undecodable(packed: bytes) -> None:
     given = rendered(stored(0, content=Content([b"a"], properties=[packed])), (5, 0, 1, 1))
-    assert (given.rows, given.undecodable) == ([], [5])
+    assert (given.rows, given.undecodable) == ([], [(SUBJECT, 5)])
 
 
 def test_receipt_of_another_group_and_no_receipt_at_all_are_of_no_lease() -> None:

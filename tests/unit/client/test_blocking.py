@@ -83,6 +83,14 @@ def test_errors_are_raised_where_the_call_is(broker):
         mq.send("a", b"x")
 
 
+def test_acks_in_the_spool_are_counted_as_behind_it(tmp_path):
+    with blocking.Client("localhost:1", spool=tmp_path / "spool") as mq:
+        assert mq.spooled_acks["waiting"] == 0
+        assert mq.spooled_acks.keys() == {"waiting", "spooled", "told", "too_late", "dropped", "unkept"}
+    with blocking.Client("localhost:1") as mq:
+        assert mq.spooled_acks == {}
+
+
 def test_after_a_fork_the_child_has_a_client_of_its_own(broker):
     with client_of(broker) as mq:
         parent = mq.send("a", b"0").id

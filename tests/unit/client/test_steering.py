@@ -11,10 +11,9 @@ from tidemill import LeaseLost, Moved, Refused
 from tidemill.blocking import Client as BlockingClient
 from tidemill.delivery import REVOKED
 from tidemill.memory import MemoryBroker
-from tidemill.subscription import broadcast_group
 from tidemill.testing import Client as MemoryClient
 from tidemill_wire.commands import Ack, Extend, Nack, Pull, Release
-from tidemill_wire.fields import parse_group
+from tidemill_wire.fields import broadcast_group, parse_group
 from tidemill_wire.kinds import Mode
 
 NAIVE = datetime.now(UTC).replace(tzinfo=None)
