@@ -41,7 +41,12 @@ class Attending:
                         break
                     except (aiohttp.ClientError, TimeoutError, OSError) as error:
                         self._pass_over(error)
-                    except (ValueError, MetaRefused, WireError) as error:
+                    except MetaRefused as error:
+                        # Another one of the group asked first: the next beat goes by what has become of it.
+                        if error.code != "conflict":
+                            self._pass_over(error)
+                        break
+                    except (ValueError, WireError) as error:
                         self._pass_over(error)
                         break
                 await asyncio.sleep(self._attendance.beat_s)
