@@ -26,7 +26,7 @@ from aiohttp import web
 from tidemill_broker.doors.service import Service
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import RealClock
-from tidemill_host.process import calm_collector
+from tidemill_host.process import calm_collector, note
 from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Answer, Variables
 from tidemill_host.routing import Route as Path
@@ -48,6 +48,7 @@ from tidemill_wire.declarations import Declaration, Subject
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.fields import NAME
 from tidemill_wire.routes import State, both
+from tidemill_wire.settings import settings_line
 
 if TYPE_CHECKING:
     from tidemill_meta.doors.store import SqlStore
@@ -73,6 +74,7 @@ class MetaBeside:
         self._name = settings.name
         self._group = settings.name.partition("-")[0]
         given = read_meta_settings(settings)
+        note(settings_line("meta", given))
         self._store = LateStore(self._complain)
         self._clock = RealClock()
         self._replica = Replica(given, self._store, self._clock)
