@@ -37,6 +37,7 @@ from tidemill_meta.doors.metrics import render_metrics
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.watch import Watch
 from tidemill_meta.errors import Denied
+from tidemill_meta.machine import Meta
 from tidemill_meta.registry import Draft
 from tidemill_meta.senses import Senses
 from tidemill_meta.settings import MetaSettings
@@ -164,7 +165,7 @@ class MetaBeside:
         meta = self._replica.meta
         while True:
             try:
-                await self._replica.change(lambda draft, now_ms: meta.register(draft, asked, now_ms))
+                await self._replica.change(lambda draft, now_ms: register(draft, meta, asked, now_ms))
                 meta.registered(asked, self._clock.now_ms())
                 self._hear()
                 if self._declarations:
@@ -295,6 +296,16 @@ def placed_anywhere(declaration: Declaration) -> Declaration:
     if isinstance(declaration, Subject):
         return replace(declaration, spec=replace(declaration.spec, placement=None))
     return declaration
+
+
+def register(draft: Draft, meta: Meta, asked: Registration, now_ms: int) -> None:
+    """The broker of this folder, wherever it listens. The folder has one owner at a time, so whoever registered in it
+    before was this one; at another port it would be taken for a namesake, who has to wait.
+    """
+    known = draft.get(Broker, asked.broker.key)
+    if known is not None and (known.data, known.control) != (asked.broker.data, asked.broker.control):
+        draft.put(replace(known, data=asked.broker.data, control=asked.broker.control))
+    meta.register(draft, asked, now_ms)
 
 
 def adopt(draft: Draft, senses: Senses, subjects: Iterable[str], now_ms: int) -> None:
