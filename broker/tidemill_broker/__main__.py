@@ -35,6 +35,7 @@ from tidemill_host.process import (
     calm_collector,
     keep_memory,
     make_lanes,
+    note,
     parse_port,
     raise_file_limit,
     run,
@@ -47,6 +48,7 @@ from tidemill_wire.addresses import address_of, split_address
 from tidemill_wire.counted import counted
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
+from tidemill_wire.settings import settings_line
 
 if TYPE_CHECKING:
     from tidemill_broker.doors.attending import Attending
@@ -89,6 +91,7 @@ def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> in
     except (TidemillError, FolderInUse, OSError) as error:
         sys.stderr.write(f"tidemill: {_sentence(error)}\n")
         return 1
+    note(settings_line("broker", settings))
     keep_memory()
     files_max = raise_file_limit()
     try:

@@ -209,8 +209,8 @@ def _kept_route(row: object) -> SubjectRoute:
 def parse_route(row: Any) -> SubjectRoute:
     """A subject's route as meta says it.
 
-    Of several partitions on one broker group the first has the subject's own name, and is the one that brokers of this
-    version take messages for.
+    Of several partitions on one broker group the first has the subject's own name, and is the one that producers of
+    this version send to. Brokers take messages for the others, too, and consumers consume from all.
     """
     match row:
         case {

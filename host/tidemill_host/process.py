@@ -130,6 +130,15 @@ def parse_port(written: str) -> int:
     raise argparse.ArgumentTypeError(f"{written[:40]!r} is no port: write 0 to 65535, 0 for any free one")
 
 
+def note(line: str) -> None:
+    """A line of the log on standard error, before anything else is. Not for a person at a terminal, who wants to know
+    that it runs; supervisors and files have no terminal.
+    """
+    if not sys.stderr.isatty():
+        sys.stderr.write(f"tidemill: {line}\n")
+        sys.stderr.flush()
+
+
 def say(line: str) -> None:
     """A line for whoever started the process, at once."""
     sys.stdout.write(line + "\n")

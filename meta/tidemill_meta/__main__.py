@@ -19,6 +19,7 @@ from tidemill_host.process import (
     FolderInUse,
     FolderLock,
     calm_collector,
+    note,
     parse_port,
     raise_file_limit,
     run,
@@ -30,6 +31,7 @@ from tidemill_meta.settings import MetaSettings, read_settings
 from tidemill_meta.storing import StoreAway, StoreDamaged
 from tidemill_wire.addresses import address_of
 from tidemill_wire.errors import TidemillError
+from tidemill_wire.settings import settings_line
 
 COLLECT_YOUNG = 4_000
 """Objects after which cycles are looked for among the newest: most of what meta makes stays, and a look at many of
@@ -71,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if not settings.name:
         settings = replace(settings, name=f"{socket.gethostname()[:60]}-{secrets.token_hex(4)}")
+    note(settings_line("meta", settings))
     files_max = raise_file_limit()
     try:
         return run(_serve(arguments, settings, store, files_max))

@@ -28,7 +28,7 @@ from tidemill_broker.gate import Told
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import RealClock
-from tidemill_host.process import calm_collector
+from tidemill_host.process import calm_collector, note
 from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Answer, Variables
 from tidemill_host.routing import Route as Path
@@ -39,6 +39,7 @@ from tidemill_meta.doors.metrics import render_metrics
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.watch import Watch
 from tidemill_meta.errors import Denied
+from tidemill_meta.machine import Meta
 from tidemill_meta.registry import Draft
 from tidemill_meta.senses import Senses
 from tidemill_meta.settings import MetaSettings
@@ -50,6 +51,7 @@ from tidemill_wire.declarations import Declaration, Subject
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.fields import NAME
 from tidemill_wire.routes import State, both, writable
+from tidemill_wire.settings import settings_line
 
 if TYPE_CHECKING:
     from tidemill_meta.doors.store import SqlStore
@@ -75,6 +77,7 @@ class MetaBeside:
         self._name = settings.name
         self._group = settings.name.partition("-")[0]
         given = read_meta_settings(settings)
+        note(settings_line("meta", given))
         self._store = LateStore(self._complain)
         self._clock = RealClock()
         self._replica = Replica(given, self._store, self._clock)
@@ -165,7 +168,7 @@ class MetaBeside:
         meta = self._replica.meta
         while True:
             try:
-                await self._replica.change(lambda draft, now_ms: meta.register(draft, asked, now_ms))
+                await self._replica.change(lambda draft, now_ms: register(draft, meta, asked, now_ms))
                 meta.registered(asked, self._clock.now_ms())
                 self._hear()
                 if self._declarations:
@@ -301,6 +304,16 @@ def placed_anywhere(declaration: Declaration) -> Declaration:
     if isinstance(declaration, Subject):
         return replace(declaration, spec=replace(declaration.spec, placement=None))
     return declaration
+
+
+def register(draft: Draft, meta: Meta, asked: Registration, now_ms: int) -> None:
+    """The broker of this folder, wherever it listens. The folder has one owner at a time, so whoever registered in it
+    before was this one; at another port it would be taken for a namesake, who has to wait.
+    """
+    known = draft.get(Broker, asked.broker.key)
+    if known is not None and (known.data, known.control) != (asked.broker.data, asked.broker.control):
+        draft.put(replace(known, data=asked.broker.data, control=asked.broker.control))
+    meta.register(draft, asked, now_ms)
 
 
 def adopt(draft: Draft, senses: Senses, subjects: Iterable[str], now_ms: int) -> None:

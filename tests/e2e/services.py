@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+SETTINGS = "tidemill: settings "
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
@@ -111,5 +112,11 @@ class RealService:
 
     @property
     def errors(self) -> str:
-        """Standard error."""
-        return self._errors.read_text()
+        """Standard error, but for what every service tells of its settings."""
+        lines = self._errors.read_text().splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith(SETTINGS))
+
+    @property
+    def settings(self) -> list[str]:
+        """What they are, as the services of the process tell it."""
+        return [line for line in self._errors.read_text().splitlines() if line.startswith(SETTINGS)]

@@ -129,6 +129,19 @@ def test_a_queue_that_was_killed_is_led_as_soon_as_it_is_there_again(standalone:
     assert standalone.errors == ""
 
 
+def test_a_queue_that_comes_back_at_other_ports_is_led_as_soon(standalone: Queue) -> None:
+    route = heartbeat(standalone, "orders")["routes"]
+    for end in (standalone.kill, standalone.stop):
+        end()
+        standalone.port = standalone.http_port = 0
+        standalone.start()
+        assert heartbeat(standalone, "orders")["routes"] == route
+        [broker] = standalone.get("/v1/routes")["brokers"]
+        assert (broker["port"], broker["state"]) == (standalone.port, "RW")
+        assert standalone.get("/v1/brokers")[0]["state"] == "RW"
+    assert standalone.errors == ""
+
+
 def test_subjects_that_came_without_meta_have_routes(standalone: Queue) -> None:
     """By the gateway, and before meta was there."""
     post(standalone, "/v1/subjects/gateway/messages", {"text": "tide"})

@@ -369,3 +369,23 @@ def test_a_person_is_told_what_to_type_and_it_works_as_it_is_pasted(make_queue: 
         assert done.stdout == b"first message\n"
         process.send_signal(signal.SIGINT)
         assert queue.wait_end() == 0
+
+
+def test_settings_are_told_once_on_standard_error_and_not_to_a_terminal(make_queue: MakeQueue) -> None:
+    queue = make_queue(command=COMMAND, settings={"TIDEMILL_LEASE_MS": "12345"}).start()
+    broker, meta = queue.settings
+    assert broker.startswith('tidemill: settings service=broker name="g0-0" replicated=false ')
+    assert " lease_ms=12345 " in broker
+    assert meta.startswith('tidemill: settings service=meta name="standalone" ')
+    assert queue.stop() == 0
+
+    with Terminal() as terminal:
+        command = [*queue.command, "--port", "0", "--http-port", "0"]
+        with subprocess.Popen(command, stdout=terminal.theirs, stderr=terminal.theirs) as process:
+            terminal.leave()
+            shown = ""
+            while "Ctrl-C stops the queue" not in shown:
+                shown += terminal.read(60).decode()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+    assert "settings" not in shown

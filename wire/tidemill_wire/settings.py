@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -27,6 +28,13 @@ def read_fields(
         if name in environment:
             given[field.name] = _parse(name, environment[name], field.default, whole_max)
     return given
+
+
+def settings_line(service: str, settings: Any) -> str:
+    """All of them, as an event with keys: what a service runs with, whoever set it."""
+    values = ((field.name, getattr(settings, field.name)) for field in fields(settings))
+    shown = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values)
+    return f"settings service={service} {' '.join(shown)}"
 
 
 def _parse(name: str, text: str, default: object, whole_max: int) -> object:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tidemill_wire.settings import SettingsError, read_fields
+from tidemill_wire.settings import SettingsError, read_fields, settings_line
 
 
 @dataclass(frozen=True)
@@ -42,3 +42,9 @@ def test_a_number_that_cannot_be_is_refused_in_a_sentence(written: str) -> None:
 def test_a_switch_is_true_or_false(written: str) -> None:
     with pytest.raises(SettingsError, match=r"MILL_OPEN_GATE is .*: write true or false"):
         read(MILL_OPEN_GATE=written)
+
+
+def test_settings_are_told_with_their_names_and_values() -> None:
+    told = settings_line("broker", MillSettings('a "b"', False, 7))
+
+    assert told == r'settings service=broker name="a \"b\"" open_gate=false wheel_count=7'
