@@ -230,6 +230,10 @@ class Group:
         self.health.end_pause()
         self.cursor, self.start_ms, self.passed = cursor, start_ms, NOTHING_PASSED
 
+    def share(self, other: Group) -> None:
+        """How well the group is, is one for all places where its messages are: the other's counts."""
+        self.health, self.errors, self.paused = other.health, other.errors, other.paused
+
     @property
     def reached(self) -> int:
         """Up to where everything was given out or is not wanted: the cursor, or beyond it."""
