@@ -159,9 +159,9 @@ class Group:
     """One consumer group in one partition."""
 
     __slots__ = (
-        "_due", "acked", "allocated", "allocation", "buried", "consumers", "cursor", "doomed", "errors", "failed",
-        "handled", "health", "identity", "in_flight", "lock_ms", "name", "owner", "partition", "passed", "paused",
-        "settings", "silent_ms", "start_ms",
+        "_due", "_failed", "acked", "allocated", "allocation", "buried", "consumers", "cursor", "doomed", "errors",
+        "failed", "handled", "health", "identity", "in_flight", "lock_ms", "name", "owner", "partition", "passed",
+        "paused", "settings", "silent_ms", "start_ms", "untried",
     )  # fmt: skip
 
     def __init__(
@@ -189,6 +189,9 @@ class Group:
         self.passed: tuple[int, int] = NOTHING_PASSED
         """A cursor, and how far from it nothing is wanted; not in the log, and forgotten when the cursor moves."""
         self.failed: dict[int, Failure] = {}
+        self._failed = 0  # messages in it
+        self.untried = 0
+        """Of these, messages that never failed: they were handed back, or redriven."""
         self.doomed: dict[int, FailureDetail | None] = {}
         """First sequences of failures that are to be buried, and of what each failed last: ``errors`` has only the last
         text of a mistake, which may be another message's.
@@ -219,13 +222,17 @@ class Group:
         """
         for consumer in self.consumers.values():
             consumer.void()
-        self.in_flight = 0
+        self.in_flight = self._failed = self.untried = 0
         self.failed = {}
         self.doomed = {}
         self._due = []
         self.paused = None
         self.health.end_pause()
         self.cursor, self.start_ms, self.passed = cursor, start_ms, NOTHING_PASSED
+
+    def share(self, other: Group) -> None:
+        """How well the group is, is one for all places where its messages are: the other's counts."""
+        self.health, self.errors, self.paused = other.health, other.errors, other.paused
 
     @property
     def reached(self) -> int:
@@ -237,6 +244,7 @@ class Group:
         """Put messages into the error log; ``detail`` is kept of what is doomed."""
         assert failure.first not in self.failed
         self.failed[failure.first] = failure
+        self._count(failure, 1)
         if failure.due_ms == DOOMED_MS:
             self.doomed[failure.first] = detail
             return
@@ -245,6 +253,7 @@ class Group:
     def take_failed(self, first: int, count: int) -> Failure:
         """The first ``count`` messages of a failure are delivered again, or buried; what it was."""
         failure = self.failed.pop(first)
+        self._count(failure, -1)
         detail = self.doomed.pop(first, None)
         assert count <= failure.messages
         if count < failure.messages:
@@ -260,6 +269,7 @@ class Group:
         """The clock was set back by so much: what is due later moves with it."""
         self._due = []
         failures, self.failed = self.failed, {}
+        self._failed = self.untried = 0
         for failure in failures.values():
             due_ms = failure.due_ms if failure.due_ms == DOOMED_MS else max(0, failure.due_ms - back_ms)
             moved = failure._replace(due_ms=due_ms, since_ms=max(0, failure.since_ms - back_ms))
@@ -322,7 +332,12 @@ class Group:
 
     def failed_count(self) -> int:
         """Messages in the error log."""
-        return sum(failure.messages for failure in self.failed.values())
+        return self._failed
+
+    def _count(self, failure: Failure, sign: int) -> None:
+        self._failed += sign * failure.messages
+        if not failure.since_ms:
+            self.untried += sign * failure.messages
 
     def holds_before(self, sequence: int) -> bool:
         """Whether the error log or a lease refers to a message below ``sequence``."""
@@ -343,6 +358,9 @@ class Group:
                 in_flight += delivery.count
                 spans.append((delivery.first, delivery.count))
         assert in_flight == self.in_flight, (self.name, in_flight, self.in_flight)
+        failed = [(one.messages, 0 if one.since_ms else one.messages) for one in self.failed.values()]
+        counted = sum(one for one, _ in failed), sum(one for _, one in failed)
+        assert counted == (self._failed, self.untried), (self.name, counted, self._failed, self.untried)
         end = 0
         for first, count in sorted(spans):
             assert first >= end, f"message {first} of group {self.name} is in two places"

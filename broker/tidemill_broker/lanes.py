@@ -65,8 +65,8 @@ class Kin:
 
     def join(self, group: Group) -> None:
         """The group in a lane, new or from a checkpoint."""
-        group.settings, group.paused = self.head.settings, self.head.paused
-        group.health, group.errors = self.head.health, self.head.errors
+        group.settings = self.head.settings
+        group.share(self.head)
         self.groups.append(group)
         self.groups.sort(key=lambda one: -(one.identity >> IDENTITY_BITS))
 

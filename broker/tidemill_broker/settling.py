@@ -172,7 +172,8 @@ class Settling:
         if probed:
             group.health.end_pause()
             self._desk.act(GroupResumed(group.identity), now_ms)
-            self._serving.serve_group(group.identity, now_ms)
+            for one in self._state.everywhere(group):
+                self._serving.serve_group(one.identity, now_ms)
 
     def _extend(self, consumer: Consumer, extend: Extend, now_ms: int) -> None:
         deadline_ms = now_ms + self._locks.lease_ms(consumer.group)

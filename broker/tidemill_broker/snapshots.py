@@ -9,7 +9,7 @@ import msgpack
 
 from tidemill_broker.actions import FailureDetail
 from tidemill_broker.failures import Errors, Failure
-from tidemill_broker.group_settings import GroupSettings
+from tidemill_broker.group_settings import DEAD, GroupSettings
 from tidemill_broker.groups import Consumer, Delivery, Group
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
@@ -109,9 +109,12 @@ def _group_row(group: Group) -> list[Any]:
         ]
         for consumer in group.consumers.values()
     ]
+    # What its twin in the dead letters has of these is the group's own.
+    own = group.settings.consumption != DEAD
+    errors, paused = (group.errors.to_list(), group.paused) if own else ([], None)
     return [
         group.identity, group.partition, group.name, group.cursor, group.start_ms, group.settings.to_map(), group.acked,
-        list(group.failed.values()), consumers, group.errors.to_list(), group.paused, group.buried, group.handled,
+        list(group.failed.values()), consumers, errors, paused, group.buried, group.handled,
     ]  # fmt: skip
 
 

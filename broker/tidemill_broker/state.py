@@ -100,6 +100,13 @@ class State:
         kin = self.kin.get(group.identity)
         return (group,) if kin is None else kin.groups
 
+    def everywhere(self, group: Group) -> Sequence[Group]:
+        """A group in all places: its lanes, and its dead letters with theirs."""
+        head = self.family(group)[-1]
+        living = (one for one, twin in self.dead.items() if twin == head.identity)
+        other = self.dead.get(head.identity) or next(living, None)
+        return (*self.family(group), *(() if other is None else self.family(self.groups[other])))
+
     def room(self, group: Group) -> int:
         """How many messages more a group may give out now."""
         kin = self.kin.get(group.identity)
@@ -183,7 +190,7 @@ class State:
                     self._forget(one)
 
     def _pause(self, identity: int, paused: tuple[int, str] | None) -> None:
-        for one in self.family(self.groups[identity]):
+        for one in self.everywhere(self.groups[identity]):
             one.paused = paused
 
     def _forget(self, group: Group) -> None:
@@ -277,9 +284,12 @@ class State:
         living = self.group_of(subject, group.name) if subject is not None else None
         if living is not None:
             self.dead[living.identity] = group.identity
+            group.share(living)
         twin = self.group_of(dead_subject(partition.name, group.name), group.name)
         if twin is not None and twin is not group:  # of a group that was forgotten and is there again
             self.dead[group.identity] = twin.identity
+            for one in self.family(twin):
+                one.share(group)
 
     def _pulled(self, action: Pulled) -> int:
         consumer = self.consumers[action.consumer]

@@ -17,6 +17,8 @@ one error with one number.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidemill_wire.codec import CodecMissing
 from tidemill_wire.errors import (
     CorruptBatch,
@@ -61,7 +63,13 @@ class OutcomeUnknown(TidemillError, TimeoutError):
 
 
 class LeaseLost(TidemillError):
-    """The message was not this consumer's any more: it was, or will be, given out again."""
+    """The message was not this consumer's any more: it was, or will be, given out again. Of several, ``ranges`` has
+    first and last pull sequences of those.
+    """
+
+    def __init__(self, text: str, ranges: Sequence[int] = ()) -> None:
+        super().__init__(text)
+        self.ranges = ranges
 
 
 class ClientClosed(TidemillError):

@@ -254,7 +254,9 @@ class BrokerSettler:
         self.lost += saying.lost
         if isinstance(command, Ack) and not any(isinstance(one.command, Extend) for one in self._under_way):
             self.renew()  # a lease was lost, or the group was moved: is what lies here still ours?
-        self._over(saying, LeaseLost(f"the lease of a message of {saying.command.subject} had ended"))
+        self._over(
+            saying, LeaseLost(f"the lease of a message of {saying.command.subject} had ended", answer.lost)
+        )
 
     def _over(self, saying: Saying, error: TidemillError | None) -> None:
         """The broker has answered."""

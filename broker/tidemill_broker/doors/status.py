@@ -27,7 +27,7 @@ def _row(state: State, group: Group) -> dict[str, Any]:
     family = state.family(group)
     twin = state.groups.get(state.dead.get(group.identity, 0))
     all_of_it = (*family, *([] if twin is None else [twin]))
-    untried = sum(_untried(one) for one in all_of_it)
+    untried = sum(one.untried for one in all_of_it)
     beyond = sum(max(0, state.partitions[one.partition].visible - one.reached) for one in family)
     return {
         "group": group.name,
@@ -42,8 +42,3 @@ def _row(state: State, group: Group) -> dict[str, Any]:
         "suspended": group.settings.suspended,
         "consumers": sum(1 for consumer in group.consumers.values() if consumer.peer),
     }
-
-
-def _untried(group: Group) -> int:
-    """Messages in the error log that never failed: they were handed back, or redriven."""
-    return sum(failure.messages for failure in group.failed.values() if not failure.since_ms)

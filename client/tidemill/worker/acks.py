@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from tidemill.delivery import Settler, add_range
@@ -16,6 +16,7 @@ from tidemill.errors import LeaseLost, TidemillError
 from tidemill.tasks import Tasks
 from tidemill.worker.context import Context
 from tidemill.worker.statistics import Counts
+from tidemill_wire.ranges import pairs
 
 GATHERED_MAX = 1000
 
@@ -76,20 +77,35 @@ class Acks:
         for number, _ in found:
             add_range(ranges, number, number)
         try:
-            if await settler.ack_now(subject, ranges):
-                await self._acked([context for _, context in found])
-            else:
-                self._counts.spooled += len(found)
-        except LeaseLost as error:
-            # Which of them is not known here; those will be handled again, and an idempotency store knows them.
-            self._counts.lost += 1
-            log.warning("ack_too_late %s messages<=%d: %s", subject, len(found), error)
+            kept = await self._acknowledge(settler, subject, found, ranges)
+            if kept:
+                await self._acked(kept)
         except TidemillError as error:
             log.warning("ack_unanswered %s messages=%d: %s", subject, len(found), error)
         finally:
             self._open -= 1
             if not self._open and not self._waiting:
                 self._quiet.set()
+
+    async def _acknowledge(
+        self, settler: Settler, subject: str, found: list[tuple[int, Context]], ranges: list[int]
+    ) -> list[Context]:
+        """Of which the broker has answered that they are."""
+        lost: Sequence[int] = ()
+        try:
+            if not await settler.ack_now(subject, ranges):
+                self._counts.spooled += len(found)
+                return []
+        except LeaseLost as error:  # those will be handled again
+            lost = error.ranges
+            late = sum(_within(number, lost) for number, _ in found)
+            self._counts.lost += late
+            log.warning("ack_too_late %s messages=%d: %s", subject, late, error)
+        return [context for number, context in found if not _within(number, lost)]
+
+
+def _within(number: int, ranges: Sequence[int]) -> bool:
+    return any(first <= number <= last for first, last in pairs(ranges))
 
 
 def _number(one: tuple[int, Context]) -> int:

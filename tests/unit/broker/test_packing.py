@@ -38,6 +38,7 @@ SUITABLE = {  # the same kinds as in the samples, of groups and deliveries that 
     "fail-detail": ACTIONS["fail-detail"],
     "fail": ACTIONS["fail"],
     "extend": ACTIONS["extend"],
+    "park": ACTIONS["park"],
     "release": ACTIONS["release"],
     "pull": Pulled(5, AT_MS, [PullRun(PULL + 20, 30, 3, 0), PullRun(PULL + 23, 10, 1, 1)]),
     "pull-in-lane": Pulled(6, AT_MS, [PullRun(PULL + 30, first_of_lane(LANE), 3, 0)]),
