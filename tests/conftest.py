@@ -17,6 +17,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 DEADLINE_S = 60
 
+# Clients keep the last good routes there, by the address of their server; tests take the same ports again and again.
+os.environ["XDG_CACHE_HOME"] = os.devnull
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:

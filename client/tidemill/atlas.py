@@ -46,14 +46,26 @@ class Atlas:
         self.brokers: dict[str, Address] = {}
         """Of each broker group its master, in the order they were listed."""
         self.routes: dict[str, SubjectRoute] = {}
+        self._remembered: set[str] = set()
+        """Subjects whose routes are those of the process before."""
+        self._was_told = False
+
+    def remember(self, kept: Atlas) -> None:
+        """What a process before knew, as nobody answers. Whatever is answered later is newer: at the same address there
+        may be another cluster by now, whose epochs and versions begin anew.
+        """
+        self.routed, self.brokers, self.routes = kept.routed, dict(kept.brokers), dict(kept.routes)
+        self._remembered, self._was_told = set(kept.routes), False
 
     # -- telling -----------------------------------------------------------------------------------------------
 
     def list_brokers(self, listed: Routes) -> bool:
         """These are all there are: whether that changes anything."""
         found: dict[str, Address] = {}
+        before = self.brokers if self._was_told else {}
+        self._was_told = True
         for one in listed:
-            known = self.brokers.get(one.group)
+            known = before.get(one.group)
             found.setdefault(one.group, known if known is not None and known.epoch > one.epoch else one)
         changed = list(found.items()) != list(self.brokers.items())
         self.brokers = found
@@ -86,13 +98,15 @@ class Atlas:
                 continue
             for one in parse_routes({"brokers": [row]}, host):
                 known = self.brokers.get(one.group)
-                if one != known and (known is None or known.epoch <= one.epoch):
+                if one != known and (known is None or known.epoch <= one.epoch or not self._was_told):
                     self.brokers[one.group] = one
                     changed = True
         return changed
 
     def _tell_route(self, route: SubjectRoute, *, believed: bool) -> bool:
         known = self.routes.get(route.subject)
+        believed = believed or route.subject in self._remembered
+        self._remembered.discard(route.subject)
         if route == known or (known is not None and known.version > route.version and not believed):
             return False
         self.routes[route.subject] = route

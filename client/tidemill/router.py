@@ -23,8 +23,8 @@ from tidemill.atlas import Atlas, listed, mapped, whole
 from tidemill.backoff import Backoff
 from tidemill.errors import BrokerUnreachable, Refused, TidemillError, WireError, again
 from tidemill.naming import TOLD_MAX, Member, Naming
-from tidemill.routes import ROUTES_TIMEOUT_S, Address, Fetch, Routes
-from tidemill.routes_cache import RoutesCache, packed
+from tidemill.routes import ROUTES_TIMEOUT_S, Address, Fetch, Routes, Web
+from tidemill.routes_cache import RoutesCache, default_path, packed
 from tidemill.servers import Servers
 from tidemill.settings import ClientSettings
 from tidemill.tasks import Tasks
@@ -41,6 +41,8 @@ BEAT_S = 10.0
 ALLOTTED_S = 0.3
 """Until a consumer by key that has just begun asks again what meta allots to it."""
 SAVE_S = 0.5
+"""What is heard within it is kept at once."""
+SAVE_PAUSE_S = 4.5
 GONE = "unknown_subject"
 """The refusal of a subject that waiting does not help with."""
 
@@ -66,8 +68,8 @@ class Router:
         self._settings = settings = settings or ClientSettings()
         self._servers = ask if isinstance(ask, Servers) else None
         self._fetch = ask if not isinstance(ask, Servers) else None
-        self._cache = RoutesCache(settings.routes_cache) if settings.routes_cache is not None else None
-        self.atlas = self._cache.load() if self._cache is not None else Atlas()
+        self._cache = _cache_of(settings, self._servers)
+        self.atlas = Atlas()
         self.listeners: list[Callable[[], None]] = []
         self.refused: dict[str, Refused] = {}
         """Subjects that meta does not make, and why."""
@@ -86,8 +88,7 @@ class Router:
         self._scope: asyncio.Timeout | None = None
         self._tasks = Tasks(on_crash)
         self._begun = self._said = False
-        if self.atlas.routed:
-            self._routed.set()
+        self._kept = b""
 
     # -- asking ------------------------------------------------------------------------------------------------
 
@@ -107,10 +108,20 @@ class Router:
                         )
                     )  # fmt: skip
                 self._asked = began, error
+                if error is not None and not self.atlas.brokers and self._cache is not None:
+                    await self._remember(self._cache)
             failure = self._asked[1]
         if failure is not None and not self.atlas.brokers:
             raise again(failure)
         return tuple(self.atlas.brokers.values())
+
+    async def _remember(self, cache: RoutesCache) -> None:
+        """Nobody has ever answered: what a process before knew is better than nothing."""
+        kept = await asyncio.get_running_loop().run_in_executor(None, cache.load)
+        if kept.brokers:
+            self.atlas.remember(kept)
+            log.warning("routes_remembered: nobody says who serves, and the last good routes may be old")
+            self._told(True)
 
     async def _ask_brokers(self) -> None:
         async with asyncio.timeout(ROUTES_TIMEOUT_S):
@@ -204,6 +215,8 @@ class Router:
     async def close(self) -> None:
         """The client ends: meta need not wait to miss it."""
         await self._tasks.close()
+        if self._cache is not None and self._changed.is_set():
+            await self._save(self._cache)
         if self._servers is not None and self._said:
             with suppress(BrokerUnreachable, WireError, OSError):
                 await self._servers.post("/v1/clients/leave", {"client": self._client}, KNOWN_TIMEOUT_S)
@@ -338,13 +351,29 @@ class Router:
             listener()
 
     async def _saving(self, cache: RoutesCache) -> None:
-        loop = asyncio.get_running_loop()
-        kept = b""
         while True:
             await self._changed.wait()
-            self._changed.clear()
-            data = packed(self.atlas)
-            if data != kept and self.atlas.brokers:
-                await loop.run_in_executor(None, cache.save, data)
-                kept = data
             await asyncio.sleep(SAVE_S)
+            await self._save(cache)
+            await asyncio.sleep(SAVE_PAUSE_S)
+
+    async def _save(self, cache: RoutesCache) -> None:
+        """Where a broker lists itself there is nothing to remember: it says so itself, or is away."""
+        self._changed.clear()
+        if self.atlas.routed and self.atlas.brokers:
+            data = packed(self.atlas)
+            if data != self._kept:
+                await asyncio.get_running_loop().run_in_executor(None, cache.save, data)
+                self._kept = data
+
+
+def _cache_of(settings: ClientSettings, servers: Servers | None) -> RoutesCache | None:
+    chosen = settings.routes_cache
+    if not isinstance(chosen, bool):
+        return RoutesCache(chosen)
+    if not chosen or servers is None or settings.open_port is not Web:
+        return (
+            None  # whoever brings ports of their own, as a simulator does, does not mean this machine's disk
+        )
+    path = default_path(servers.places)
+    return RoutesCache(path) if path is not None else None

@@ -14,6 +14,7 @@ class Servers:
     """See the module. Several are replicas of meta; a standalone broker is one."""
 
     def __init__(self, places: Sequence[tuple[str, int]], open_port: OpenPort) -> None:
+        self.places = tuple(places)
         self._ports = [(host, open_port(host, port)) for host, port in places]
 
     def __len__(self) -> int:

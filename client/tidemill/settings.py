@@ -104,9 +104,10 @@ class ClientSettings:
     routes_poll_s: float = 30.0
     """How often routes are asked for while no watch stream tells them, give or take a quarter."""
 
-    routes_cache: str | Path | None = None
-    """A file for the last good routes: a client that begins while nobody says who serves goes by them. ``None``: it
-    waits.
+    routes_cache: str | Path | bool = True
+    """A file for the last good routes: a client that begins while nobody says who serves goes by them. ``True``: one
+    for each server in ``$XDG_CACHE_HOME/tidemill``, or ``~/.cache/tidemill``, where such a folder can be written to.
+    ``False``: none, and such a client waits.
     """
 
     random: random.Random = field(default_factory=random.SystemRandom)

@@ -122,22 +122,22 @@ def test_a_killed_broker_group_keeps_no_sender_waiting_for_long(cluster_of) -> N
 
 
 def test_meta_killed_stops_nothing_and_a_client_with_cached_routes_begins_without_it(
-    cluster_of, tmp_path: Path
+    cluster_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The cache is there without anybody having asked for it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cluster, ledger = cluster_of(g0=1, g1=1), Ledger()
-    settings = ClientSettings(
-        send_timeout_s=PATIENCE_SECONDS, backoff_max_s=0.2, routes_cache=tmp_path / "routes"
-    )
+    settings = ClientSettings(send_timeout_s=PATIENCE_SECONDS, backoff_max_s=0.2)
 
     async def case() -> None:
         async with Client(cluster.meta.server, settings=settings) as mq, asyncio.TaskGroup() as tasks:
             producer = tasks.create_task(produce(mq, ledger))
             consumer = tasks.create_task(consume(mq, ledger))
             await wait_more(ledger, 10 * MANY)
-            await wait_kept(tmp_path / "routes", b"orders")
+            await wait_kept(tmp_path / "tidemill", b"orders")
             await asyncio.to_thread(cluster.meta.kill)
             await wait_more(ledger, 50 * MANY)
-            said = await asyncio.to_thread(another_process, cluster.meta.server, tmp_path / "routes")
+            said = await asyncio.to_thread(another_process, cluster.meta.server)
             assert said == b"stored received\n"
             ledger.over = True
             await producer
@@ -150,20 +150,20 @@ def test_meta_killed_stops_nothing_and_a_client_with_cached_routes_begins_withou
     assert ledger.twice == []
 
 
-async def wait_kept(cache: Path, subject: bytes) -> None:
+async def wait_kept(folder: Path, subject: bytes) -> None:
     """Until the file of routes names the subject: it is written now and then."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not cache.exists() or subject not in cache.read_bytes():
-        assert time.monotonic() < deadline, f"{subject!r} is not in {cache}"
+    while not any(subject in cache.read_bytes() for cache in folder.glob("routes-*.json")):
+        assert time.monotonic() < deadline, f"{subject!r} is not in {folder}"
         await asyncio.sleep(0.05)
 
 
 OTHER_PROCESS = """
 import asyncio, sys
-from tidemill import Client, ClientSettings
+from tidemill import Client
 
-async def main(server, cache):
-    async with Client(server, settings=ClientSettings(routes_cache=cache)) as mq:
+async def main(server):
+    async with Client(server) as mq:
         await mq.send("orders", b"from another process")
         print("stored", end=" ")
         async with mq.consume("orders", group="others") as messages:
@@ -176,8 +176,8 @@ asyncio.run(asyncio.wait_for(main(*sys.argv[1:]), 120))
 """
 
 
-def another_process(server: str, cache: Path) -> bytes:
-    command = [sys.executable, "-c", OTHER_PROCESS, server, str(cache)]
+def another_process(server: str) -> bytes:
+    command = [sys.executable, "-c", OTHER_PROCESS, server]
     done = subprocess.run(command, capture_output=True, env=environment(), timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

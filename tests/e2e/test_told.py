@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from e2e.clusters import Cluster
+from e2e.conftest import MakeQueue
+from e2e.metas import Meta
 from e2e.queues import wait_until
 from tidemill import Client, ClientSettings, Unavailable
 
@@ -21,6 +26,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 PATIENCE_SECONDS = 30.0
 HASTY = ClientSettings(send_timeout_s=1.0)
 BROKERS_BEAT_S = 1.0
+SILENCE_SECONDS = 5.0
+"""After which a broker is dead; meta that begins listens for as long before it says so."""
 
 
 @pytest.fixture(scope="module")
@@ -185,3 +192,33 @@ def test_labels_and_load_of_a_broker_are_known_to_meta(tmp_path: Path) -> None:
             post(cluster, "/v1/declarations", declaration("Subject", "slow", placement=hdd))
     finally:
         cluster.close()
+
+
+def test_a_broker_is_heard_in_time_though_three_replicas_of_meta_are_in_a_black_hole(
+    make_queue: MakeQueue, tmp_path: Path
+) -> None:
+    """They take connections and never answer, as behind a firewall; the fourth one dies and comes back."""
+    with ExitStack() as stack:
+        holes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        meta = stack.enter_context(closing(Meta(tmp_path / "meta").start()))
+        metas = [*(f"127.0.0.1:{hole.getsockname()[1]}" for hole in holes), meta.server]
+        known = {
+            "TIDEMILL_NAME": "g0-0",
+            "TIDEMILL_REPLICATED": "true",
+            "TIDEMILL_META": ",".join(metas),
+        }
+        make_queue("g0-0", settings=known).start()
+        wait_until("it is led", lambda: is_writable(meta), PATIENCE_SECONDS)
+        meta.kill()
+        meta.start()
+        began, states = time.monotonic(), set[bool]()
+        while time.monotonic() - began < 2 * SILENCE_SECONDS:
+            states.add(is_writable(meta))
+            time.sleep(0.05)
+
+    assert states == {True}
+
+
+def is_writable(meta: Meta) -> bool:
+    rows: list[dict[str, Any]] = meta.get("/v1/brokers")
+    return [(row["group"], row["state"]) for row in rows] == [("g0", "RW")]

@@ -13,7 +13,7 @@ from samples.realms import row_of
 from tidemill.atlas import Atlas, SubjectRoute, parse_route
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Address, parse_servers
-from tidemill.routes_cache import RoutesCache, packed
+from tidemill.routes_cache import RoutesCache, default_path, packed
 from tidemill.servers import Servers
 
 
@@ -146,6 +146,49 @@ def test_a_cache_is_replaced_as_a_whole_and_a_folder_that_cannot_be_written_is_s
     closed.save(b"{}")
     closed.save(b"{}")
     assert caplog.text.count("routes_not_cached") == 1
+
+
+def test_a_cache_keeps_what_other_processes_have_of_other_subjects(tmp_path):
+    cache = RoutesCache(tmp_path / "routes")
+    cache.save(packed(atlas_of(broker("g0"), routes=[row_of("a", [("g0",)]), row_of("b", [("g0",)])])))
+    cache.save(packed(atlas_of(broker("g0"), broker("g1"), routes=[row_of("a", [("g1",)])])))
+
+    assert (cache.load().takers("a"), cache.load().takers("b")) == (("g1",), ("g0",))
+
+
+def test_routes_are_kept_by_the_address_of_the_server_where_caches_of_the_user_lie(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    one, other = default_path([("m1", 7401), ("m2", 7401)]), default_path([("m1", 7401)])
+
+    assert one == default_path([("m2", 7401), ("m1", 7401)])
+    assert one != other
+    assert {one.parent, other.parent} == {tmp_path / "tidemill"}
+    assert default_path([("fe80::1%/../../etc", 7401)]).parent == tmp_path / "tidemill"
+
+
+def test_without_a_folder_of_caches_nothing_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
+
+    assert default_path([("m1", 7401)]) is None
+
+
+def test_what_is_remembered_gives_way_to_any_answer():
+    """At the same address there may be another cluster by now, whose numbers begin anew."""
+    atlas = Atlas()
+    atlas.remember(
+        atlas_of(
+            broker("g0", port=1, epoch=9), broker("g9", epoch=9), routes=[row_of("a", [("g9",), ("g0",)])]
+        )
+    )
+    before = atlas.routed, atlas.takers("a")
+    atlas.tell({"brokers": [broker("g0", port=2, epoch=1)], "routes": [row_of("a", [("g0",)])]}, "m")
+    told = {group: (one.port, one.epoch) for group, one in atlas.brokers.items()}
+    atlas.tell({"brokers": [broker("g0", port=3, epoch=0)]}, "m")
+
+    assert before == (True, ("g0",))
+    assert told == {"g0": (2, 1)}
+    assert atlas.routes["a"].version == 1
+    assert atlas.brokers["g0"].port == 2, "a replica of meta that lags is not believed"
 
 
 class Port:

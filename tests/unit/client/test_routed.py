@@ -212,6 +212,17 @@ async def test_a_client_begins_with_cached_routes_while_meta_is_away(town, tmp_p
         assert sorted(got) == [b"0", b"1"]
 
 
+async def test_cached_routes_of_a_former_cluster_are_of_no_account_where_somebody_answers(town, tmp_path):
+    cached = replace(QUICK, routes_cache=tmp_path / "routes")
+    async with town(creates=("g0",)) as former:
+        former.realm.serve("g0", former.places["g0"].port, epoch=40)
+        async with former.client(cached) as mq:
+            await mq.send("a", b"0")
+    async with town(creates=("g0",)) as t, t.client(cached) as mq:
+        await mq.send("a", b"1")
+        assert t.stored("g0") == [b"1"]
+
+
 async def test_without_streams_routes_are_polled(town):
     settings = replace(QUICK, routes_poll_s=0.05)
     async with town(groups=2, watched=False) as t, t.client(settings) as mq:
