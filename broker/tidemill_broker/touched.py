@@ -19,6 +19,7 @@ from tidemill_broker.actions import (
     SubjectNamed,
     Synced,
 )
+from tidemill_broker.group_settings import DEAD
 
 if TYPE_CHECKING:
     from tidemill_broker.state import State
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 def touched_by(state: State, action: Action) -> Iterable[int]:
     """Their numbers, before the action is applied. Groups that it makes are not among them.
 
-    What is one for all lanes (settings, errors, a pause) stands in each of them, so a group is touched with its kin.
+    What is one for all lanes and for the dead letters (settings, errors, a pause) stands in each of them, so a group is
+    touched with all of these.
     """
     match action:
         case (
@@ -43,5 +45,7 @@ def touched_by(state: State, action: Action) -> Iterable[int]:
             group = state.groups.get(action.group)
     if group is None:
         return ()
-    kin = state.kin.get(group.identity)
-    return (group.identity,) if kin is None else [one.identity for one in kin.groups]
+    family = state.family(group)
+    if group.settings.consumption == DEAD or family[-1].identity in state.dead:
+        family = state.everywhere(group)
+    return [one.identity for one in family]
