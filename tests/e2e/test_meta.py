@@ -117,6 +117,18 @@ def test_database_that_does_not_answer_refuses_the_start_with_a_sentence(tmp_pat
         meta.close()
 
 
+def test_damaged_database_refuses_the_start_and_names_the_file(tmp_path: Path) -> None:
+    folder = tmp_path / "meta"
+    folder.mkdir()
+    (folder / "meta.db").write_bytes(bytes(range(256)) * 64)
+    meta = Meta(folder)
+    with pytest.raises(AssertionError):
+        meta.start()
+    assert meta.errors.startswith(f"tidemill: {folder}/meta.db is damaged")
+    assert meta.errors.count("\n") == 1
+    meta.close()
+
+
 def test_change_at_one_replica_is_seen_by_a_watcher_of_another_within_a_second(
     make_meta: MakeMeta, database: str
 ) -> None:
