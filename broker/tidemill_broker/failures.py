@@ -22,6 +22,11 @@ from tidemill_broker.group_settings import GroupSettings
 from tidemill_wire.columns import hash_text
 from tidemill_wire.limits import DOOMED_MS, OUTAGE_FAILURES_MIN, PROBE_MS_MAX, PROBE_MS_MIN
 
+SILENT_MAX = OUTAGE_FAILURES_MIN - 1
+"""So many messages of one consumer that is gone, or whose leases ended, count towards an outage: one crash with full
+hands is none, a second one soon after may be.
+"""
+
 OUTAGE_SHARE = 0.8
 """Of recent deliveries, those that must have failed alike."""
 

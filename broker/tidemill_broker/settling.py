@@ -19,7 +19,7 @@ from tidemill_broker.actions import (
 )
 from tidemill_broker.dead_letters import DeadLetters
 from tidemill_broker.desk import Desk
-from tidemill_broker.failures import due_after, fingerprint_of
+from tidemill_broker.failures import SILENT, SILENT_MAX, due_after, fingerprint_of
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members
@@ -31,7 +31,7 @@ from tidemill_host.machine import Durability, Peer
 from tidemill_wire import commands
 from tidemill_wire.commands import Ack, Extend, Nack, Release, Yield
 from tidemill_wire.limits import DOOMED_MS
-from tidemill_wire.ranges import pairs, portions
+from tidemill_wire.ranges import count_of, pairs, portions
 
 
 class Settling:
@@ -127,7 +127,7 @@ class Settling:
                 continue
             groups.append(group.identity)
             if pull.fresh:
-                back = self._fail(consumer, ranges, Reason.CONSUMER_GONE, now_ms)
+                back = self._dropped(consumer, ranges, Reason.CONSUMER_GONE, now_ms)
             else:
                 back = self._release(consumer, ranges, now_ms)
                 if not consumer.keyed and not group.allocation:  # a start forgets the first, not the second
@@ -147,11 +147,10 @@ class Settling:
 
     def _end_leases(self, now_ms: int) -> None:
         while (ended := self._state.leases.next_end()) is not None and ended[0] <= now_ms:
-            _, consumer, delivery = ended
-            self._desk.counters.leases_ended += 1
-            self._fail(
-                consumer, [delivery.pull, delivery.pull + delivery.count - 1], Reason.LEASE_ENDED, now_ms
-            )
+            consumer = ended[1]
+            over = [(one.pull, one.count) for one in consumer.held() if one.deadline_ms <= now_ms]
+            self._desk.counters.leases_ended += len(over)
+            self._dropped(consumer, merge_ranges(over), Reason.LEASE_ENDED, now_ms)
             self._serving.serve_group(consumer.group.identity, now_ms)
 
     def next_wake(self, at_most: int) -> int:
@@ -185,27 +184,35 @@ class Settling:
 
     def _nacked(self, consumer: Consumer, nack: Nack, now_ms: int) -> None:
         detail = _detail_of(nack)
-        fingerprint = detail.fingerprint
         delay_ms = DOOMED_MS if nack.reject else nack.delay_ms
         concerned = self._fail(consumer, nack.ranges, Reason.NACK, now_ms, detail, delay_ms)
         self._desk.counters.messages_nacked += concerned
         group = consumer.group
         # A handler that says when, or that never, is not broken; an exception tells of more than its delay.
         asked = nack.reject or (nack.delay_ms >= 0 and not nack.error)
-        if (
-            concerned
-            and not asked
-            and group.health.note_failed(fingerprint, concerned, now_ms)
-            and not group.paused
-        ):
-            group.health.begin_pause(now_ms)
-            self._desk.act(GroupPaused(group.identity, now_ms, fingerprint), now_ms)
-            self._desk.counters.groups_paused += 1
+        if concerned and not asked:
+            self._suffered(group, detail.fingerprint, concerned, now_ms)
         self._serving.serve_group(group.identity, now_ms)
+
+    def _suffered(self, group: Group, mark: str, messages: int, now_ms: int) -> None:
+        """So many messages failed of one mistake: perhaps none is to blame but what all of them need."""
+        if group.health.note_failed(mark, messages, now_ms) and not group.paused:
+            group.health.begin_pause(now_ms)
+            self._desk.act(GroupPaused(group.identity, now_ms, mark), now_ms)
+            self._desk.counters.groups_paused += 1
+
+    def _dropped(self, consumer: Consumer, ranges: Sequence[int], reason: Reason, now_ms: int) -> int:
+        """Deliveries of which their consumer said nothing are over; how many messages that were. Those by which an
+        outage is noticed are not to blame for it either: they are failed when the group is paused.
+        """
+        if ranges:
+            messages = min(count_of(ranges), SILENT_MAX)
+            self._suffered(consumer.group, SILENT[reason].fingerprint, messages, now_ms)
+        return self._fail(consumer, ranges, reason, now_ms)
 
     def _fail_all(self, consumer: Consumer, now_ms: int) -> None:
         ranges = _held(consumer)
-        self._fail(consumer, ranges, Reason.CONSUMER_GONE, now_ms)
+        self._dropped(consumer, ranges, Reason.CONSUMER_GONE, now_ms)
         if ranges or consumer.group.ordered:
             self._serving.serve_group(consumer.group.identity, now_ms)
 

@@ -305,3 +305,54 @@ def test_group_is_paused_again_when_all_fails_again() -> None:
 
     assert living(rig).paused is not None
     assert rig.broker.counters.groups_paused == 2
+
+
+CRASHING = replace(PATIENT, lease_ms=1000, backoff_ms=(100,))
+
+
+def test_consumers_that_die_one_after_the_other_pause_a_group_and_one_that_dies_does_not() -> None:
+    rig = hasty_rig(replace(PATIENT, backoff_ms=(100,)), replace(ROOMY, consumer_gone_ms=500))
+    rig.send(*[b"tide"] * 100)
+    for paused in (False, True):
+        peer = rig.connect()
+        assert rig.pull(consumer="d", peer=peer).grants
+        rig.broker.disconnected(peer, rig.now_ms)
+        rig.wait(700)
+        assert (living(rig).paused is not None) is paused
+
+    mark = living(rig).paused[1]
+    assert living(rig).errors[mark].detail.reason.startswith("its consumer was gone")
+    assert attempts(rig) == {1}, "those by which it was noticed do not count"
+
+
+def test_leases_that_end_and_end_again_pause_a_group_and_no_attempt_counts_from_then_on() -> None:
+    rig = hasty_rig(CRASHING)
+    rig.send(*[b"tide"] * 100)
+    for paused in (False, True):
+        assert rig.pull().grants
+        rig.wait(CRASHING.lease_ms + 1)
+        assert (living(rig).paused is not None) is paused
+    rig.wait(PROBE_MS_MIN)
+    held = attempts(rig)
+    for _ in range(10):
+        probe(rig)
+        rig.wait(PROBE_MS_MAX + CRASHING.lease_ms)
+
+    assert held == {1}
+    assert attempts(rig) == {1}
+    assert bodies(rig) == []
+
+
+def test_group_whose_others_handle_what_they_are_given_is_not_paused_by_one_that_dies_again_and_again() -> (
+    None
+):
+    rig = hasty_rig(replace(PATIENT, backoff_ms=(100,)), replace(ROOMY, consumer_gone_ms=500))
+    rig.send(*[b"tide"] * 1000)
+    for _ in range(5):
+        peer = rig.connect()
+        assert rig.pull(20, consumer="d", peer=peer).grants
+        rig.broker.disconnected(peer, rig.now_ms)
+        rig.ask(Ack("g", "c", SUBJECT, pulls(rig.pull(100))))
+        rig.wait(700)
+
+    assert living(rig).paused is None
