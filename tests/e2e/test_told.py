@@ -211,12 +211,18 @@ def test_a_broker_is_heard_in_time_though_three_replicas_of_meta_are_in_a_black_
         wait_until("it is led", lambda: is_writable(meta), PATIENCE_SECONDS)
         meta.kill()
         meta.start()
-        began, states = time.monotonic(), set[bool]()
-        while time.monotonic() - began < 2 * SILENCE_SECONDS:
-            states.add(is_writable(meta))
-            time.sleep(0.05)
+        states = wait_states(meta, 2 * SILENCE_SECONDS)
 
     assert states == {True}
+
+
+def wait_states(meta: Meta, seconds: float) -> set[bool]:
+    """Whether it was writable, each time that it was looked at."""
+    end, states = time.monotonic() + seconds, set[bool]()
+    while time.monotonic() < end:
+        states.add(is_writable(meta))
+        time.sleep(0.05)
+    return states
 
 
 def is_writable(meta: Meta) -> bool:
