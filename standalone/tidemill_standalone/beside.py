@@ -48,7 +48,7 @@ from tidemill_meta.subjects import declare, use_subject
 from tidemill_meta.values import Broker, BrokerGroup, ConsumerGroupRecord, Route, SubjectRecord
 from tidemill_standalone.late import LateStore
 from tidemill_wire.declarations import Declaration, Subject
-from tidemill_wire.errors import TidemillError
+from tidemill_wire.errors import TidemillError, WireError
 from tidemill_wire.fields import NAME
 from tidemill_wire.routes import State, both, writable
 from tidemill_wire.settings import settings_line
@@ -170,6 +170,7 @@ class MetaBeside:
             try:
                 await self._replica.change(lambda draft, now_ms: register(draft, meta, asked, now_ms))
                 meta.registered(asked, self._clock.now_ms())
+                self._obey()  # what was said before this start
                 self._hear()
                 if self._declarations:
                     await self._replica.change(
@@ -230,12 +231,24 @@ class MetaBeside:
         declared = [
             one.declared for one in (*subjects, *groups) if one is not None and one.declared is not None
         ]
-        stated = any(kind in {SubjectRecord.KIND, BrokerGroup.KIND} for kind, _ in keys)
-        if (declared or stated) and self._service is not None:
-            group = registry.get(BrokerGroup, self._group)
-            shut = frozenset(one.name for one in registry.all(SubjectRecord) if not writable(one.state))
+        stated = any(kind == BrokerGroup.KIND or key in registry.told_at for kind, key in keys)
+        if declared or stated:
+            self._obey(declared)
+
+    def _obey(self, declared: Sequence[Declaration] = ()) -> None:
+        """The broker does what people said, and refuses what they made read-only."""
+        registry = self._replica.meta.registry
+        group = registry.get(BrokerGroup, self._group)
+        records = (registry.get(SubjectRecord, subject) for subject in registry.told_at)
+        shut = frozenset(one.name for one in records if one is not None and not writable(one.state))
+        if self._service is not None:
             allowed = group.state if group is not None else "RW"
-            self._service.obey(Told(registry.revision, allowed, shut, tuple(declared)))
+            try:
+                self._service.obey(Told(registry.revision, allowed, shut, tuple(declared)))
+            except WireError as error:  # it is stored at meta, which goes on
+                sys.stderr.write(
+                    f"tidemill: the broker did not take all that was declared ({error}): declare it again when it can\n"
+                )
 
     # -- answering ------------------------------------------------------------------------------------------------
 

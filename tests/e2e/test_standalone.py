@@ -165,6 +165,28 @@ def test_what_people_let_the_group_take_is_told_to_clients(standalone: Queue) ->
     assert broker["state"] == "RW"
 
 
+def sent(queue: Queue, subject: str) -> str:
+    """Nothing, or the name of the error with which a message was refused."""
+    try:
+        post(queue, f"/v1/subjects/{subject}/messages", {"messages": [{"text": "tide"}]})
+    except urllib.error.HTTPError as error:
+        return str(json.load(error)["error"]["code"])
+    return ""
+
+
+def test_what_is_read_only_is_refused_also_after_a_kill(standalone: Queue) -> None:
+    assert (sent(standalone, "orders"), sent(standalone, "bills")) == ("", "")
+    post(standalone, "/v1/subjects/orders/state", {"state": "R"})
+    before = sent(standalone, "orders"), sent(standalone, "bills")
+    standalone.kill()
+    standalone.start()
+    wait_until("it is read-only again", lambda: sent(standalone, "orders") == "read_only")
+    post(standalone, "/v1/subjects/orders/state", {"state": "RW"})
+
+    assert before == ("read_only", "")
+    assert sent(standalone, "orders") == ""
+
+
 def test_a_broker_serves_when_meta_has_no_database_and_says_so_once(make_queue: MakeQueue) -> None:
     queue = make_queue(command=STANDALONE)
     queue.data.mkdir()

@@ -211,15 +211,15 @@ def test_a_broker_is_heard_in_time_though_three_replicas_of_meta_are_in_a_black_
         wait_until("it is led", lambda: is_writable(meta), PATIENCE_SECONDS)
         meta.kill()
         meta.start()
-        states = wait_while(meta, 2 * SILENCE_SECONDS)
+        states = wait_states(meta, 2 * SILENCE_SECONDS)
 
     assert states == {True}
 
 
-def wait_while(meta: Meta, seconds: float) -> set[bool]:
-    """Whether the broker group was writable, at any moment of so long a time."""
-    began, states = time.monotonic(), set[bool]()
-    while time.monotonic() - began < seconds:
+def wait_states(meta: Meta, seconds: float) -> set[bool]:
+    """Whether it was writable, each time that it was looked at."""
+    end, states = time.monotonic() + seconds, set[bool]()
+    while time.monotonic() < end:
         states.add(is_writable(meta))
         time.sleep(0.05)
     return states

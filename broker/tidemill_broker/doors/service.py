@@ -32,7 +32,7 @@ from tidemill_wire import limits
 from tidemill_wire.commands import parse_command
 from tidemill_wire.connection import Event
 from tidemill_wire.declarations import ConsumerGroup, Subject
-from tidemill_wire.errors import Unavailable
+from tidemill_wire.errors import Unavailable, WireError
 from tidemill_wire.fields import DEAD_PREFIX
 from tidemill_wire.frame import FrameDecoder
 from tidemill_wire.kinds import Start
@@ -148,11 +148,20 @@ class Service:
         self.turn.start()
 
     def obey(self, told: Told) -> None:
-        """What people said at meta. A master that has stopped for whoever comes next writes nothing more."""
+        """What people said at meta; one thing that cannot be holds up no other, and is raised when all else is done. A
+        master that has stopped for whoever comes next writes nothing more.
+        """
         if isinstance(self.machine, Master) and self.machine.halted:
             raise Unavailable("not_master", f"{self.machine.name} takes no work now")
         self.broker.intake.gate.obey(told)
-        self.declare(told.declared)
+        problems: list[WireError] = []
+        for one in told.declared:
+            try:
+                self.declare([one])
+            except WireError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
 
     @property
     def state(self) -> State:

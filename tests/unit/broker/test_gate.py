@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from samples.brokers import SUBJECT, Rig, batch_of
+from samples.services import Indoors
 from tidemill_broker.gate import Told
+from tidemill_broker.settings import BrokerSettings
 from tidemill_wire.commands import Ack, Done, Pulled, SendBatches, Sent
-from tidemill_wire.errors import KIND_BY_NAME
+from tidemill_wire.declarations import Subject
+from tidemill_wire.errors import KIND_BY_NAME, Refused
 
 READ_ONLY = KIND_BY_NAME["read_only"]
 
@@ -62,3 +67,27 @@ def test_what_was_stored_before_is_answered_again_and_read_and_acked(rig: Rig) -
     assert isinstance(pulled, Pulled)
     grant = pulled.grants[0]
     assert rig.ask(Ack("g", "c", SUBJECT, [grant.pull_sequence, grant.pull_sequence])) == Done([])
+
+
+def declared(name: str, **spec: object) -> Subject:
+    return Subject.from_map(
+        {"apiVersion": "tidemill.dev/v1alpha1", "kind": "Subject", "metadata": {"name": name}, "spec": spec}
+    )
+
+
+def test_one_declaration_that_cannot_be_holds_up_no_other() -> None:
+    indoors = Indoors(settings=BrokerSettings(durability="low", subjects_max=2))
+    told = Told(1, "R", frozenset(), tuple(map(declared, ("one", "two", "three"))))
+
+    with pytest.raises(Refused) as refused:
+        indoors.call(lambda: indoors.service.obey(told))
+
+    again = replace(
+        told, state="RW", declared=(declared("one", config=[{"name": "durability", "value": "high"}]),)
+    )
+    indoors.call(lambda: indoors.service.obey(again))
+    assert refused.value.kind.name == "too_many_subjects"
+    rows = {row["name"]: row["durability"] for row in indoors.call(indoors.service.subjects)}
+    shut = indoors.service.broker.intake.gate.shut
+    indoors.close()
+    assert (rows, shut) == ({"one": "high", "two": "low"}, False)
