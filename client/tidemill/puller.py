@@ -286,8 +286,8 @@ class Puller:
             self._in_order(deliveries, asked, answer.lease_ms / 1000)
         self.settler.outstanding.update(dict.fromkeys(deliveries))
         self._keep(answer.lease_ms / 1000)
-        if self._inbox.waiting and total >= asked.messages:
-            self._inbox.window.starved()
+        if total >= asked.messages:
+            self._inbox.filled()
         self._inbox.put(deliveries)
 
     def _in_order(self, deliveries: list[Delivery], asked: Asked, lease_s: float) -> None:
