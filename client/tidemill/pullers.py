@@ -20,8 +20,9 @@ from tidemill.delivery import Delivery, Settler
 from tidemill.errors import TidemillError
 from tidemill.inbox import Inbox
 from tidemill.keeper import Keeper
+from tidemill.member import Member
 from tidemill.puller import Identity, Puller, Share
-from tidemill.router import Member, Router
+from tidemill.router import Router
 from tidemill.routes import Address
 from tidemill.settings import ClientSettings
 from tidemill.tasks import Tasks

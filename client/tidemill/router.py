@@ -16,13 +16,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
-from tidemill.allotment import Allotment
 from tidemill.atlas import Atlas, listed, mapped, whole
 from tidemill.backoff import Backoff
 from tidemill.errors import BrokerUnreachable, Refused, TidemillError, WireError, again
+from tidemill.member import Member, allotted_groups
 from tidemill.routes import ROUTES_TIMEOUT_S, Address, Fetch, Routes
 from tidemill.routes_cache import RoutesCache, packed
 from tidemill.servers import Servers
@@ -56,17 +56,6 @@ OnCrash: TypeAlias = Callable[[BaseException], None]
 
 def _raise(error: BaseException) -> None:
     raise error
-
-
-class Member(NamedTuple):
-    """A consumer as meta is told of it."""
-
-    subjects: tuple[str, ...]
-    group: str
-    consumer: str
-    mode: Mode
-    allotment: Allotment | None = None
-    """Of a consumer by key: what meta allots to it."""
 
 
 class Router:
@@ -263,11 +252,14 @@ class Router:
         """One stream, to its end."""
         names = list(self._names())
         patterns = self._patterns() if len(names) <= TOLD_MAX else ["*"]
-        interest = {"subjects": names[:TOLD_MAX], "patterns": patterns, "known": 0}
+        groups = allotted_groups(self._members.values())[:TOLD_MAX]
+        interest = {"subjects": names[:TOLD_MAX], "patterns": patterns, "groups": groups, "known": 0}
         first = True
         async with aclosing(servers.lines("/v1/watch", interest, SILENCE_S)) as lines:
             async for line in lines:
                 backoff.reset()
+                if mapped(line).get("allocations"):
+                    self.beat_soon()  # what is ours is in the answer to a heartbeat
                 self._told(self.atlas.tell(line, servers.host, believed=True, whole=first))
                 first = False
 

@@ -31,6 +31,11 @@ class Realm:
     asked: list[str] = field(default_factory=list)
     beats: list[dict[str, Any]] = field(default_factory=list)
     hindrance: str = ""
+    beat_ms: int = 50
+    heard: list[dict[str, str]] = field(default_factory=list)
+    """Of which groups in order a stream tells."""
+    allotted: list[str] = field(default_factory=list)
+    """Groups of which the next line says that they were shared out anew."""
     _changes: list[asyncio.Event] = field(default_factory=list)
 
     # -- what people and brokers do ----------------------------------------------------------------------------
@@ -50,6 +55,11 @@ class Realm:
     ) -> None:
         """A subject lies on broker groups."""
         self.routes[subject] = row_of(subject, [*former, groups], state)
+        self.changed()
+
+    def allot(self, subject: str, group: str) -> None:
+        """Partitions of a group in order change hands."""
+        self.allotted.append(f"{subject} {group}")
         self.changed()
 
     def changed(self) -> None:
@@ -94,7 +104,7 @@ class Realm:
                 code = self.hindrance or "unknown_subject"
                 refused.append({"subject": subject, "code": code, "detail": "no"})
         return {
-            "revision": self.revision, "beat_ms": 50, "consumes": [], "refused": refused,
+            "revision": self.revision, "beat_ms": self.beat_ms, "consumes": [], "refused": refused,
             "routes": [self.routes[subject] for subject in named if subject in self.routes],
         }  # fmt: skip
 
@@ -106,6 +116,7 @@ class Realm:
         event = asyncio.Event()
         self._changes.append(event)
         prefixes = tuple(pattern[:-1] for pattern in body["patterns"])
+        self.heard = body["groups"]
         known: set[str] = set()
         try:
             while not self.away:
@@ -117,7 +128,10 @@ class Realm:
                 }
                 gone = sorted(known - found.keys())
                 known = set(found)
-                yield {**self._brokers(), "routes": list(found.values()), "gone": gone}
+                allotted = [{"key": key, "version": self.revision} for key in self.allotted]
+                self.allotted.clear()
+                told = {"allocations": allotted} if allotted else {}
+                yield {**self._brokers(), "routes": list(found.values()), "gone": gone, **told}
                 await event.wait()
             raise BrokerUnreachable("meta is away")
         finally:
