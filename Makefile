@@ -7,6 +7,7 @@ OPTIONS ?=
 SEEDS ?= 50
 SECONDS ?= 60
 KILLS ?= 50
+STORM ?= 600
 BIN := $(VENV)/bin
 # Installed again when pyproject.toml changes, and only then: its hash names the stamps.
 HASH := $(shell git hash-object pyproject.toml)
@@ -48,11 +49,14 @@ e2e: $(DEV) ## tests with real processes, disks and clocks
 sim: $(DEV) ## simulated clusters, as many of every family as SEEDS=50 says
 	@PYTHONPATH=tests $(BIN)/python -m sim sweep --all --seeds $(SEEDS)
 
-soak: $(DEV) ## many seeds, as in SEEDS=10000; new examples; a real queue killed KILLS=50 times, workers each second
+soak: $(DEV) ## many seeds, as in SEEDS=10000; new examples; real queues killed KILLS=50 times, workers, a cluster in turn
 	@PYTHONPATH=tests $(BIN)/python -m sim soak --all --seeds $(SEEDS)
 	@HYPOTHESIS_PROFILE=soak $(BIN)/pytest -q tests/property
 	@KILLS=$(KILLS) $(BIN)/pytest -q -s tests/e2e/test_kill.py
 	@WORKER_SECONDS=60 WORKER_RATE=2000 $(BIN)/pytest -q -s tests/e2e/test_worker_kill.py
+	@STORM_STRICT=1 STORM_SECONDS=$(STORM) STORM_PAUSE=20 STORM_RATE=5000 $(BIN)/pytest -q -s tests/e2e/test_storm.py \
+	  -o faulthandler_timeout=0
+	@STORM_STRICT=1 $(BIN)/pytest -q -s tests/e2e/test_cut.py tests/e2e/test_rebalance.py
 
 fuzz: $(DEV) ## bytes without end against the wire, for SECONDS=60
 	@PYTHONPATH=tests $(BIN)/python -m property.fuzz_wire --seconds $(SECONDS)

@@ -1,10 +1,12 @@
 """What was pulled and not begun, of all brokers of a consumer; and how much of it there should be.
 
-The window is in messages. It grows fourfold when the handler waited though the broker had given all that was asked
-for, up to what the handler did in a second as far as is known, and
-shrinks by half when a delivery lay here for a second: so a fast handler gets whole batches, and a slow one does not
-sit
-on messages that other consumers of the group could handle.
+The window is in messages. It grows fourfold when a broker gave all that was asked for, and the handler waited or does
+all of the window in a moment; up to what the handler did in a second as far as is known. It shrinks by half when a
+delivery lay here for a second: so a fast handler gets whole batches, and a slow one does not sit on messages that other
+consumers of the group could handle.
+
+A handler that awaits the ack of each delivery never waits while several brokers give it a little each: the moment is
+what lets it out of a window that became small in an outage, when all that lay here had to wait for one broker.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from tidemill.shares import Shares
 WINDOW_FIRST = 256
 WINDOW_MIN = 16
 STALE_S = 1.0
+SHORT_S = STALE_S / 16
+"""Four times as much, and what two pulls may bring beyond it, is handled before it is stale."""
 
 
 class Window:
@@ -36,8 +40,13 @@ class Window:
         """The handler asks for more after so long."""
         self._pace_s = seconds / messages
 
+    @property
+    def short(self) -> bool:
+        """The handler does all of it in a moment."""
+        return self.size * self._pace_s < SHORT_S
+
     def starved(self) -> None:
-        """The handler waited, and there would have been more."""
+        """The handler could do with more, and there would have been more."""
         in_a_second = int(STALE_S / max(self._pace_s, 1e-9))
         self.size = min(self._max, self.size * 4, max(self.size, in_a_second))
 
@@ -88,6 +97,11 @@ class Inbox:
         share, lying = self.shares.of(settler), self._lying[settler]
         few = lying.messages < max(1, self.window.size * share)
         return few and lying.bytes + bytes_on_their_way < self._bytes_max * share and not self.closed
+
+    def filled(self) -> None:
+        """A broker gave all that was asked for, so it has more."""
+        if self.waiting or self.window.short:
+            self.window.starved()
 
     def put(self, deliveries: list[Delivery]) -> None:
         """They came."""

@@ -40,6 +40,9 @@ from tidemill_wire.limits import PULL_MESSAGES_MAX
 from tidemill_wire.ranges import count_of, pairs
 
 PULLS = 2
+ALLOTTED_WAIT_MS = 500
+"""A pull names the partitions that the consumer had when it was sent. What is allotted meanwhile is in the next one, so
+none waits for long: a partition without messages would keep one that has some from its new consumer."""
 RENEWALS_A_LEASE = 3
 UNREADABLE_DELAY_MS = (
     60_000  # it will not become readable by itself: tried again at once, it would go in a circle
@@ -150,6 +153,9 @@ class Puller:
                 self.settler.flush()
             subscription = self._identity.subscription
             messages = min(inbox.wanted(self.settler), PULL_MESSAGES_MAX)
+            wait_ms = settings.pull_wait_ms
+            if self.share is not None:
+                wait_ms = min(wait_ms, ALLOTTED_WAIT_MS)
             on_answer = partial(self._pulled, Asked(messages, self._loop.time(), self.settler.era), link)
             versions = (
                 self.share.of(self._subjects) if self.share is not None else dict.fromkeys(self._subjects, 0)
@@ -159,7 +165,7 @@ class Puller:
             least, most = min(versions.values()), max(versions.values())
             command = Pull(
                 subscription.group, self._identity.consumer, tuple(versions), messages,
-                settings.pull_bytes, settings.pull_wait_ms, subscription.start,
+                settings.pull_bytes, wait_ms, subscription.start,
                 None if self._resumed else self.settler.held(), not self._known,
                 subscription.once, subscription.mode, subscription.base, subscription.wanted,
                 least, tuple(versions.values()) if least < most else (),
@@ -296,8 +302,8 @@ class Puller:
             self._in_order(deliveries, asked, answer.lease_ms / 1000)
         self.settler.outstanding.update(dict.fromkeys(deliveries))
         self._keep(answer.lease_ms / 1000)
-        if self._inbox.waiting and total >= asked.messages:
-            self._inbox.window.starved()
+        if total >= asked.messages:
+            self._inbox.filled()
         self._inbox.put(deliveries)
 
     def _in_order(self, deliveries: list[Delivery], asked: Asked, lease_s: float) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -51,6 +53,17 @@ class Cluster(Queue):
         """A broker group, as meta sees it."""
         rows: list[dict[str, Any]] = self.get("/v1/brokers")
         return next(row for row in rows if row["group"] == name)
+
+    def get_masters(self, path: str) -> list[dict[str, Any]]:
+        """Rows of the HTTP ports of all masters."""
+        found: list[dict[str, Any]] = []
+        for group in self.get("/v1/brokers"):
+            master = next(one for one in group["brokers"] if one["name"] == group["master"])
+            with urllib.request.urlopen(
+                f"http://{master['addresses']['control']}{path}", timeout=30
+            ) as answer:
+                found += json.loads(answer.read())
+        return found
 
     def left(self) -> set[int]:
         """Those of its processes that were ever seen and are there."""
