@@ -236,7 +236,7 @@ class Settling:
             if due_ms != DOOMED_MS:
                 self._desk.wake(due_ms)
         self._probe_over(group, probed, now_ms)
-        if reason is not Reason.NACK or not consumer.keyed:
+        if concerned and (reason is not Reason.NACK or not consumer.keyed):
             self._keep_order(group, now_ms)  # before the first of what failed may have left
         self._dead_letters.bury(now_ms)
         return concerned

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from tidemill_broker.doors.gateway_consumers import NAMELESS
 from tidemill_host.openapi import (
     Part,
     answers,
@@ -203,12 +204,23 @@ def _receive() -> Part:
             "description": "what is given counts as handled: there are no receipts, and nothing comes again",
         },
     }
-    alone: Part = {"not": {"required": ["broadcast"], "properties": {"broadcast": {"const": True}}}}
-    named: Part = {
-        "required": ["consumer"],
-        "not": {"required": ["exclusive"], "properties": {"exclusive": {"const": True}}},
-    }
-    return record(properties, tuple(properties), anyOf=[alone, named])
+    return record(
+        properties,
+        tuple(properties),
+        anyOf=[
+            {"not": {"anyOf": [_is_set("exclusive"), _is_set("broadcast")]}},
+            {"not": _is_set("exclusive"), "required": ["consumer"]},
+            {
+                "not": _is_set("broadcast"),
+                "required": ["consumer"],
+                "properties": {"consumer": {"not": {"const": NAMELESS}}},
+            },
+        ],
+    )
+
+
+def _is_set(name: str) -> Part:
+    return {"required": [name], "properties": {name: {"const": True}}}
 
 
 def _received() -> Part:

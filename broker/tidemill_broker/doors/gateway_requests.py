@@ -163,11 +163,14 @@ def parse_pull(subject: str, group: str, value: Mapping[str, Any]) -> tuple[Pull
 
 def check_named(name: str, groups: Iterable[Group], mode: Mode) -> None:
     """In order only one consumer may hold messages, and those without a name share one: two programs would."""
-    if name == NAMELESS and (mode is Mode.EXCLUSIVE or any(group.ordered for group in groups)):
-        detail = (
-            "the group is consumed in order, by one consumer at a time, and this receive does not say by whom"
-        )
-        raise HttpRefused(400, "malformed_request", detail, "give each program a consumer of its own")
+    if name != NAMELESS:
+        return
+    advice = "give each program a consumer of its own"
+    if mode is Mode.EXCLUSIVE:
+        raise HttpRefused(400, "malformed_request", "exclusive, and no consumer is named", advice)
+    if any(group.ordered for group in groups):
+        detail = "the group is consumed in order, by one consumer at a time, and this receive names none"
+        raise HttpRefused(409, "wrong_consumption", detail, advice)
 
 
 def _mode(value: Mapping[str, Any]) -> Mode:

@@ -363,3 +363,18 @@ def test_lease_that_ends_by_key_takes_back_all_behind_it(rig: Rig) -> None:
 
     assert rig.ask(Ack("g", "a", SUBJECT, [first + 1, last])) == Done([first + 1, last])
     assert sequences(rig.ask(keyed(3))) == [0, 1, 2]
+
+
+def test_consumer_that_is_gone_and_held_nothing_takes_nothing_back_from_another_one(rig: Rig) -> None:
+    """What was handed back is failed, in a way, and the other one's messages lie behind it."""
+    given = pulls(rig.ask(pull("b", 2, 1), peer=2))  # type: ignore[arg-type]
+    rig.ask(Release("g", "b", SUBJECT, given), peer=2)
+    rig.disconnect(rig.peers[1])
+    first, *_, last = pulls(rig.ask(keyed(5)))  # type: ignore[arg-type]
+    rig.wait(GONE_MS // 2)
+    rig.ask(Extend("g", "a", SUBJECT, [first, last]))
+    rig.ask(Release("g", "a", SUBJECT, [first, first]))
+    rig.wait(GONE_MS // 2 + 1)
+
+    assert "b" not in rig.broker.state.group_of(SUBJECT, "g").consumers  # type: ignore[union-attr]
+    assert rig.ask(Ack("g", "a", SUBJECT, [first + 1, last])) == Done([])
