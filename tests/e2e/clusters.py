@@ -49,6 +49,12 @@ class Cluster(Queue):
         self.seen |= set(found.values())
         return found
 
+    def post(self, path: str, body: object) -> Any:
+        """What meta answers to JSON; what it refuses is an ``HTTPError``."""
+        request = urllib.request.Request(f"http://{self.server}{path}", json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read())
+
     def group(self, name: str) -> dict[str, Any]:
         """A broker group, as meta sees it."""
         rows: list[dict[str, Any]] = self.get("/v1/brokers")

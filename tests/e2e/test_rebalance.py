@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -52,17 +49,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             "metadata": {"name": SUBJECT},
             "spec": strict,
         }
-        post(made, "/v1/declarations", manifest)
-        post(made, f"/v1/subjects/{SUBJECT}/expand", {"partitions": PARTITIONS, "version": 1})
+        made.post("/v1/declarations", manifest)
+        made.post(f"/v1/subjects/{SUBJECT}/expand", {"partitions": PARTITIONS, "version": 1})
         yield made
     finally:
         made.close()
-
-
-def post(cluster: Cluster, path: str, body: object) -> Any:
-    request = urllib.request.Request(f"http://{cluster.server}{path}", json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.loads(answer.read())
 
 
 def consume(mq: Client, group: str) -> Consumer:

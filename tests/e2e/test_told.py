@@ -40,12 +40,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.close()
 
 
-def post(cluster: Cluster, path: str, body: object) -> Any:
-    request = urllib.request.Request(f"http://{cluster.server}{path}", json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.loads(answer.read())
-
-
 def declaration(kind: str, name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "tidemill.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
@@ -71,8 +65,7 @@ async def refused(cluster: Cluster, subject: str, **more: Any) -> str:
 
 
 def test_what_is_declared_at_meta_is_declared_at_the_brokers_that_have_it(cluster: Cluster) -> None:
-    post(
-        cluster,
+    cluster.post(
         "/v1/declarations",
         [
             declaration("Subject", "orders", config=[{"name": "durability", "value": "low"}]),
@@ -86,8 +79,7 @@ def test_what_is_declared_at_meta_is_declared_at_the_brokers_that_have_it(cluste
     assert {row["durability"] for row in at_brokers(cluster, "subjects", "orders")} == {"low"}
     assert [row["group"] for row in at_brokers(cluster, "groups", "orders")] == ["billing", "billing"]
 
-    post(
-        cluster,
+    cluster.post(
         "/v1/declarations",
         declaration("Subject", "orders", config=[{"name": "durability", "value": "high"}]),
     )
@@ -102,14 +94,14 @@ def test_a_subject_that_is_read_only_is_refused_to_those_who_send_already(cluste
     async def scenario() -> None:
         async with Client(cluster.server, settings=HASTY) as mq:
             await mq.send("bills", b"1")
-            await asyncio.to_thread(post, cluster, "/v1/subjects/bills/state", {"state": "R"})
+            await asyncio.to_thread(cluster.post, "/v1/subjects/bills/state", {"state": "R"})
             with pytest.raises(Unavailable) as error:
                 while True:
                     await mq.send("bills", b"2")
             assert error.value.kind.name == "read_only"
             with pytest.raises(Unavailable):
                 await mq.send("bills", b"3", order_key="k")
-            await asyncio.to_thread(post, cluster, "/v1/subjects/bills/state", {"state": "RW"})
+            await asyncio.to_thread(cluster.post, "/v1/subjects/bills/state", {"state": "RW"})
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while await refused(cluster, "bills"):
                     pass
@@ -123,7 +115,7 @@ def test_a_broker_group_that_is_read_only_moves_senders_and_keys_wait_for_it(clu
         async with Client(cluster.server) as mq:
             keys = [f"k{number}" for number in range(8)]
             await asyncio.gather(*(mq.send("parcels", b"0", order_key=key) for key in keys))
-            await asyncio.to_thread(post, cluster, "/v1/groups/g0/state", {"state": "R"})
+            await asyncio.to_thread(cluster.post, "/v1/groups/g0/state", {"state": "R"})
             await asyncio.to_thread(wait_until, "it is shut", lambda: shut(cluster), PATIENCE_SECONDS)
             before = stored(cluster, "parcels")
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -133,7 +125,7 @@ def test_a_broker_group_that_is_read_only_moves_senders_and_keys_wait_for_it(clu
             assert done
             assert waiting
             assert stored(cluster, "parcels")["g0"] == before["g0"]
-            await asyncio.to_thread(post, cluster, "/v1/groups/g0/state", {"state": "RW"})
+            await asyncio.to_thread(cluster.post, "/v1/groups/g0/state", {"state": "RW"})
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await asyncio.gather(*keyed)
             assert stored(cluster, "parcels")["g0"] == before["g0"] + len(waiting)
@@ -185,11 +177,11 @@ def test_labels_and_load_of_a_broker_are_known_to_meta(tmp_path: Path) -> None:
         assert [one["labels"] for one in cluster.group("g0")["brokers"]] == [{"disk": "ssd", "zone": "a"}]
         ssd = {"brokerGroupSelector": {"matchLabels": {"disk": "ssd"}}, "minBrokerGroups": 1}
         assert (
-            post(cluster, "/v1/declarations", declaration("Subject", "fast", placement=ssd))["declared"] == 1
+            cluster.post("/v1/declarations", declaration("Subject", "fast", placement=ssd))["declared"] == 1
         )
         hdd = {"brokerGroupSelector": {"matchLabels": {"disk": "hdd"}}, "minBrokerGroups": 1}
         with pytest.raises(urllib.error.HTTPError):
-            post(cluster, "/v1/declarations", declaration("Subject", "slow", placement=hdd))
+            cluster.post("/v1/declarations", declaration("Subject", "slow", placement=hdd))
     finally:
         cluster.close()
 

@@ -7,7 +7,7 @@ the second. Then the message is given out again, and a copy that waits beside it
 from __future__ import annotations
 
 from sim.autopsy import NOW_MS, read_batches, state_of
-from sim.crashpoints import all_cuts, operations_of, run_cut
+from sim.crashpoints import first_problem
 from sim.disk import Mount
 from sim.graveyard import letters_in, waits
 from sim.sending import LIFE_MS, STORM, TINY, is_to_come
@@ -76,14 +76,5 @@ class Burying:
         return self._problems
 
 
-def first_problem(draws: int = 3) -> str:
-    """Of all single deaths, the first that breaks a promise; empty when none does."""
-    for cut in all_cuts(operations_of(Burying, STORM), draws):
-        problems = run_cut(Burying, cut, weather=STORM)
-        if problems:
-            return f"{cut}: {problems[0]}"
-    return ""
-
-
 if __name__ == "__main__":
-    raise SystemExit(first_problem() or None)
+    raise SystemExit(first_problem(Burying, STORM, draws=3) or None)

@@ -113,3 +113,12 @@ def all_cuts(operations: int, draws: int, second_stride: int = 0) -> Iterator[Cu
             yield Cut(first, second, Death.KILL, 0)
             for draw in range(draws):
                 yield Cut(first, second, Death.POWER_CUT, draw)
+
+
+def first_problem(make: Callable[[], Experiment], weather: Weather, draws: int) -> str:
+    """Of all single deaths, the first that breaks a promise; empty when none does."""
+    for cut in all_cuts(operations_of(make, weather), draws):
+        problems = run_cut(make, cut, weather=weather)
+        if problems:
+            return f"{cut}: {problems[0]}"
+    return ""

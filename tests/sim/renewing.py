@@ -7,7 +7,7 @@ answered as lost, and the message is given to somebody else. A renewal that was 
 from __future__ import annotations
 
 from sim.autopsy import NOW_MS, state_of
-from sim.crashpoints import all_cuts, operations_of, run_cut
+from sim.crashpoints import first_problem
 from sim.disk import Mount
 from sim.sending import LIFE_MS, STORM, TINY
 from sim.straight import Straight
@@ -96,14 +96,5 @@ class Renewing:
         return self._problems
 
 
-def first_problem(draws: int = 1) -> str:
-    """Of all single deaths, the first that breaks a promise; empty when none does."""
-    for cut in all_cuts(operations_of(Renewing, STORM), draws):
-        problems = run_cut(Renewing, cut, weather=STORM)
-        if problems:
-            return f"{cut}: {problems[0]}"
-    return ""
-
-
 if __name__ == "__main__":
-    raise SystemExit(first_problem() or None)
+    raise SystemExit(first_problem(Renewing, STORM, draws=1) or None)

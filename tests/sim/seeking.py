@@ -7,7 +7,7 @@ A seek that was answered is not forgotten.
 from __future__ import annotations
 
 from sim.autopsy import NOW_MS, state_of
-from sim.crashpoints import all_cuts, operations_of, run_cut
+from sim.crashpoints import first_problem
 from sim.disk import Mount
 from sim.sending import LIFE_MS, STORM, TINY
 from sim.straight import Straight
@@ -102,14 +102,5 @@ class Seeking:
         return pulls
 
 
-def first_problem(draws: int = 2) -> str:
-    """Of all single deaths, the first that breaks a promise; empty when none does."""
-    for cut in all_cuts(operations_of(Seeking, STORM), draws):
-        problems = run_cut(Seeking, cut, weather=STORM)
-        if problems:
-            return f"{cut}: {problems[0]}"
-    return ""
-
-
 if __name__ == "__main__":
-    raise SystemExit(first_problem() or None)
+    raise SystemExit(first_problem(Seeking, STORM, draws=2) or None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from samples.searches import Search
 from sim.autopsy import NOW_MS, read_batches, read_log, state_of
-from sim.crashpoints import all_cuts, operations_of, run_cut
+from sim.crashpoints import first_problem
 from sim.disk import Mount
 from sim.graveyard import Letter, alive, letters_in, sums, waits
 from sim.straight import Straight
@@ -229,14 +229,5 @@ def is_to_come(broker: Broker, letter: Letter) -> bool:
     )
 
 
-def first_problem(draws: int = 2) -> str:
-    """Of all single deaths, the first that breaks a promise; empty when none does."""
-    for cut in all_cuts(operations_of(Sending, STORM), draws):
-        problems = run_cut(Sending, cut, weather=STORM)
-        if problems:
-            return f"{cut}: {problems[0]}"
-    return ""
-
-
 if __name__ == "__main__":
-    raise SystemExit(first_problem() or None)
+    raise SystemExit(first_problem(Sending, STORM, draws=2) or None)
