@@ -29,6 +29,9 @@ from sim.weather import Weather
 
 SYN_RETRY_FIRST_S = 1.0
 SYN_GIVE_UP_S = 127.0
+FAR_S = 0.07
+"""One way, the most. The shortest lease that is drawn, 0.3 s, renewed after a third of it, outlasts the way there and
+back: one that does not can be kept by nobody."""
 EPHEMERAL_PORT_FIRST = 40_000
 ANY_HOST = ("", "0.0.0.0", "::", "*")
 LOCAL_HOST = ("localhost", "127.0.0.1", "::1")
@@ -228,7 +231,7 @@ class Network:
         if key[0] == key[1]:
             return 20e-6
         if rng.random() < self.weather.far_links:
-            return rng.uniform(0.02, 0.2)
+            return rng.uniform(0.02, FAR_S)
         return rng.uniform(self.weather.latency_min_s, self.weather.latency_max_s)
 
     def _reset_both(self, pipe: Pipe) -> None:
