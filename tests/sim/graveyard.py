@@ -109,6 +109,8 @@ class Graveyard:
         self.purged: set[tuple[str, int]] = set()
         self.unread: set[tuple[str, str]] = set()
         """(group, place) of those that died while nobody could read them: their letters have no body."""
+        self._originals: dict[tuple[str, int], int] = {}
+        """Of each dead letter ever seen, the sequence in its subject."""
         self.fired: Counter[str] = Counter()
 
     def opened(self, disk: Disk, broker: Broker) -> None:
@@ -136,8 +138,14 @@ class Graveyard:
         machine.place = place_and_note
 
     def _look(self, letter: Letter) -> None:
+        """One without a body does not know what it was, when what it is a copy of was a dead letter that nobody could
+        read either; whoever saw that one before does.
+        """
+        original = letter.original
         if not letter.body:
-            self.unread.add((letter.group, place_of(alive(letter.subject, letter.group), letter.original)))
+            original = self._originals.get((letter.subject, letter.source), original)
+            self.unread.add((letter.group, place_of(alive(letter.subject, letter.group), original)))
+        self._originals[letter.grave, letter.sequence] = original
 
     def dropped(self, state: State) -> list[Letter]:
         """Letters that retention has removed since they were seen."""
