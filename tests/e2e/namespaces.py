@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -40,7 +41,7 @@ class Cut(Enum):
 def need_namespaces() -> None:
     """Skip where nobody may make them; there must be a place where this is tested, so not in CI."""
     why = "" if os.geteuid() == 0 else "network namespaces need root"
-    if not why and subprocess.run(["ip", "-V"], capture_output=True, check=False).returncode:
+    if not why and shutil.which("ip") is None:
         why = "network namespaces need the command ip"
     if why and os.environ.get("CI") == "true":
         pytest.fail(why)
@@ -157,8 +158,8 @@ class FarQueue(Queue):
 
     def __init__(self, network: Network, data: Path, meta: Meta) -> None:
         known = {"TIDEMILL_NAME": data.name, "TIDEMILL_REPLICATED": "true", "TIDEMILL_META": meta.server}
-        super().__init__(data, settings=known, command=(*network.inside(data.name), *BROKER))
-        self._command += ["--host", network.address(data.name)]
+        inside, host = (*network.inside(data.name), *BROKER), network.address(data.name)
+        super().__init__(data, settings=known, command=inside, options=("--host", host))
         self._network = network
 
     def get_text(self, path: str) -> str:
