@@ -149,7 +149,8 @@ class Follower:
         ready.reads, consume_log.reads = consume_log.reads, []
         self._out, self._drops = [], []
         logs.take(ready)
-        ready.wake_at_ms = min(self._wake_at_ms, self._beat_at_ms)
+        # Who is over does nothing at any time: a moment that has passed would wake the host again and again.
+        ready.wake_at_ms = None if self._over else min(self._wake_at_ms, self._beat_at_ms)
         return ready
 
     # Decisions.
