@@ -105,9 +105,11 @@ class Keeping:
             self.sync_now = True
             self._unsynced_since_ms, self._hurried = now_ms, False
         self._record_synced(now_ms)  # what was synced last, when nothing follows that would be persisted
-        packing = self._checkpoint_due(now_ms) and self.packing.ahead()
-        if self._checkpoint_due(now_ms) and not packing:
-            self.checkpoint(now_ms)
+        packing = False
+        if self._checkpoint_due(now_ms):
+            packing = self.packing.ahead()
+            if not packing:
+                self.checkpoint(now_ms)
         if now_ms >= self._retention_at_ms:
             self._retention_at_ms = now_ms + settings.retention_interval_ms
             self._retain(now_ms)

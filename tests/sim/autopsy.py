@@ -71,6 +71,15 @@ def state_of(broker: Broker) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name not in {"at", "boot", "pull"}}
 
 
+def recovered_twice(disk: Disk, settings: BrokerSettings, problems: list[str]) -> Broker:
+    """What a death has left, by a recovery, and the same by another one of what that left; else that is a problem."""
+    broker, _ = recover(disk, settings, NOW_MS)
+    again, _ = recover(disk, settings, NOW_MS)
+    if state_of(broker) != state_of(again):
+        problems.append("recovered differently: the second start has another state")
+    return broker
+
+
 def _recovered_alike(
     disk: SimDisk, image: SimDisk, settings: BrokerSettings, first: dict[str, Any]
 ) -> Iterator[str]:

@@ -6,13 +6,12 @@ the second. Then the message is given out again, and a copy that waits beside it
 
 from __future__ import annotations
 
-from sim.autopsy import NOW_MS, read_batches, state_of
+from sim.autopsy import NOW_MS, read_batches, recovered_twice
 from sim.crashpoints import first_problem
 from sim.disk import Mount
 from sim.graveyard import letters_in, waits
 from sim.sending import LIFE_MS, STORM, TINY, is_to_come
 from sim.straight import Straight
-from tidemill_broker.doors import recover
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_wire.batch import Origin
 from tidemill_wire.columns import Content, build_batch
@@ -61,10 +60,7 @@ class Burying:
 
     def check(self, disk: Mount) -> list[str]:
         """What the last life has left."""
-        broker, _ = recover(disk, TINY, NOW_MS)
-        again, _ = recover(disk, TINY, NOW_MS)
-        if state_of(broker) != state_of(again):
-            self._problems.append("recovered differently: the second start has another state")
+        broker = recovered_twice(disk, TINY, self._problems)
         letters = [letter for batch in read_batches(disk, broker) for letter in letters_in(batch)]
         waiting = [letter for letter in letters if waits(letter, broker.state)]
         bodies = [letter.body for letter in waiting]

@@ -6,12 +6,11 @@ A seek that was answered is not forgotten.
 
 from __future__ import annotations
 
-from sim.autopsy import NOW_MS, state_of
+from sim.autopsy import NOW_MS, recovered_twice
 from sim.crashpoints import first_problem
 from sim.disk import Mount
 from sim.sending import LIFE_MS, STORM, TINY
 from sim.straight import Straight
-from tidemill_broker.doors import recover
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_wire.batch import Origin
 from tidemill_wire.columns import Content, build_batch
@@ -46,10 +45,7 @@ class Seeking:
 
     def check(self, disk: Mount) -> list[str]:
         """What the last life has left."""
-        broker, _ = recover(disk, TINY, NOW_MS)
-        again, _ = recover(disk, TINY, NOW_MS)
-        if state_of(broker) != state_of(again):
-            self._problems.append("recovered differently: the second start has another state")
+        broker = recovered_twice(disk, TINY, self._problems)
         group = broker.state.group_of(SUBJECT, GROUP)
         if group is None:
             if self._floor:

@@ -6,13 +6,12 @@ The group gives up soon, so what fails becomes a dead letter; some dead letters 
 from __future__ import annotations
 
 from samples.searches import Search
-from sim.autopsy import NOW_MS, read_batches, read_log, state_of
+from sim.autopsy import NOW_MS, read_batches, read_log, recovered_twice
 from sim.crashpoints import first_problem
 from sim.disk import Mount
 from sim.graveyard import Letter, alive, letters_in, sums, waits
 from sim.straight import Straight
 from sim.weather import Weather
-from tidemill_broker.doors import recover
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import SubjectSettings
@@ -89,10 +88,7 @@ class Sending:
 
     def check(self, disk: Mount) -> list[str]:
         """What the last life has left."""
-        broker, _ = recover(disk, self._settings, NOW_MS)
-        again, _ = recover(disk, self._settings, NOW_MS)
-        if state_of(broker) != state_of(again):
-            self._problems.append("recovered differently: the second start has another state")
+        broker = recovered_twice(disk, self._settings, self._problems)
         there: dict[Key, bytes] = {}
         for subject, sequence, body in read_log(disk, broker):
             if self._sent.get(body) != subject:
