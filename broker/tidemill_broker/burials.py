@@ -5,6 +5,9 @@ in the other, and a power cut may keep either one alone. Copies say what they ar
     copy alone        buried, and the action is written again; unless the message is not doomed, for the power cut
                       took its last failure, too: then it will be given out again, and nobody wants the copy
     action alone      not buried: the message is doomed as before, and will be copied again
+
+A message may have been copied before, and that copy been purged or given out again: it speaks for no other burial than
+its own. What a replay finds undone, the broker writes down, or later actions would not fit to the next replay.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from tidemill_broker.actions import NOWHERE, Action, Buried, Exhumed, FailureDet
 from tidemill_broker.dead_letters import naming_of_twin, settings_of_grave
 from tidemill_broker.failures import Failure
 from tidemill_broker.groups import Group
+from tidemill_broker.ranges import covers
 from tidemill_broker.state import State
 from tidemill_wire.columns import Batch
 from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY
@@ -42,12 +46,16 @@ class Burials:
         self._over: set[int] = set()
         """Where copies lie of what a group had as failed before it went on elsewhere."""
         self._copies: dict[tuple[int, int], Copied] = {}
+        """The last one of each message."""
+        self._places: set[tuple[int, int, int]] = set()
+        """Group, message and position of all copies."""
 
     def note(self, action: Buried) -> bool:
         """A DEAD action; whether it is to be applied. It comes twice where an earlier recovery undid the burial."""
         group = self._state.groups[action.group]
         failure = group.failed.get(action.first)
         if failure is None:
+            self._acted = [_moved(one, action) for one in self._acted]
             return False
         detail = group.doomed.get(action.first)
         self._acted.append((action, failure._replace(messages=action.messages), detail))
@@ -73,11 +81,12 @@ class Burials:
         source = self._state.group_of(lane, known["group"])
         if source is not None and position not in self._over:
             buried = Buried(source.identity, known["sequence"], batch.header.messages, position)
+            self._places.add((source.identity, buried.first, position))
             self._copies[source.identity, buried.first] = Copied(buried, name, batch.header.first_sequence)
 
-    def settle(self, kept_from: int, *, writes: bool = False) -> list[Action]:
-        """Undo the burials whose copy is not there, though the log begins (``kept_from``) before it. What follows from
-        copies whose action is not there: applied, and to be written; with ``writes`` what was undone, too.
+    def settle(self, kept_from: int) -> list[Action]:
+        """Undo the burials whose copy is not there, though the log begins (``kept_from``) before it, and do what
+        follows from copies whose action is not there: applied, and to be written.
         """
         state, missing = self._state, list[Action]()
         acted: set[tuple[int, int]] = set()
@@ -88,11 +97,11 @@ class Burials:
                     action.group, failure.first, failure.messages, failure.attempts, failure.since_ms,
                     failure.fingerprint, detail,
                 )  # fmt: skip
-                state.apply(undone)
-                if writes:
-                    missing.append(undone)
+                missing.append(self._done(undone))
         for key, copy in self._copies.items():
             group = state.groups[copy.buried.group]
+            if self._is_handled(group, copy):
+                continue
             doomed = group.failed.get(copy.buried.first) if copy.buried.first in group.doomed else None
             if doomed is not None and copy.buried.messages <= doomed.messages:
                 missing += self._bury(group, copy)
@@ -101,7 +110,12 @@ class Burials:
         return missing
 
     def _copied(self, action: Buried) -> bool:
-        return action.position == NOWHERE or (action.group, action.first) in self._copies
+        return action.position == NOWHERE or (action.group, action.first, action.position) in self._places
+
+    def _is_handled(self, group: Group, copy: Copied) -> bool:
+        """Whether a copy was purged or redriven: it waits no more, whatever becomes of its message."""
+        twin = self._state.by_name[copy.grave].groups.get(group.name)
+        return twin is not None and covers(self._state.groups[twin].handled, copy.first)
 
     def _bury(self, group: Group, copy: Copied) -> list[Action]:
         return [*self._twin(group, copy), self._done(copy.buried)]
@@ -126,3 +140,12 @@ class Burials:
     def _done(self, action: Action) -> Action:
         self._state.apply(action)
         return action
+
+
+def _moved(
+    noted: tuple[Buried, Failure, FailureDetail | None], action: Buried
+) -> tuple[Buried, Failure, FailureDetail | None]:
+    """The same, with its copy where a second DEAD action says."""
+    before = noted[0]
+    same = (before.group, before.first) == (action.group, action.first)
+    return (before._replace(position=action.position), *noted[1:]) if same else noted

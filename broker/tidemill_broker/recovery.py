@@ -95,7 +95,7 @@ class Recovery:
         self._sync_unsynced(messages, self._message_synced)
         self._sync_unsynced(actions, self._action_synced)
         if not self._part.follows:
-            self._again = self._burials.settle(messages.start, writes=self._part.role is Role.MASTER)
+            self._again = self._burials.settle(messages.start)
             self._settle_sequences()
             self._start(messages, actions, now_ms)
         logs = Logs(messages, actions, self._part.epoch, self._settings.segment_batches)

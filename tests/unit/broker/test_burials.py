@@ -9,6 +9,7 @@ import pytest
 from samples.brokers import SUBJECT, Rig, pulls, put_file, read_file, spans
 from samples.graves import GRAVE, HASTY, ROOMY, bodies, hasty_rig, letters, living, reject, twin
 from tidemill_broker.actions import ActionKind
+from tidemill_broker.ranges import covers
 from tidemill_broker.scanning import RecordScanner
 from tidemill_wire.commands import Ack, Done, Nack, Redrive
 
@@ -257,3 +258,34 @@ def test_burial_whose_copy_has_expired_since_the_checkpoint_is_not_undone() -> N
     rig.restart()
 
     assert (living(rig).buried, living(rig).failed) == (1, {})
+
+
+def test_copy_that_was_not_wanted_speaks_for_no_later_burial() -> None:
+    grave = Grave()
+    rig = grave.cut(grave.buried[0], grave.alive[1])
+    rig.wait(1000)
+    before = len(read_file(rig.disk, MESSAGES))
+    reject(rig, rig.pull())
+    assert living(rig).buried == 2
+    put_file(rig.disk, MESSAGES, read_file(rig.disk, MESSAGES)[:before])  # the power takes the second copy
+    rig.restart()
+    assert list(living(rig).doomed) == [0]
+    grave.settle()
+
+    waiting = [letter for letter in letters(rig) if not covers(twin(rig).handled, letter.sequence)]
+    assert [letter.body for letter in waiting] == list(grave.sent)
+    rig.restart()
+    assert (living(rig).buried, living(rig).failed) == (2, {})
+
+
+def test_burial_that_was_undone_fits_to_what_was_done_with_its_message_later() -> None:
+    """The power took the message, too: a pull that does not find it makes it void, in every replay."""
+    grave = Grave()
+    rig = grave.cut(0, grave.buried[1])
+    rig.send(b"another")
+    rig.wait(1000)
+    rig.pull()
+    assert living(rig).failed == {}
+    for _ in range(2):
+        rig.restart()
+        assert (living(rig).failed, living(rig).buried) == ({}, 0)
