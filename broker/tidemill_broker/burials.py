@@ -148,4 +148,4 @@ def _moved(
     """The same, with its copy where a second DEAD action says."""
     before = noted[0]
     same = (before.group, before.first) == (action.group, action.first)
-    return (before._replace(position=action.position), *noted[1:]) if same else noted
+    return (action, *noted[1:]) if same else noted

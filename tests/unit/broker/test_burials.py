@@ -8,7 +8,8 @@ import pytest
 
 from samples.brokers import SUBJECT, Rig, pulls, put_file, read_file, spans
 from samples.graves import GRAVE, HASTY, ROOMY, bodies, hasty_rig, letters, living, reject, twin
-from tidemill_broker.actions import ActionKind
+from tidemill_broker.actions import ActionKind, Buried
+from tidemill_broker.burials import Burials
 from tidemill_broker.ranges import covers
 from tidemill_broker.scanning import RecordScanner
 from tidemill_wire.commands import Ack, Done, Nack, Redrive
@@ -276,6 +277,22 @@ def test_copy_that_was_not_wanted_speaks_for_no_later_burial() -> None:
     assert [letter.body for letter in waiting] == list(grave.sent)
     rig.restart()
     assert (living(rig).buried, living(rig).failed) == (2, {})
+
+
+def test_second_action_of_one_burial_says_where_the_copy_is() -> None:
+    """Versions that undid a burial without a word wrote such logs."""
+    rig = hasty_rig(broker=PROMPT)
+    rig.send(b"tide")
+    rig.holds_reads = True
+    reject(rig, rig.pull())
+    state = rig.broker.state
+    burials = Burials(state)
+    lost, kept = Buried(1, 0, 1, position=64), Buried(1, 0, 1, position=8)
+    assert burials.note(lost)
+    state.apply(lost)
+    assert not burials.note(kept)
+
+    assert burials.settle(kept_from=32) == [], "the first copy would have to be there"
 
 
 def test_burial_that_was_undone_fits_to_what_was_done_with_its_message_later() -> None:
