@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import MakeQueue
-from e2e.queues import COMMAND, Queue, run_command
+from e2e.queues import COMMAND, Queue, run_command, wait_until
 from e2e.services import environment
 from e2e.terminals import Terminal
 
@@ -93,6 +93,7 @@ def hasty(make_queue: MakeQueue) -> Queue:
 
 def wait_while_nobody_reads(queue: Queue, group: str, seconds: float) -> int:
     """Until nothing more is written for so long, or a lease has ended; how many messages were acknowledged then."""
+    wait_until("something is pulled", lambda: any(row["in_flight"] for row in queue.get("/v1/groups")), 60)
     acked, since = -1, time.monotonic()
     while time.monotonic() - since < seconds and not queue.metrics()["tidemill_leases_ended_total"]:
         row = queue.get("/v1/groups")
