@@ -166,7 +166,7 @@ class Serving:
         for parked_of_peer in list(self._parked.values()):
             for parked in list(parked_of_peer.values()):
                 if parked.deadline_ms <= now_ms:
-                    self._answer(parked, [], now_ms)
+                    self._answer(parked, None, now_ms)
         later, self._filtered.later = self._filtered.later, {}
         for identity in later:
             self.serve_group(identity, now_ms)
@@ -250,13 +250,13 @@ class Serving:
     def end_pulls(self, peer: Peer, now_ms: int) -> None:
         """A consumer that says goodbye is given nothing more."""
         for parked in list(self._parked[peer].values()):
-            self._answer(parked, [], now_ms)
+            self._answer(parked, None, now_ms)
 
     def give_up(self, consumer: Consumer, now_ms: int) -> None:
         """A consumer wants nothing more of its group: its pulls that wait for it are over."""
         for parked in list(self.pulls.waiting.get(consumer.group.identity, {}).values()):
             if parked.pull.consumer == consumer.name and not parked.answered:
-                self._answer(parked, [], now_ms)
+                self._answer(parked, None, now_ms)
 
     def drain(self) -> None:
         """Who waits is told that the broker stops."""
@@ -291,12 +291,12 @@ class Serving:
             if given.runs:
                 if self._state.kin and group.identity in self._state.kin:
                     self._state.kin[group.identity].gave(group, given.messages)
-                self._answer(parked, [given], now_ms)
+                self._answer(parked, given, now_ms)
                 return True
         if self._filtered.later:
             self._desk.wake(now_ms + 1)
         if parked.deadline_ms <= now_ms and not sifting:
-            self._answer(parked, [], now_ms)
+            self._answer(parked, None, now_ms)
             return True
         return False
 
@@ -343,34 +343,28 @@ class Serving:
         failure = group.first_due() if in_place(self._state, group) else group.next_failure()
         return failure is not None and failure.due_ms <= now_ms
 
-    def _answer(self, parked: ParkedPull, given: Sequence[Given], now_ms: int) -> None:
+    def _answer(self, parked: ParkedPull, given: Given | None, now_ms: int) -> None:
         self.pulls.unpark(parked)
         self._parked[parked.peer].pop(id(parked), None)
-        counters = self._desk.counters
-        grants: list[commands.Grant] = []
-        lease_ms, ordered = 0, False
-        level = Durability.HERE
-        for part in given:
-            group = part.consumer.group
-            ordered = group.ordered
-            lease_ms = self._locks.lease_ms(group)
-            self._grant(part, now_ms)
-            asks = min(self._desk.level(self._state.partitions[group.partition]), Durability.WRITTEN)
-            level = max(level, self._ack(part, now_ms) if parked.pull.once else asks)
-            grants += part.grants(self._state.partitions[group.partition].name)
-            counters.messages_out += part.messages
-            counters.bytes_out += part.size
-        slices = [piece for part in given for piece in part.slices]
-        trailing = sum(piece.size for piece in slices)
-        wanted, gathered = EVERYTHING, memoryview(b"")
-        for part in given:
-            settings = part.consumer.group.settings
-            if settings.tags:
-                wanted = TagFilter(settings.tags, settings.all_tags)
-                gathered = memoryview(b"".join(part.gathered))
-        answer = commands.Pulled(grants, lease_ms, gathered, ordered, wanted)
+        if given is None:
+            self._desk.say(parked.peer, parked.correlation, commands.Pulled([], 0), Durability.HERE)
+            return
+        group, counters = given.consumer.group, self._desk.counters
+        partition = self._state.partitions[group.partition]
+        lease_ms = self._locks.lease_ms(group)
+        self._grant(given, now_ms)
+        level = min(self._desk.level(partition), Durability.WRITTEN)
+        if parked.pull.once:
+            level = self._ack(given, now_ms)
+        counters.messages_out += given.messages
+        counters.bytes_out += given.size
+        settings = group.settings
+        wanted = TagFilter(settings.tags, settings.all_tags) if settings.tags else EVERYTHING
+        gathered = memoryview(b"".join(given.gathered))
+        answer = commands.Pulled(given.grants(partition.name), lease_ms, gathered, group.ordered, wanted)
+        trailing = sum(piece.size for piece in given.slices)
         head = commands.encode_command(answer, parked.correlation, trailing)
-        self._desk.sends.append(Send(parked.peer, head, slices, level))
+        self._desk.sends.append(Send(parked.peer, head, given.slices, level))
 
     def _ack(self, given: Given, now_ms: int) -> Durability:
         """At most once: it is handled as soon as it is given out, and leaves when that is as durable as an ack."""
