@@ -112,10 +112,11 @@ class Broker:
 
     def reveal(self, level: Durability, reached: int, now_ms: int) -> None:
         """Show what asks for no more than that level, as far as it has come."""
-        unseen = self._unseen[level]
+        unseen, shown = self._unseen[level], dict[int, int]()
         while unseen and unseen[0][0] <= reached:
-            for identity, end in unseen.popleft()[1].items():
-                self.serving.show(self.state.partitions[identity], end, now_ms)
+            shown |= unseen.popleft()[1]
+        if shown:
+            self.serving.show(shown, now_ms)
 
     def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
         if token < 0:

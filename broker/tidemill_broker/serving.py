@@ -7,7 +7,7 @@ parked  --its connection ends, the broker drains-->  gone
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tidemill_broker.actions import Acked, GroupResumed, Pulled, Voided
@@ -199,15 +199,20 @@ class Serving:
             dues.append(self._locks.free_ms(group))
         return dues
 
-    def show(self, partition: Partition, end: int, now_ms: int) -> None:
-        """Messages below ``end`` may be seen."""
-        partition.visible = max(partition.visible, end)
+    def show(self, shown: Mapping[int, int], now_ms: int) -> None:
+        """Messages of partitions below these ends may be seen. All of them before anybody is given one: else of two
+        lanes that are shown together the lower one could be first.
+        """
+        partitions = [self._state.partitions[identity] for identity in shown]
+        for partition in partitions:
+            partition.visible = max(partition.visible, shown[partition.identity])
         if self._patterns.shown < len(self._state.partitions):
             for new in self._patterns.new():
                 self._join(new, now_ms)
-        for identity in partition.groups.values():
-            if identity in self.pulls.waiting:
-                self.serve_group(identity, now_ms)
+        for partition in partitions:
+            for identity in partition.groups.values():
+                if identity in self.pulls.waiting:
+                    self.serve_group(identity, now_ms)
 
     def serve_group(self, identity: int, now_ms: int) -> None:
         """Something may have come for a group: serve those who wait, in the order of their coming. In a group in order
