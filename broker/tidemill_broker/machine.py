@@ -30,7 +30,7 @@ from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.settling import Settling
 from tidemill_broker.state import State
 from tidemill_broker.steering import Steering, WaitingSeek
-from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready
+from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready, Unread
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Ack, Command, Extend, Nack, Pull, Purge, Redrive, Release, SendBatches
 from tidemill_wire.connection import Event, Rejected
@@ -118,7 +118,8 @@ class Broker:
         if shown:
             self.serving.show(shown, now_ms)
 
-    def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
+    def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
+        self.counters.unread += isinstance(data, Unread)
         if token < 0:
             self._desk.loaded(token, data, now_ms)
         elif not self.serving.sifted(token, data, now_ms):

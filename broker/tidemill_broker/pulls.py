@@ -61,6 +61,8 @@ class Given:
     """Batches that the broker built. They travel before the slices, so none is added when there is a slice."""
     masks: dict[int, bytes] = field(default_factory=dict[int, bytes])
     """Index of a run to the mask of its grant."""
+    unread: str = ""
+    """When the disk does not give the batch that the runs are in: what it refuses. Then nobody is given them."""
     messages: int = 0
     size: int = 0
 

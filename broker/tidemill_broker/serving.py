@@ -25,7 +25,7 @@ from tidemill_broker.patterns import Patterns, check_bound
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
 from tidemill_broker.ranges import merge_ranges
 from tidemill_broker.sifting import Sifting
-from tidemill_host.machine import Buffer, Durability, Peer, Send
+from tidemill_host.machine import Buffer, Durability, Peer, Send, Unread
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Pull
 from tidemill_wire.errors import Unavailable, WireError
@@ -150,12 +150,12 @@ class Serving:
             parked.consumers.append(consumer)
             self.pulls.park(parked)
 
-    def sifted(self, token: int, data: Buffer, now_ms: int) -> bool:
+    def sifted(self, token: int, data: Buffer | Unread, now_ms: int) -> bool:
         """Whether it was a filter that asked for these bytes; then it goes on."""
         seats = self._filtered.seats
         if not seats.holds(token):
             return False
-        ready = seats.loaded(token, bytes(data))
+        ready = seats.loaded(token, data)
         while ready is not None:
             self.serve_group(ready, now_ms)
             ready = seats.next_in_line()
@@ -306,13 +306,15 @@ class Serving:
         return False
 
     def _collect(self, parked: ParkedPull, consumer: Consumer, now_ms: int) -> Given:
-        """What there is; failures of messages that do not exist are voided on the way."""
+        """What there is; failures of messages that do not exist are voided on the way, what cannot be read dies."""
         while True:
             given = self.pulls.collect(parked, consumer, now_ms)
             for first, messages in given.missing:
                 self._desk.counters.messages_voided += messages
                 self._desk.act(Voided(consumer.group.identity, first, messages), now_ms)
-            if given.runs or not given.missing:
+            if given.unread:
+                self._filtered.doom(given, now_ms)
+            elif given.runs or not given.missing:
                 return given
 
     def _in_turn(self, parked: ParkedPull) -> Sequence[Consumer]:
