@@ -128,7 +128,9 @@ class Keeping:
             self._write_checkpoint(self._packed[1])
             self._packed = None
         if not logs.all_synced:
-            self.wake_at_ms = min(self.wake_at_ms, now_ms + self._settings.sync_interval_ms)
+            if self._unsynced_since_ms is None:  # what the broker wrote for itself
+                self._unsynced_since_ms = now_ms
+            self.wake_at_ms = min(self.wake_at_ms, self._unsynced_since_ms + self._sync_pause_ms)
         self._record_synced(now_ms)
 
     def _record_synced(self, now_ms: int) -> None:
