@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tidemill_broker.actions import Acked, GroupResumed, Pulled, Voided
+from tidemill_broker.actions import Acked, GroupResumed, Pulled, PullRun, Voided
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
 from tidemill_broker.filtered import Filtered
@@ -90,7 +90,7 @@ class Serving:
             for consumer in consumers
             if consumer.group.identity in self._state.dead
         ]
-        parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms, patterns)
+        parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms, {}, patterns)
         if pull.held is not None:
             for stale in self.pulls.stale(parked):
                 self.pulls.unpark(stale)
@@ -389,7 +389,7 @@ class Serving:
         """Number the deliveries and write the PULL."""
         pull = self._state.next_pull
         for index, run in enumerate(given.runs):
-            given.runs[index] = run._replace(pull=pull)
+            given.runs[index] = PullRun(pull, run.first, run.messages, run.attempts)
             pull += run.messages
         group = given.consumer.group
         deadline_ms = now_ms + self._locks.lease_ms(group)

@@ -132,7 +132,7 @@ class Files:
     def _append(self, name: str, buffers: Sequence[Buffer], size: int) -> None:
         file = self._writer(name)
         done = 0
-        queue = [memoryview(buffer) for buffer in buffers]
+        queue = list(buffers)
         start = 0
         while start < len(queue):
             count = file.append(queue[start : start + BUFFERS_PER_CALL])
@@ -141,7 +141,7 @@ class Files:
                 count -= len(queue[start])
                 start += 1
             if count:
-                queue[start] = queue[start][count:]
+                queue[start] = memoryview(queue[start])[count:]
         assert done == size, (name, done, size)
 
     def _replace(self, name: str, content: Buffer) -> None:
