@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, StoredRun
 from tidemill_broker.state import State
-from tidemill_host.machine import Buffer, Read, Replace, Slice
+from tidemill_host.machine import Buffer, Read, Replace, Slice, Unread
 from tidemill_journal.entries import Rows, encode_run, layout_runs, read_windows, run_file
 from tidemill_journal.errors import CorruptRecord, CorruptRun
 from tidemill_journal.index import index_file
@@ -105,14 +105,17 @@ class ConsumeLog:
         if self._state.index.encoded(base, self._logs.number + 1):
             self._logs.replace(Replace(index_file(base), data))
 
-    def loaded(self, token: int, data: Buffer) -> list[Hashable]:
+    def loaded(self, token: int, data: Buffer | Unread) -> list[Hashable]:
         """A window came; who waited for it. Or an index is made, for which nobody waits."""
         base = self._encoding.pop(token, None)
         if base is not None:
+            assert not isinstance(data, Unread), data
             self._write_index(base, data)
             return []
         key, waiters = self._tokens.pop(token)
         del self._loading[key]
+        if isinstance(data, Unread):
+            raise CorruptRun(run_file(key[1]), str(data))
         if not data:
             return waiters  # retention has removed the run: nobody looks for it again
         try:

@@ -27,7 +27,7 @@ from tidemill_broker.intake import Intake
 from tidemill_broker.lanes import base_of
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
-from tidemill_host.machine import Buffer, Slice
+from tidemill_host.machine import Buffer, Slice, Unread
 from tidemill_journal.entries import row_count, row_length
 from tidemill_wire import limits
 from tidemill_wire.batch import BatchIds, Flags, Origin
@@ -144,7 +144,7 @@ class DeadLetters:
         if group.ordered:
             self.freed.add(group.identity)
 
-    def _read(self, group: Group, first: int, count: int, data: Buffer, now_ms: int) -> None:
+    def _read(self, group: Group, first: int, count: int, data: Buffer | Unread, now_ms: int) -> None:
         self._reading.discard((group.identity, first))
         failure = group.failed.get(first)
         if failure is not None and first in group.doomed:  # else somebody moved the group meanwhile
@@ -155,7 +155,7 @@ class DeadLetters:
                 return  # no room on the disk: it stays doomed, and ``ticked`` tries again
         self.bury(now_ms)
 
-    def _copy(self, group: Group, failure: Failure, count: int, data: Buffer, now_ms: int) -> None:
+    def _copy(self, group: Group, failure: Failure, count: int, data: Buffer | Unread, now_ms: int) -> None:
         """Write the copy and the DEAD action."""
         source = self._state.partitions[group.partition]
         target = self._grave(group, source, now_ms)
@@ -227,8 +227,10 @@ class Copy(NamedTuple):
     priority: int
 
 
-def _copy_of(data: Buffer, failure: Failure, count: int, known: dict[str, Any]) -> Copy:
+def _copy_of(data: Buffer | Unread, failure: Failure, count: int, known: dict[str, Any]) -> Copy:
     """As many of the failed messages as are small enough together, with all that they came with."""
+    if isinstance(data, Unread):
+        raise CorruptBatch(str(data))
     batch = Batch(data)
     batch.check()
     header = batch.header

@@ -14,7 +14,7 @@ from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition
 from tidemill_broker.state import State
 from tidemill_broker.statistics import Counters
-from tidemill_host.machine import Buffer, Durability, Peer, Read, Send, Slice
+from tidemill_host.machine import Buffer, Durability, Peer, Read, Send, Slice, Unread
 from tidemill_wire.commands import Command, Failed, encode_command
 from tidemill_wire.errors import WireError
 
@@ -33,7 +33,7 @@ class Desk:
         self.low = Durability.WRITTEN
         """What subjects of the class `low` ask for: less, when there are others to wait for."""
         self.reads: list[Read] = []
-        self._readers: dict[int, Callable[[Buffer, int], None]] = {}
+        self._readers: dict[int, Callable[[Buffer | Unread, int], None]] = {}
         self._token = 0
         self.wake_at_ms = now_ms
 
@@ -62,14 +62,14 @@ class Desk:
         """Messages were placed: they become visible when they are as durable as the subject asks for."""
         self.fresh[self.level(partition)][partition.identity] = partition.next_sequence
 
-    def read(self, piece: Slice, then: Callable[[Buffer, int], None]) -> None:
+    def read(self, piece: Slice, then: Callable[[Buffer | Unread, int], None]) -> None:
         """Bytes of a log; ``then`` is called with them and the time. Tokens are below zero: those above are others'."""
         self._token -= 1
         self._readers[self._token] = then
         self.reads.append(Read(self._token, piece))
 
-    def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
-        """What was to be read is there."""
+    def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
+        """What was to be read is there, or never will be."""
         self._readers.pop(token)(data, now_ms)
 
     def wake(self, at_ms: int) -> None:

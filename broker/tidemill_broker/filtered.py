@@ -14,9 +14,10 @@ from bisect import bisect_left
 
 import numpy as np
 
-from tidemill_broker.actions import PullRun, Skipped
+from tidemill_broker.actions import FailedDeliveries, FailureDetail, Pulled, PullRun, Reason, Skipped
 from tidemill_broker.consume_log import ConsumeLog
 from tidemill_broker.desk import Desk
+from tidemill_broker.failures import fingerprint_of
 from tidemill_broker.groups import Group
 from tidemill_broker.positions import first_since
 from tidemill_broker.pulls import JOINED, RUNS_MAX, Given, ParkedPull, add_slice
@@ -25,6 +26,7 @@ from tidemill_broker.sieve import runs_of, sieve_of
 from tidemill_broker.sifting import Seats, Sifting
 from tidemill_journal.entries import Rows, row_count, row_length
 from tidemill_wire import limits
+from tidemill_wire.limits import DOOMED_MS
 
 ROWS_A_TURN = 1 << 16
 STEP_ROWS_MIN = 512
@@ -72,6 +74,9 @@ class Filtered:
         if rows is None or row == len(rows):
             return None
         begin, total = rows.firsts[row], row_count(rows.sizes[row])
+        unread = self.seats.refused(group, rows.positions[row])
+        if unread and begin <= first:
+            return _unread(given, unread, (first, attempts), np.arange(min(count, begin + total - first)))
         if not (begin <= first and first + count <= begin + total) or 2 * count >= total:
             return None
         place = rows.positions[row], row_length(rows.sizes[row])
@@ -85,6 +90,22 @@ class Filtered:
         if batch is None:
             return None
         return self._put(parked, given, (begin, attempts), indexes, batch)
+
+    def doom(self, given: Given, now_ms: int) -> None:
+        """Nobody can tell what these messages say: they go where goes what cannot be decoded, and what lies behind them
+        is given out.
+        """
+        group, pull = given.consumer.group, self._state.next_pull
+        for index, run in enumerate(given.runs):
+            given.runs[index] = run._replace(pull=pull)
+            pull += run.messages
+        detail = FailureDetail(given.unread, "", "", fingerprint_of(given.unread, "", ""))
+        ranges = [given.runs[0].pull, pull - 1]
+        identity, counted = given.consumer.identity, 0 if group.paused is not None else 1
+        self._desk.act(Pulled(identity, now_ms, given.runs), now_ms)
+        failed = FailedDeliveries(identity, DOOMED_MS, Reason.NACK, ranges, now_ms, counted, detail)
+        self._desk.act(failed, now_ms)
+        self._desk.wake(now_ms)  # ``ticked`` buries them
 
     def _walk(self, walk: Walk, parked: ParkedPull, given: Given, room: int) -> None:
         group = given.consumer.group
@@ -131,6 +152,9 @@ class Filtered:
         if not len(indexes):
             walk.to(end)
             return True
+        if match.unread:
+            _unread(given, match.unread, (begin, 0), _cut(indexes, len(indexes), RUNS_MAX)[0])
+            return False
         indexes, whole = _cut(indexes, room - given.messages, RUNS_MAX - len(given.runs))
         batch: bytearray | None = None
         if match.gatherable and 2 * len(indexes) < row_count(size):
@@ -212,6 +236,14 @@ def _add_runs(given: Given, kind: tuple[int, int], indexes: Indexes, size: int) 
     given.messages += len(indexes)
     given.size += size
     return len(indexes)
+
+
+def _unread(given: Given, unread: str, kind: tuple[int, int], indexes: Indexes) -> int:
+    """Messages that cannot be read are next, unless something is given before them."""
+    if not given.runs:
+        given.unread = unread
+        _add_runs(given, kind, indexes, 0)
+    return 0
 
 
 def _cut(indexes: Indexes, messages: int, runs: int) -> tuple[Indexes, bool]:

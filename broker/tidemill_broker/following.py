@@ -28,7 +28,7 @@ from tidemill_broker.receiving import (
     record_length,
     records_in,
 )
-from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Replace, Send
+from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Replace, Send, Unread
 from tidemill_journal.checkpoint import checkpoint_file, wrap
 from tidemill_journal.entries import pack_size
 from tidemill_journal.errors import CorruptRecord
@@ -138,7 +138,7 @@ class Follower:
         if (logs.synced_message_position, logs.synced_action_position) != before:
             self._reach()
 
-    def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
+    def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
         self.broker.consume_log.loaded(token, data)
 
     def ready(self) -> Ready:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 
 from tidemill_broker.actions import FailureDetail
@@ -152,7 +152,9 @@ class Consumer:
 def _part(delivery: Delivery, start: int, stop: int) -> Delivery:
     """The deliveries ``start`` to ``stop`` (pull sequences, the last one not included) of a run."""
     first = delivery.first + start - delivery.pull
-    return replace(delivery, pull=start, first=first, count=stop - start)
+    return Delivery(
+        start, first, stop - start, delivery.attempts, delivery.deadline_ms, delivery.since_ms, delivery.fingerprint
+    )  # fmt: skip
 
 
 class Group:

@@ -6,7 +6,6 @@ piece of memory: they are stamped where the socket put them and written from the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -48,16 +47,18 @@ class Sealer(Protocol):
     def seal(self, base: int) -> None: ...
 
 
-@dataclass(slots=True)
 class Taken:
     """What became of the batches of one SEND."""
 
-    first_sequences: list[int] = field(default_factory=list[int])
-    refused: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
-    messages: int = 0
-    synced: bool = False
-    repeated: bool = False
-    touched: dict[int, Partition] = field(default_factory=dict[int, Partition])
+    __slots__ = ("first_sequences", "messages", "refused", "repeated", "synced", "touched")
+
+    def __init__(self) -> None:
+        self.first_sequences: list[int] = []
+        self.refused: list[tuple[int, int, str]] = []
+        self.messages = 0
+        self.synced = False
+        self.repeated = False
+        self.touched: dict[int, Partition] = {}
 
 
 class Intake:

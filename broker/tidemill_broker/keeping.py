@@ -127,17 +127,18 @@ class Keeping:
         if self._packed is not None and self._packed[0] <= logs.mark.synced:
             self._write_checkpoint(self._packed[1])
             self._packed = None
-        if not logs.all_synced:
-            self.wake_at_ms = min(self.wake_at_ms, now_ms + self._settings.sync_interval_ms)
+        if self._unsynced_since_ms is None and not logs.all_synced:  # what the broker wrote for itself
+            self._unsynced_since_ms = now_ms
+            self.wake_at_ms = min(self.wake_at_ms, now_ms + self._sync_pause_ms)
         self._record_synced(now_ms)
 
     def _record_synced(self, now_ms: int) -> None:
         """Not for every sync: the record is for recovery, which only needs a recent one."""
         if (
-            not self._settings.replicated  # it would speak of this disk, and be read on others
+            now_ms - self._synced_record_at_ms >= self._settings.sync_interval_ms
+            and not self._settings.replicated  # it would speak of this disk, and be read on others
             and self._noted
             and self._advanced()
-            and now_ms - self._synced_record_at_ms >= self._settings.sync_interval_ms
         ):
             self._noted = not self._logs.all_synced  # then the rest is worth another one
             self._synced_record_at_ms = now_ms

@@ -100,6 +100,8 @@ class Locks:
 
     def persisted(self) -> list[int]:
         """The groups whose new lock is on the disk by now."""
+        if not self._unsynced:
+            return []
         synced = self._desk.logs.mark.synced
         done = [identity for identity, number in self._unsynced.items() if number <= synced]
         for identity in done:

@@ -43,7 +43,7 @@ class Logs:
 
     @property
     def all_synced(self) -> bool:
-        return self.mark.synced >= self._number and not self.has_writes
+        return self.mark.synced >= self._number and not (self._appends or self._others)
 
     def place_batch(self, size: int) -> Place:
         """Room for a batch. The caller stamps it and hands it to ``append``."""

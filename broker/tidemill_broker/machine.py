@@ -30,7 +30,7 @@ from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.settling import Settling
 from tidemill_broker.state import State
 from tidemill_broker.steering import Steering, WaitingSeek
-from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready
+from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready, Unread
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Ack, Command, Extend, Nack, Pull, Purge, Redrive, Release, SendBatches
 from tidemill_wire.connection import Event, Rejected
@@ -113,11 +113,14 @@ class Broker:
     def reveal(self, level: Durability, reached: int, now_ms: int) -> None:
         """Show what asks for no more than that level, as far as it has come."""
         unseen = self._unseen[level]
+        shown: dict[int, int] = {}
         while unseen and unseen[0][0] <= reached:
-            for identity, end in unseen.popleft()[1].items():
-                self.serving.show(self.state.partitions[identity], end, now_ms)
+            shown |= unseen.popleft()[1]
+        if shown:
+            self.serving.show(shown, now_ms)
 
-    def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
+    def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
+        self.counters.unread += isinstance(data, Unread)
         if token < 0:
             self._desk.loaded(token, data, now_ms)
         elif not self.serving.sifted(token, data, now_ms):
@@ -133,19 +136,16 @@ class Broker:
         self._serve_freed(now_ms)
 
     def ready(self) -> Ready:
-        desk = self._desk
+        desk, has_writes = self._desk, self.logs.has_writes
         wake_at_ms = min(desk.wake_at_ms, self.keeping.wake_at_ms)
-        if not (
-            desk.sends
-            or self.logs.has_writes
-            or self.consume_log.reads
-            or desk.reads
-            or self.keeping.sync_now
-        ):
+        has_reads = self.consume_log.reads or desk.reads
+        if not (desk.sends or has_writes or has_reads or self.keeping.sync_now):
             NOTHING.wake_at_ms = wake_at_ms
             return NOTHING
-        ready = Ready(sends=desk.take_sends(), reads=self._take_reads(), sync=self.keeping.wants_sync())
-        if self.logs.has_writes:
+        ready = Ready(
+            [], desk.take_sends(), self._take_reads() if has_reads else [], [], self.keeping.wants_sync()
+        )
+        if has_writes:
             self.logs.take(ready)
             self._note_fresh()
         ready.wake_at_ms = wake_at_ms

@@ -9,7 +9,7 @@ its time is over.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemill_broker.actions import PullRun
@@ -43,26 +43,32 @@ class ParkedPull:
     pull: Pull
     consumers: list[Consumer]
     deadline_ms: int
+    by_group: dict[int, Consumer]
     patterns: Sequence[str] = ()
-    by_group: dict[int, Consumer] = field(default_factory=dict[int, Consumer])
     answered: bool = False
 
 
-@dataclass(slots=True)
 class Given:
     """What one group gives to one pull."""
 
-    consumer: Consumer
-    runs: list[PullRun] = field(default_factory=list[PullRun])
-    batches: list[int] = field(default_factory=list[int])
-    missing: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    slices: list[Slice] = field(default_factory=list[Slice])
-    gathered: list[bytearray] = field(default_factory=list[bytearray])
-    """Batches that the broker built. They travel before the slices, so none is added when there is a slice."""
-    masks: dict[int, bytes] = field(default_factory=dict[int, bytes])
-    """Index of a run to the mask of its grant."""
-    messages: int = 0
-    size: int = 0
+    __slots__ = (
+        "batches", "consumer", "gathered", "masks", "messages", "missing", "runs", "size", "slices", "unread",
+    )  # fmt: skip
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.runs: list[PullRun] = []
+        self.batches: list[int] = []
+        self.missing: list[tuple[int, int]] = []
+        self.slices: list[Slice] = []
+        self.gathered: list[bytearray] = []
+        """Batches that the broker built. They travel before the slices, so none is added when there is a slice."""
+        self.masks: dict[int, bytes] = {}
+        """Index of a run to the mask of its grant."""
+        self.unread = ""
+        """When the disk does not give the batch that the runs are in: what it refuses. Then nobody is given them."""
+        self.messages = 0
+        self.size = 0
 
     def grants(self, subject: str) -> list[Grant]:
         """The runs as the consumer is told of them."""

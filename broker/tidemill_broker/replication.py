@@ -19,7 +19,7 @@ from tidemill_broker.handover import Leaving
 from tidemill_broker.lone_lease import LoneLease, refusal
 from tidemill_broker.machine import Broker
 from tidemill_broker.membership import Part, common_ends, judge
-from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Send
+from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Send, Unread
 from tidemill_wire import limits
 from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, encode_command
 from tidemill_wire.connection import Event, Received
@@ -138,7 +138,7 @@ class Master:
         self.broker.reveal(Durability.HERE, mark.written, now_ms)
         self._advance()
 
-    def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
+    def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
         self._now_ms = now_ms
         self.broker.loaded(token, data, now_ms)
 

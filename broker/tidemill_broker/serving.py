@@ -7,10 +7,10 @@ parked  --its connection ends, the broker drains-->  gone
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tidemill_broker.actions import Acked, GroupResumed, Pulled, Voided
+from tidemill_broker.actions import Acked, GroupResumed, Pulled, PullRun, Voided
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
 from tidemill_broker.filtered import Filtered
@@ -25,7 +25,7 @@ from tidemill_broker.patterns import Patterns, check_bound
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
 from tidemill_broker.ranges import merge_ranges
 from tidemill_broker.sifting import Sifting
-from tidemill_host.machine import Buffer, Durability, Peer, Send
+from tidemill_host.machine import Buffer, Durability, Peer, Send, Unread
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Pull
 from tidemill_wire.errors import Unavailable, WireError
@@ -90,7 +90,7 @@ class Serving:
             for consumer in consumers
             if consumer.group.identity in self._state.dead
         ]
-        parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms, patterns)
+        parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms, {}, patterns)
         if pull.held is not None:
             for stale in self.pulls.stale(parked):
                 self.pulls.unpark(stale)
@@ -150,12 +150,12 @@ class Serving:
             parked.consumers.append(consumer)
             self.pulls.park(parked)
 
-    def sifted(self, token: int, data: Buffer, now_ms: int) -> bool:
+    def sifted(self, token: int, data: Buffer | Unread, now_ms: int) -> bool:
         """Whether it was a filter that asked for these bytes; then it goes on."""
         seats = self._filtered.seats
         if not seats.holds(token):
             return False
-        ready = seats.loaded(token, bytes(data))
+        ready = seats.loaded(token, data)
         while ready is not None:
             self.serve_group(ready, now_ms)
             ready = seats.next_in_line()
@@ -166,7 +166,7 @@ class Serving:
         for parked_of_peer in list(self._parked.values()):
             for parked in list(parked_of_peer.values()):
                 if parked.deadline_ms <= now_ms:
-                    self._answer(parked, [], now_ms)
+                    self._answer(parked, None, now_ms)
         later, self._filtered.later = self._filtered.later, {}
         for identity in later:
             self.serve_group(identity, now_ms)
@@ -199,15 +199,20 @@ class Serving:
             dues.append(self._locks.free_ms(group))
         return dues
 
-    def show(self, partition: Partition, end: int, now_ms: int) -> None:
-        """Messages below ``end`` may be seen."""
-        partition.visible = max(partition.visible, end)
+    def show(self, shown: Mapping[int, int], now_ms: int) -> None:
+        """Messages of partitions below these ends may be seen. All of them before anybody is given one: else of two
+        lanes that are shown together the lower one could be first.
+        """
+        partitions = [self._state.partitions[identity] for identity in shown]
+        for partition in partitions:
+            partition.visible = max(partition.visible, shown[partition.identity])
         if self._patterns.shown < len(self._state.partitions):
             for new in self._patterns.new():
                 self._join(new, now_ms)
-        for identity in partition.groups.values():
-            if identity in self.pulls.waiting:
-                self.serve_group(identity, now_ms)
+        for partition in partitions:
+            for identity in partition.groups.values():
+                if identity in self.pulls.waiting:
+                    self.serve_group(identity, now_ms)
 
     def serve_group(self, identity: int, now_ms: int) -> None:
         """Something may have come for a group: serve those who wait, in the order of their coming. In a group in order
@@ -250,13 +255,13 @@ class Serving:
     def end_pulls(self, peer: Peer, now_ms: int) -> None:
         """A consumer that says goodbye is given nothing more."""
         for parked in list(self._parked[peer].values()):
-            self._answer(parked, [], now_ms)
+            self._answer(parked, None, now_ms)
 
     def give_up(self, consumer: Consumer, now_ms: int) -> None:
         """A consumer wants nothing more of its group: its pulls that wait for it are over."""
         for parked in list(self.pulls.waiting.get(consumer.group.identity, {}).values()):
             if parked.pull.consumer == consumer.name and not parked.answered:
-                self._answer(parked, [], now_ms)
+                self._answer(parked, None, now_ms)
 
     def drain(self) -> None:
         """Who waits is told that the broker stops."""
@@ -291,23 +296,25 @@ class Serving:
             if given.runs:
                 if self._state.kin and group.identity in self._state.kin:
                     self._state.kin[group.identity].gave(group, given.messages)
-                self._answer(parked, [given], now_ms)
+                self._answer(parked, given, now_ms)
                 return True
         if self._filtered.later:
             self._desk.wake(now_ms + 1)
         if parked.deadline_ms <= now_ms and not sifting:
-            self._answer(parked, [], now_ms)
+            self._answer(parked, None, now_ms)
             return True
         return False
 
     def _collect(self, parked: ParkedPull, consumer: Consumer, now_ms: int) -> Given:
-        """What there is; failures of messages that do not exist are voided on the way."""
+        """What there is; failures of messages that do not exist are voided on the way, what cannot be read dies."""
         while True:
             given = self.pulls.collect(parked, consumer, now_ms)
             for first, messages in given.missing:
                 self._desk.counters.messages_voided += messages
                 self._desk.act(Voided(consumer.group.identity, first, messages), now_ms)
-            if given.runs or not given.missing:
+            if given.unread:
+                self._filtered.doom(given, now_ms)
+            elif given.runs or not given.missing:
                 return given
 
     def _in_turn(self, parked: ParkedPull) -> Sequence[Consumer]:
@@ -343,34 +350,28 @@ class Serving:
         failure = group.first_due() if in_place(self._state, group) else group.next_failure()
         return failure is not None and failure.due_ms <= now_ms
 
-    def _answer(self, parked: ParkedPull, given: Sequence[Given], now_ms: int) -> None:
+    def _answer(self, parked: ParkedPull, given: Given | None, now_ms: int) -> None:
         self.pulls.unpark(parked)
         self._parked[parked.peer].pop(id(parked), None)
-        counters = self._desk.counters
-        grants: list[commands.Grant] = []
-        lease_ms, ordered = 0, False
-        level = Durability.HERE
-        for part in given:
-            group = part.consumer.group
-            ordered = group.ordered
-            lease_ms = self._locks.lease_ms(group)
-            self._grant(part, now_ms)
-            asks = min(self._desk.level(self._state.partitions[group.partition]), Durability.WRITTEN)
-            level = max(level, self._ack(part, now_ms) if parked.pull.once else asks)
-            grants += part.grants(self._state.partitions[group.partition].name)
-            counters.messages_out += part.messages
-            counters.bytes_out += part.size
-        slices = [piece for part in given for piece in part.slices]
-        trailing = sum(piece.size for piece in slices)
-        wanted, gathered = EVERYTHING, memoryview(b"")
-        for part in given:
-            settings = part.consumer.group.settings
-            if settings.tags:
-                wanted = TagFilter(settings.tags, settings.all_tags)
-                gathered = memoryview(b"".join(part.gathered))
-        answer = commands.Pulled(grants, lease_ms, gathered, ordered, wanted)
+        if given is None:
+            self._desk.say(parked.peer, parked.correlation, commands.Pulled([], 0), Durability.HERE)
+            return
+        group, counters = given.consumer.group, self._desk.counters
+        partition = self._state.partitions[group.partition]
+        lease_ms = self._locks.lease_ms(group)
+        self._grant(given, now_ms)
+        level = min(self._desk.level(partition), Durability.WRITTEN)
+        if parked.pull.once:
+            level = self._ack(given, now_ms)
+        counters.messages_out += given.messages
+        counters.bytes_out += given.size
+        settings = group.settings
+        wanted = TagFilter(settings.tags, settings.all_tags) if settings.tags else EVERYTHING
+        gathered = memoryview(b"".join(given.gathered))
+        answer = commands.Pulled(given.grants(partition.name), lease_ms, gathered, group.ordered, wanted)
+        trailing = sum(piece.size for piece in given.slices)
         head = commands.encode_command(answer, parked.correlation, trailing)
-        self._desk.sends.append(Send(parked.peer, head, slices, level))
+        self._desk.sends.append(Send(parked.peer, head, given.slices, level))
 
     def _ack(self, given: Given, now_ms: int) -> Durability:
         """At most once: it is handled as soon as it is given out, and leaves when that is as durable as an ack."""
@@ -388,7 +389,7 @@ class Serving:
         """Number the deliveries and write the PULL."""
         pull = self._state.next_pull
         for index, run in enumerate(given.runs):
-            given.runs[index] = run._replace(pull=pull)
+            given.runs[index] = PullRun(pull, run.first, run.messages, run.attempts)
             pull += run.messages
         group = given.consumer.group
         deadline_ms = now_ms + self._locks.lease_ms(group)

@@ -24,7 +24,7 @@ from tidemill_broker.logs import Logs
 from tidemill_broker.sieve import Rows as Indexes
 from tidemill_broker.sieve import Sieve, sieve_of
 from tidemill_broker.statistics import Counters
-from tidemill_host.machine import Read, Slice
+from tidemill_host.machine import Buffer, Read, Slice, Unread
 from tidemill_journal.entries import Rows, row_length
 from tidemill_wire import limits
 from tidemill_wire.errors import CorruptBatch
@@ -46,6 +46,8 @@ class Match:
 
     rows: Indexes | None
     gatherable: bool = False
+    unread: str = ""
+    """What of it the disk refuses."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,19 +109,32 @@ class Seats:
         self._ask(seat, excerpt, parts)
         raise Sifting
 
-    def loaded(self, token: int, data: bytes) -> int | None:
+    def loaded(self, token: int, data: Buffer | Unread) -> int | None:
         """Bytes came; the group that can go on, when all have come that it asked for: the answer is the larger."""
         seat, excerpt, (start, size) = self._tokens.pop(token)
         seat.awaited -= 1
-        if len(data) < size:
+        if isinstance(data, Unread):
+            self._refused(seat, excerpt.position, str(data))
+        elif len(data) < size:
             seat.excerpts.pop(
                 excerpt.position, None
             )  # retention has removed its segment: the group is further on now
         else:
-            excerpt.arrived(start, data)
+            excerpt.arrived(start, bytes(data))
             if not excerpt.awaited and excerpt.sought and seat.excerpts.get(excerpt.position) is excerpt:
                 self._advance(seat, excerpt.position, excerpt.length)
         return seat.group if not seat.awaited and self._seats.get(seat.group) is seat else None
+
+    def refused(self, group: Group, position: int) -> str:
+        """What the disk refuses of a batch, as far as the group has met it."""
+        found = self._seat(group).matches.get(position)
+        return found.unread if found is not None else ""
+
+    def _refused(self, seat: Seat, position: int, problem: str) -> None:
+        """A part cannot be read: what the batch says is not to be had; what is wanted of it may be known."""
+        found = seat.matches.get(position)
+        seat.matches[position] = Match(found.rows if found is not None else None, unread=problem)
+        seat.excerpts.pop(position, None)
 
     def holds(self, token: int) -> bool:
         """Whether a read was asked for here."""

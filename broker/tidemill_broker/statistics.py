@@ -26,4 +26,5 @@ class Counters:
     dead_dropped: int = 0
     groups_paused: int = 0
     messages_taken_back: int = 0
+    unread: int = 0
     refused: Counter[str] = field(default_factory=Counter[str])

@@ -6,11 +6,13 @@ never appended to by two lanes at once (``persist.py`` sees to that).
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from tidemill_host.disk import Disk, File
-from tidemill_host.machine import Append, Buffer, Read, Remove, Replace, Slice, Write
+from tidemill_host.machine import Append, Buffer, Read, Remove, Replace, Slice, Unread, Write
 
 OPEN_FILES_MAX = 256
 BUFFERS_PER_CALL = 512  # IOV_MAX is 1024
@@ -92,9 +94,18 @@ class Files:
         finally:
             handle.close()
 
-    def answer(self, read: Read) -> Buffer:
-        """What a machine's read asks for."""
-        return read.slice() if callable(read.slice) else self.read(read.slice)
+    def answer(self, read: Read) -> Buffer | Unread:
+        """What a machine's read asks for. The disk is asked twice: one that was reset, or is far away, answers then."""
+        if callable(read.slice):
+            return read.slice()
+        with suppress(OSError):
+            return self.read(read.slice)
+        try:
+            return self.read(read.slice)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return Unread(read.slice, error.strerror or str(error))
 
     def read_now(self, piece: Slice) -> bytes | bytearray | None:
         """The bytes if the page cache has all of them. What is wrong with the disk is heard by the read lane."""
@@ -121,7 +132,7 @@ class Files:
     def _append(self, name: str, buffers: Sequence[Buffer], size: int) -> None:
         file = self._writer(name)
         done = 0
-        queue = [memoryview(buffer) for buffer in buffers]
+        queue = list(buffers)
         start = 0
         while start < len(queue):
             count = file.append(queue[start : start + BUFFERS_PER_CALL])
@@ -130,7 +141,7 @@ class Files:
                 count -= len(queue[start])
                 start += 1
             if count:
-                queue[start] = queue[start][count:]
+                queue[start] = memoryview(queue[start])[count:]
         assert done == size, (name, done, size)
 
     def _replace(self, name: str, content: Buffer) -> None:

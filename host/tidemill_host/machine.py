@@ -13,6 +13,8 @@ The host's duties, which every line of a machine relies on:
 3. ``persisted`` is called, in order, with how far both levels have come; a machine shows nothing before that.
 4. A write that fails is never answered: the host stops the process, and recovery decides what was kept.
 5. ``ready`` is called until it is empty, so a machine may answer a ``persisted`` with more sends.
+6. Bytes that the disk refuses twice are answered as ``Unread``: what that means is the machine's to judge. When it
+   refuses many places, it is the disk that fails, and the service ends as by duty 4.
 """
 
 from __future__ import annotations
@@ -77,6 +79,17 @@ class Slice(NamedTuple):
     size: int
 
 
+class Unread(NamedTuple):
+    """Instead of bytes: the disk has them and does not give them."""
+
+    slice: Slice
+    problem: str
+
+    def __str__(self) -> str:
+        file, position, size = self.slice
+        return f"{size} bytes at position {position} of {file} cannot be read ({self.problem})"
+
+
 class Send(NamedTuple):
     """One frame for a peer: ``head`` and ``slices`` are put on the wire back to back."""
 
@@ -137,6 +150,6 @@ class Machine(Protocol[Command]):
 
     def persisted(self, mark: Mark, now_ms: int) -> None: ...
 
-    def loaded(self, token: int, data: Buffer, now_ms: int) -> None: ...
+    def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None: ...
 
     def ready(self) -> Ready: ...

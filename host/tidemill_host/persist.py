@@ -99,8 +99,9 @@ class Persister:
             self._submitted += 1
             size, plain = self._note(writes)
             fits = plain and size <= INLINE_BYTES_MAX
-            if fits and not self._writing and self._clock.seconds() >= self._lane_until:
-                self._write_inline(writes, size)
+            began = self._clock.seconds()
+            if fits and not self._writing and began >= self._lane_until:
+                self._write_inline(writes, size, began)
             else:
                 self._queue += writes
                 self.backlog_bytes += size
@@ -132,8 +133,7 @@ class Persister:
         self._dirty = {file: (target + 1, last) for file, (_, last) in self._dirty.items() if last > target}
         return files
 
-    def _write_inline(self, writes: list[Write], size: int) -> None:
-        began = self._clock.seconds()
+    def _write_inline(self, writes: list[Write], size: int, began: float) -> None:
         try:
             for write in writes:
                 self._files.write(write)

@@ -12,19 +12,22 @@ nobody can say which half: so it ends the service as a failed write does, and re
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from tidemill_host.clock import Clock
 from tidemill_host.files import Files
-from tidemill_host.machine import Buffer, Durability, Machine, Peer, Read, Ready, Send, Slice
+from tidemill_host.machine import Buffer, Durability, Machine, Peer, Read, Ready, Send, Slice, Unread
 from tidemill_host.persist import Lanes, Persister
 from tidemill_journal.errors import CorruptRun
 from tidemill_wire.vigil import Vigil
 
 TICK_MS = 1000
 TURN_BYTES = 256 * 1024
+UNREAD_MAX = 64
+"""A disk that refuses as many places in one life fails: what is judged to be lost then may all be there."""
 
 Event = TypeVar("Event")
 
@@ -44,6 +47,9 @@ class Turn(Generic[Event]):
         self.deliver: Callable[[Send], None] = _nowhere
         self.drop: Callable[[Peer], None] = _nowhere
         self.eased: Callable[[], None] = lambda: None
+        self.unread: Callable[[Unread], None] = _nowhere
+        """Hears of each place that the disk refuses, once."""
+        self._unread: set[Slice] = set()
         self._files = files
         self._lanes = lanes
         self._clock = clock
@@ -218,7 +224,7 @@ class Turn(Generic[Event]):
         future = self._loop.run_in_executor(self._lanes.read, self._files.answer, read)
         future.add_done_callback(lambda done: self._read_done(read, done))
 
-    def _read_done(self, read: Read, done: asyncio.Future[Buffer]) -> None:
+    def _read_done(self, read: Read, done: asyncio.Future[Buffer | Unread]) -> None:
         if done.cancelled():
             return
         error = done.exception()
@@ -233,10 +239,15 @@ class Turn(Generic[Event]):
         else:
             self._loaded(read.token, done.result())
 
-    def _loaded(self, token: int, data: Buffer) -> None:
+    def _loaded(self, token: int, data: Buffer | Unread) -> None:
         self._guarded(lambda: self._take(token, data))
 
-    def _take(self, token: int, data: Buffer) -> None:
+    def _take(self, token: int, data: Buffer | Unread) -> None:
+        if isinstance(data, Unread) and data.slice not in self._unread:
+            self._unread.add(data.slice)
+            self.unread(data)
+            if len(self._unread) > UNREAD_MAX:
+                raise OSError(errno.EIO, data.problem, data.slice.file)
         now_ms = self._clock.now_ms()
         self.machine.loaded(token, data, now_ms)
         self._pump(now_ms)

@@ -111,7 +111,8 @@ def status(queue: Queue, path: str) -> int:
         with urllib.request.urlopen(f"http://{queue.server}{path}", timeout=20) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:
+            return error.code
 
 
 def test_a_queue_that_was_killed_is_led_as_soon_as_it_is_there_again(standalone: Queue) -> None:
@@ -243,4 +244,5 @@ def refused(queue: Queue) -> int:
     """How a change is answered that has to be stored."""
     with pytest.raises(urllib.error.HTTPError) as caught:
         post(queue, "/v1/groups/g0/state", {"state": "R"})
-    return caught.value.code
+    with caught.value as answer:  # the error is the answer, with its connection
+        return answer.code

@@ -180,8 +180,9 @@ def test_labels_and_load_of_a_broker_are_known_to_meta(tmp_path: Path) -> None:
             cluster.post("/v1/declarations", declaration("Subject", "fast", placement=ssd))["declared"] == 1
         )
         hdd = {"brokerGroupSelector": {"matchLabels": {"disk": "hdd"}}, "minBrokerGroups": 1}
-        with pytest.raises(urllib.error.HTTPError):
+        with pytest.raises(urllib.error.HTTPError) as refused:
             cluster.post("/v1/declarations", declaration("Subject", "slow", placement=hdd))
+        refused.value.close()
     finally:
         cluster.close()
 

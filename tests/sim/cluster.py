@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -341,7 +341,8 @@ class Cluster:
         watch_repeats(broker, self._world.probes)
         machine: Any = broker
         state: Any = broker.state
-        ready, apply = broker.ready, broker.state.apply
+        serving: Any = broker.serving
+        ready, apply, show = broker.ready, broker.state.apply, broker.serving.show
         lanes = LaneWatch(broker.state, self.problems, self._world.probes)
 
         def check_and_ready() -> Ready:
@@ -358,8 +359,13 @@ class Cluster:
                 self.problems += note_grants(self.granted, action, env.loop.now)
             return apply(action)
 
+        def note_and_show(shown: Mapping[int, int], now_ms: int) -> None:
+            lanes.shown = shown
+            show(shown, now_ms)
+
         machine.ready = check_and_ready
         state.apply = note_and_apply
+        serving.show = note_and_show
 
 
 def note_grants(granted: dict[int, float], action: Pulled, now: float) -> Iterator[str]:

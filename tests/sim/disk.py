@@ -11,6 +11,7 @@ twice: as the processes see them, and as the platter knows them, with the list o
 - A failed sync (fsyncgate) raises EIO once; about half of the dirty pages are lost though the cache still shows them,
   and the next sync says all is well. The only right answer is to stop and recover.
 - Reads and writes may be short, fail with EIO at the nth operation, or find the disk full after a part was written.
+- A place may be refused for good: each read that touches it raises EIO.
 - Bit rot flips one bit of durable, clean bytes. A slow disk multiplies every charge of virtual time.
 - Fencing: every handle belongs to one mount; after a kill or a cut the old ones raise EBADF, for the dead process's
   ``finally`` blocks may still run. A crash inside an operation ends the life, then raises ``SimCrash``.
@@ -63,6 +64,8 @@ class SimDisk:
         """Files that bit rot may strike."""
         self.rotten: list[tuple[Inode, int, int]] = []
         """File, position and bit of what rotted and was not put right."""
+        self.refused: list[tuple[Inode, range]] = []
+        """File and positions that cannot be read: each read that touches one raises EIO."""
         self._charge = charge
 
     def mount(self) -> Mount:
@@ -98,6 +101,17 @@ class SimDisk:
         self.rotten.append((inode, self.rng.randrange(len(inode.durable)), 1 << self.rng.randrange(8)))
         _flip(*self.rotten[-1])
         return True
+
+    def refuse(self, name: str, position: int, size: int = 1) -> None:
+        """A bad place in the durable part of a file: the bytes are not given any more."""
+        self.refused.append((self.names.cached[name], range(position, position + size)))
+
+    def check_read(self, inode: Inode, position: int, size: int) -> None:
+        """Raise what the operating system does when it cannot read there."""
+        for bad, places in self.refused:
+            if bad is inode and position < places.stop and places.start < position + size:
+                self.probes["refused_read"] += 1
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def mend_rot(self) -> None:
         """Put right what rotted, as from a backup."""
@@ -233,6 +247,7 @@ class SimFile:
         self._disk.operate(
             "read", (COLD_READ_S if self._disk.cold() else READ_S) + size / BYTES_PER_SECOND_CACHED
         )
+        self._disk.check_read(self._inode, position, size)
         there = max(0, min(size, len(self._inode.cached) - position))
         return bytes(self._inode.cached[position : position + self._disk.short(there)])
 

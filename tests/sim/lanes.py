@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from tidemill_broker.actions import Pulled
 from tidemill_broker.groups import Group
 from tidemill_broker.lanes import IDENTITY_BITS
+from tidemill_broker.partitions import Partition
 from tidemill_broker.state import State
 from tidemill_wire.limits import LANE_SHARE, PRIORITY_MAX
 
@@ -56,6 +59,8 @@ class LaneWatch:
         self._problems = problems
         self._probes = probes
         self._tallies: dict[int, Tally] = {}
+        self.shown: Mapping[int, int] = {}
+        """Partition -> end of what is shown now, all of it at once: nobody is to be served in between."""
 
     def grants(self, action: Pulled, now_ms: int, at_s: float) -> None:
         """The broker is about to apply a PULL."""
@@ -92,15 +97,27 @@ class LaneWatch:
                 )
 
     def _waits(self, group: Group, now_ms: int) -> bool:
-        """Whether it can be given something: what a power cut took lies in no batch."""
+        """Whether it can be given something: what a power cut took lies in no batch, and what is beyond that hole may
+        not be shown yet.
+        """
         if group.ordered and group.failed:
             first = group.first_due()
             return first is not None and first.due_ms <= now_ms
         partition = self._state.partitions[group.partition]
-        stored = partition.run_for(group.reached) is not None or (
-            bool(partition.recent) and group.reached < partition.recent.end_sequence
-        )
+        visible = max(partition.visible, self.shown.get(partition.identity, 0))
         failure = group.next_failure()
-        return (stored and group.reached < partition.visible) or (
+        return first_stored(partition, group.reached) < visible or (
             failure is not None and failure.due_ms <= now_ms
         )
+
+
+def first_stored(partition: Partition, sequence: int) -> float:
+    """The first message from a sequence on that is there; of a run of which only the directory is in memory, the first
+    that may be.
+    """
+    stored = partition.run_for(sequence)
+    if stored is not None and stored.rows is None:
+        return max(sequence, stored.run.first_sequence)
+    rows = partition.recent if stored is None else stored.rows
+    index = rows.find(sequence) if rows else 0
+    return max(sequence, rows.firsts[index]) if rows and index < len(rows) else inf

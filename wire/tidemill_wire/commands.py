@@ -167,7 +167,7 @@ def encode_command(command: Command, correlation: int, trailing: int = 0) -> byt
     if isinstance(command, SendBatches):
         return encode_frame(Kind.SEND, correlation, bytes(command.batches))
     control = _pack(command.fields())
-    if isinstance(command, Pulled | Chunk):
+    if isinstance(command, (Pulled, Chunk)):
         size = CONTROL_SIZE.size + len(control)
         padding = bytes(aligned(size) - size)
         raw = command.batches if isinstance(command, Pulled) else command.data

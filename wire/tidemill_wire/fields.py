@@ -116,7 +116,7 @@ class Fields:
     def ranges(self, name: str, limit: int) -> list[int]:
         """Pairs of first and last, both included."""
         values = self.longs(name, 2 * limit)
-        if len(values) % 2 or any(not 0 <= a <= b for a, b in pairs(values)):
+        if len(values) % 2 or [pair for pair in pairs(values) if not 0 <= pair[0] <= pair[1]]:
             raise malformed(f"field {name!r} does not hold pairs of first and last")
         return values
 

@@ -9,7 +9,8 @@ from tidemill_wire import limits
 
 def pairs(ranges: Sequence[int]) -> list[tuple[int, int]]:
     """The (first, last) of each range."""
-    return list(zip(ranges[::2], ranges[1::2], strict=True))
+    bounds = iter(ranges)
+    return list(zip(bounds, bounds, strict=True))
 
 
 def portions(ranges: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -77,6 +77,8 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     yield "sifted_bytes_total", "counter", "Bytes read for filters", counters.bytes_sifted
     back = "Messages whose delivery had not reached its consumer, given out again when it reconnected"
     yield "taken_back_messages_total", "counter", back, counters.messages_taken_back
+    refused = "Reads of stored bytes that the disk refused: messages there become dead letters"
+    yield "unread_total", "counter", refused, counters.unread
     yield "batches_total", "counter", "Batches received", counters.batches
     yield "bytes_received_total", "counter", "Bytes from clients", seen.bytes_received
     yield "bytes_sent_total", "counter", "Bytes to clients", seen.bytes_sent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import errno
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -22,7 +22,7 @@ from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import Clock
 from tidemill_host.disk import Disk
 from tidemill_host.files import Files
-from tidemill_host.machine import HOST, Send
+from tidemill_host.machine import HOST, Send, Unread
 from tidemill_host.persist import Lanes
 from tidemill_host.server import Server
 from tidemill_host.storage import Storage
@@ -42,7 +42,6 @@ from tidemill_wire.routes import State
 from tidemill_wire.vigil import Vigil
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
-RUN_FOLDER = "consume/"
 SPACE_CHECK_SECONDS = 1.0
 
 
@@ -88,6 +87,7 @@ class Service:
         self._space_timer: asyncio.TimerHandle | None = None
         self.turn: Turn[Event] = Turn(self.machine, self._files, lanes, clock, self._fail)
         self.turn.vigil = Vigil(enabled=broker.settings.stay_awake)
+        self.turn.unread = _say_unread
         self.server = Server(self.turn, self._files, lanes, broker.settings.name)
         self.server.epoch = broker.logs.epoch
         self.turned: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
@@ -183,10 +183,9 @@ class Service:
 
         A run that is damaged, or that the disk cannot read, is removed, and made again by the restart.
         """
-        run = error.file if isinstance(error, CorruptRun) else _unreadable_run(error)
-        if run:
+        if isinstance(error, CorruptRun):
             with suppress(OSError):  # the restart meets it again, and says so again
-                self._disk.remove(run)
+                self._disk.remove(error.file)
         if not self.failed.done():
             self.failed.set_result(error)
         self.turn.stop()
@@ -230,12 +229,10 @@ class Service:
         return groups_of(self.broker.state)
 
 
-def _unreadable_run(error: Exception) -> str:
-    """The run that a read failed in: it would fail again in each life to come."""
-    if not (isinstance(error, OSError) and error.errno == errno.EIO):
-        return ""
-    file = str(error.filename)
-    return file if file.startswith(RUN_FOLDER) else ""
+def _say_unread(unread: Unread) -> None:
+    """For whoever looks after the disk: what is lost may be whole on a slave, or in a copy of the folder."""
+    sys.stderr.write(f"tidemill: {unread}: messages that lie there become dead letters; look at the disk\n")
+    sys.stderr.flush()
 
 
 class Itself:

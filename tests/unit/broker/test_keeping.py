@@ -57,6 +57,22 @@ def test_what_is_of_the_class_low_alone_waits_longer_for_a_sync() -> None:
     assert rig.broker.logs.synced_message_position == rig.broker.logs.messages.end
 
 
+def test_what_is_of_the_class_low_alone_wakes_nobody_before_its_sync_is_due() -> None:
+    rig = Rig(replace(QUIET, durability="low", low_sync_interval_ms=9_000))
+    rig.send(b"w")
+    rig.wait(20_000)
+    woken: list[int] = []
+    ticked = rig.broker.ticked
+    rig.broker.ticked = lambda now_ms: (woken.append(now_ms), ticked(now_ms))[1]
+    began_ms = rig.now_ms
+    for _ in range(95):
+        rig.send(b"x")
+        rig.wait(100)
+
+    assert [at_ms - began_ms for at_ms in woken] == [9_000]
+    assert rig.broker.logs.synced_message_position > 0
+
+
 def test_one_message_of_another_class_has_all_synced_in_its_own_time() -> None:
     rig = Rig(replace(QUIET, durability="low", low_sync_interval_ms=9_000))
     rig.wait(20_000)

@@ -12,6 +12,7 @@ from samples.services import Indoors
 from sim.weather import Weather
 from tidemill_broker.doors.service import SPACE_CHECK_SECONDS
 from tidemill_host.local import LocalPeer
+from tidemill_journal.errors import CorruptRun
 from tidemill_wire.commands import Ping, Pull, Pulled, SendBatches
 from tidemill_wire.errors import Unavailable
 
@@ -85,13 +86,13 @@ def test_rows_that_the_disk_cannot_read_are_made_again_by_the_next_start() -> No
     runs = files_of(disk, "consume")
     assert runs
 
-    disk.fail_at["read"] = disk.operations
+    disk.refuse(runs[0], 0, 1 << 20)
     peer = indoors.call(lambda: LocalPeer(indoors.service.server, lambda _answer: None))
     asked = indoors.call(lambda: peer.ask(PULL))
     indoors.pass_time(1)
     failed = indoors.service.failed.result()
-    assert isinstance(failed, OSError)
-    assert failed.filename == runs[0]
+    assert isinstance(failed, CorruptRun)
+    assert failed.file == runs[0]
     assert isinstance(asked.exception(), Unavailable)
     assert files_of(disk, "consume") == runs[1:]
 

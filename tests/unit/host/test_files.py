@@ -14,7 +14,7 @@ from sim.weather import Weather
 from tidemill_host import files as files_module
 from tidemill_host.disk import RealDisk
 from tidemill_host.files import BUFFERS_PER_CALL, SUSPECT, TEMPORARY, Files
-from tidemill_host.machine import Append, Remove, Replace, Slice
+from tidemill_host.machine import Append, Read, Remove, Replace, Slice, Unread
 from tidemill_host.storage import Storage
 
 LOG = "message/0.log"
@@ -87,6 +87,20 @@ def test_write_that_fails_says_so() -> None:
     files.write(append(b"x"))
     with pytest.raises(OSError):
         files.sync([LOG])
+
+
+def test_what_a_machine_reads_is_asked_for_twice_before_the_disk_is_believed() -> None:
+    disk = empty_disk()
+    put_file(disk, LOG, b"here")
+    files = Files(disk.mount())
+    piece = Slice(LOG, 0, 4)
+
+    disk.fail_at["read"] = 0
+    assert files.answer(Read(1, piece)) == b"here"
+    disk.refuse(LOG, 3)
+    assert files.answer(Read(1, piece)) == Unread(piece, "Input/output error")
+    with pytest.raises(FileNotFoundError):
+        files.answer(Read(1, Slice("message/1.log", 0, 4)))
 
 
 def test_full_disk_says_so_after_a_part() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,8 +12,8 @@ from samples.brokers import empty_disk, put_file, read_file
 from samples.lanes import HandLane, StandingClock, hand_lanes, turns
 from sim.weather import Weather
 from tidemill_host.files import Files
-from tidemill_host.machine import Append, Durability, Mark, Peer, Read, Ready, Send, Slice
-from tidemill_host.turn import Turn
+from tidemill_host.machine import Append, Buffer, Durability, Mark, Peer, Read, Ready, Send, Slice, Unread
+from tidemill_host.turn import UNREAD_MAX, Turn
 from tidemill_wire.vigil import Mood, Vigil
 
 LOG = "message/0.log"
@@ -73,9 +74,9 @@ class Toy:
         self.err("persisted")
         self.heard.append(f"persisted {mark.written} {mark.synced}")
 
-    def loaded(self, token: int, data: bytes, now_ms: int) -> None:
+    def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
         self.err("loaded")
-        self.heard.append(f"loaded {token} {data.decode()}")
+        self.heard.append(f"loaded {token} {data if isinstance(data, Unread) else bytes(data).decode()}")
 
     def ready(self) -> Ready:
         self.err("ready")
@@ -295,6 +296,41 @@ async def test_read_is_answered_from_the_page_cache_or_by_the_lane(bench: Bench)
     assert isinstance(bench.lanes.read, HandLane)
     await bench.lanes.read.run()
     assert bench.toy.heard[-1] == "loaded 7 warm"
+
+
+@on_a_loop
+async def test_bytes_that_the_disk_refuses_are_the_machines_to_judge_and_named_once(bench: Bench) -> None:
+    put_file(bench.disk, LOG, b"cold")
+    bench.disk.refuse(LOG, 2)
+    named: list[str] = []
+    bench.turn.unread = lambda unread: named.append(str(unread))
+    assert isinstance(bench.lanes.read, HandLane)
+    for _ in range(2):
+        await bench.post("r")
+        await bench.lanes.read.run()
+
+    said = f"4 bytes at position 0 of {LOG} cannot be read (Input/output error)"
+    assert named == [said]
+    assert [one for one in bench.toy.heard if one.startswith("loaded")] == [f"loaded 7 {said}"] * 2
+    assert bench.errors == []
+
+
+@on_a_loop
+async def test_disk_that_refuses_many_places_ends_the_service(bench: Bench) -> None:
+    """Then it is not a place that is bad, and what is judged to be lost may all be there."""
+    put_file(bench.disk, LOG, bytes(1000))
+    bench.disk.refuse(LOG, 0, 1000)
+    assert isinstance(bench.lanes.read, HandLane)
+    for place in range(UNREAD_MAX + 1):
+        assert not bench.errors
+        bench.toy.next.reads.append(Read(place, Slice(LOG, place, 4)))
+        await bench.post("n")
+        await bench.lanes.read.run()
+
+    [error] = bench.errors
+    assert isinstance(error, OSError)
+    assert (error.errno, error.filename) == (errno.EIO, LOG)
+    assert bench.reported == []
 
 
 @on_a_loop

@@ -248,6 +248,20 @@ def test_reads_fail_when_told_and_only_once():
     assert file.read(0, 1) == b"x"
 
 
+def test_a_refused_place_is_never_given_and_all_around_it_is():
+    disk = make_disk()
+    file = durable_file(disk)
+    file.append([b"0123456789"])
+    [name] = disk.names.cached
+    disk.refuse(name, 4, 2)
+
+    assert (file.read(0, 4), file.read(6, 4)) == (b"0123", b"6789")
+    for position, size in ((0, 5), (4, 1), (5, 1), (3, 7)):
+        for _ in range(2):
+            with pytest.raises(OSError, match="Input/output"):
+                file.read(position, size)
+
+
 def test_a_full_disk_takes_a_part_and_then_refuses():
     disk = make_disk()
     file = durable_file(disk)
