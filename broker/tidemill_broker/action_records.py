@@ -60,6 +60,8 @@ _SEEK = struct.Struct("<IIQq")
 _LOCK = struct.Struct("<IIq")
 _ALLOCATE = struct.Struct("<IIQ")
 _EXHUME = struct.Struct("<IIQQq")
+_LIMITED = 1 << 31
+"""With the number of a PULL's runs: a limit stands behind them."""
 _DETAILED = b"\0"
 """In front of a list, where otherwise the mark of a mistake stands."""
 _pack = cast("Callable[[list[Any]], bytes]", msgpack.Packer(autoreset=True).pack)
@@ -76,9 +78,8 @@ def _pack_ranges(consumer: int, extra: int, moment: int, ranges: Sequence[int]) 
 def encode_action(action: Action) -> tuple[int, bytes]:
     """Kind and body of the record."""
     match action:
-        case Pulled(consumer, deadline_ms, runs):
-            body = _PULL.pack(consumer, len(runs), deadline_ms) + b"".join(_RUN.pack(*run) for run in runs)
-            return ActionKind.PULL, body
+        case Pulled():
+            return ActionKind.PULL, _pack_pulled(action)
         case Acked(consumer, ranges):
             return ActionKind.ACK, _pack_ranges(consumer, 0, 0, ranges)
         case FailedDeliveries():
@@ -135,6 +136,14 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             assert_never(action)
 
 
+def _pack_pulled(action: Pulled) -> bytes:
+    count, limit_ms = len(action.runs), action.limit_ms
+    runs = b"".join(_RUN.pack(*run) for run in action.runs)
+    if not limit_ms:
+        return _PULL.pack(action.consumer, count, action.deadline_ms) + runs
+    return _PULL.pack(action.consumer, count | _LIMITED, action.deadline_ms) + runs + _U64.pack(limit_ms)
+
+
 def _pack_failed(action: FailedDeliveries) -> bytes:
     detail = _pack(list(action.detail)) if action.detail is not None else b""
     head = _FAIL.pack(
@@ -170,11 +179,7 @@ def decode_action(record: Record) -> Action:
 def _decode(kind: int, body: bytes) -> Action:
     match kind:
         case ActionKind.PULL:
-            consumer, count, deadline_ms = _PULL.unpack_from(body)
-            runs = [PullRun(*run) for run in _RUN.iter_unpack(body[_PULL.size :])]
-            if len(runs) != count:
-                raise ValueError(f"{len(runs)} runs of {count}")
-            return Pulled(consumer, deadline_ms, runs)
+            return _decode_pulled(body)
         case ActionKind.ACK | ActionKind.EXTEND | ActionKind.RELEASE | ActionKind.REDRIVE | ActionKind.PURGE:
             return _decode_ranges(kind, body)
         case ActionKind.FAIL:
@@ -225,6 +230,16 @@ def _decode(kind: int, body: bytes) -> Action:
             return ConsumerNamed(*_unpack(body))
         case _:
             raise ValueError("a kind that this version does not know")
+
+
+def _decode_pulled(body: bytes) -> Action:
+    consumer, count, deadline_ms = _PULL.unpack_from(body)
+    limited, count = count & _LIMITED, count & ~_LIMITED
+    end = len(body) - (_U64.size if limited else 0)
+    runs = [PullRun(*run) for run in _RUN.iter_unpack(body[_PULL.size : end])]
+    if len(runs) != count:
+        raise ValueError(f"{len(runs)} runs of {count}")
+    return Pulled(consumer, deadline_ms, runs, *_U64.unpack(body[end:]) if limited else ())
 
 
 def _decode_steering(kind: int, body: bytes) -> Action:

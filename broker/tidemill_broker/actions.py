@@ -52,6 +52,7 @@ class Reason(IntEnum):
     NACK = 1
     LEASE_ENDED = 2
     CONSUMER_GONE = 3
+    HELD_TOO_LONG = 4
 
 
 class PullRun(NamedTuple):
@@ -116,11 +117,13 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """Deliveries were given to a consumer until the deadline."""
+    """Deliveries were given to a consumer until the deadline, which may be moved, but not beyond the limit."""
 
     consumer: int
     deadline_ms: int
     runs: Sequence[PullRun]
+    limit_ms: int = 0
+    """0: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ class FailedDeliveries:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """Deliveries have a new deadline."""
+    """Deliveries have a new deadline, or their limit where that comes first."""
 
     consumer: int
     deadline_ms: int
@@ -165,7 +168,7 @@ class Extended:
 @dataclass(frozen=True, slots=True)
 class Parked:
     """Deliveries have a new deadline, for they failed and are tried again by their consumer, then. Their order key
-    waits.
+    waits. It is a new attempt, so they have a new limit, too, if they had one.
     """
 
     consumer: int

@@ -64,6 +64,7 @@ def _silent(text: str) -> FailureDetail:
 SILENT: Mapping[int, FailureDetail] = {
     Reason.LEASE_ENDED: _silent("its lease ended: it was neither acknowledged nor extended in time"),
     Reason.CONSUMER_GONE: _silent("its consumer was gone and had not acknowledged it"),
+    Reason.HELD_TOO_LONG: _silent("it was held for longer than the group allows, and not acknowledged"),
 }
 """Of failures of which no consumer says anything: each is a mistake of its own, too."""
 

@@ -19,6 +19,8 @@ class GroupSettings:
     """The defaults are those of the manifests."""
 
     lease_ms: int = limits.LEASE_MS_DEFAULT
+    lease_ms_max: int = limits.LEASE_RENEWED_MS_DEFAULT
+    """However often a lease is renewed, it is no longer than this; 0: any time."""
     attempts_max: int = Delivery().max_attempts
     retry_ms_min: int = Delivery().min_retry_seconds * 1000
     backoff_ms: tuple[int, ...] = tuple(1000 * seconds for seconds in BACKOFF_SECONDS_DEFAULT)
@@ -35,6 +37,12 @@ class GroupSettings:
     suspended: bool = False
     in_flight_max: int = limits.IN_FLIGHT_MAX
     consumers_max: int = GroupBounds().max_consumers
+
+    def limit_ms(self, begun_ms: int) -> int:
+        """Until when a lease that begins then may be renewed; 0: for ever. Who declares a longer lease, and no limit,
+        has the whole lease.
+        """
+        return begun_ms + max(self.lease_ms, self.lease_ms_max) if self.lease_ms_max else 0
 
     def to_map(self) -> dict[str, Any]:
         """For a GROUP record and a checkpoint. ``asdict`` copies what cannot change, and takes ten times as long."""
@@ -56,6 +64,7 @@ class GroupSettings:
         wanted = parse_filter(group.tags, group.tag_match == "all")
         return cls(
             lease_ms=group.lease_ms,
+            lease_ms_max=group.lease_ms_max,
             attempts_max=group.attempts_max,
             retry_ms_min=group.retry_ms_min,
             backoff_ms=group.backoff_ms,

@@ -24,6 +24,7 @@ from tidemill_broker.failures import Errors, Failure, Health
 from tidemill_broker.group_settings import BROADCAST, ORDERED, GroupSettings
 from tidemill_broker.ranges import add_ranges, merge_ranges
 from tidemill_wire.limits import DOOMED_MS
+from tidemill_wire.ranges import pairs
 
 _PULL = attrgetter("pull")
 SWEEP_FROM = 16
@@ -42,6 +43,13 @@ class Delivery:
     since_ms: int = 0
     """When these failed first, 0 if never; ``fingerprint`` is what they failed of last."""
     fingerprint: str = ""
+    limit_ms: int = 0
+    """The deadline is never later, however often the lease is renewed; 0: there is no limit."""
+
+    @property
+    def held_to_the_limit(self) -> bool:
+        """Its lease was renewed for as long as it could be."""
+        return 0 < self.limit_ms <= self.deadline_ms
 
 
 class Consumer:
@@ -102,9 +110,12 @@ class Consumer:
             self._settled = 0
         return taken, left
 
-    def extend(self, first: int, last: int, deadline_ms: int) -> tuple[int, list[Delivery]]:
+    def extend(
+        self, first: int, last: int, deadline_ms: int, limit_ms: int = 0
+    ) -> tuple[int, list[Delivery]]:
         """A later deadline for a range, and for no other message of its runs: a handler that hangs is not kept alive
         by others. How many messages that concerned, and the deliveries that need to be watched from now on.
+        ``limit_ms`` is the new limit of those that have one; 0: each keeps its own.
         """
         count = 0
         watched: list[Delivery] = []
@@ -113,13 +124,15 @@ class Consumer:
             pull, end = delivery.pull, delivery.pull + delivery.count
             start, stop = max(first, pull), min(last + 1, end)
             count += stop - start
-            if deadline_ms <= delivery.deadline_ms:
+            limited_ms = limit_ms if limit_ms and delivery.limit_ms else delivery.limit_ms
+            until_ms = min(deadline_ms, limited_ms) if limited_ms else deadline_ms
+            if until_ms <= delivery.deadline_ms and limited_ms == delivery.limit_ms:
                 continue
             parts = [_part(delivery, *span) for span in ((start, stop), (stop, end)) if span[0] < span[1]]
             if start == pull:
                 parts[0] = delivery
             delivery.count = (stop if start == pull else start) - pull
-            parts[0].deadline_ms = deadline_ms
+            parts[0].deadline_ms, parts[0].limit_ms = max(until_ms, parts[0].deadline_ms), limited_ms
             self.deliveries[index : index + 1] = parts if start == pull else [delivery, *parts]
             watched += parts
         return count, watched
@@ -136,6 +149,17 @@ class Consumer:
         if following <= last:
             gaps += (following, last)
         return gaps
+
+    def shortened(self, ranges: Sequence[int], deadline_ms: int) -> list[int]:
+        """The parts of ranges whose limit comes before a deadline, as pairs of first and last."""
+        found: list[tuple[int, int]] = []
+        for first, last in pairs(ranges):
+            for index in self.overlapping(first, last):
+                one = self.deliveries[index]
+                if 0 < one.limit_ms < deadline_ms:
+                    start = max(first, one.pull)
+                    found.append((start, min(last + 1, one.pull + one.count) - start))
+        return merge_ranges(found)
 
     def void(self) -> None:
         """Nothing is held any more, and the leases of before count for nothing."""

@@ -50,6 +50,8 @@ class Held(NamedTuple):
     group: int
     consumer: str
     attempts: int
+    limit_ms: int = 0
+    """When its lease ends, however often it is renewed; 0: nobody knows, or never."""
 
 
 class History:
@@ -161,7 +163,7 @@ class History:
             total += run.messages
             if self._is_in(group, run.first, run.messages):
                 pull = run.pull + self._place(group) - run.first
-                self._pulls[pull] = Held(group, name, run.attempts)
+                self._pulls[pull] = Held(group, name, run.attempts, action.limit_ms)
                 self._add(group, Event(at_ms, "pulled", name, run.attempts, deadline_ms))
         given = self._given.setdefault(group, [])
         given.append((at_ms, total))
@@ -171,7 +173,7 @@ class History:
     def _settled(self, action: Action, at_ms: int) -> None:
         assert isinstance(action, Acked | FailedDeliveries | Extended | Parked | Released)
         ranges = action.ranges
-        for pull, (group, name, attempts) in list(self._pulls.items()):
+        for pull, (group, name, attempts, limit_ms) in list(self._pulls.items()):
             if not any(first <= pull <= last for first, last in pairs(ranges)):
                 continue
             match action:
@@ -183,8 +185,12 @@ class History:
                     counted = attempts + action.counted
                     self._add(group, Event(at_ms, what, name, counted, due_ms, action.detail))
                 case Extended():
-                    self._add(group, Event(at_ms, "extended", name, attempts, action.deadline_ms))
+                    until_ms = min(action.deadline_ms, limit_ms or action.deadline_ms)
+                    self._add(group, Event(at_ms, "extended", name, attempts, until_ms))
                 case Parked():
+                    self._pulls[pull] = Held(
+                        group, name, attempts
+                    )  # what it is now, the group's settings said
                     self._add(group, Event(at_ms, "parked", name, attempts, action.again_ms, action.detail))
                 case Released():
                     self._add(group, Event(at_ms, "released", name, attempts))

@@ -33,4 +33,6 @@ class Leases:
         for consumer in self._consumers.values():
             for delivery in consumer.held():
                 delivery.deadline_ms = max(0, delivery.deadline_ms - back_ms)
+                if delivery.limit_ms:
+                    delivery.limit_ms = max(1, delivery.limit_ms - back_ms)
                 self.watch(consumer, delivery)

@@ -392,9 +392,9 @@ class Serving:
             given.runs[index] = PullRun(pull, run.first, run.messages, run.attempts)
             pull += run.messages
         group = given.consumer.group
-        deadline_ms = now_ms + self._locks.lease_ms(group)
+        deadline_ms, limit_ms = now_ms + self._locks.lease_ms(group), group.settings.limit_ms(now_ms)
         if group.paused is not None:
             group.health.probe = given.runs[0].pull
         low = self._state.partitions[group.partition].low
-        self._desk.act(Pulled(given.consumer.identity, deadline_ms, given.runs), now_ms, low=low)
+        self._desk.act(Pulled(given.consumer.identity, deadline_ms, given.runs, limit_ms), now_ms, low=low)
         self._desk.wake(deadline_ms)

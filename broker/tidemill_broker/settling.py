@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from tidemill_broker.actions import (
     Acked,
-    Action,
     ConsumerForgotten,
     Extended,
     FailedDeliveries,
@@ -68,7 +67,7 @@ class Settling:
             case Nack():
                 self._nacked(consumer, command, now_ms)
             case Extend():
-                self._extend(consumer, command, now_ms)
+                lost += self._extend(consumer, command, now_ms)
             case Release():
                 self._release(consumer, ranges, now_ms)
                 if not consumer.keyed and not group.allocation:  # a start forgets the first, not the second
@@ -148,9 +147,13 @@ class Settling:
     def _end_leases(self, now_ms: int) -> None:
         while (ended := self._state.leases.next_end()) is not None and ended[0] <= now_ms:
             consumer = ended[1]
-            over = [(one.pull, one.count) for one in consumer.held() if one.deadline_ms <= now_ms]
+            over = [one for one in consumer.held() if one.deadline_ms <= now_ms]
             self._desk.counters.leases_ended += len(over)
-            self._dropped(consumer, merge_ranges(over), Reason.LEASE_ENDED, now_ms)
+            renewed = [(one.pull, one.count) for one in over if one.held_to_the_limit]
+            silent = [(one.pull, one.count) for one in over if not one.held_to_the_limit]
+            if renewed:  # no outage, which is what fails again and again: this takes the limit's time
+                self._fail(consumer, merge_ranges(renewed), Reason.HELD_TOO_LONG, now_ms)
+            self._dropped(consumer, merge_ranges(silent), Reason.LEASE_ENDED, now_ms)
             self._serving.serve_group(consumer.group.identity, now_ms)
 
     def next_wake(self, at_most: int) -> int:
@@ -174,13 +177,19 @@ class Settling:
             for one in self._state.everywhere(group):
                 self._serving.serve_group(one.identity, now_ms)
 
-    def _extend(self, consumer: Consumer, extend: Extend, now_ms: int) -> None:
+    def _extend(self, consumer: Consumer, extend: Extend, now_ms: int) -> list[int]:
+        """Leases begin anew, up to their limit; the ranges that are to be called lost for it.
+
+        In order a consumer reckons with a renewed lease by its own clock. So there it is told nothing of one that is
+        cut short but that it is lost: it begins nothing of it any more, and what it is at may be acked until the limit.
+        """
         deadline_ms = now_ms + self._locks.lease_ms(consumer.group)
-        action: Action = Extended(consumer.identity, deadline_ms, extend.ranges)
         if extend.parked_ms >= 0:
-            again_ms = now_ms + extend.parked_ms
-            action = Parked(consumer.identity, deadline_ms, extend.ranges, again_ms, _detail_of(extend))
-        self._desk.act(action, now_ms)
+            again_ms, detail = now_ms + extend.parked_ms, _detail_of(extend)
+            self._desk.act(Parked(consumer.identity, deadline_ms, extend.ranges, again_ms, detail), now_ms)
+            return []
+        self._desk.act(Extended(consumer.identity, deadline_ms, extend.ranges), now_ms)
+        return consumer.shortened(extend.ranges, deadline_ms) if consumer.group.ordered else []
 
     def _nacked(self, consumer: Consumer, nack: Nack, now_ms: int) -> None:
         detail = _detail_of(nack)

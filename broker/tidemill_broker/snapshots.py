@@ -103,7 +103,7 @@ def _group_row(group: Group) -> list[Any]:
             consumer.identity,
             consumer.name,
             [
-                (d.pull, d.first, d.count, d.attempts, d.deadline_ms, d.since_ms, d.fingerprint)
+                (d.pull, d.first, d.count, d.attempts, d.deadline_ms, d.since_ms, d.fingerprint, d.limit_ms)
                 for d in consumer.held()
             ],
         ]

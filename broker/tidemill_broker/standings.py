@@ -21,7 +21,12 @@ from tidemill_wire.filters import TagFilter
 from tidemill_wire.limits import DOOMED_MS
 
 ENDS = ("acked", "dead", "dropped", "purged")
-FAILED = {Reason.NACK: "failed", Reason.LEASE_ENDED: "lease ended", Reason.CONSUMER_GONE: "consumer gone"}
+FAILED = {
+    Reason.NACK: "failed",
+    Reason.LEASE_ENDED: "lease ended",
+    Reason.CONSUMER_GONE: "consumer gone",
+    Reason.HELD_TOO_LONG: "held too long",
+}
 
 
 class Event(NamedTuple):

@@ -297,6 +297,7 @@ class State:
         total = 0
         for run in action.runs:
             delivery = Delivery(run.pull, run.first, run.messages, run.attempts, action.deadline_ms)
+            delivery.limit_ms = action.limit_ms
             if run.first >= group.cursor:
                 group.cursor = run.first + run.messages
                 group.start_ms = (
@@ -371,10 +372,11 @@ class State:
         consumer = self.consumers.get(action.consumer)
         if consumer is None:
             return 0
+        limit_ms = consumer.group.settings.limit_ms(action.again_ms) if isinstance(action, Parked) else 0
         total = 0
         for index in range(0, len(action.ranges), 2):
             first, last = action.ranges[index], action.ranges[index + 1]
-            count, watched = consumer.extend(first, last, action.deadline_ms)
+            count, watched = consumer.extend(first, last, action.deadline_ms, limit_ms)
             total += count
             for delivery in watched:
                 self.leases.watch(consumer, delivery)

@@ -22,6 +22,7 @@ from tidemill_wire.batch import GATHERED, Flags
 from tidemill_wire.columns import Batch, Column
 from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY
 from tidemill_wire.filters import EVERYTHING
+from tidemill_wire.ranges import pairs
 from tidemill_wire.sums import check_sums, message_sums
 
 REVOKED, DOUBTFUL = -1.0, 0.0
@@ -54,7 +55,7 @@ class Delivery:
 
     __slots__ = (
         "_columns", "_data", "_first", "_indexes", "_rows", "arrived", "attempts", "batch", "begun", "bodies", "count",
-        "done", "early", "pull_sequence", "settler", "size", "subject", "until", "wanted",
+        "done", "early", "over", "pull_sequence", "settler", "size", "subject", "until", "wanted",
     )  # fmt: skip
 
     batch: Batch
@@ -72,6 +73,8 @@ class Delivery:
         self.early: set[int] = set()
         self.begun: set[int] = set()
         """Indexes that are at work, by key: their leases are kept over a new connection, too."""
+        self.over: set[int] = set()
+        """Of these, the indexes whose lease the broker calls lost: there is none to keep any more."""
         self.arrived = 0.0
         self.until = math.inf
         """When messages may be begun no more without asking, as the event loop tells time; ``REVOKED`` for never."""
@@ -195,9 +198,14 @@ class Delivery:
 
     @property
     def at_work(self) -> list[int]:
-        """Pull sequences of what is begun and not settled, as ranges."""
+        """Pull sequences of what is begun and not settled, as ranges, as far as they have a lease."""
         base = self.pull_sequence
-        return [bound for index in sorted(self.begun) for bound in (base + index, base + index)]
+        return [bound for index in sorted(self.begun - self.over) for bound in (base + index, base + index)]
+
+    def lose(self, lost: Sequence[int]) -> None:
+        """These pull sequences have no lease any more."""
+        places = [(first - self.pull_sequence, last - self.pull_sequence) for first, last in pairs(lost)]
+        self.over |= {one for one in self.begun for first, last in places if first <= one <= last}
 
     # -- settling ----------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from tidemill.memory_stores import (
     wrong_priority,
 )
 from tidemill.memory_transport import MemoryTransport
+from tidemill.memory_why import Diary, Place
 from tidemill.settings import ProtocolFactory, wall_clock_ms
 from tidemill_wire.batch import partition_name, read_header, stamp
 from tidemill_wire.burying import Purge, Redrive
@@ -52,7 +53,8 @@ from tidemill_wire.commands import (
 )
 from tidemill_wire.errors import WireError
 from tidemill_wire.filters import matches_pattern, split_patterns
-from tidemill_wire.kinds import Mode, Place
+from tidemill_wire.kinds import Mode
+from tidemill_wire.kinds import Place as Goal
 from tidemill_wire.lanes import lane_name, priority_of
 from tidemill_wire.ranges import pairs
 from tidemill_wire.steering import Seek, Suspend
@@ -80,6 +82,7 @@ class MemoryBroker:
     ) -> None:
         self.attempts_max = attempts_max
         self.graves = Graves(now_ms)
+        self.diary = Diary(now_ms)
         self.subjects: dict[str, StoredSubject] = {}
         self.groups: dict[tuple[str, str], StoredGroup] = {}
         self.peers: dict[Peer, None] = {}
@@ -160,8 +163,9 @@ class MemoryBroker:
 
     def settle(self, command: Settle) -> list[int]:
         """What became of deliveries; the ranges that nobody held."""
-        group = self.groups.get((command.subject, command.group))
-        member = group.members.get(command.consumer) if group is not None else None
+        place, who = (command.subject, command.group), command.consumer
+        group = self.groups.get(place)
+        member = group.members.get(who) if group is not None else None
         lost: list[int] = []
         for first, last in pairs(command.ranges):
             for number in range(first, last + 1):
@@ -169,21 +173,28 @@ class MemoryBroker:
                 if leased is None or group is None or member is None:
                     add_range(lost, number, number)
                     continue
+                failed = leased[0], leased[1] + 1
                 match command:
                     case Ack():
                         group.acked += 1
-                    case Nack() if command.reject or leased[1] + 1 >= self.attempts_max:
+                        self.diary.note(place, [leased], "acked", who)
+                    case Nack() if command.reject or failed[1] >= self.attempts_max:
                         group.rejected += command.reject
-                        self.graves.bury(command, leased[0], leased[1] + 1)
+                        self.diary.note(place, [failed], "failed", who, said=command)
+                        self.diary.note(place, [failed], "dead")
+                        self.graves.bury(command, *failed)
                     case Nack():
-                        self._due(group, (leased[0], leased[1] + 1), max(0, command.delay_ms))
+                        delay_ms = max(0, command.delay_ms)
+                        self.diary.note(place, [failed], "failed", who, said=command, delay_ms=delay_ms)
+                        self._due(group, failed, delay_ms)
                     case Release():
+                        self.diary.note(place, [leased], "released", who)
                         group.due.append(leased)
                     case _:
                         continue
                 del member.leases[number]
         if group is not None:
-            group.keep_order()
+            self._keep_order(place, group)
         return lost
 
     def steer(self, peer: Peer, correlation: int, command: Seek | Suspend) -> None:
@@ -196,9 +207,11 @@ class MemoryBroker:
             peer.say(Done(), correlation)
         else:
             names = lanes_of(self.subjects, command.subject)
-            if command.place is Place.SEQUENCE:
+            if command.place is Goal.SEQUENCE:
                 names = [lane_name(command.subject, priority_of(command.value))]
                 names = [name if name in self.subjects else command.subject for name in names]
+            for name in names if not command.rehearsal else ():
+                self.diary.moved((name, command.group))
             found = [(self.subjects[name], self.groups[name, command.group]) for name in names]
             peer.say(sum_of([moved(subject, one, command) for subject, one in found]), correlation)
         self.serve()
@@ -210,11 +223,13 @@ class MemoryBroker:
             detail = f"group {command.group!r} has no dead letters of {command.subject!r}"
             peer.fail(correlation, "not_found", detail)
             return
-        taken = list(grave.handle(command.ranges))
-        for letter in taken if isinstance(command, Redrive) else ():
-            group = self.groups[letter.lane, command.group]
-            group.due.append((letter.sequence, 0))
-            group.keep_order()
+        taken, redrives = list(grave.handle(command.ranges)), isinstance(command, Redrive)
+        for letter in taken:
+            place = letter.lane, command.group
+            self.diary.note(place, [(letter.sequence, 0)], "redriven" if redrives else "purged")
+            if redrives:
+                self.groups[place].due.append((letter.sequence, 0))
+                self._keep_order(place, self.groups[place])
         peer.say(Done(count=len(taken)), correlation)
         self.serve()
 
@@ -244,12 +259,17 @@ class MemoryBroker:
             others = [one for one in self.peers if one is not peer and (subject, group, name) in one.members]
             if not others and name in found.members:
                 found.due.extend(found.members[name].leases.values())
+                self.diary.note((subject, group), found.members[name].leases.values(), "released", name)
                 found.members[name].leases.clear()
-                found.keep_order()
+                self._keep_order((subject, group), found)
                 found.owner = "" if found.owner == name else found.owner
         peer.members.clear()
         self.peers.pop(peer, None)
         self.serve()
+
+    def _keep_order(self, place: Place, group: StoredGroup) -> None:
+        for consumer, lease in group.keep_order():
+            self.diary.note(place, [lease], "released", consumer)
 
     # -- giving out --------------------------------------------------------------------------------------------
 
@@ -308,8 +328,11 @@ class MemoryBroker:
         member = group.members.setdefault(pull.consumer, Member())
         grants, data = self._grant(name, (subject, group, member), pull)
         if grants:
+            given = [lease for number, lease in member.leases.items() if number >= grants[0].pull_sequence]
+            self.diary.note((name, pull.group), given, "pulled", pull.consumer)
             if pull.once:
                 group.acked += len(member.leases)
+                self.diary.note((name, pull.group), given, "acked", pull.consumer)
                 member.leases.clear()
             ordered = group.mode is not Mode.AS_DECLARED
             peer.say(Pulled(grants, LEASE_MS, memoryview(data), ordered, pull.filter), correlation)

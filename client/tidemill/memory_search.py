@@ -16,6 +16,7 @@ from tidemill.memory_graves import Letter
 from tidemill.routes import ROUTES_TIMEOUT_S
 from tidemill_wire.columns import Batch, Column
 from tidemill_wire.fields import DEAD_PROPERTY
+from tidemill_wire.lanes import lane_name, priority_of
 from tidemill_wire.limits import QUERY_MESSAGES_DEFAULT
 
 Row = dict[str, Any]
@@ -26,10 +27,9 @@ def look(broker: MemoryBroker, path: str, parameters: Mapping[str, str]) -> Any:
     parts = path.removeprefix("/v1/").split("/")
     match parts:
         case ["messages", identity]:
-            for row in _rows(broker):
-                if row["id"] == identity.lower():
-                    return row
-            raise Refused("not_found", f"there is no message {identity}")
+            return _row(broker, identity)
+        case ["messages", identity, "why"]:
+            return _why(broker, _row(broker, identity))
         case ["messages"]:
             return _page([row for row in _rows(broker) if _wanted(row, parameters)], parameters)
         case ["subjects", written, "groups", group, "dead"]:
@@ -77,6 +77,26 @@ class MemoryPort:
         if path:
             raise BrokerUnreachable(f"a broker in memory streams nothing at {path}")
         yield {}
+
+
+def _row(broker: MemoryBroker, identity: str) -> Row:
+    for row in _rows(broker):
+        if row["id"] == identity.lower():
+            return row
+    raise Refused("not_found", f"there is no message {identity}")
+
+
+def _why(broker: MemoryBroker, row: Row) -> Row:
+    """What became of a message, in each group of its subject."""
+    sequence = row["sequence"]
+    lane = lane_name(row["subject"], priority_of(sequence))
+    groups = [
+        broker.diary.standing((name, group), found, sequence, row["tags"])
+        for (name, group), found in broker.groups.items()
+        if name == lane
+    ]
+    told = {name: row[name] for name in ("id", "subject", "sequence", "stored_at")}
+    return {**told, "history_from": row["stored_at"], "groups": groups}
 
 
 def _wanted(row: Row, parameters: Mapping[str, str]) -> bool:

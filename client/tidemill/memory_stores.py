@@ -69,16 +69,19 @@ class StoredGroup:
     def in_flight(self) -> int:
         return sum(len(member.leases) for member in self.members.values())
 
-    def keep_order(self) -> None:
-        """What failed comes before anything newer: what lies behind it is taken back."""
+    def keep_order(self) -> list[tuple[str, Lease]]:
+        """What failed comes before anything newer: what lies behind it is taken back; that, and from whom."""
+        back: list[tuple[str, Lease]] = []
         if self.mode in (Mode.AS_DECLARED, Mode.KEYED) or not self.due:
-            return
+            return back
         first = min(sequence for sequence, _ in self.due)
-        for member in self.members.values():
+        for name, member in self.members.items():
             for number, lease in list(member.leases.items()):
                 if lease[0] > first:
                     self.due.append(member.leases.pop(number))
+                    back.append((name, lease))
         self.due = deque(sorted(self.due))
+        return back
 
 
 def lanes_of(subjects: Mapping[str, StoredSubject], name: str) -> list[str]:

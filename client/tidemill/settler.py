@@ -276,9 +276,12 @@ class BrokerSettler:
             first, last = delivery.pull_sequence, delivery.pull_sequence + delivery.count - 1
             if delivery.subject != subject or not _within([first, last], ranges, whole=False):
                 continue
+            delivery.lose(lost)
             if _within(delivery.unsettled(), lost, whole=True):
                 news = news or delivery.until != REVOKED
                 delivery.until = REVOKED
+            elif _within([first, last], lost, whole=False) and delivery.until != REVOKED:
+                delivery.until = DOUBTFUL  # one that was parked may be kept for longer than those beside it
             elif self.ordered and certain and delivery.until != REVOKED:
                 delivery.until = max(delivery.until, saying.at + self.lease_s)
         return news

@@ -13,6 +13,8 @@ listed, redriven and purged as ever:
         ...
         [letter] = [letter async for letter in mq.dead_letters("order.created", "billing")]
 
+What became of a message, ``mq.why(receipt.id)`` tells as ever; here the whole history is kept.
+
 A worker's handlers are tested in the same way, with all that surrounds them:
 
     async with Client() as mq, running(worker, mq) as run:

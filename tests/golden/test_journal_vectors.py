@@ -52,6 +52,7 @@ from tidemill_journal.records import decode_record, encode_record
 
 FOLDER = Path(__file__).parent / "journal"
 REWRITE = os.environ.get("REWRITE") == "1"
+WITHOUT_LIMITS = "checkpoint-without-limits"
 POSITION, AT_MS, EPOCH = 4096, 1_780_000_000_000, 1
 
 
@@ -73,6 +74,8 @@ def record_meaning(data: bytes) -> Any:
         del said["back_ms"]  # shorter records do not say it
     if action == ConsumerForgotten(5):
         del said["group"], said["name"]
+    if isinstance(action, Pulled) and not action.limit_ms:
+        del said["limit_ms"]
     if isinstance(action, Exhumed) and action.detail is None:
         del said["detail"]
     header = {"length": record.length, "position": record.position, "at": record.at_ms, "epoch": record.epoch}
@@ -205,6 +208,15 @@ def test_checkpoint_of_yesterday_makes_the_same_state() -> None:
     assert wrap(pack_state(restored, message_position, action_position)) == data
 
 
+def test_checkpoint_of_before_leases_had_limits_makes_the_state_without_any() -> None:
+    data = bytes.fromhex((FOLDER / f"{WITHOUT_LIMITS}.hex").read_text())
+    said = json.loads((FOLDER / f"{WITHOUT_LIMITS}.json").read_text())
+    restored, message_position, action_position = unpack_state(unwrap(data))
+
+    assert checkpoint_meaning(data) == said
+    assert wrap(pack_state(restored, message_position, action_position)) == checkpoint_bytes()
+
+
 def test_every_journal_vector_is_read_by_a_test() -> None:
-    assert {path.stem for path in FOLDER.iterdir()} == set(VECTORS)
+    assert {path.stem for path in FOLDER.iterdir()} == set(VECTORS) | {WITHOUT_LIMITS}
     assert not REWRITE, "the vectors were written anew: look at the difference, then run without REWRITE"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sim.checkers import Ack, Delivery, History, Outcome, Send, ended, place_of
 from sim.graveyard import alive
+from sim.hanging import hangs_s
 from sim.lanes import draw_priority
 from sim.spools import Spooled, opener
 from sim.world import Env
@@ -211,6 +212,8 @@ class Consuming:
                     self._said(env, message)
                     continue
                 case mood:
+                    if hung_s := hangs_s(env, self._cluster.policies.get(self._group), message):
+                        await asyncio.sleep(hung_s)
                     if mood == "dawdle":
                         lease_s = min(self._cluster.settings.lease_ms / 1000, DAWDLE_LEASE_S)
                         await asyncio.sleep(lease_s * env.rng.uniform(0.5, 3.0))

@@ -22,6 +22,7 @@ from sim.clients import AWAKE_ONE_IN, TAGS, Consuming, Producing, routes
 from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.graveyard import Digging, Graveyard, Letter, dead_of, draw_policies, grave_problems, letters_in
+from sim.hanging import LimitWatch, draw_limits
 from sim.kernel import make_lanes
 from sim.lanes import LaneWatch, draw_priorities
 from sim.repeats import PROBES as REPEATS
@@ -147,7 +148,7 @@ class Cluster:
     probes = (
         *("clock_back", "clock_forward", "retention_drops", "rot_refused", "rot_read"),
         *("dead_letters", "died_again", "pauses", "purges", "redrives", "resumes"),
-        *("lane_shares", "lane_waits"),
+        *("lane_shares", "lane_waits", "held_too_long"),
         *("acks_spooled", "acks_told_by_another_client"),
         *REPEATS,
     )
@@ -167,6 +168,8 @@ class Cluster:
         self.retention = Retention(self.history, self.problems)
         self.graveyard = Graveyard(self.problems)
         self.policies, self.outages = draw_policies(seed, tuple(self.groups), self.settings.lease_ms)
+        self.policies = draw_limits(seed, self.policies)
+        self._limits = LimitWatch(self.problems)
         self.finished: set[str] = set()
         self._producers = tuple(f"p{number}" for number in range(1, rng.randrange(2, 4)))
         self._consumers = {
@@ -213,6 +216,7 @@ class Cluster:
     def check(self, world: World) -> list[str]:
         disk = world.nodes[SERVER].disk
         world.probes += self.retention.probes
+        world.probes["held_too_long"] += self._limits.held_too_long
         world.probes["rot_read"] += self.rot_seen
         world.faults.fired.update(self.graveyard.fired)
         image = image_of(disk)
@@ -344,6 +348,7 @@ class Cluster:
         serving: Any = broker.serving
         ready, apply, show = broker.ready, broker.state.apply, broker.serving.show
         lanes = LaneWatch(broker.state, self.problems, self._world.probes)
+        self._limits.opened(broker.state, env.loop.now)
 
         def check_and_ready() -> Ready:
             if self._sparing.due():
@@ -354,6 +359,7 @@ class Cluster:
 
         def note_and_apply(action: Action) -> int:
             self.graveyard.acts(action, env.loop.now)
+            self._limits.acts(action, env.loop.now)
             if isinstance(action, Pulled):
                 lanes.grants(action, env.clock.now_ms(), env.loop.now)
                 self.problems += note_grants(self.granted, action, env.loop.now)

@@ -42,13 +42,22 @@ FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_EXPERIMENTS = {
     "late-extension-taken": "sim.renewing",
     "lease-renewed-after-its-end": "sim.renewing",
+    "limit-forgotten-on-restart": "sim.hanging",
     "lock-outlives-its-time": "sim.idling",
     "seek-leaves-old-leases-valid": "sim.seeking",
     "slave-takes-another-epoch": "sim.deposed",
     "unwanted-copy-kept": "sim.burying",
 }
 """What seeds find seldom: each has an experiment of its own, which goes through all there is to try."""
-EXPERIMENTS = ("sim.burying", "sim.deposed", "sim.idling", "sim.renewing", "sim.seeking", "sim.sending")
+EXPERIMENTS = (
+    "sim.burying",
+    "sim.deposed",
+    "sim.hanging",
+    "sim.idling",
+    "sim.renewing",
+    "sim.seeking",
+    "sim.sending",
+)
 ROOMS = ("wire", "journal", "host", "broker", "meta", "client")
 
 

@@ -155,6 +155,12 @@ class ConsumerGroup:
         return self.spec.delivery.ack_timeout_seconds * 1000
 
     @property
+    def lease_ms_max(self) -> int:
+        """The lease at most, however often it is renewed; 0: any time."""
+        seconds = self.spec.delivery.max_ack_timeout_seconds
+        return limits.LEASE_RENEWED_MS_DEFAULT if seconds is None else seconds * 1000
+
+    @property
     def attempts_max(self) -> int:
         return self.spec.delivery.max_attempts
 

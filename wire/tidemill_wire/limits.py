@@ -78,6 +78,10 @@ PULL_WAIT_MS_DEFAULT = 15_000
 PULL_SUBJECTS_MAX = 1000  # subjects named in one pull
 LEASE_MS_DEFAULT = 60_000
 LEASE_MS_MAX = 12 * 3600 * 1000
+LEASE_RENEWED_MS_DEFAULT = (
+    3600 * 1000
+)  # longer than almost any handler works, short enough to find one that hangs
+LEASE_RENEWED_MS_MAX = 7 * 24 * 3600 * 1000
 CONSUMER_GONE_MS = 10_000
 BROADCAST_SILENCE_MS = (
     72 * 3600 * 1000

@@ -214,6 +214,14 @@ class Delivery(Block):
             limits.LEASE_MS_MAX // 1000,
         ),
     ] = limits.LEASE_MS_DEFAULT // 1000
+    max_ack_timeout_seconds: Annotated[
+        int | None,
+        Number(
+            "The lease at most, however often it is renewed; 0: any time; an hour when absent.",
+            0,
+            limits.LEASE_RENEWED_MS_MAX // 1000,
+        ),
+    ] = None
     retry_backoff_seconds: Annotated[
         tuple[int, ...],
         Items(
@@ -230,6 +238,12 @@ class Delivery(Block):
             return (
                 "retryBackoffSeconds",
                 "goes down: write pauses that stay or grow, for example [5, 30, 300]",
+            )
+        most = self.max_ack_timeout_seconds
+        if most and most < self.ack_timeout_seconds:
+            return (
+                "maxAckTimeoutSeconds",
+                f"is {most}, less than ackTimeoutSeconds: write at least {self.ack_timeout_seconds}, or 0 for any time",
             )
         return None
 

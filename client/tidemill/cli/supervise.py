@@ -120,8 +120,8 @@ class Supervisor:
             if index == 0:
                 self._say("waiting for the next change")
             return
-        self._note(code)
         self._ending.set()
+        self._note(code)
         self._drain()
 
     def _signalled(self) -> None:
@@ -139,7 +139,10 @@ class Supervisor:
             child.send_signal(signal.SIGKILL if self._signals > len(SIGNALS) else signal.SIGTERM)
 
     def _note(self, code: int) -> None:
-        if self._ending.is_set() or code == USAGE:
+        """How one ended that was told to. Before a change of the files that says nothing of the end of all; and one
+        that died of the first signal did not listen yet, or any more: it held nothing.
+        """
+        if self._ending.is_set() and code != -signal.SIGTERM:
             self._worst = max(self._worst, code if code >= 0 else FAILURE)
 
     def _say(self, text: str) -> None:

@@ -181,3 +181,17 @@ def test_record_of_an_end_that_names_nobody_is_read_still() -> None:
     standing = told(state_after(*NAMED, POD, *done), 1, *done)
 
     assert standing.state == "passed over"
+
+
+def test_lease_that_was_renewed_up_to_its_limit_is_told_with_its_end_and_why_it_was_over() -> None:
+    over = FailedDeliveries(1, 2500, Reason.HELD_TOO_LONG, [PULL, PULL + 2], 2500)
+    limited = Pulled(1, 2000, [PullRun(PULL, 0, 3, 0)], 2500)
+    done = (POD, limited, Extended(1, 3000, [PULL, PULL + 2]), over)
+    standing = told(state_after(*NAMED, *done), 1, *done)
+
+    assert [(event.what, event.until_ms) for event in standing.events] == [
+        ("pulled", 2000),
+        ("extended", 2500),
+        ("held too long", 2500),
+    ]
+    assert sentence_of(standing, str).startswith("failed once (it was held for longer than the group allows")

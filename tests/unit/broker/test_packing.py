@@ -41,6 +41,7 @@ SUITABLE = {  # the same kinds as in the samples, of groups and deliveries that 
     "park": ACTIONS["park"],
     "release": ACTIONS["release"],
     "pull": Pulled(5, AT_MS, [PullRun(PULL + 20, 30, 3, 0), PullRun(PULL + 23, 10, 1, 1)]),
+    "pull-limit": Pulled(5, AT_MS, [PullRun(PULL + 20, 30, 3, 0)], AT_MS + 1000),
     "pull-in-lane": Pulled(6, AT_MS, [PullRun(PULL + 30, first_of_lane(LANE), 3, 0)]),
     "forever-offline": ConsumerForgotten(7),
     "consumer": ConsumerNamed(9, 2, "pod-9"),

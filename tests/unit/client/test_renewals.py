@@ -1,0 +1,80 @@
+"""What a settler makes of the broker's answers to its renewals: what is lost is not begun, and not renewed again."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from tidemill.delivery import DOUBTFUL, REVOKED, Delivery
+from tidemill.settings import ClientSettings
+from tidemill.settler import BrokerSettler
+from tidemill_wire.commands import Done, Extend
+
+
+class Asked:
+    """A link that is asked, and answers renewals with what is lost."""
+
+    def __init__(self) -> None:
+        self.lost: list[int] = []
+        self.renewed: list[list[int]] = []
+
+    def ask(self, command: object, on_answer: object) -> None:
+        assert isinstance(command, Extend)
+        self.renewed.append(list(command.ranges))
+        on_answer(Done(self.lost))  # type: ignore[operator]
+
+
+def holding(count: int, pull_sequence: int = 10) -> tuple[BrokerSettler, Delivery, Asked]:
+    settler = BrokerSettler("billing", "pod", ClientSettings())
+    delivery = Delivery("orders", 0, pull_sequence, (memoryview(b""), 0, count))
+    delivery.settler = settler
+    settler.outstanding[delivery] = None
+    link = Asked()
+    settler.up(link)  # type: ignore[arg-type]
+    return settler, delivery, link
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_what_is_lost_is_neither_begun_nor_renewed_again(ordered):
+    settler, delivery, link = holding(3)
+    settler.ordered = ordered
+    link.lost = [10, 12]
+    settler.renew()
+    assert delivery.until == REVOKED
+    settler.renew()
+    assert link.renewed == [[10, 12]]
+    assert settler.lost == 3
+
+
+async def test_what_is_at_work_and_lost_is_not_renewed_again():
+    """Its handler may be at it still: it is at work, without a lease."""
+    settler, delivery, link = holding(3)
+    settler.ordered = True
+    delivery.begun |= {0, 2}
+    delivery.until = REVOKED  # a new connection
+    link.lost = [10, 10]
+    settler.renew()
+    link.lost = []
+    settler.renew()
+    assert link.renewed == [[10, 10, 12, 12], [12, 12]]
+    assert delivery.begun == {0, 2}
+    assert settler.held() == [12, 12]
+
+
+async def test_of_what_is_lost_in_part_nothing_is_begun_without_asking():
+    """One that was parked has its lease for longer than those that came with it."""
+    settler, delivery, link = holding(3)
+    settler.ordered, settler.lease_s = True, 10.0
+    settler.renew()
+    assert delivery.until > asyncio.get_running_loop().time()
+    link.lost = [11, 12]
+    settler.renew()
+    assert delivery.until == DOUBTFUL
+
+
+async def test_what_is_not_in_order_is_begun_while_nothing_of_it_is_lost():
+    settler, delivery, _ = holding(3)
+    settler.renew()
+    assert delivery.until == math.inf
