@@ -21,7 +21,7 @@ from sim.checkers import Ack, History, PowerCut, Promise, Send, Terms, missing, 
 from sim.clients import Consuming, Producing
 from sim.cluster import LATE, LONG_LEASE_MS, SUBJECTS, Wish, declare_subjects, draw_settings, note_grants
 from sim.council import COUNCIL, Book, Council, attend
-from sim.disk import SimDisk
+from sim.disk import Mount, SimDisk
 from sim.faults import Kind
 from sim.lanes import draw_priorities
 from sim.sparing import Sparing
@@ -115,7 +115,10 @@ class Replicated:
         for name in self._producers:
             world.add_client(name, Producing(self).run)
         for name in self._consumers:
-            world.add_client(name, Consuming(self, "all").run)
+            world.add_client(name, self._consuming(name).run)
+
+    def _consuming(self, _name: str) -> Consuming:
+        return Consuming(self, "all")
 
     def drained(self) -> bool:
         if not (self.finished >= set(self._producers) and self._is_whole()):
@@ -138,7 +141,7 @@ class Replicated:
 
     def check(self, world: World) -> list[str]:
         terms = self._terms()
-        problems = [*self.problems, *violations(self.history, terms)]
+        problems = [*self.problems, *self._history_problems(terms)]
         master = self.book.appointment.master or self.servers[0]
         images = {name: image_of(world.nodes[name].disk) for name in self.servers}
         problems += self._differences(images, master)
@@ -152,7 +155,7 @@ class Replicated:
             broker, _ = recover(images[master].mount(), settings, NOW_MS, FENCED)
         except JournalError as error:
             return [*problems, f"refused start: {error}"]
-        problems += log_problems(images[master].mount(), broker, self.history, terms)
+        problems += self._master_problems(images[master].mount(), broker, terms)
         first = used(state_of(broker))
         for name in self.servers:
             other, _ = recover(images[name].mount(), replace(self.settings, name=name), NOW_MS, FENCED)
@@ -164,6 +167,13 @@ class Replicated:
                         f"different state: {part} of {name} is {value}, of {master} {first[part]}"
                     )
         return problems
+
+    def _history_problems(self, terms: Terms) -> list[str]:
+        return violations(self.history, terms)
+
+    def _master_problems(self, disk: Mount, broker: Broker, terms: Terms) -> list[str]:
+        """What the last master's disk has to say."""
+        return log_problems(disk, broker, self.history, terms)
 
     def _differences(self, images: Mapping[str, SimDisk], master: str) -> list[str]:
         """Logs that are not equal where both are kept."""
@@ -206,7 +216,7 @@ class Replicated:
                 self._begins(broker, env)
             service = Service(broker, env.disk, lanes, env.clock, machine)
             if part.role is Role.MASTER:
-                service.declare(declare_subjects())
+                self._declare(service)
             await service.listen("0.0.0.0", PORT)
             self.running[env.name] = service
             local = LocalPeer(service.server, lambda _command: None)
@@ -224,6 +234,7 @@ class Replicated:
             await service.rest()
             if service.failed.done():
                 raise SystemExit(1)
+            self._ends(broker, env)
             part = self._note_turn(env.name, part_of(env.name, service.turned.result()))
 
     async def _attend(self, env: Env, local: LocalPeer) -> None:
@@ -237,8 +248,15 @@ class Replicated:
             self._world.probes["begun_anew"] += 1
         return part
 
+    def _declare(self, service: Service) -> None:
+        """What a master is told of at its start."""
+        service.declare(declare_subjects())
+
     def _begins(self, broker: Broker, env: Env) -> None:
         """A mastership begins with what lies on the disk."""
+
+    def _ends(self, broker: Broker, env: Env) -> None:
+        """A process is something else from now on, and begins anew with what it has left on the disk."""
 
     def _watch(self, machine: Any, env: Env) -> None:
         """Check after each turn; note who commits, and what is granted."""

@@ -39,6 +39,7 @@ FAMILIES = (
     "sim.spooled:make",
     "sim.repeated:make",
     "sim.whole:make",
+    "sim.together:make",
 )
 SEEDS_PER_JOB = 20
 COLLECT_EVERY = 10
