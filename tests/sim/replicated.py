@@ -18,7 +18,7 @@ from typing import Any
 
 from sim.autopsy import NOW_MS, image_of, log_problems, state_of
 from sim.checkers import Ack, History, PowerCut, Promise, Send, Terms, missing, violations
-from sim.clients import Consuming, Producing
+from sim.clients import GAP_S, Consuming, Producing
 from sim.cluster import LATE, LONG_LEASE_MS, SUBJECTS, Wish, declare_subjects, draw_settings, note_grants
 from sim.council import COUNCIL, Book, Council, attend
 from sim.disk import Mount, SimDisk
@@ -73,6 +73,7 @@ class Replicated:
         self.outages: dict[str, tuple[float, float]] = {}
         self.finished: set[str] = set()
         self.rot_seen = 0
+        self.gap_s = GAP_S
         self._producers = tuple(f"{prefix}p{number}" for number in range(1, rng.randrange(2, 4)))
         self._consumers = tuple(f"{prefix}c{number}" for number in range(rng.randrange(1, 3)))
         self.clients = (*self._producers, *self._consumers)
@@ -113,7 +114,7 @@ class Replicated:
         for name in self.servers:
             world.add_server(name, self._serve)
         for name in self._producers:
-            world.add_client(name, Producing(self).run)
+            world.add_client(name, Producing(self, self.gap_s).run)
         for name in self._consumers:
             world.add_client(name, self._consuming(name).run)
 

@@ -40,6 +40,7 @@ FAMILIES = (
     "sim.repeated:make",
     "sim.whole:make",
     "sim.together:make",
+    "sim.inherited:make",
 )
 SEEDS_PER_JOB = 20
 COLLECT_EVERY = 10
