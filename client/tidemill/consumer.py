@@ -183,8 +183,8 @@ class Consumer:
     async def _may_begin(self, delivery: Delivery) -> bool:
         """Whether the lease still runs. When that is not certain the broker is asked."""
         while self._loop.time() >= delivery.until:
-            if delivery.until == REVOKED:
-                return False
+            if delivery.until == REVOKED or delivery.done == delivery.count:
+                return False  # it was taken back, or given back meanwhile
             try:
                 await delivery.settler.extend(delivery.subject, delivery.unsettled())
             except LeaseLost:

@@ -153,9 +153,11 @@ class BrokerSettler:
 
     def held(self, ranges_max: int = HELD_RANGES_MAX) -> list[int]:
         """What the broker must not take back: deliveries with a lease, and those whose fate it has not answered. Of a
-        group in order only the latter, and what is at work by key: the rest comes again (``begin_anew``).
+        group in order only the latter, and what is at work by key: the rest comes again (``begin_anew``). A renewal
+        that waits for a broker says of no fate, and what it is about may have been given up since.
         """
-        said = [saying.command.ranges for saying in (*self._under_way, *self._queue)]
+        sayings = (*self._under_way, *self._queue)
+        said = [one.command.ranges for one in sayings if not isinstance(one.command, Extend)]
         unsettled = (
             delivery.at_work if delivery.until == REVOKED else delivery.unsettled()
             for delivery in self.outstanding

@@ -20,7 +20,6 @@ from sim.checkers import History, Outcome, Terms, place_of
 from sim.world import Env
 from tidemill.errors import TidemillError
 from tidemill.link import Link
-from tidemill.routes import Address
 from tidemill.settings import ClientSettings
 from tidemill_broker.actions import Action, FailedDeliveries, Pulled, Purged, Sought
 from tidemill_broker.group_settings import GroupSettings
@@ -37,6 +36,7 @@ from tidemill_wire.ranges import count_of, pairs
 
 if TYPE_CHECKING:
     from sim.cluster import Cluster
+    from sim.inherited import Inherited
 
 DIG_S = 0.2
 ANSWER_S = 5.0
@@ -294,7 +294,7 @@ def sums(
 class Digging:
     """A node that redrives dead letters, and now and then purges some, until the world is quiet."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster | Inherited) -> None:
         self._cluster = cluster
 
     async def run(self, env: Env) -> None:
@@ -315,7 +315,7 @@ class Digging:
 
     async def _ask(self, env: Env, command: Redrive | Purge) -> None:
         loop = asyncio.get_running_loop()
-        address = Address("g0", "s1", 7400)
+        [address] = await self._cluster.fetch()
         settings = ClientSettings(random=random.Random(1), now_ms=env.clock.now_ms)
         _, link = await loop.create_connection(lambda: Link(address, settings), address.host, address.port)
         try:

@@ -8,24 +8,27 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qsl
 
 from multidict import MultiDict
 
 from sim.calls import Calls
 from sim.storehouse import SimStore
 from sim.world import Env
+from tidemill.errors import BrokerUnreachable
+from tidemill.routes import ROUTES_TIMEOUT_S, _complaint
 from tidemill_broker.attendance import PATIENCE_SECONDS, Attendance, MetaRefused, Request
 from tidemill_broker.doors import Service
 from tidemill_broker.gate import Told
 from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, wire_response
-from tidemill_host.routing import Route, Router
+from tidemill_host.routing import Route, Router, Variables
 from tidemill_meta.doors.api import Api, denials, parse_body
 from tidemill_meta.doors.replica import Replica
-from tidemill_meta.doors.watch import Watch
+from tidemill_meta.doors.watch import Watch, parse_interest
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import StoreAway
 from tidemill_wire.errors import WireError
@@ -33,6 +36,7 @@ from tidemill_wire.replication import Stand, Stood
 
 PORT = 7401
 STARTS_EVERY_S = 0.5
+LINE_EVERY_S = 0.5
 Question = tuple[str, str, str]
 """Method, path, body."""
 
@@ -56,15 +60,17 @@ class MetaNode:
                 await asyncio.sleep(STARTS_EVERY_S)
         watch = Watch(replica.meta, env.clock)
         replica.changed = watch.changed
-        self._calls.listen(PORT, Desk(Api(replica, watch)).answer)
+        self._calls.listen(PORT, Desk(Api(replica, watch), watch).answer)
         await replica.run()
 
 
 class Desk:
     """The paths of meta, below HTTP."""
 
-    def __init__(self, api: Api) -> None:
-        handlers = [(True, api.asked()), (False, api.read())]
+    def __init__(self, api: Api, watch: Watch) -> None:
+        self._watch = watch
+        asked = {**api.asked(), ("POST", "/v1/watch"): self._line}
+        handlers = [(True, asked), (False, api.read())]
         routes: list[Any] = [
             Route(method, path, (has_body, handler))  # type: ignore[arg-type]
             for has_body, table in handlers
@@ -73,19 +79,54 @@ class Desk:
         self._router = Router(routes)
 
     async def answer(self, question: Question) -> tuple[int, Any]:
-        method, path, body = question
+        method, address, body = question
+        path, _, query = address.partition("?")
         found = self._router.find(path)
         assert found is not None, path
         has_body, handler = found[0][method]  # type: ignore[misc]
         try:
             with denials():
-                said = parse_body(body.encode()) if has_body else MultiDict()
+                said = parse_body(body.encode()) if has_body else MultiDict(parse_qsl(query))
                 return 200, json.loads(json.dumps(await handler(said, found[1])))
         except HttpRefused as error:
             response = error.response()
         except WireError as error:
             response = wire_response(error)
         return response.status, json.loads(response.body)  # type: ignore[arg-type]
+
+    async def _line(self, body: object, _: Variables) -> object:
+        """The line with which a watch stream would begin."""
+        return self._watch._first(*parse_interest(body))
+
+
+class MetaPort:
+    """A replica's HTTP port for a real client. A watch stream is its first line, asked for again and again: what
+    changes is told a moment later than it would be, and all of it each time.
+    """
+
+    def __init__(self, calls: Calls, host: str) -> None:
+        self._calls = calls
+        self._host = host
+
+    async def get(self, path: str, timeout_s: float = ROUTES_TIMEOUT_S) -> Any:
+        return await self._ask("GET", path, "", timeout_s)
+
+    async def post(self, path: str, body: object, timeout_s: float = ROUTES_TIMEOUT_S) -> Any:
+        return await self._ask("POST", path, json.dumps(body), timeout_s)
+
+    async def lines(self, path: str, body: object, silence_s: float) -> AsyncGenerator[Any]:
+        while True:
+            yield await self._ask("POST", path, json.dumps(body), min(silence_s, ROUTES_TIMEOUT_S))
+            await asyncio.sleep(LINE_EVERY_S)
+
+    async def _ask(self, method: str, path: str, body: str, timeout_s: float) -> Any:
+        try:
+            status, answer = await self._calls.ask(self._host, PORT, (method, path, body), timeout_s)
+        except OSError as error:
+            raise BrokerUnreachable(f"no answer from {self._host}{path}: {error}") from error
+        if status >= 400:
+            raise _complaint(status, f"{method} {path}", json.dumps(answer))
+        return answer
 
 
 class Metas:

@@ -18,10 +18,10 @@ from typing import Any
 
 from sim.autopsy import NOW_MS, image_of, log_problems, state_of
 from sim.checkers import Ack, History, PowerCut, Promise, Send, Terms, missing, violations
-from sim.clients import Consuming, Producing
+from sim.clients import GAP_S, Consuming, Producing
 from sim.cluster import LATE, LONG_LEASE_MS, SUBJECTS, Wish, declare_subjects, draw_settings, note_grants
 from sim.council import COUNCIL, Book, Council, attend
-from sim.disk import SimDisk
+from sim.disk import Mount, SimDisk
 from sim.faults import Kind
 from sim.lanes import draw_priorities
 from sim.sparing import Sparing
@@ -73,6 +73,7 @@ class Replicated:
         self.outages: dict[str, tuple[float, float]] = {}
         self.finished: set[str] = set()
         self.rot_seen = 0
+        self.gap_s = GAP_S
         self._producers = tuple(f"{prefix}p{number}" for number in range(1, rng.randrange(2, 4)))
         self._consumers = tuple(f"{prefix}c{number}" for number in range(rng.randrange(1, 3)))
         self.clients = (*self._producers, *self._consumers)
@@ -113,9 +114,12 @@ class Replicated:
         for name in self.servers:
             world.add_server(name, self._serve)
         for name in self._producers:
-            world.add_client(name, Producing(self).run)
+            world.add_client(name, Producing(self, self.gap_s).run)
         for name in self._consumers:
-            world.add_client(name, Consuming(self, "all").run)
+            world.add_client(name, self._consuming(name).run)
+
+    def _consuming(self, _name: str) -> Consuming:
+        return Consuming(self, "all")
 
     def drained(self) -> bool:
         if not (self.finished >= set(self._producers) and self._is_whole()):
@@ -138,7 +142,7 @@ class Replicated:
 
     def check(self, world: World) -> list[str]:
         terms = self._terms()
-        problems = [*self.problems, *violations(self.history, terms)]
+        problems = [*self.problems, *self._history_problems(terms)]
         master = self.book.appointment.master or self.servers[0]
         images = {name: image_of(world.nodes[name].disk) for name in self.servers}
         problems += self._differences(images, master)
@@ -152,7 +156,7 @@ class Replicated:
             broker, _ = recover(images[master].mount(), settings, NOW_MS, FENCED)
         except JournalError as error:
             return [*problems, f"refused start: {error}"]
-        problems += log_problems(images[master].mount(), broker, self.history, terms)
+        problems += self._master_problems(images[master].mount(), broker, terms)
         first = used(state_of(broker))
         for name in self.servers:
             other, _ = recover(images[name].mount(), replace(self.settings, name=name), NOW_MS, FENCED)
@@ -164,6 +168,13 @@ class Replicated:
                         f"different state: {part} of {name} is {value}, of {master} {first[part]}"
                     )
         return problems
+
+    def _history_problems(self, terms: Terms) -> list[str]:
+        return violations(self.history, terms)
+
+    def _master_problems(self, disk: Mount, broker: Broker, terms: Terms) -> list[str]:
+        """What the last master's disk has to say."""
+        return log_problems(disk, broker, self.history, terms)
 
     def _differences(self, images: Mapping[str, SimDisk], master: str) -> list[str]:
         """Logs that are not equal where both are kept."""
@@ -206,7 +217,7 @@ class Replicated:
                 self._begins(broker, env)
             service = Service(broker, env.disk, lanes, env.clock, machine)
             if part.role is Role.MASTER:
-                service.declare(declare_subjects())
+                self._declare(service)
             await service.listen("0.0.0.0", PORT)
             self.running[env.name] = service
             local = LocalPeer(service.server, lambda _command: None)
@@ -224,6 +235,7 @@ class Replicated:
             await service.rest()
             if service.failed.done():
                 raise SystemExit(1)
+            self._ends(broker, env)
             part = self._note_turn(env.name, part_of(env.name, service.turned.result()))
 
     async def _attend(self, env: Env, local: LocalPeer) -> None:
@@ -237,8 +249,15 @@ class Replicated:
             self._world.probes["begun_anew"] += 1
         return part
 
+    def _declare(self, service: Service) -> None:
+        """What a master is told of at its start."""
+        service.declare(declare_subjects())
+
     def _begins(self, broker: Broker, env: Env) -> None:
         """A mastership begins with what lies on the disk."""
+
+    def _ends(self, broker: Broker, env: Env) -> None:
+        """A process is something else from now on, and begins anew with what it has left on the disk."""
 
     def _watch(self, machine: Any, env: Env) -> None:
         """Check after each turn; note who commits, and what is granted."""

@@ -39,6 +39,8 @@ FAMILIES = (
     "sim.spooled:make",
     "sim.repeated:make",
     "sim.whole:make",
+    "sim.together:make",
+    "sim.inherited:make",
 )
 SEEDS_PER_JOB = 20
 COLLECT_EVERY = 10

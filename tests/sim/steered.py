@@ -9,24 +9,22 @@ moved    two consumers, and a client that moves the group about: what was given 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any
 
-from sim.checkers import Ack, History, Outcome, Promise, Send, Terms, missing, violations
-from sim.clients import Consuming, Producing, draw_client
+from sim.checkers import Ack, History, Outcome, Promise, Terms, missing, violations
+from sim.clients import Consuming, Producing
 from sim.cluster import SERVER, Cluster, Wish
 from sim.graveyard import Letter
+from sim.moves import MOVED, Mover, Moves, Moving
 from sim.rot import may_rot
-from sim.seal import EPOCH_S
 from sim.weather import draw_weather
 from sim.world import Env, World
 from tidemill import Client
 from tidemill.consumer import Consumer
-from tidemill.errors import Refused, TidemillError
+from tidemill.errors import TidemillError
 from tidemill.message import Message
 from tidemill_broker.actions import (
     Action,
@@ -41,30 +39,12 @@ from tidemill_broker.actions import (
 from tidemill_broker.groups import Group
 from tidemill_broker.machine import Broker
 from tidemill_broker.state import State
-from tidemill_wire.lanes import lane_name, split_lane
+from tidemill_wire.lanes import lane_name
 
-ORDER, ONCE, MOVED, CAST = "order", "once", "moved", "cast"
+ORDER, ONCE, CAST = "order", "once", "cast"
 PAIR = (0, 1)
-PATIENCE_S = 100.0
-TRIES_MAX = 1000
 FAR_LEASE_MS_MIN = 1_000
 """Over a far link an answer and what is said to it take up to 0.48 s, and a renewal begins a third of a lease later."""
-
-
-@dataclass(slots=True)
-class Move:
-    """A seek, with what became of it."""
-
-    subject: str
-    invoked_s: float
-    ended_s: float = 0.0
-    outcome: Outcome = Outcome.UNKNOWN
-    lane: int | None = None
-    """A sequence says nothing of lanes other than its own."""
-
-    def concerns(self, send: Send) -> bool:
-        """Whether a message was moved over."""
-        return send.subject == self.subject and self.lane in (None, send.priority)
 
 
 class InOrder(Consuming):
@@ -117,64 +97,6 @@ class Once(Consuming):
         return client.consume(self._cluster.groups[ONCE].subjects, group=ONCE, at_most_once=True, name=name)
 
 
-class Moving(Consuming):
-    """Consumes a group that is moved, and remembers by which pull it got what it acks."""
-
-    def __init__(self, cluster: Steered) -> None:
-        super().__init__(cluster, MOVED, cluster.moved)
-        self._steered = cluster
-
-    def _begin(self, env: Env, message: Message) -> Ack:
-        ack = super()._begin(env, message)
-        pull = message._delivery.pull_sequence + message._index
-        self._steered.asked_s[id(ack)] = self._steered.granted.get(pull, 0.0)
-        return ack
-
-
-class Mover:
-    """Moves the group about until the world is quiet; then to the earliest message, for good."""
-
-    def __init__(self, cluster: Steered) -> None:
-        self._cluster = cluster
-
-    async def run(self, env: Env) -> None:
-        client = draw_client(env)
-        rng = env.rng
-        subjects = self._cluster.groups[MOVED].subjects
-        while not env.quiet.is_set():
-            await asyncio.sleep(rng.expovariate(2.0))
-            moment = datetime.fromtimestamp(EPOCH_S + env.loop.now * rng.random(), UTC)
-            to = rng.choice(("earliest", "latest", rng.randrange(50), moment))
-            await self._move(env, client, rng.choice(subjects), to)
-        for subject in subjects:
-            async with asyncio.timeout(PATIENCE_S):
-                await self._move_for_certain(env, client, subject)
-        await client.close()
-        self._cluster.finished.add(env.name)
-
-    async def _move_for_certain(self, env: Env, client: Client, subject: str) -> None:
-        for _ in range(TRIES_MAX):
-            if await self._move(env, client, subject, "earliest"):
-                return
-            await asyncio.sleep(0.1)
-
-    async def _move(self, env: Env, client: Client, subject: str, to: str | int | datetime) -> bool:
-        rehearsal = env.rng.random() < 0.2 and not env.quiet.is_set()
-        move = Move(subject, env.loop.now, lane=0 if isinstance(to, int) else None)
-        try:
-            await client.seek(subject, MOVED, to, rehearsal=rehearsal)
-        except Refused:
-            move.outcome = Outcome.FAILED  # nobody has pulled yet
-        except TidemillError:
-            pass
-        else:
-            move.outcome = Outcome.OK
-        move.ended_s = env.loop.now
-        if not rehearsal:
-            self._cluster.moves.append(move)
-        return move.outcome is Outcome.OK
-
-
 class Steered(Cluster):
     """See the module."""
 
@@ -192,13 +114,9 @@ class Steered(Cluster):
                 lease_ms=max(self.settings.lease_ms, FAR_LEASE_MS_MIN),
                 consumer_gone_ms=max(self.settings.consumer_gone_ms, FAR_LEASE_MS_MIN),
             )
-        self.moved, self.once = History(), History()
-        self.moved.sends = self.once.sends = self.history.sends
-        self.moves: list[Move] = []
-        self.sought_s: dict[str, float] = {}
-        """When the broker moved the group last, by subject."""
-        self.asked_s: dict[int, float] = {}
-        """When the broker granted what an ack of a moved group is about."""
+        self.moves = Moves(self.history)
+        self.once = History()
+        self.once.sends = self.history.sends
         self.begun: dict[tuple[str, str], set[int]] = {}
         self.failed: dict[tuple[str, str], int] = {}
         self.ended_s: dict[int, float] = {}
@@ -228,13 +146,13 @@ class Steered(Cluster):
     def drained(self) -> bool:
         if not super().drained() or "mover" not in self.finished:
             return False
-        return not any(missing(self._since_last_moves(), self._terms_of(MOVED)))
+        return not any(missing(self.moves.since_last(), self._terms_of(MOVED)))
 
     def check(self, world: World) -> list[str]:
         return (
             super().check(world)
-            + violations(self._since_last_moves(), self._terms_of(MOVED))
-            + list(self._void_acks())
+            + violations(self.moves.since_last(), self._terms_of(MOVED))
+            + self.moves.void_acks(self._terms_of(MOVED))
             + list(self._twice())
         )
 
@@ -250,36 +168,6 @@ class Steered(Cluster):
 
     def _terms_of(self, *groups: str) -> Terms:
         return replace(super()._terms(), groups=dict.fromkeys(self.promises, groups))
-
-    def _since_last_moves(self) -> History:
-        """What happened to the moved group after each subject's last seek."""
-        after = {subject: self.sought_s.get(subject, float("inf")) for subject in self.promises}
-        deliveries = [one for one in self.moved.deliveries if one.asked_s >= after[one.subject]]
-        acks = [
-            ack
-            for ack in self.moved.acks
-            if self.asked_s[id(ack)] >= after[self.history.sends[ack.message].subject]
-        ]
-        return History(self.history.sends, deliveries, acks)
-
-    def _void_acks(self) -> Sequence[str]:
-        """What was given out before a seek was asked for cannot be acked after it was answered."""
-        terms = self._terms_of(MOVED)
-        problems = []
-        for move in self.moves:
-            as_ack = Ack(MOVED, "", "", move.invoked_s, move.outcome, move.ended_s)
-            if move.outcome is not Outcome.OK or terms.may_be_lost(self.promises[move.subject], as_ack):
-                continue
-            problems += [
-                f"void: {ack.place} was given out at {self.asked_s[id(ack)]:.6f} s and acked at {ack.ended_s:.6f} s, "
-                f"though its group was moved between {move.invoked_s:.6f} s and {move.ended_s:.6f} s"
-                for ack in self.moved.acks
-                if ack.outcome is Outcome.OK
-                and move.concerns(self.history.sends[ack.message])
-                and self.asked_s[id(ack)] < move.invoked_s
-                and ack.invoked_s > move.ended_s
-            ]
-        return problems
 
     def _twice(self) -> Sequence[str]:
         """At most once: a place that was given out is not given out again, unless a power cut took the ack."""
@@ -311,7 +199,7 @@ class Steered(Cluster):
                 self.failed.pop((voided.name, broker.state.partitions[voided.partition].name), None)
             if isinstance(action, Sought):
                 partition = broker.state.partitions[broker.state.groups[action.group].partition]
-                self.sought_s[split_lane(partition.name)[0]] = now_s
+                self.moves.sought(partition.name, now_s)
             if isinstance(action, Pulled):
                 self._note_given(broker, action, now_s)
             return int(apply(action))

@@ -15,7 +15,7 @@ from sim.world import run_plan
 
 TESTS = Path(__file__).parents[1]
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").rglob("*.json"))
-FAMILY_OF = {"scenarios": "sim.cluster:make", "whole": "sim.whole:make"}
+FAMILY_OF = {"scenarios": "sim.cluster:make", "together": "sim.together:make", "whole": "sim.whole:make"}
 
 
 def run_simulator(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -77,7 +77,21 @@ def test_whole_clusters_keep_their_promises_under_the_real_meta() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("scenario", ["sim.cluster:make", "sim.whole:make"])
+def test_groups_that_are_steered_keep_theirs_through_failovers() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.inherited:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_order_keys_exclusive_groups_and_broadcast_keep_theirs_through_failovers() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.together:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("scenario", ["sim.cluster:make", "sim.whole:make", "sim.together:make"])
 def test_a_seed_replays_alike_in_another_process(scenario: str) -> None:
     done = run_simulator("twice", "--seed", "3", "--scenario", scenario)
 

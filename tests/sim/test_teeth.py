@@ -38,6 +38,10 @@ FOUND_BY_WHOLE_CLUSTERS = {
     "slave-shows-what-is-not-committed": "0",
 }
 """What takes the real meta, or its broker groups through hand-overs."""
+FOUND_BY_ORDER_KEYS = {"renewal-keeps-what-is-not-begun": "12"}
+"""What takes consumers in order, and brokers that they lose."""
+FOUND_BY_HEIRS = {"suspension-forgotten-by-a-start": "0"}
+"""What takes groups that are steered, and a process that becomes something else in its broker group."""
 FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_EXPERIMENTS = {
     "late-extension-taken": "sim.renewing",
@@ -92,6 +96,10 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
         place = ("sim.hunting", repeated, "sim.repeated:make")
     if group is not None:
         place = ("sim.hunting", group, "sim.replicated:make")
+    if (heir := FOUND_BY_HEIRS.get(bug.stem)) is not None:
+        place = ("sim.hunting", heir, "sim.inherited:make")
+    if (keyed := FOUND_BY_ORDER_KEYS.get(bug.stem)) is not None:
+        place = ("sim.hunting", keyed, "sim.together:make")
     if (whole := FOUND_BY_WHOLE_CLUSTERS.get(bug.stem)) is not None:
         place = ("sim.hunting", whole, "sim.whole:make")
     done = look_for_problems(tmp_path, *place)

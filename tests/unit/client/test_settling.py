@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from tidemill import ClientSettings, LeaseLost
+from tidemill.delivery import DOUBTFUL, Delivery
+from tidemill.settler import BrokerSettler
 from tidemill_wire.commands import Ack, Extend, Nack, Pull, Release
 
 
@@ -200,3 +202,37 @@ async def test_a_batch_whose_stamp_is_damaged_is_not_taken_for_other_messages(se
         async with mq.consume("a", group="g") as messages:
             await until(lambda: messages.statistics["corrupt"] >= 10)
             assert site.group().acked == 0
+
+
+async def test_a_renewal_that_waits_for_a_broker_keeps_nothing_of_a_group_in_order():
+    """Kept, it would be given out neither here nor elsewhere until its lease ends, and what is behind it would."""
+    settler = BrokerSettler("g", "c", ClientSettings())
+    settler.ordered = True
+    delivery = Delivery("a", 0, 100, (memoryview(b""), 0, 3))
+    delivery.settler = settler
+    settler.outstanding[delivery] = None
+    settler.renew()
+
+    settler.begin_anew()
+
+    assert settler.held() == []
+
+
+async def test_what_is_given_back_while_its_broker_is_asked_is_asked_for_no_more(serve, monkeypatch):
+    """There is nothing left to name: the broker would refuse that as no command at all, and a worker end by it."""
+    async with serve() as place, place.client() as mq:
+        await mq.send("a", b"0")
+        async with mq.consume("a", group="g") as messages:
+            delivery = (await messages.take())._delivery
+            delivery.until = DOUBTFUL
+            asked: list[list[int]] = []
+
+            async def extend(_subject: str, ranges: list[int]) -> None:
+                assert not asked
+                asked.append(ranges)
+                delivery.settle(0, 0)
+
+            monkeypatch.setattr(delivery.settler, "extend", extend)
+
+            assert await messages._rest_of(delivery, 0) is None
+            assert asked == [[0, 0]]
