@@ -89,12 +89,13 @@ class Lane:
         self._checking: asyncio.TimerHandle | None = None
         self.down_since: float | None = self._loop.time()
 
-    def partition(self, subject: str, priority: int = 0) -> Partition:
-        """A subject in this lane."""
-        key = (subject, priority) if priority else subject
+    def partition(self, subject: str, priority: int = 0, stored_as: str = "") -> Partition:
+        """A partition of a subject in this lane; without a name the one that is named as the subject is."""
+        name = stored_as or subject
+        key = (name, priority) if priority else name
         partition = self.partitions.get(key)
         if partition is None:
-            partition = self.partitions[key] = Partition(parse_subject(subject), priority)
+            partition = self.partitions[key] = Partition(parse_subject(subject), priority, name)
             partition.lane, partition.add = self, self.gather.add
         return partition
 

@@ -24,6 +24,7 @@ from tidemill.encode import (
     check_order_key,
     pack_properties,
     parse_tags,
+    renamed,
     renumbered,
 )
 from tidemill.errors import Refused, TidemillError
@@ -77,7 +78,7 @@ def extras_of(
 
 
 class Partition:
-    """A subject on one broker group as this producer knows it; each priority of it is a partition of its own."""
+    """A partition of a subject as this producer knows it; each priority of it is one of its own."""
 
     __slots__ = (
         "add", "behind", "in_flight", "lane", "name", "open", "ordered", "padded", "priority", "raw", "reached",
@@ -89,10 +90,12 @@ class Partition:
     lane: Lane
     """Where its batches leave."""
 
-    def __init__(self, name: str, priority: int = 0) -> None:
+    def __init__(self, name: str, priority: int = 0, stored_as: str = "") -> None:
         self.name = name
+        """The subject's."""
         self.priority = priority
-        self.raw = name.encode()
+        self.raw = (stored_as or name).encode()
+        """Its own name, which its batches bear: a further one of the subject has another."""
         self.padded = self.raw.ljust(aligned(len(self.raw)), b"\0")
         self.spread: Spread | None = None
         """There are others, which take turns with it."""
@@ -204,7 +207,9 @@ class Parcel:
         return self
 
     def rehomed(self, partition: Partition, producer_id: int) -> Parcel:
-        """Itself for another broker group. Only what no broker has stored may go there."""
+        """Itself for another partition. Only what no broker has stored may go there."""
+        if partition.raw != self.partition.raw:
+            self.data = renamed(self.data, partition.raw)
         self.partition = partition
         partition.sequence = self.number = partition.sequence + 1
         self.data = renumbered(self.data, self.number, producer_id)

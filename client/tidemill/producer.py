@@ -35,6 +35,7 @@ from tidemill.spread import Key, Spread, Standing
 from tidemill.tasks import Tasks
 from tidemill_wire.fields import parse_subject
 from tidemill_wire.ordering import logical_partition
+from tidemill_wire.routes import Partition as Place
 
 ANYWHERE = ""
 """The lane of what has no route."""
@@ -203,8 +204,11 @@ class Producer:
         route = self._router.atlas.routes.get(partition.name)
         if route is None:
             return partition
-        group = route.current.of(logical_partition(order_key)).group
-        return self.lane(group).partition(partition.name, partition.priority)
+        return self._at(partition, route.current.of(logical_partition(order_key)))
+
+    def _at(self, home: Partition, place: Place) -> Partition:
+        """A partition of the route of ``home``'s subject."""
+        return self.lane(place.group).partition(home.name, home.priority, place.name)
 
     # -- routes ------------------------------------------------------------------------------------------------
 
@@ -243,11 +247,11 @@ class Producer:
                 self.anywhere.keeper.needed()
 
     def _find_way(self, key: Key, home: Partition) -> Partition | None:
-        """The partition whose turn it is, for a subject that waited; ``None`` without a route to a broker group."""
-        groups = self._router.atlas.takers(home.name)
-        if not groups:
+        """The partition whose turn it is, for a subject that waited; ``None`` without a route to one."""
+        places = self._router.atlas.takers(home.name)
+        if not places:
             return None
-        partitions = [self.lane(group).partition(home.name, home.priority) for group in groups]
+        partitions = [self._at(home, place) for place in places]
         start = self._settings.random.randrange(len(partitions))
         self._spreads[key] = Spread(key, partitions, self._partitions, start)
         found = self._partitions[key]
@@ -258,11 +262,11 @@ class Producer:
 
     def _reroute(self, key: Key, spread: Spread) -> None:
         """A subject's route may be another one: what may leave the former partitions does."""
-        name, priority = spread.partitions[0].name, spread.partitions[0].priority
-        groups = self._router.atlas.takers(name)
-        if not groups:
+        home = spread.partitions[0]
+        places = self._router.atlas.takers(home.name)
+        if not places:
             return  # nobody takes it just now, and who did is asked again: it says why not
-        partitions = tuple(self.lane(group).partition(name, priority) for group in groups)
+        partitions = tuple(self._at(home, place) for place in places)
         if partitions == spread.partitions:
             return
         before = spread.partitions
@@ -345,8 +349,7 @@ class Producer:
         if not self._routed.is_set():
             return self.anywhere
         self._router.want(subject)
-        groups = self._router.atlas.takers(subject) or ()
-        lanes = [self.lane(one) for one in groups]
+        lanes = [self.lane(one.group) for one in self._router.atlas.takers(subject) or ()]
         return max(
             (lane for lane in lanes if lane.link is not None), key=lambda one: one.standing, default=None
         )

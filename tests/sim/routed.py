@@ -26,13 +26,17 @@ from tidemill import Client
 from tidemill.errors import BrokerUnreachable, OutcomeUnknown, TidemillError, Unavailable
 from tidemill.settings import ClientSettings
 from tidemill_broker.doors import Service, recover
-from tidemill_wire.ordering import logical_partition
+from tidemill_wire.ordering import Chart
+from tidemill_wire.routes import PartitionSet
 
 PORT = 7400
 SERVERS = ("s1", "s2")
 GROUPS = dict(zip(SERVERS, ("g1", "g2"), strict=True))
 META = "meta"
 SUBJECTS = ("both", "grows", "one")
+BOTH_WIDE = ("g1", "g2", "g1/both#1", "g2/both#2", "g2/both#3")
+GROWN_WIDE = ("g1", "g1/grows#1", "g2/grows#2")
+"""The second broker group has no partition of the subject's own name."""
 KEYS = ("k1", "k2", "k3", "k4")
 GAP_S = 0.1
 
@@ -53,7 +57,7 @@ class Routed:
         *(Kind.KILL, Kind.KILL_AT_OPERATION, Kind.POWER_CUT, Kind.PARTITION, Kind.CLOG, Kind.RESET),
         *(Kind.RESET_AT_SEGMENT, Kind.PAUSE, Kind.SLOW_CPU, Kind.SLOW_DISK),
     )
-    probes = ("spread", "meta_away", "failed_sends")
+    probes = ("spread", "further", "meta_away", "failed_sends")
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/routed")
@@ -65,7 +69,9 @@ class Routed:
         self.begins_flat = rng.random() < 0.3
         """At first brokers list themselves, and meta comes later: until then order keys lie where that leads."""
         self.realm = Realm(flat=self.begins_flat)
-        self.realm.route("both", "g1", "g2")
+        self.wide = rng.random() < 0.6
+        """``both`` has several partitions on each broker group, and ``grows`` gets some."""
+        self.realm.route("both", *(BOTH_WIDE if self.wide else ("g1", "g2")))
         self.realm.route("grows", "g1")
         self.realm.route("one", "g1" if self.begins_flat else "g2")
         self.producers = tuple(f"p{number}" for number in range(1, rng.randrange(2, 4)))
@@ -107,7 +113,7 @@ class Routed:
         """Meta comes and goes, and one route grows."""
         await asyncio.sleep(env.rng.uniform(0.3, 3.0))
         self.realm.flat = False
-        self.realm.route("grows", "g1", "g2", former=[("g1",)])
+        self.realm.route("grows", *(GROWN_WIDE if self.wide else ("g1", "g2")), former=[("g1",)])
         while not env.quiet.is_set():
             await asyncio.sleep(env.rng.expovariate(1.0))
             self.realm.away = not self.realm.away
@@ -220,8 +226,12 @@ class Routed:
             ]
             stored.update(name for _, name in names)
             world.probes["spread"] += any(subject == "both" for subject, _ in names)
+            world.probes["further"] += sum("#" in subject for subject, _ in names)
             if not self.begins_flat:
-                problems += self._order_problems(group, [name for _, name in names])
+                for place in {subject for subject, _ in names}:
+                    problems += self._order_problems(
+                        group, place, [name for at, name in names if at == place]
+                    )
         for name, count in stored.items():
             if name not in self.fates:
                 problems.append(f"invented: {name}")
@@ -235,17 +245,17 @@ class Routed:
                 problems.append(f"never given: {name}")
         return problems
 
-    def _order_problems(self, group: str, names: list[str]) -> list[str]:
+    def _order_problems(self, group: str, partition: str, names: list[str]) -> list[str]:
         """Order keys lie where the route says, in the order of their answers."""
         places = {name: at for at, name in enumerate(names)}
         problems: list[str] = []
-        for (_, _, key), answered in self.order.items():
-            mine = ("g1" if logical_partition(key) < 512 else "g2") == group
+        for (_, subject, key), answered in self.order.items():
+            owner = Chart(PartitionSet.from_map(self.realm.routes[subject])).of(key)
             found = [places[name] for name in answered if name in places]
             if found != sorted(found):
-                problems.append(f"out of order: {key} in {group}")
-            if found and not mine:
-                problems.append(f"misplaced: {key} in {group}")
+                problems.append(f"out of order: {key} in {group}/{partition}")
+            if found and owner.key != f"{group}/{partition}":
+                problems.append(f"misplaced: {key} in {group}/{partition}")
         return problems
 
 
