@@ -37,6 +37,8 @@ class SubjectRoute:
     """
     current: PartitionSet = PartitionSet(0, ())
     """Which order keys lie where."""
+    best_tried: bool = False
+    """What fails with an order key may go to another partition."""
 
 
 class Atlas:
@@ -224,8 +226,9 @@ def _kept_route(row: object) -> SubjectRoute:
             except WireError as error:
                 raise ValueError(str(error)) from None
             return SubjectRoute(
-                subject, version, state, tuple(map(str, groups)), tuple(map(str, former)), current
-            )
+                subject, version, state, tuple(map(str, groups)), tuple(map(str, former)), current,
+                best_tried=said.get("best_tried") is True,
+            )  # fmt: skip
         case _:
             raise ValueError(f"{str(row)[:60]!r} is no route")
 
@@ -251,6 +254,7 @@ def parse_route(row: Any) -> SubjectRoute:
             return SubjectRoute(
                 subject, version, state, tuple(dict.fromkeys(one.group for one in current.partitions)),
                 tuple(dict.fromkeys(_left(one, subject) for one in left)), current,
+                best_tried=mapped(row).get("order_strategy") == "BestTried",
             )  # fmt: skip
         case _:
             raise BrokerUnreachable(

@@ -50,10 +50,15 @@ class Realm:
         self.changed()
 
     def route(
-        self, subject: str, *groups: str, state: str = "RW", former: Sequence[Sequence[str]] = ()
+        self,
+        subject: str,
+        *groups: str,
+        state: str = "RW",
+        former: Sequence[Sequence[str]] = (),
+        strategy: str = "Strict",
     ) -> None:
         """A subject lies on broker groups; ``g1/a#1`` is a further partition of ``a``, on ``g1``."""
-        self.routes[subject] = row_of(subject, [*former, groups], state)
+        self.routes[subject] = {**row_of(subject, [*former, groups], state), "order_strategy": strategy}
         self.changed()
 
     def changed(self) -> None:
