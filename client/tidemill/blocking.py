@@ -144,6 +144,16 @@ class Client:
         return DeadLetters(mq.dead_letters(subject, group), background)
 
     @property
+    def stand_ins(self) -> dict[str, str]:
+        """Broker groups whose slave, by name, was asked in place of their master."""
+        background, mq = self._behind()
+
+        async def found() -> dict[str, str]:
+            return mq.stand_ins
+
+        return background.run(found())
+
+    @property
     def unordered(self) -> int:
         """Messages with an order key that went to another partition than their own."""
         background, mq = self._behind()

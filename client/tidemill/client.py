@@ -325,6 +325,13 @@ class Client:
         return await self._looker.look(path, parameters)
 
     @property
+    def stand_ins(self) -> dict[str, str]:
+        """Broker groups whose slave, by name, answered ``find``, ``browse`` or ``why`` because their master did not.
+        What it shows is committed, and may lack the newest.
+        """
+        return dict(self._looker.stand_ins.asked)
+
+    @property
     def unordered(self) -> int:
         """Messages with an order key that went to another partition than their own, because that one failed or was slow
         and their subject's strategy is BestTried. One that moved twice counts twice.
