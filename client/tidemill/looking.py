@@ -1,8 +1,9 @@
 """Asking the HTTP ports of brokers what they store: of the one that was named, or of all that meta knows.
 
-Meta stores no messages. Where subjects have routes, an id is asked of each broker until one knows it, and pages of
-messages come from one broker after the other: within each in its order, and in none over all of them. What has to be
-asked of each broker that holds a subject, and told apart by it, goes through ``holders``.
+Meta stores no messages. Where subjects have routes, an id is asked of each broker group until one knows it, and pages
+of messages come from one partition after the other: within each in its order, and in none over all of them. A broker
+group whose master does not answer is asked through a slave (``stand_ins.py``). What has to be asked of each broker that
+holds a subject, and told apart by it, goes through ``holders``.
 """
 
 from __future__ import annotations
@@ -10,20 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
-from urllib.parse import unquote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from tidemill.atlas import listed, mapped
-from tidemill.errors import BrokerUnreachable, Refused
+from tidemill.errors import BrokerUnreachable, Refused, TidemillError, Unavailable
 from tidemill.router import Router
-from tidemill.routes import Address, OpenPort, parse_server
+from tidemill.routes import Address, OpenPort
 from tidemill.search import Look
 from tidemill.servers import Servers
+from tidemill.stand_ins import TIMEOUT_S, StandIns
 from tidemill_wire.fields import living_subject
 
-TIMEOUT_S = 30.0
-"""For a page of stored messages: a broker may have to read much, and others may have asked before."""
 BEHIND = "~"
-"""Between the number of a broker and its own word for where a page ended."""
+"""Between the number of a place and its broker's own word for where a page ended."""
 ASKED_AT_ONCE = 8
 """Brokers. A large cluster is asked in parts: nobody is in such a hurry."""
 
@@ -52,9 +52,9 @@ class Looker:
     """See the module."""
 
     def __init__(self, servers: Servers, router: Router, open_port: OpenPort) -> None:
+        self.stand_ins = StandIns(servers, router, open_port)
         self._servers = servers
         self._router = router
-        self._open_port = open_port
 
     async def look(self, path: str, parameters: Mapping[str, str]) -> Any:
         """The JSON at a path."""
@@ -62,10 +62,10 @@ class Looker:
             await self._router.refresh()
         if not self._router.atlas.routed:
             return await self._servers.get(_with(path, parameters), TIMEOUT_S)
-        brokers = await self._brokers(path)
+        groups = await self._groups(path)
         if path.endswith("/messages"):
-            return await self._page(brokers, path, dict(parameters))
-        return await self._first(brokers, _with(path, parameters))
+            return await self._page(self._places(groups, path), dict(parameters))
+        return await self._first(groups, _with(path, parameters))
 
     async def holders(self, subject: str) -> Holders:
         """Who holds something of a subject."""
@@ -94,58 +94,78 @@ class Looker:
 
     def _look_of(self, address: Address) -> Look:
         async def look(path: str, parameters: Mapping[str, str]) -> Any:
-            return await self._ask(address, _with(path, parameters))
+            return await self.stand_ins.of(address, _with(path, parameters))
 
         return look
 
-    async def _brokers(self, path: str) -> Sequence[Address]:
+    async def _groups(self, path: str) -> Sequence[str]:
+        """Those that may have something of it, also while nobody leads them."""
         parts = path.split("/")
-        if parts[2] != "subjects":
-            return await self._router.readable()
-        return await self._router.holding(living_subject(unquote(parts[3])))
+        if parts[2] == "subjects":
+            subject = living_subject(unquote(parts[3]))
+            await self._router.holding(subject)
+            return list(self._router.atlas.sources([subject]))
+        await self._router.refresh()
+        return [group for group, one in self._router.atlas.brokers.items() if one.state != "W"]
 
-    async def _first(self, brokers: Sequence[Address], path: str) -> Any:
-        """Of a message, whoever has it. Of a subject's groups, the only one who may."""
-        if len(brokers) > 1 and not path.startswith("/v1/messages/"):
-            names = ", ".join(f"{one.group} at {one.control}" for one in brokers)
-            raise Refused(
-                "limit_exceeded",
-                f"{path.partition('?')[0]} is on {len(brokers)} broker groups, of which each has its own: ask {names}",
-            )
-        unknown = Refused("not_found", f"no broker has {path}")
-        for address in brokers:
+    def _places(self, groups: Sequence[str], path: str) -> list[tuple[str, str]]:
+        """What to ask of whom: of a subject for each of its partitions."""
+        parts = path.split("/")
+        if parts[2] != "subjects" or unquote(parts[3]) != living_subject(unquote(parts[3])):
+            return [(group, path) for group in groups]
+        names = self._router.atlas.sources([unquote(parts[3])])
+        rest = "/".join(parts[4:])
+        return [
+            (group, f"/v1/subjects/{quote(name, safe='')}/{rest}")
+            for group in groups
+            for name in names[group]
+        ]
+
+    async def _first(self, groups: Sequence[str], path: str) -> Any:
+        """Of a message, whoever has it."""
+        unknown: TidemillError = Refused("not_found", f"no broker has {path}")
+        for group in groups:
             try:
-                return await self._ask(address, path)
+                answer = await self.stand_ins.ask(group, path)
             except Refused as error:
                 if error.kind.name != "not_found":
                     raise
-                unknown = error
+            except (BrokerUnreachable, Unavailable) as error:
+                unknown = BrokerUnreachable(f"nobody else has it, and {error}")
+            else:
+                if answer is not None:
+                    return answer
         raise unknown
 
-    async def _page(self, brokers: Sequence[Address], path: str, parameters: dict[str, str]) -> Any:
-        at, _, after = parameters.pop("after", "").partition(BEHIND)
+    async def _page(self, places: Sequence[tuple[str, str]], parameters: dict[str, str]) -> Any:
+        """Where a broker group cannot be asked, the others are; who asks for what is behind them is told."""
+        at, after, missing = (*parameters.pop("after", "").split(BEHIND), "", "")[:3]
         number = int(at) if at.isdigit() else 0
         if after:
             parameters["after"] = after
-        page: Mapping[str, Any] = {"messages": [], "after": None}
-        if number < len(brokers):
+        page: Mapping[str, Any] = {}
+        if number < len(places):
+            group, path = places[number]
             try:
-                page = mapped(await self._ask(brokers[number], _with(path, parameters)))
+                page = mapped(await self.stand_ins.ask(group, _with(path, parameters)))
             except Refused as error:
-                if error.kind.name != "not_found" or len(brokers) == 1:
+                if error.kind.name != "not_found" or len(places) == 1:
                     raise
+            except (BrokerUnreachable, Unavailable):
+                if len(places) == 1:
+                    raise
+                missing = ",".join(dict.fromkeys((*filter(None, missing.split(",")), group)))
+        elif missing:
+            raise BrokerUnreachable(
+                f"{missing} cannot be asked now, what lies there is not shown: look with `tidemill status`"
+            )
         left = page.get("after")
-        if left is not None:
-            return {"messages": listed(page, "messages"), "after": f"{number}{BEHIND}{left}"}
-        behind = f"{number + 1}{BEHIND}" if number + 1 < len(brokers) else None
-        return {"messages": listed(page, "messages"), "after": behind}
-
-    async def _ask(self, address: Address, path: str) -> Any:
-        try:
-            host, port = parse_server(address.control)
-        except ValueError:
-            raise BrokerUnreachable(f"meta does not know the HTTP port of {address.group}") from None
-        return await self._open_port(host, port).get(path, TIMEOUT_S)
+        behind = f"{number}{BEHIND}{left}" if left is not None else f"{number + 1}{BEHIND}"
+        is_last = left is None and number + 1 >= len(places) and not missing
+        return {
+            "messages": listed(page, "messages"),
+            "after": None if is_last else f"{behind}{BEHIND}{missing}",
+        }
 
 
 def absent(router: Router, subject: str, found: Iterable[Address]) -> list[str]:

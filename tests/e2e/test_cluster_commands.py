@@ -229,3 +229,35 @@ def test_nobody_who_answers_is_one_sentence(make_queue: MakeQueue) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith(f"tidemill: nothing answers at {queue.server}")
     assert done.stderr.count("\n") == 1
+
+
+def test_stored_messages_are_found_at_a_slave_while_its_master_stands_still(well: Cluster) -> None:
+    async def sent() -> list[tuple[str, str]]:
+        async with Client(well.server) as mq:
+            keys = [f"k{number}" for number in range(20)]
+            return [
+                (key, (await mq.send("looked.at", key, order_key=key)).id) for key in keys
+            ]  # over both groups
+
+    def shown_by(name: str) -> int:
+        at = next(one for one in well.group("g0")["brokers"] if one["name"] == name)["addresses"]["control"]
+        with urllib.request.urlopen(f"http://{at}/v1/subjects/looked.at/messages", timeout=30) as answer:
+            return len(json.loads(answer.read())["messages"])
+
+    messages = asyncio.run(sent())
+    master = str(well.group("g0")["master"])
+    slave = next(one["name"] for one in well.group("g0")["brokers"] if one["name"] != master)
+    wait_until("the slave has heard what is committed", lambda: shown_by(slave) == shown_by(master))
+    process = well.children()[master]
+    os.kill(process, signal.SIGSTOP)
+    try:
+        browsed = ran("browse", "looked.at", "--output", "json", well)
+        found = [ran("find", identity, "--output", "json", well) for _, identity in messages[:3]]
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+    assert browsed.returncode == 0, browsed
+    bodies = sorted(json.loads(line)["body"] for line in browsed.stdout.splitlines())
+    assert len(bodies) == len(messages)
+    assert f"its slave {slave} was asked: the newest may be missing" in browsed.stderr
+    assert [one.returncode for one in found] == [0, 0, 0]

@@ -18,6 +18,7 @@ from tidemill.cli.stored import (
     bound_of,
     parse_stored_subject,
     print_search,
+    print_stand_ins,
 )
 
 
@@ -41,7 +42,10 @@ def browse(
         first = bound_of(start) if sequence is None else sequence
         async with connected(server) as client:
             found = client.browse(subject, start=first, end=bound_of(end), newest=newest, limit=count)
-            if not await print_search(found, output) and output is Output.TEXT:
-                print(f"There is no such message in {subject}.", file=sys.stderr)
+            try:
+                if not await print_search(found, output) and output is Output.TEXT:
+                    print(f"There is no such message in {subject}.", file=sys.stderr)
+            finally:
+                print_stand_ins(client)
 
     perform(run(), server)

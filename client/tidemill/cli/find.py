@@ -19,6 +19,7 @@ from tidemill.cli.stored import (
     bound_of,
     parse_subject_option,
     print_search,
+    print_stand_ins,
 )
 
 if TYPE_CHECKING:
@@ -62,8 +63,11 @@ def find(
 
     async def run() -> None:
         async with connected(server) as client:
-            if not await print_search(search(client), output):
-                raise CommandFailed("no message is like that: it may have expired, or never been sent")
+            try:
+                if not await print_search(search(client), output):
+                    raise CommandFailed("no message is like that: it may have expired, or never been sent")
+            finally:
+                print_stand_ins(client)
 
     perform(run(), server)
 

@@ -14,6 +14,7 @@ from tidemill.cli.session import Output, parse_subject_argument
 from tidemill.cli.tables import message_as_json, print_rows, timestamp
 
 if TYPE_CHECKING:
+    from tidemill import Client
     from tidemill.search import StoredMessage
 
 COUNT_DEFAULT = 100
@@ -61,19 +62,30 @@ CountOption = Annotated[int, typer.Option("--count", "-n", min=1, help="So many 
 NewestOption = Annotated[bool, typer.Option("--newest", help="The newest first.")]
 
 
+def print_stand_ins(client: Client) -> None:
+    """Whoever looks at a slave's answers is told so, and what that means."""
+    for group, slave in client.stand_ins.items():
+        print(
+            f"tidemill: the master of {group} does not answer, its slave {slave} was asked: the newest may be missing",
+            file=sys.stderr,
+        )
+
+
 async def print_search(messages: AsyncIterable[StoredMessage], output: Output) -> int:
     """A table, or an object a line as they come; how many there were."""
     printed = 0
     rows: list[dict[str, Any]] = []
-    async for message in messages:
-        printed += 1
-        if output is Output.JSON:
-            print(json.dumps(as_json(message), ensure_ascii=False), flush=True)
-        else:
-            rows.append(as_row(message))
-    if rows:
-        print_rows(rows, COLUMNS, output, "")
-    sys.stdout.flush()
+    try:
+        async for message in messages:
+            printed += 1
+            if output is Output.JSON:
+                print(json.dumps(as_json(message), ensure_ascii=False), flush=True)
+            else:
+                rows.append(as_row(message))
+    finally:  # those that were found are shown, too, when a broker cannot be asked
+        if rows:
+            print_rows(rows, COLUMNS, output, "")
+        sys.stdout.flush()
     return printed
 
 

@@ -9,6 +9,7 @@ import typer
 
 from tidemill.cli.failures import CommandFailed, wrong_usage
 from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, connected, perform
+from tidemill.cli.stored import print_stand_ins
 
 EVENTS_SHOWN = 20
 
@@ -28,6 +29,7 @@ def why(
                 found = await client.why(identity)
             except ValueError as error:
                 raise wrong_usage(str(error)) from None
+            print_stand_ins(client)
         if found is None:
             raise CommandFailed("there is no such message: it may have expired, or never been sent")
         if output is Output.JSON:
