@@ -202,7 +202,7 @@ class Serving:
     def show(self, partition: Partition, end: int, now_ms: int) -> None:
         """Messages below ``end`` may be seen."""
         partition.visible = max(partition.visible, end)
-        if self._patterns.shown < len(self._state.partitions):
+        if self._patterns.has_new:
             for new in self._patterns.new():
                 self._join(new, now_ms)
         for identity in partition.groups.values():

@@ -31,6 +31,7 @@ from tidemill_broker.actions import (
     Purged,
     Redriven,
     Released,
+    Removed,
     Skipped,
     Sought,
     Started,
@@ -47,6 +48,7 @@ from tidemill_broker.indexes import Index
 from tidemill_broker.lanes import Kin, Lane, group_in
 from tidemill_broker.leases import Leases
 from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_broker.tombs import Tombs, remove
 from tidemill_broker.touched import touched_by
 from tidemill_wire.fields import dead_letters_of, dead_subject
 from tidemill_wire.lanes import first_of_lane, split_lane
@@ -68,6 +70,7 @@ class State:
         self.next_pull = 0
         self.partitions: dict[int, Partition] = {}
         self.by_name: dict[bytes, Partition] = {}
+        self.tombs = Tombs()
         self.groups: dict[int, Group] = {}
         self.consumers: dict[int, Consumer] = {}
         self.next_consumer = 1
@@ -166,6 +169,8 @@ class State:
                     go_back(self, back_ms)
             case EpochBegun() | Exhumed() | Synced():
                 go_on(self, action)
+            case Removed():
+                remove(self, action)
             case _:
                 assert_never(action)
         return 0
@@ -222,7 +227,7 @@ class State:
     def _name_subject(self, action: SubjectNamed) -> None:
         settings = SubjectSettings.from_map(action.settings)
         known = self.partitions.get(action.partition)
-        if known is None:
+        if known is None or known.raw_name in self.tombs.by_name:
             self.add_partition(action.partition, action.name, settings)
             return
         known.configure(settings)
@@ -235,15 +240,17 @@ class State:
         """
         subject, priority = split_lane(name)
         if not priority:
-            partition = Partition(identity, name, settings)
+            partition = self.tombs.again(name, settings) or Partition(identity, name, settings)
             self._index_partition(partition)
             return partition
         base = self.by_name[subject.encode()]
-        lane = Lane(identity, base, priority, settings)
+        again = self.tombs.again(name, settings)
+        lane = again if isinstance(again, Lane) else Lane(identity, base, priority, settings)
+        start = max(first_of_lane(priority), self.tombs.floor(lane))
         self.lanes.setdefault(base.identity, {})[priority] = lane
         self._index_partition(lane)
         for head in [self.groups[number] for number in base.groups.values()]:
-            self.add_group(group_in(lane, head, (first_of_lane(priority), head.start_ms)))
+            self.add_group(group_in(lane, head, (start, head.start_ms)))
         return lane
 
     def _index_partition(self, partition: Partition) -> None:
