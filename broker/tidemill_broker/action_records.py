@@ -33,6 +33,7 @@ from tidemill_broker.actions import (
     Purged,
     Redriven,
     Released,
+    Removed,
     Skipped,
     Sought,
     Started,
@@ -125,6 +126,15 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.EPOCH, _VOID.pack(epoch, message_position, action_position)
         case Exhumed():
             return ActionKind.EXHUME, _pack_exhumed(action)
+        case SubjectNamed() | GroupNamed() | ConsumerNamed() | Removed():
+            return _encode_named(action)
+        case _:
+            assert_never(action)
+
+
+def _encode_named(action: SubjectNamed | GroupNamed | ConsumerNamed | Removed) -> tuple[int, bytes]:
+    """Those that have names in them: lists."""
+    match action:
         case SubjectNamed(partition, name, settings):
             return ActionKind.SUBJECT, _pack([partition, name, settings])
         case GroupNamed(group, partition, name, cursor, start_ms, settings, lanes):
@@ -132,6 +142,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.GROUP, _pack([*named, lanes] if lanes else named)
         case ConsumerNamed(consumer, group, name):
             return ActionKind.CONSUMER, _pack([consumer, group, name])
+        case Removed(subject, removed, number, floors):
+            return ActionKind.REMOVE, _pack([subject, removed, number, floors])
         case _:
             assert_never(action)
 
@@ -222,12 +234,8 @@ def _decode(kind: int, body: bytes) -> Action:
         case ActionKind.ALLOCATE:
             group, _, version = _ALLOCATE.unpack_from(body)
             return Allocated(group, version, body[_ALLOCATE.size :].decode())
-        case ActionKind.SUBJECT:
-            return SubjectNamed(*_unpack(body))
-        case ActionKind.GROUP:
-            return GroupNamed(*_unpack(body))
-        case ActionKind.CONSUMER:
-            return ConsumerNamed(*_unpack(body))
+        case ActionKind.SUBJECT | ActionKind.GROUP | ActionKind.CONSUMER | ActionKind.REMOVE:
+            return _decode_named(kind, body)
         case _:
             raise ValueError("a kind that this version does not know")
 
@@ -240,6 +248,20 @@ def _decode_pulled(body: bytes) -> Action:
     if len(runs) != count:
         raise ValueError(f"{len(runs)} runs of {count}")
     return Pulled(consumer, deadline_ms, runs, *_U64.unpack(body[end:]) if limited else ())
+
+
+def _decode_named(kind: int, body: bytes) -> Action:
+    said = _unpack(body)
+    match kind:
+        case ActionKind.SUBJECT:
+            return SubjectNamed(*said)
+        case ActionKind.GROUP:
+            return GroupNamed(*said)
+        case ActionKind.CONSUMER:
+            return ConsumerNamed(*said)
+        case _:
+            subject, group, number, floors = said
+            return Removed(subject, group, number, [(partition, floor) for partition, floor in floors])
 
 
 def _decode_steering(kind: int, body: bytes) -> Action:

@@ -44,6 +44,7 @@ class ActionKind(IntEnum):
     EPOCH = 40
     EXHUME = 41
     ALLOCATE = 50
+    REMOVE = 51
 
 
 class Reason(IntEnum):
@@ -309,6 +310,18 @@ class GroupForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class Removed:
+    """People removed a subject, or a group of it: removal ``number`` at meta. Of each partition in ``floors`` nothing
+    is there below a sequence, and its name is not there until it is named again.
+    """
+
+    subject: str
+    group: str
+    number: int
+    floors: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class EpochBegun:
     """A master began an epoch: what lies before these positions is what it had, what follows is its own."""
 
@@ -335,5 +348,5 @@ Action: TypeAlias = (
     | Pulled | Acked | FailedDeliveries | Extended | Parked | Released | ConsumerForgotten | Voided
     | Buried | GroupPaused | GroupResumed | Redriven | Purged
     | Sought | Locked | Unlocked | GroupForgotten | Skipped | EpochBegun | Exhumed
-    | Allocated
+    | Allocated | Removed
 )  # fmt: skip

@@ -82,6 +82,10 @@ class Attendance:
         self._known = 0
         """The revision up to which is known what was declared."""
         self._told: Told | None = None
+        self._kept = 0
+        """The revision up to which what was said is kept by the group, whoever leads it."""
+        self._keeping: tuple[int, int] | None = None
+        """A later one, and the end of the action log behind what was done for it."""
         self._state: State = "RW"
         self._registered = False
         self._beat: Iterator[Next] = iter(())
@@ -152,7 +156,7 @@ class Attendance:
             yield told
             self._known, self._told = told.revision, told
         elif known.state != state:
-            told = replace(known, state=state, declared=())
+            told = replace(known, state=state, declared=(), removed=())
             yield told
             self._told = told
 
@@ -165,13 +169,22 @@ class Attendance:
             "epoch": max(stood.epoch, stood.begun),
         }  # fmt: skip
 
+    def _note_kept(self, stood: Stood) -> None:
+        """What was done since is in the log of whoever may become master, once that much is committed."""
+        if self._keeping is None and self._known > self._kept:
+            self._keeping = self._known, stood.ends.action
+        if self._keeping is not None and stood.committed.action >= self._keeping[1]:
+            self._kept, self._keeping = self._keeping[0], None
+
     def _heartbeat(self, stood: Stood) -> Mapping[str, Any]:
+        if stood.role == "master":
+            self._note_kept(stood)
         one = self._identity
         return {
             "group": one.group, "name": one.name, "boot": one.boot, "epoch": max(stood.epoch, stood.begun),
             "positions": {"messages": stood.ends.message, "actions": stood.ends.action},
             "load": self._load.measured(stood.ends.message, stood.at_ms), "state": self._state,
-            "role": ROLES[stood.role],
+            "role": ROLES[stood.role], **({"told": self._kept} if stood.role == "master" and self._kept else {}),
         }  # fmt: skip
 
 

@@ -40,7 +40,8 @@ class ConsumeLog:
     def seal(self, base: int) -> None:
         """The segment that began at ``base`` is full: its rows go into a run file."""
         parts = [(p.identity, p.recent) for p in self._state.partitions.values() if p.recent]
-        if not parts:
+        encode = self._state.index.seal(base, self._logs.messages.end_of(base))
+        if not parts and encode is None:
             return  # recovery cut at its end: it was sealed then, and its run must not be made anew from nothing
         runs = layout_runs(parts, base)
         stored: list[StoredRun] = []
@@ -51,7 +52,6 @@ class ConsumeLog:
             partition.recent = Rows()
         self._logs.replace(Replace(run_file(base), lambda: encode_run(parts)))
         number = self._logs.number + 1
-        encode = self._state.index.seal(base, self._logs.messages.end_of(base))
         if encode is not None:
             self._encoding[self._next_token] = base
             self.reads.append(Read(self._next_token, encode))

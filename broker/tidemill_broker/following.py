@@ -313,18 +313,23 @@ class Follower:
     def _messages(self, whole: Whole) -> int:
         state = self.broker.state
         batches = [(header, _lane_of(header, name), at) for header, name, at in batches_in(whole)]
-        unnamed = next((name for _, name, _ in batches if name not in state.by_name), None)
+        named, tombs = (
+            {**state.tombs.by_name, **state.by_name} if state.tombs.by_name else state.by_name,
+            state.tombs,
+        )
+        unnamed = next((name for _, name, _ in batches if name not in named), None)
         if unnamed is not None and self._copying is None:
             raise Gap(f"a batch of {unnamed!r}, which no action has named")
         self._place(self.broker.logs.messages, whole, len(batches))
         if self._copying is None:
             for header, name, at in batches:
-                partition = state.by_name[name]
+                partition = named[name]
                 size = pack_size(header.length, header.messages, header.flags & 0xFF)
                 end = header.first_sequence + header.messages
-                partition.recent.append(
-                    header.first_sequence, header.position, size, header.stored_at_ms, header.bloom
-                )
+                if header.first_sequence >= tombs.floor(partition):
+                    partition.recent.append(
+                        header.first_sequence, header.position, size, header.stored_at_ms, header.bloom
+                    )
                 partition.next_sequence = max(partition.next_sequence, end)
                 partition.remember(header.producer_id, header.producer_sequence, header.first_sequence)
                 index = state.index.open

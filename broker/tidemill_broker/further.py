@@ -22,12 +22,18 @@ class Further:
 
     def note(self, partition: Partition) -> None:
         """A partition that is new to the broker."""
-        if EXPANDED.fullmatch(partition.name):
-            self._of.setdefault(living_subject(partition.name), []).append(partition)
+        known = (
+            self._of.setdefault(living_subject(partition.name), [])
+            if EXPANDED.fullmatch(partition.name)
+            else None
+        )
+        if known is not None and partition not in known:  # it may be there again, after it was removed
+            known.append(partition)
 
     def of(self, subject: str) -> list[Partition]:
         """The further partitions of a subject."""
-        return self._of.get(subject, [])
+        there = self._state.by_name
+        return [one for one in self._of.get(subject, ()) if one.raw_name in there]
 
     def whole(self, name: str) -> list[Partition]:
         """What is meant by a name: of a subject all its partitions here, its own first; else that one."""

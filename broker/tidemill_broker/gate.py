@@ -10,12 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import starmap
+from typing import Any, NamedTuple
 
 from tidemill_wire.declarations import Declaration, parse_manifest
 from tidemill_wire.errors import Unavailable
 from tidemill_wire.fields import living_subject, malformed
 from tidemill_wire.routes import STATES, State, writable
+
+
+class Removal(NamedTuple):
+    """A subject that people removed, or a ``group`` of it. A later removal of the same has a larger number."""
+
+    subject: str
+    group: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,8 @@ class Told:
     state: State = "RW"
     read_only: frozenset[str] = frozenset()
     declared: tuple[Declaration, ...] = ()
+    removed: tuple[Removal, ...] = ()
+    """What is new, to be obeyed before ``declared``."""
 
 
 def read_told(answer: Mapping[str, Any], state: State) -> Told:
@@ -34,9 +45,17 @@ def read_told(answer: Mapping[str, Any], state: State) -> Told:
         case {"revision": int(revision), "declarations": [*declarations], "read_only": [*names]} if (
             state in STATES
         ):
-            return Told(revision, state, frozenset(map(str, names)), tuple(map(parse_manifest, declarations)))
+            removed = tuple(starmap(read_removal, answer.get("removed", ())))  # an earlier meta says nothing
+            declared = tuple(map(parse_manifest, declarations))
+            return Told(revision, state, frozenset(map(str, names)), declared, removed)
         case _:
             raise malformed("an answer of meta does not say what was declared")
+
+
+def read_removal(key: str, number: int) -> Removal:
+    """From what meta calls it."""
+    subject, _, group = key.partition("/")
+    return Removal(subject, group, number)
 
 
 class Gate:

@@ -34,7 +34,7 @@ from tidemill_wire.codec import Codec
 from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, plain_single, read_directory
 from tidemill_wire.counted import counted
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
-from tidemill_wire.fields import parse_stored
+from tidemill_wire.fields import living_subject, parse_stored
 from tidemill_wire.lanes import lane_name, parse_priority
 
 OWN = b"%"
@@ -236,6 +236,8 @@ class Intake:
         """A subject on first use; or a further partition of one, which is as the subject is."""
         name = parse_stored(raw_name.decode("ascii", "replace"))
         base = subject_of(self._state, name)
+        if base is None:
+            self._state.tombs.check_subject(living_subject(name))
         if base is None and not self.create_subjects:
             raise Refused("unknown_subject", f"subject {name!r} is not declared")
         return self.declare(name, self._defaults if base is None else base.settings, now_ms)
@@ -246,9 +248,10 @@ class Intake:
             raise self.refusal
         state = self._state
         known = state.by_name.get(name.encode())
-        if known is None and len(state.partitions) >= self._subjects_max:
+        if known is None and len(state.by_name) >= self._subjects_max:
             raise Refused("too_many_subjects", f"this broker has {counted(self._subjects_max, 'subject')}")
-        identity = known.identity if known is not None else len(state.partitions) + 1
+        there = known or state.tombs.by_name.get(name.encode())
+        identity = there.identity if there is not None else len(state.partitions) + 1
         if known is None or known.settings != settings:
             action = SubjectNamed(identity, name, settings.to_map())
             self._logs.act(action, now_ms)

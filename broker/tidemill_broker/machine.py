@@ -25,6 +25,7 @@ from tidemill_broker.logs import Logs
 from tidemill_broker.members import Members
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.pulls import ParkedPull
+from tidemill_broker.removal import Removing
 from tidemill_broker.serving import Serving
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.settling import Settling
@@ -66,6 +67,7 @@ class Broker:
         self.serving = Serving(self._desk, self.intake, self.members, self.consume_log, self._locks)
         self._settling = Settling(self._desk, self.members, self.serving, self._locks, self.dead_letters)
         self._steering = Steering(self._desk, self.consume_log, self.serving, self.intake.further)
+        self.removing = Removing(self._desk, self.members, self.serving)
         self._draining = False
 
     # The contract.

@@ -28,6 +28,7 @@ from tidemill_wire import limits
 from tidemill_wire.commands import Pull, Settle
 from tidemill_wire.counted import counted
 from tidemill_wire.errors import Refused, Unavailable
+from tidemill_wire.fields import living_subject
 from tidemill_wire.filters import TagFilter
 from tidemill_wire.kinds import Mode, Start
 
@@ -104,6 +105,12 @@ class Members:
         self._behind[peer][consumer.identity] = consumer
         self._gone.pop(consumer.identity, None)
 
+    def forget(self, consumer: Consumer) -> None:
+        """Its group is removed: nothing is asked of it any more, and nothing done when its connection ends."""
+        self._behind.get(Peer(consumer.peer), {}).pop(consumer.identity, None)
+        self._gone.pop(consumer.identity, None)
+        consumer.peer = 0
+
     def holder(self, command: Settle) -> Consumer:
         """The consumer that a command about deliveries speaks for."""
         group = self._state.group_of(command.subject, command.group)
@@ -118,6 +125,9 @@ class Members:
         settings = self._settings_asked(partition, pull)
         subject = subject_of(self._state, partition.name)
         known = subject is not None and pull.group in subject.groups
+        if not known and pull.base not in partition.groups:
+            for name in filter(None, (pull.group, pull.base)):
+                self._state.tombs.check_group(living_subject(partition.name), name)
         start = Start.EARLIEST if known else pull.start  # the subject grew: nothing of that is to be missed
         place = begin_as_asked(partition, start)
         return self.declare_group(

@@ -41,7 +41,8 @@ class Patterns:
         self._found[pattern] = count, found
         if len(self._found) > PATTERNS_KEPT:
             self._found.popitem(last=False)
-        return found
+        tombs = self._state.tombs.by_name
+        return [one for one in found if one.raw_name not in tombs] if tombs else found
 
     def begin(self, group: str, pattern: str) -> None:
         """A pull of a group names a pattern: note it when it is the first one."""
@@ -64,7 +65,13 @@ class Patterns:
         count = len(self._state.partitions)
         came = [self._state.partitions[identity] for identity in range(self.shown + 1, count + 1)]
         self.shown = count
-        return came
+        revived, self._state.tombs.revived = self._state.tombs.revived, set()
+        return [*came, *(self._state.partitions[identity] for identity in sorted(revived))]
+
+    @property
+    def has_new(self) -> bool:
+        """Whether subjects came since, or are there again."""
+        return self.shown < len(self._state.partitions) or bool(self._state.tombs.revived)
 
 
 def check_bound(pattern: str, subjects: int) -> None:

@@ -57,6 +57,7 @@ class View:
     open: Pieces
     stored: tuple[Stored, ...] = ()
     """The subject's that is browsed, and those of its lanes, the lowest priority first; or all dead letters."""
+    floors: Mapping[int, int] = field(default_factory=dict[int, int])
 
 
 def view_of(
@@ -69,7 +70,8 @@ def view_of(
         parts = [state.partitions[state.groups[twin].partition] for twin in state.dead.values()]
     stored = tuple(Stored(tuple(part.runs), part.recent, part.visible) for part in parts)
     copy = Segments(messages.folder, messages.size_max, messages.bases, messages.end)
-    return View(state.by_name, copy, tuple(state.index.sealed.values()), state.index.open.view(), stored)
+    sealed, opened = tuple(state.index.sealed.values()), state.index.open.view()
+    return View(state.by_name, copy, sealed, opened, stored, state.tombs.floors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +340,8 @@ class Query:
         if priority:
             name = lane_name(name.decode(), priority).encode()
         partition = self._view.by_name.get(name)
-        return 0 if partition is None else partition.visible
+        floor = self._view.floors.get(partition.identity, 0) if partition is not None else 0
+        return partition.visible if partition is not None and header.first_sequence >= floor else 0
 
     def _head(self, segment: SegmentIndex) -> SealedIndex:
         if segment.head is None:

@@ -273,7 +273,7 @@ class Recovery:
         priority = priority_of(header.first_sequence)
         if priority:
             name = lane_name(name.decode(), priority).encode()
-        partition = self._state.by_name.get(name)
+        partition = self._state.by_name.get(name) or self._state.tombs.by_name.get(name)
         if header.position < self._message_position and (
             partition is None or header.first_sequence + header.messages > partition.next_sequence
         ):
@@ -284,9 +284,10 @@ class Recovery:
         if partition is None:
             partition = self._find_unnamed(name)
         size = pack_size(header.length, header.messages, header.flags & 0xFF)
-        rows.setdefault(partition.identity, Rows()).append(
-            header.first_sequence, header.position, size, header.stored_at_ms, header.bloom
-        )
+        if header.first_sequence >= self._state.tombs.floor(partition):
+            rows.setdefault(partition.identity, Rows()).append(
+                header.first_sequence, header.position, size, header.stored_at_ms, header.bloom
+            )
         if header.position >= self._message_position:
             self.report.batches_replayed += 1
             partition.next_sequence = max(partition.next_sequence, header.first_sequence + header.messages)
@@ -321,7 +322,8 @@ class Recovery:
         except JournalError:
             return False
         for identity, run in runs.items():
-            self._state.partitions[identity].runs.append(StoredRun(run))
+            if run.end_sequence > self._state.tombs.floors.get(identity, 0):
+                self._state.partitions[identity].runs.append(StoredRun(run))
         return True
 
     def _load_index(self, base: int, end: int) -> bool:
@@ -366,6 +368,9 @@ class Recovery:
         for group in self._state.groups.values():
             partition = self._state.partitions[group.partition]
             partition.next_sequence = max(partition.next_sequence, group.cursor)
+        for identity, floor in self._state.tombs.floors.items():
+            partition = self._state.partitions[identity]
+            partition.next_sequence = max(partition.next_sequence, floor)
         for partition in self._state.partitions.values():
             partition.visible = partition.next_sequence
 

@@ -206,7 +206,7 @@ class Serving:
         partitions = [self._state.partitions[identity] for identity in shown]
         for partition in partitions:
             partition.visible = max(partition.visible, shown[partition.identity])
-        if self._patterns.shown < len(self._state.partitions):
+        if self._patterns.has_new:
             for new in self._patterns.new():
                 self._join(new, now_ms)
         for partition in partitions:

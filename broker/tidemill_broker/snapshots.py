@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgpack
@@ -13,6 +13,7 @@ from tidemill_broker.group_settings import DEAD, GroupSettings
 from tidemill_broker.groups import Consumer, Delivery, Group
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
+from tidemill_broker.tombs import entomb
 from tidemill_journal.errors import CorruptRecord
 from tidemill_wire.batch import SINGLES_FROM
 from tidemill_wire.replication import EpochStart
@@ -67,6 +68,9 @@ def state_parts(
     details = [(group.identity, _details_of(group)) for group in state.groups.values() if group.doomed]
     if details:
         snapshot["details"] = details
+    tombs = state.tombs
+    if tombs.numbers:
+        snapshot["removed"] = [tombs.numbers, tombs.floors, [one.identity for one in tombs.by_name.values()]]
     if now_ms:
         snapshot["at"] = now_ms
     parts = [_map_header(len(snapshot))]
@@ -151,6 +155,7 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
         for identity, details in values.get("details", ()):
             doomed = state.groups[identity].doomed
             doomed.update({first: FailureDetail(*detail) for first, detail in details})
+        _unpack_removed(state, values.get("removed", ({}, {}, ())))
         return state, values["message"], values["action"]
     except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
         raise CorruptRecord(f"a checkpoint whose state cannot be read ({error!r})") from error
@@ -171,6 +176,13 @@ def _unpack_partition(state: State, row: list[Any]) -> None:
                 partition.singles[producer, batch] = first
         else:
             partition.producers[producer] = list(seen)
+
+
+def _unpack_removed(state: State, row: Sequence[Any]) -> None:
+    """Behind partitions and groups: a lane that was removed needs its subject."""
+    state.tombs.numbers, state.tombs.floors, removed = row
+    for identity in removed:
+        entomb(state, state.partitions[identity])
 
 
 def _unpack_group(state: State, row: list[Any]) -> None:

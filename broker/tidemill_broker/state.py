@@ -31,6 +31,7 @@ from tidemill_broker.actions import (
     Purged,
     Redriven,
     Released,
+    Removed,
     Skipped,
     Sought,
     Started,
@@ -47,10 +48,12 @@ from tidemill_broker.indexes import Index
 from tidemill_broker.lanes import Kin, Lane, group_in
 from tidemill_broker.leases import Leases
 from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_broker.tombs import Tombs, remove
 from tidemill_broker.touched import touched_by
 from tidemill_wire.fields import dead_letters_of, dead_subject
 from tidemill_wire.lanes import first_of_lane, split_lane
 from tidemill_wire.limits import DOOMED_MS
+from tidemill_wire.ranges import pairs
 from tidemill_wire.replication import EpochStart
 
 BOOT_SHIFT = 40
@@ -68,6 +71,7 @@ class State:
         self.next_pull = 0
         self.partitions: dict[int, Partition] = {}
         self.by_name: dict[bytes, Partition] = {}
+        self.tombs = Tombs()
         self.groups: dict[int, Group] = {}
         self.consumers: dict[int, Consumer] = {}
         self.next_consumer = 1
@@ -166,6 +170,8 @@ class State:
                     go_back(self, back_ms)
             case EpochBegun() | Exhumed() | Synced():
                 go_on(self, action)
+            case Removed():
+                remove(self, action)
             case _:
                 assert_never(action)
         return 0
@@ -213,16 +219,14 @@ class State:
             self.silent.pop(group.identity, None)
 
     def _note_given(self, group: Group) -> None:
-        """Sequences below the cursor are used, though a power cut may take their messages: without the cursor nobody
-        would know.
-        """
+        """Sequences below the cursor are used: a power cut may take their messages, and nobody else knows."""
         partition = self.partitions[group.partition]
         partition.next_sequence = max(partition.next_sequence, group.cursor)
 
     def _name_subject(self, action: SubjectNamed) -> None:
         settings = SubjectSettings.from_map(action.settings)
         known = self.partitions.get(action.partition)
-        if known is None:
+        if known is None or known.raw_name in self.tombs.by_name:
             self.add_partition(action.partition, action.name, settings)
             return
         known.configure(settings)
@@ -235,15 +239,17 @@ class State:
         """
         subject, priority = split_lane(name)
         if not priority:
-            partition = Partition(identity, name, settings)
+            partition = self.tombs.again(name, settings) or Partition(identity, name, settings)
             self._index_partition(partition)
             return partition
         base = self.by_name[subject.encode()]
-        lane = Lane(identity, base, priority, settings)
+        again = self.tombs.again(name, settings)
+        lane = again if isinstance(again, Lane) else Lane(identity, base, priority, settings)
+        start = max(first_of_lane(priority), self.tombs.floor(lane))
         self.lanes.setdefault(base.identity, {})[priority] = lane
         self._index_partition(lane)
         for head in [self.groups[number] for number in base.groups.values()]:
-            self.add_group(group_in(lane, head, (first_of_lane(priority), head.start_ms)))
+            self.add_group(group_in(lane, head, (start, head.start_ms)))
         return lane
 
     def _index_partition(self, partition: Partition) -> None:
@@ -354,10 +360,9 @@ class State:
 
     def _release(self, action: Released) -> int:
         settled = self._settle(action.consumer, action.ranges)
-        if settled:
+        for one in settled:
             group = self.consumers[action.consumer].group
-            for one in settled:
-                group.fail(Failure(one.first, one.count, one.attempts, 0, one.since_ms, one.fingerprint))
+            group.fail(Failure(one.first, one.count, one.attempts, 0, one.since_ms, one.fingerprint))
         return sum(delivery.count for delivery in settled)
 
     def _redrive(self, action: Redriven) -> int:
@@ -374,8 +379,7 @@ class State:
             return 0
         limit_ms = consumer.group.settings.limit_ms(action.again_ms) if isinstance(action, Parked) else 0
         total = 0
-        for index in range(0, len(action.ranges), 2):
-            first, last = action.ranges[index], action.ranges[index + 1]
+        for first, last in pairs(action.ranges):
             count, watched = consumer.extend(first, last, action.deadline_ms, limit_ms)
             total += count
             for delivery in watched:

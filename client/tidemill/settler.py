@@ -1,10 +1,9 @@
 """What became of deliveries, on its way to the broker they came from.
 
 Acks of a loop that advances gather into ranges and leave after ``linger``, with ``RANGES_GATHERED_MAX`` of them, or
-before the next
-pull, whichever is first; nobody waits for their answers. What is awaited leaves at once. What was not answered when a
-connection ends is said again over the next one: to ack twice is harmless. Ranges that the broker answers as lost are
-counted: their messages are given out again.
+before the next pull, whichever is first; nobody waits for their answers. What is awaited leaves at once. What was not
+answered when a connection ends is said again over the next one: to ack twice is harmless. Ranges that the broker
+answers as lost are counted: their messages are given out again.
 
 With a spool, what cannot be told for ``spool_after_s`` is written to it, and who awaits it goes on. It stays in the
 queue here all the same, and is said over the next connection like everything else.
@@ -142,8 +141,6 @@ class BrokerSettler:
         ranges: dict[str, list[int]] = {}
         for delivery in self.outstanding:
             unsettled = delivery.at_work if delivery.until == REVOKED else delivery.unsettled()
-            if not unsettled:
-                continue
             mine = ranges.setdefault(delivery.subject, [])
             for first, last in pairs(unsettled):
                 add_range(mine, first, last)

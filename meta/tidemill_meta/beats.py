@@ -13,7 +13,7 @@ from tidemill_wire.routes import State
 Role: TypeAlias = Literal["master", "slave", "none"]
 ROLES = ("master", "slave", "none")
 CONSUMPTIONS = ("shared", "broadcast", "ordered")
-BROKER_FIELDS = frozenset({"group", "name", "boot", "epoch", "positions", "load", "state", "role"})
+BROKER_FIELDS = frozenset({"group", "name", "boot", "epoch", "positions", "load", "state", "role", "told"})
 CLIENT_FIELDS = frozenset({"client", "produces", "consumes", "known"})
 CONSUMES_FIELDS = frozenset({"subject", "group", "consumer", "consumption", "allocation"})
 
@@ -31,6 +31,8 @@ class BrokerBeat:
     load: float = 0.0
     state: State = "RW"
     role: Role = "none"
+    told: int = 0
+    """Of a master: the revision up to which it did what people said, so that its group keeps it."""
 
     @property
     def key(self) -> str:
@@ -84,6 +86,7 @@ def parse_broker_beat(body: object) -> BrokerBeat:
         asked.number("load", 0.0),
         asked.state("state", "RW"),
         cast("Role", asked.one_of("role", ROLES, "none")),
+        asked.whole("told", 0),
     )
 
 
@@ -115,7 +118,7 @@ def pack_broker(beat: BrokerBeat) -> list[Any]:
 
 def unpack_broker(row: list[Any]) -> BrokerBeat:
     """What ``pack_broker`` of another replica, perhaps of another version, made."""
-    return BrokerBeat(*row[:9])
+    return BrokerBeat(*row[:10])
 
 
 def pack_client(beat: ClientBeat) -> Mapping[str, Any]:

@@ -192,6 +192,13 @@ class Senses:
         is_open = not group.draining and writable(self.state(group, now_ms))
         return Site(group.name, labels, load, 0, is_open)
 
+    def told(self, group: BrokerGroup) -> int:
+        """The revision up to which a broker group has done what people said."""
+        master = self.brokers.beat(
+            broker_life(group.name, group.master, dict(group.replicas).get(group.master, 0))
+        )
+        return master.told if master is not None and master.epoch == group.epoch else 0
+
     # -- consumers in order -----------------------------------------------------------------------------------
 
     @property

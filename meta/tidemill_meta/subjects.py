@@ -10,15 +10,18 @@ from tidemill_meta.asked import Asked, wrong
 from tidemill_meta.beats import ClientBeat, Consumes
 from tidemill_meta.errors import Denied
 from tidemill_meta.registry import Draft, Registry, View
-from tidemill_meta.routing import PARTITIONS_MAX, default_route, expanded
+from tidemill_meta.routing import PARTITIONS_MAX, Site, default_route, expanded
 from tidemill_meta.senses import Senses
 from tidemill_meta.values import (
     Allocation,
+    BrokerGroup,
     ConsumerGroupRecord,
+    Removal,
     Route,
     SubjectRecord,
     consumer_group_key,
 )
+from tidemill_wire.counted import counted
 from tidemill_wire.declarations import ConsumerGroup, Declaration, Subject
 from tidemill_wire.routes import State, both, writable
 from tidemill_wire.specs import Placement
@@ -52,10 +55,29 @@ def _declare_group(draft: Draft, senses: Senses, group: ConsumerGroup, now_ms: i
 def _place(draft: Draft, senses: Senses, subject: str, placement: Placement | None, now_ms: int) -> None:
     if draft.get(Route, subject) is None:
         count = senses.settings.route_groups
-        draft.put(Route(subject, (default_route(subject, senses.sites(draft, now_ms), placement, count),)))
+        sites = _emptied_sites(draft, senses, subject, now_ms)
+        draft.put(Route(subject, (default_route(subject, sites, placement, count),)))
+
+
+def _emptied_sites(draft: Draft, senses: Senses, subject: str, now_ms: int) -> list[Site]:
+    """Where a subject may be placed. A broker group that has not heard that it was removed will empty it when it does,
+    so it must not be sent what comes after: one that is there is waited for.
+    """
+    sites, removal = senses.sites(draft, now_ms), draft.get(Removal, subject)
+    if removal is None:
+        return list(sites)
+    groups = [group for name in removal.groups if (group := draft.get(BrokerGroup, name)) is not None]
+    keeping = {group.name for group in groups if senses.told(group) < removal.revision}
+    late = [one.name for one in sites if one.open and one.name in keeping]
+    if late:
+        detail = f"subject {subject!r} was removed, and is not gone from {', '.join(late)} yet"
+        raise Denied("not_gone", detail)
+    return [one for one in sites if one.name not in keeping]
 
 
 def _create(draft: Draft, senses: Senses, subject: str, now_ms: int) -> None:
+    if draft.get(Removal, subject) is not None:
+        raise Denied("unknown_subject", f"subject {subject!r} was removed, and no use makes it again")
     if not senses.settings.create_subjects:
         raise Denied("unknown_subject", f"there is no subject {subject!r}")
     draft.put(SubjectRecord(subject, None))
@@ -82,6 +104,9 @@ def use_group(draft: Draft, senses: Senses, consumes: Consumes) -> None:
     """A client consumes with a group."""
     if draft.get(ConsumerGroupRecord, consumes.key) is not None:
         return
+    if draft.get(Removal, consumes.key) is not None:
+        detail = f"group {consumes.group!r} of {consumes.subject!r} was removed, and no use makes it again"
+        raise Denied("unknown_consumer_group", detail)
     if not senses.settings.create_groups:
         raise Denied(
             "unknown_consumer_group", f"there is no group {consumes.group!r} of {consumes.subject!r}"
@@ -106,7 +131,7 @@ def expand(draft: Draft, senses: Senses, subject: str, asked: Asked, now_ms: int
                 f"{subject} has {len(route.current.partitions)} partitions already: write a larger number"
             )
     placement = record.declared.spec.placement if record.declared else None
-    sites = senses.sites(draft, now_ms)
+    sites = _emptied_sites(draft, senses, subject, now_ms)
     return draft.put(
         replace(route, sets=(*route.sets, expanded(subject, route.current, sites, placement, more)))
     )
@@ -119,24 +144,66 @@ def set_subject_state(draft: Draft, subject: str, asked: Asked) -> SubjectRecord
     return record if changed == record else draft.put(changed)
 
 
-def remove_subject(draft: Draft, subject: str) -> None:
-    """Forget a subject and its groups. What brokers keep of it is theirs to remove."""
-    find_subject(draft, subject)
-    groups = [group for group in draft.all(ConsumerGroupRecord) if group.subject == subject]
-    for group in groups:
-        remove_group(draft, subject, group.name)
+def remove_subject(draft: Draft, senses: Senses, subject: str, now_ms: int, *, force: bool = False) -> None:
+    """Remove a subject and its groups, here and at its brokers; ``force``: also one that clients use."""
+    _, route = find_subject(draft, subject)
+    if not force:
+        _check_unused(senses, subject, "", now_ms)
+    for group in [group for group in draft.all(ConsumerGroupRecord) if group.subject == subject]:
+        _drop_group(draft, group.key)
+    for removal in [one for one in draft.all(Removal) if one.name.startswith(f"{subject}/")]:
+        draft.drop(Removal, removal.key)  # it goes with the subject, and comes with it again
+    _note_removal(draft, subject, route, now_ms)
     draft.drop(Route, subject)
     draft.drop(SubjectRecord, subject)
 
 
-def remove_group(draft: Draft, subject: str, group: str) -> None:
-    """Forget a consumer group."""
+def remove_group(
+    draft: Draft, senses: Senses, names: tuple[str, str], now_ms: int, *, force: bool = False
+) -> None:
+    """Remove a consumer group of a subject, here and at its brokers; ``force``: also one that has consumers."""
+    subject, group = names
     key = consumer_group_key(subject, group)
     if draft.get(ConsumerGroupRecord, key) is None:
         raise Denied("unknown_consumer_group", f"there is no group {group[:100]!r} of {subject[:100]!r}")
+    if not force:
+        _check_unused(senses, subject, group, now_ms)
+    _drop_group(draft, key)
+    _note_removal(draft, key, find_subject(draft, subject)[1], now_ms)
+
+
+def _drop_group(draft: Draft, key: str) -> None:
     if draft.get(Allocation, key) is not None:
         draft.drop(Allocation, key)
     draft.drop(ConsumerGroupRecord, key)
+
+
+def _note_removal(draft: Draft, name: str, route: Route, now_ms: int) -> None:
+    """Numbered by the clock: a meta that lost its database goes on above what brokers have heard."""
+    known = draft.get(Removal, name) or Removal(name, 0, ())
+    groups = {partition.group for one in route.sets for partition in one.partitions} | set(known.groups)
+    number, revision = max(known.number + 1, now_ms), draft.stored.revision + 1
+    draft.put(replace(known, number=number, groups=tuple(sorted(groups)), revision=revision))
+
+
+def _check_unused(senses: Senses, subject: str, group: str, now_ms: int) -> None:
+    """Whoever takes away what programs use shall know it."""
+    within_ms = 2 * senses.settings.client_beat_ms
+    clients = senses.clients
+    there = [
+        beat
+        for key in clients.peers()
+        if clients.present(key, within_ms, now_ms) and (beat := clients.beat(key))
+    ]
+    consumers = sum(
+        one.subject == subject and group in {"", one.group} for beat in there for one in beat.consumes
+    )
+    producers = sum(subject in beat.produces for beat in there) if not group else 0
+    if producers or consumers:
+        named = f"group {group!r} of {subject!r}" if group else f"subject {subject!r}"
+        said = [f"{counted(producers, 'producer')}"] * bool(producers)
+        said += [f"{counted(consumers, 'consumer')}"] * bool(consumers)
+        raise Denied("in_use", f"{named} has {' and '.join(said)}")
 
 
 def find_subject(view: View, subject: str) -> tuple[SubjectRecord, Route]:
@@ -166,8 +233,14 @@ def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
         *(one.declared for one in records if one is not None and one.name in new),
         *(one.declared for one in groups),
     )
+    removed = [
+        [one.name, one.number]
+        for one in registry.all(Removal)
+        if group in one.groups and registry.changed_at[Removal.KIND, one.key] > known
+    ]
     return {
         "revision": registry.revision,
+        "removed": removed,
         "declarations": [one.to_map() for one in declared if one is not None],
         "read_only": [one.name for one in records if one is not None and not writable(one.state)],
     }

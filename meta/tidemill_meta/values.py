@@ -238,4 +238,33 @@ class Allocation:
         return cls(subject, group, tuple(body["owners"].items()), formers, version)
 
 
-KINDS: tuple[type[Value], ...] = (Broker, BrokerGroup, SubjectRecord, Route, ConsumerGroupRecord, Allocation)
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """That a subject was removed, or a consumer group of it. It stays: the name is not made again by its first use, and
+    a broker that was away hears of it when it is back. A later removal of the same has a larger ``number``.
+    """
+
+    KIND: ClassVar[str] = "removal"
+    name: str
+    number: int
+    groups: tuple[str, ...]
+    """The broker groups where something of it may lie."""
+    revision: int = 0
+    """Of the commit that stored it: who was told up to there knows of it."""
+    version: int = 0
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    def to_map(self) -> dict[str, Any]:
+        return {"number": self.number, "groups": list(self.groups), "revision": self.revision}
+
+    @classmethod
+    def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> Removal:
+        return cls(key, body["number"], tuple(body["groups"]), body["revision"], version)
+
+
+KINDS: tuple[type[Value], ...] = (
+    Broker, BrokerGroup, SubjectRecord, Route, ConsumerGroupRecord, Allocation, Removal,
+)  # fmt: skip

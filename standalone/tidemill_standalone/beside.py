@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from tidemill_broker.doors.service import Service
-from tidemill_broker.gate import Told
+from tidemill_broker.gate import Told, read_removal
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import RealClock
@@ -45,7 +45,7 @@ from tidemill_meta.senses import Senses
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import StoreAway
 from tidemill_meta.subjects import declare, use_subject
-from tidemill_meta.values import Broker, BrokerGroup, ConsumerGroupRecord, Route, SubjectRecord
+from tidemill_meta.values import Broker, BrokerGroup, ConsumerGroupRecord, Removal, Route, SubjectRecord
 from tidemill_standalone.late import LateStore
 from tidemill_wire.declarations import Declaration, Subject
 from tidemill_wire.errors import TidemillError, WireError
@@ -93,6 +93,8 @@ class MetaBeside:
         """How many subjects the broker had when meta was told of them."""
         self._said = ""
         """What was last in the way."""
+        self._told = 0
+        """The revision up to which the broker did what people said."""
 
     # -- what the broker asks -------------------------------------------------------------------------------------
 
@@ -217,6 +219,7 @@ class MetaBeside:
         beat = BrokerBeat(
             self._group, self._name, BOOT, EPOCH, logs.messages.end, logs.actions.end, role="master",
             load=self._load.measured(logs.messages.end, self._clock.now_ms()), state=self._service.state,
+            told=self._told,
         )  # fmt: skip
         self._replica.meta.broker_heard(beat, self._clock.now_ms())
 
@@ -231,7 +234,8 @@ class MetaBeside:
         declared = [
             one.declared for one in (*subjects, *groups) if one is not None and one.declared is not None
         ]
-        stated = any(kind == BrokerGroup.KIND or key in registry.told_at for kind, key in keys)
+        said = {BrokerGroup.KIND, Removal.KIND}
+        stated = any(kind in said or key in registry.told_at for kind, key in keys)
         if declared or stated:
             self._obey(declared)
 
@@ -243,8 +247,10 @@ class MetaBeside:
         shut = frozenset(one.name for one in records if one is not None and not writable(one.state))
         if self._service is not None:
             allowed = group.state if group is not None else "RW"
+            removed = tuple(read_removal(one.name, one.number) for one in registry.all(Removal))
             try:
-                self._service.obey(Told(registry.revision, allowed, shut, tuple(declared)))
+                self._service.obey(Told(registry.revision, allowed, shut, tuple(declared), removed))
+                self._told = registry.revision
             except WireError as error:  # it is stored at meta, which goes on
                 sys.stderr.write(
                     f"tidemill: the broker did not take all that was declared ({error}): declare it again when it can\n"
@@ -330,8 +336,10 @@ def register(draft: Draft, meta: Meta, asked: Registration, now_ms: int) -> None
 
 
 def adopt(draft: Draft, senses: Senses, subjects: Iterable[str], now_ms: int) -> None:
-    """Subjects that are there, whatever the policy says of new ones."""
+    """Subjects that are there, whatever the policy says of new ones; not what was removed since somebody looked."""
     for subject in subjects:
+        if draft.get(SubjectRecord, subject) is None and draft.get(Removal, subject) is not None:
+            continue
         if draft.get(SubjectRecord, subject) is None:
             draft.put(SubjectRecord(subject, None))
         use_subject(draft, senses, subject, now_ms)

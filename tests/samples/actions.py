@@ -26,6 +26,7 @@ from tidemill_broker.actions import (
     Reason,
     Redriven,
     Released,
+    Removed,
     Skipped,
     Sought,
     Started,
@@ -75,6 +76,7 @@ ACTIONS: dict[str, Action] = {
     "skip": Skipped(2, 17, 4_294_967_296),
     "epoch": EpochBegun(3, 4096, 8192),
     "allocate": Allocated(2, 17, "pod-7"),
+    "remove": Removed("order.created", "billing", AT_MS, [(3, 17), (4, (7 << 48) + 2)]),
     "exhume": Exhumed(2, 17, 3, 5, AT_MS, "1f2e3d4c"),
     "exhume-detail": Exhumed(2, 17, 3, 5, AT_MS, DETAIL.fingerprint, DETAIL),
 }

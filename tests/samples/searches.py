@@ -104,7 +104,9 @@ class Search:
             try:
                 for header, name in BatchScanner(reader(data), base, end, base):
                     lane = lane_name(name.decode(), priority_of(header.first_sequence)).encode()
-                    if header.first_sequence < self.broker.state.by_name[lane].visible:
+                    partition = self.broker.state.by_name.get(lane)  # else it is removed
+                    floor = self.broker.state.tombs.floor(partition) if partition is not None else 0
+                    if partition is not None and floor <= header.first_sequence < partition.visible:
                         yield from said(Batch(data[header.position - base :][: header.length]))
             except CorruptBatch:
                 if base != segments.open_base:

@@ -24,6 +24,8 @@ from tidemill_wire.fields import DEAD_PREFIX
 from tidemill_wire.lanes import lane_name, priority_of
 
 NOW_MS = 1_800_000_000_000
+WEED = "weed"
+"""A subject that is removed again and again: no history tells of it."""
 
 
 def image_of(disk: SimDisk) -> SimDisk:
@@ -93,9 +95,9 @@ def _recovered_alike(
 
 
 def read_log(disk: Disk, broker: Broker) -> Iterator[tuple[str, int, bytes]]:
-    """Subject, sequence and body of every message that was sent; dead letters are left out."""
+    """Subject, sequence and body of every message that was sent; dead letters, and weed, are left out."""
     for batch in read_batches(disk, broker):
-        if not batch.partition.startswith(DEAD_PREFIX):
+        if batch.partition != WEED and not batch.partition.startswith(DEAD_PREFIX):
             for index, body in enumerate(batch.bodies()):
                 yield batch.partition, batch.header.first_sequence + index, body
 

@@ -25,6 +25,7 @@ from sim.metas import PORT as META_PORT
 from sim.metas import MetaNode, Metas, attend
 from sim.replicated import KINDS, PORT, Replicated
 from sim.storehouse import STORE, Storehouse
+from sim.weeding import Weeding
 from sim.world import Env, Phases, World
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Routes, parse_routes
@@ -47,6 +48,7 @@ from tidemill_wire.replication import Ends, Handover
 
 METAS = ("m1", "m2", "m3")
 PERSON = "person"
+GARDENER = "gardener"
 CONTROL = META_PORT
 HANDOVER_PATIENCE_S = 6.0
 HANDOVER_EVERY_S = 2.5
@@ -158,7 +160,8 @@ class Cell(Replicated):
 
     def furnish(self, world: World, calls: Calls) -> None:
         """Its nodes, in a world."""
-        self._world, self._calls = world, calls
+        self._world = self.world = world
+        self._calls = self.calls = calls
         for name in self.servers:
             world.add_server(name, self._serve)
         for name in self._producers:
@@ -272,7 +275,16 @@ class Whole:
     """The scenario."""
 
     kinds = KINDS
-    probes = ("failovers", "truncations", "wished_in", "wished_out", "hand_overs", "left", "lost_answers")
+    probes = (
+        "failovers",
+        "truncations",
+        "wished_in",
+        "wished_out",
+        "hand_overs",
+        "left",
+        "lost_answers",
+        "weeded",
+    )
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/whole")
@@ -288,10 +300,11 @@ class Whole:
         for cell in self.cells:
             cell.chronicle.silence_s = silence_ms / 1000
         self._hands_over = rng.random() < 0.6
+        self._weeding = Weeding(self.cells[-1], METAS)
         lost_answers = rng.choice((0.0, 0.0, 0.05, 0.3))
         self._house = Storehouse(lambda: self._calls, self._witness, self._posted, lost_answers)
         self.servers = (*(name for cell in self.cells for name in cell.servers), *METAS, STORE)
-        self.clients = (*(name for cell in self.cells for name in cell.clients), PERSON)
+        self.clients = (*(name for cell in self.cells for name in cell.clients), PERSON, GARDENER)
         self._world: World
         self._calls: Calls
 
@@ -304,15 +317,16 @@ class Whole:
         for cell in self.cells:
             cell.furnish(world, self._calls)
         world.add_client(PERSON, self._person)
+        world.add_client(GARDENER, self._weeding.run)
 
     def drained(self) -> bool:
         for cell in self.cells:
             if cell.led_at_s is None and cell.is_led():
                 cell.led_at_s = self._world.now_s
-        return all(cell.drained() for cell in self.cells)
+        return self._weeding.finished and all(cell.drained() for cell in self.cells)
 
     def check(self, world: World) -> list[str]:
-        problems: list[str] = []
+        problems = self._weeding.check(world)
         healed_s = world.healed_at_s or 0.0
         for cell in self.cells:
             problems += cell.check(world)
@@ -323,6 +337,7 @@ class Whole:
         return problems
 
     def _witness(self, entries: Sequence[Entry], now_s: float) -> None:
+        self._weeding.witness(entries, now_s)
         for entry in entries:
             if entry.kind == BrokerGroup.KIND and entry.body is not None:
                 group = BrokerGroup.from_map(entry.name, entry.version, entry.body)

@@ -86,6 +86,7 @@ ERROR_KINDS = (
     ErrorKind(
         61, "unsupported_flag", False, "send it without the flag, or to a broker of a version that has it"
     ),
+    ErrorKind(62, "removed", False, "declare it again, which begins with nothing, or use another name"),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}

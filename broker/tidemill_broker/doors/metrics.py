@@ -85,7 +85,7 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     yield "cold_reads_total", "counter", "Answers that had to wait for the disk", seen.cold_reads
     yield "connections", "gauge", "Open connections", len(service.server.connections)
     yield "connections_total", "counter", "Connections accepted", seen.connections_opened
-    yield "subjects", "gauge", "Subjects", len(state.partitions) - lanes
+    yield "subjects", "gauge", "Subjects", len(state.by_name) - lanes
     yield "groups", "gauge", "Consumer groups", len(heads)
     yield "lanes", "gauge", "Priority lanes of subjects, besides the subjects themselves", lanes
     expired = "Messages dropped by retention before a group pulled them"

@@ -154,6 +154,8 @@ class Service:
         if isinstance(self.machine, Master) and self.machine.halted:
             raise Unavailable("not_master", f"{self.machine.name} takes no work now")
         self.broker.intake.gate.obey(told)
+        self.broker.removing.obey(told.removed, self._clock.now_ms())
+        self.turn.start()
         problems: list[WireError] = []
         for one in told.declared:
             try:
@@ -220,7 +222,7 @@ class Service:
                 "durability": partition.settings.durability,
                 "groups": len(partition.groups),
             }
-            for partition in self.broker.state.partitions.values()
+            for partition in self.broker.state.by_name.values()
             if not partition.name.startswith((DEAD_PREFIX, LANE_PREFIX))
         ]
 

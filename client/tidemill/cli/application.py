@@ -43,7 +43,7 @@ def build() -> typer.Typer:
     application.command("find")(find.find)
     application.command("worker")(worker.worker)
     application.command("why")(why.why)
-    application.command("subjects")(subjects.subjects)
+    application.add_typer(subjects.build(), name="subjects")
     application.add_typer(groups.build(), name="groups")
     application.add_typer(dead.build(), name="dead")
     application.add_typer(broker.build(), name="broker")

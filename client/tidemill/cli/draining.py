@@ -18,8 +18,13 @@ UNDONE = ("lag", "in_flight", "failed")
 WORDS = {"lag": "to consume", "in_flight": "in flight", "failed": "to be tried again", "dead": "dead letters"}
 
 
-async def left_on(server: str, group: Mapping[str, Any], counts: Sequence[str] = UNDONE) -> list[str]:
-    """What its consumer groups have not done with, one sentence each."""
+async def left_on(
+    server: str,
+    group: Mapping[str, Any],
+    counts: Sequence[str] = UNDONE,
+    concerns: Callable[[Mapping[str, Any]], bool] = lambda _row: True,
+) -> list[str]:
+    """What its consumer groups have not done with, one sentence each; of those that it ``concerns``."""
     master = next((one for one in group["brokers"] if one["name"] == group["master"]), None)
     if master is None:
         raise CommandFailed(f"{group['group']} has no master that knows what is left: {group['problem']}")
@@ -27,7 +32,7 @@ async def left_on(server: str, group: Mapping[str, Any], counts: Sequence[str] =
     left: list[str] = []
     for row in rows:
         said = [f"{row[name]:,} {WORDS[name]}" for name in counts if row[name]]
-        if said:
+        if said and concerns(row):
             left.append(f"{row['group']} of {row['subject']}: {', '.join(said)}")
     return left
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.consume import parse_group_option
-from tidemill.cli.failures import CommandFailed, wrong_usage
+from tidemill.cli.failures import CommandFailed
+from tidemill.cli.removing import GroupArgument, agreed, remove_group
 from tidemill.cli.session import (
     SERVER_DEFAULT,
     Output,
@@ -19,7 +18,6 @@ from tidemill.cli.session import (
     ServerOption,
     SubjectArgument,
     connected,
-    interactive,
     perform,
 )
 from tidemill.cli.tables import print_rows
@@ -41,10 +39,6 @@ COLUMNS = (
     "consumers",
 )
 
-GroupArgument = Annotated[
-    str, typer.Argument(metavar="GROUP", callback=parse_group_option, help="The consumer group.")
-]
-
 
 def build() -> typer.Typer:
     application = typer.Typer(
@@ -54,6 +48,7 @@ def build() -> typer.Typer:
     application.command("seek")(seek)
     application.command("suspend")(suspend)
     application.command("resume")(resume)
+    application.command("remove")(remove_group)
     return application
 
 
@@ -141,17 +136,11 @@ async def _seek(
             if output is Output.JSON:
                 print(json.dumps(asdict(expected)))
             return
-        if not yes and not _agreed():
+        if not yes and not agreed(", or --dry-run to see what would happen"):
             print("Nothing was done.")
             return
         moved = await client.seek(*names, to)
     print(json.dumps(asdict(moved)) if output is Output.JSON else _sentence(names, moved, "goes on"))
-
-
-def _agreed() -> bool:
-    if not interactive(sys.stdin):
-        raise wrong_usage("nobody is there to be asked: add --yes, or --dry-run to see what would happen")
-    return typer.confirm("Go on?")
 
 
 def _sentence(names: tuple[str, str], moved: Moved, does: str) -> str:

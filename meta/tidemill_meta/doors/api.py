@@ -272,9 +272,12 @@ class Api:
         record, _route = find_subject(self._meta.registry, variables["subject"])
         return subject_row(self._meta.registry, record)
 
-    async def _remove_subject(self, _: Query, variables: Variables) -> object:
-        await self._replica.change(lambda draft, _: remove_subject(draft, variables["subject"]))
-        return {"removed": variables["subject"]}
+    async def _remove_subject(self, query: Query, variables: Variables) -> object:
+        subject, force = variables["subject"], is_forced(query)
+        await self._replica.change(
+            lambda draft, now_ms: remove_subject(draft, self._meta.senses, subject, now_ms, force=force)
+        )
+        return {"removed": subject}
 
     async def _route(self, _: Query, variables: Variables) -> object:
         return self._meta.route(variables["subject"])
@@ -301,10 +304,12 @@ class Api:
             for one in groups
         ]
 
-    async def _remove_group(self, _: Query, variables: Variables) -> object:
-        subject, group = variables["subject"], variables["group"]
-        await self._replica.change(lambda draft, _: remove_group(draft, subject, group))
-        return {"removed": f"{subject}/{group}"}
+    async def _remove_group(self, query: Query, variables: Variables) -> object:
+        names, force = (variables["subject"], variables["group"]), is_forced(query)
+        await self._replica.change(
+            lambda draft, now_ms: remove_group(draft, self._meta.senses, names, now_ms, force=force)
+        )
+        return {"removed": "/".join(names)}
 
     async def _allocation(self, _: Query, variables: Variables) -> object:
         key = consumer_group_key(variables["subject"], variables["group"])
@@ -342,6 +347,14 @@ class Api:
                 return json_response(await handler(request.rel_url.query, variables))
 
         return answer
+
+
+def is_forced(query: Query) -> bool:
+    """Whether ``?force=1`` stands there."""
+    said = query.get("force", "0")
+    if said not in {"0", "1"}:
+        raise wrong(f"force is {said[:20]!r}: write 1, or leave it out")
+    return said == "1"
 
 
 def parse_body(data: bytes) -> object:

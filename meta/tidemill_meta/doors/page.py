@@ -35,6 +35,10 @@ A_NAME = pattern(NAME.pattern, "1 to 100 characters of A-Z a-z 0-9 . _ -")
 A_CONSUMER = pattern(CONSUMER.pattern, "1 to 200 printable characters")
 ADDRESS: Part = {"type": "string", "maxLength": ADDRESS_CHARS_MAX, "description": "HOST:PORT"}
 FLAG: Part = {"type": "boolean"}
+FORCE: Part = {
+    "name": "force", "in": "query", "schema": {"enum": ["0", "1"]},
+    "description": "1: also what programs that are there use",
+}  # fmt: skip
 _GROUP_STATE: dict[str, Part] = {
     "group": TEXT, "state": STATE, "draining": FLAG, "retired": FLAG, "version": COUNT,
 }  # fmt: skip
@@ -76,13 +80,22 @@ def _variable(name: str) -> Part:
     return {"name": name, "in": "path", "required": True, "schema": A_NAME}
 
 
-def _of(method: str, name: str, summary: str, names: tuple[str, ...], schema: Part, example: Any) -> Part:
-    """A path with variables that takes no body."""
+def _of(
+    method: str,
+    name: str,
+    summary: str,
+    names: tuple[str, ...],
+    schema: Part,
+    example: Any,
+    more: tuple[Part, ...] = (),
+) -> Part:
+    """A path with variables that takes no body; ``more`` are other parameters."""
+    failures = (400,) * bool(more) + ((404, 409, 503) if method == "delete" else (404,))
     operation = {
         "operationId": name,
         "summary": summary,
-        "parameters": [_variable(one) for one in names],
-        "responses": answers(schema, example, summary, (404, 409, 503) if method == "delete" else (404,)),
+        "parameters": [*(_variable(one) for one in names), *more],
+        "responses": answers(schema, example, summary, failures),
     }
     return {method: operation}
 
@@ -106,16 +119,16 @@ def _brokers() -> dict[str, Part]:
             "group": A_NAME, "name": A_NAME, "boot": COUNT, "epoch": COUNT,
             "positions": record({"messages": COUNT, "actions": COUNT}, ("messages", "actions")),
             "load": {"type": "number", "minimum": 0, "exclusiveMaximum": 1e12}, "state": STATE,
-            "role": {"enum": list(ROLES)},
+            "role": {"enum": list(ROLES)}, "told": COUNT,
         },
-        ("epoch", "positions", "load", "state", "role"),
+        ("epoch", "positions", "load", "state", "role", "told"),
     )  # fmt: skip
     leave = record({"group": A_NAME, "name": A_NAME, "boot": COUNT})
     in_sync = record({"master": A_NAME, "epoch": COUNT, "version": COUNT, "in_sync": _many(A_NAME)})
     handover = record({"to": A_NAME, "epoch": COUNT, "version": COUNT}, ("epoch", "version"))
     stand = {**APPOINTMENT, "addresses": {"g1-0": "10.0.0.1:7400", "g1-1": "10.0.0.2:7400"}}
     stand |= {"beat_ms": 1000, "state": "RW", "declared": 17}
-    declared = {"revision": 17, "declarations": [], "read_only": ["order.created"]}
+    declared: Part = {"revision": 17, "removed": [], "declarations": [], "read_only": ["order.created"]}
     appointment = ref("Appointment")
     group = ("group",)
     listed = reading("brokers", "Broker groups and their brokers", _many(ref("BrokerGroup")), [])
@@ -190,8 +203,8 @@ def _subjects() -> dict[str, Part]:
         "/v1/subjects/{subject}": {
             **_of("get", "subject", "A subject and its route", subject, ref("SubjectRow"), None),
             **_of(
-                "delete", "remove_subject", "Forget a subject and its groups", subject, record({"removed": TEXT}),
-                {"removed": "order.created"},
+                "delete", "remove_subject", "Remove a subject with its groups and messages", subject,
+                record({"removed": TEXT}), {"removed": "order.created"}, (FORCE,),
             ),
         },
         "/v1/subjects/{subject}/route": _of("get", "route", "Where a subject lies", subject, ref("Route"), None),
@@ -204,8 +217,8 @@ def _subjects() -> dict[str, Part]:
         ),
         "/v1/groups": reading("groups", "Consumer groups there are", _many(ref("Group"), WHOLE_MAX), []),
         "/v1/subjects/{subject}/groups/{group}": _of(
-            "delete", "remove_group", "Forget a consumer group", pair, record({"removed": TEXT}),
-            {"removed": "order.created/billing"},
+            "delete", "remove_group", "Remove a consumer group with its dead letters", pair, record({"removed": TEXT}),
+            {"removed": "order.created/billing"}, (FORCE,),
         ),
         "/v1/subjects/{subject}/groups/{group}/allocation": _of(
             "get", "allocation", "Which consumer has which partition", pair, ref("Allocation"), None
@@ -291,8 +304,8 @@ def _broker_schemas() -> dict[str, Part]:
     return {
         "Appointment": record(appointment),
         "Stand": record({**appointment, "addresses": addresses, "beat_ms": COUNT, "state": STATE, "declared": COUNT}),
-        "Declared": record({"revision": COUNT, "declarations": _many({"type": "object"}, WHOLE_MAX),
-                            "read_only": _many(TEXT, WHOLE_MAX)}),
+        "Declared": record({"revision": COUNT, "removed": _many({"type": "array"}, WHOLE_MAX),
+                            "declarations": _many({"type": "object"}, WHOLE_MAX), "read_only": _many(TEXT, WHOLE_MAX)}),
         "GroupState": record(_GROUP_STATE),
         "GroupMoved": record({**_GROUP_STATE, "moved": {**COUNT, "description": "subjects whose route has changed"}}),
         "BrokerGroup": {"type": "object", "required": ["group", "epoch", "master", "in_sync", "problem", "brokers"]},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidemill_broker.attendance import BEAT_SECONDS, Attendance, Identity, MetaRefused, Request
-from tidemill_broker.gate import Told
+from tidemill_broker.gate import Removal, Told
 from tidemill_broker.load import Load
 from tidemill_meta.settings import MetaSettings
 from tidemill_wire.appointments import Appointment
@@ -223,6 +223,23 @@ def test_a_master_hears_what_its_group_may_take_with_each_beat() -> None:
 
     assert shut == Told(9, "R", frozenset({"bills"}))
     assert attendance.answered(200, {**NEWS, "state": "R"}) is None
+
+
+def test_what_was_removed_is_done_before_what_is_declared_and_said_once_the_group_keeps_it() -> None:
+    """Meta lets nobody use the name again before: what a program sent then would be removed, too."""
+    attendance = listening()
+    told = attendance.answered(200, {**DECLARED, "removed": [["bills", 7], ["orders/billing", 8]]})
+    assert isinstance(told, Told)
+    assert told.removed == (Removal("bills", "", 7), Removal("orders", "billing", 8))
+    attendance.answered(200, {})
+
+    said: list[int | None] = []
+    for committed in (Ends(0, 0), Ends(0, 499), Ends(0, 500)):
+        beat = attendance.beat(replace(MASTER, ends=Ends(0, 500), committed=committed))
+        assert isinstance(beat, Request)
+        said.append(beat.body.get("told"))
+        attendance.answered(200, NEWS)
+    assert said == [None, None, 9]
 
 
 def test_a_slave_is_told_by_its_masters_log() -> None:

@@ -19,6 +19,7 @@ from tidemill_broker.actions import (
     PullRun,
     Reason,
     Released,
+    Removed,
     Started,
     SubjectNamed,
     Voided,
@@ -52,6 +53,7 @@ SUITABLE = {  # the same kinds as in the samples, of groups and deliveries that 
     "void": Voided(2, 12, 1),
     "dead": Buried(2, 12, 1, 4096),
     "forget": GroupForgotten(3),
+    "remove": Removed("order.paid", "", 5, [(2, 17)]),
     **{
         name: ACTIONS[name]
         for name in (
@@ -129,6 +131,7 @@ def test_check_notices_a_change_that_nobody_told_of(monkeypatch: pytest.MonkeyPa
         "lock",
         "allocate",
         "resume",
+        "remove",
     }
     assert set(noticed) == set(SUITABLE) - quiet, "those change no row of a group that was there"
 

@@ -183,7 +183,9 @@ def test_group_that_was_removed_has_no_allocation_any_more() -> None:
     one = Process(world, "p")
     world.pass_ms(4 * SECOND, keep_brokers(world, one))
 
-    world.first.change(lambda draft, _: remove_group(draft, "s", "g"))
+    world.first.change(
+        lambda draft, now_ms: remove_group(draft, world.first.meta.senses, ("s", "g"), now_ms, force=True)
+    )
     world.pass_ms(SECOND, keep_brokers(world))
 
     assert world.first.meta.registry.get(Allocation, KEY) is None

@@ -11,7 +11,14 @@ from tidemill_meta.asked import Asked
 from tidemill_meta.beats import Consumes
 from tidemill_meta.errors import Denied
 from tidemill_meta.settings import MetaSettings, read_settings
-from tidemill_meta.subjects import declare, expand, remove_subject, set_subject_state, told_to
+from tidemill_meta.subjects import (
+    declare,
+    expand,
+    remove_group,
+    remove_subject,
+    set_subject_state,
+    told_to,
+)
 from tidemill_meta.values import ConsumerGroupRecord, Route, SubjectRecord
 from tidemill_wire.declarations import parse_manifests
 from tidemill_wire.settings import SettingsError
@@ -235,17 +242,134 @@ def test_a_route_says_what_a_failure_does_to_order_keys_and_is_told_anew_when_th
     assert told["version"] == before["version"]
 
 
-def test_subject_that_is_removed_takes_its_groups_along_and_may_come_back() -> None:
+def remove(world: World, subject: str, group: str = "", *, force: bool = True) -> None:
+    senses = world.first.meta.senses
+    if group:
+        world.first.change(
+            lambda draft, now_ms: remove_group(draft, senses, (subject, group), now_ms, force=force)
+        )
+    else:
+        world.first.change(lambda draft, now_ms: remove_subject(draft, senses, subject, now_ms, force=force))
+
+
+def removals(world: World, group: str, known: int = 0) -> list[str]:
+    """What a broker group hears was removed."""
+    return [name for name, _ in told_to(world.first.meta.registry, group, known)["removed"]]
+
+
+def obey(world: World, *groups: str) -> None:
+    """Masters say that they did all that they were told."""
+    for group in groups:
+        world.beat(group, f"{group}-0", told=world.first.meta.registry.revision)
+
+
+def test_a_name_is_used_again_only_where_what_it_was_is_gone() -> None:
+    """A broker that has not heard yet would remove what comes after the removal, too."""
+    world = world_with()
+    subject = parse_manifests([manifest("Subject", "a", placement={"brokerGroups": ["g1", "g2"]})])
+    ask(world, declare, subject)
+    remove(world, "a")
+    obey(world, "g1")
+    with pytest.raises(Denied, match="'a' was removed, and is not gone from g2 yet") as denied:
+        ask(world, declare, subject)
+    assert (denied.value.kind.code, denied.value.kind.status) == ("not_gone", 503)
+
+    world.beat("g2", "g2-0", told=world.first.meta.registry.revision - 1)
+    anywhere = parse_manifests([manifest("Subject", "a")])
+    with pytest.raises(Denied, match="not gone from g2 yet"):
+        ask(world, declare, anywhere)
+    world.pass_ms(7_000, lambda: obey(world, "g1", "g3"))  # g2 is dead
+    ask(world, declare, anywhere)
+    made = route(world, "a")
+    assert {one.group for one in made.current.partitions} == {"g1", "g3"}
+    grown = {"groups": ["g2"], "version": made.version}
+    world.pass_ms(500, lambda: world.beat("g2", "g2-0"))
+    with pytest.raises(Denied, match="not gone from g2 yet"):
+        ask(world, expand, "a", Asked(grown))
+    obey(world, "g2")
+    ask(world, expand, "a", Asked(grown))
+
+
+def test_subject_that_is_removed_takes_its_groups_along_and_comes_back_when_it_is_declared() -> None:
     world = world_with()
     world.client("p", Consumes("s", "g", "c"))
-    world.first.change(lambda draft, _: remove_subject(draft, "s"))
+    remove(world, "s")
 
     assert world.first.meta.registry.get(Route, "s") is None
     assert world.first.meta.registry.get(ConsumerGroupRecord, "s/g") is None
     assert sum(world.first.meta.registry.routed().values()) == 0
 
-    world.client("p", produces=("s",))
+    [refused] = world.client("p", Consumes("s", "g", "c"), produces=("s",))["refused"]
+    assert (refused["code"], refused["detail"]) == (
+        "unknown_subject", "subject 's' was removed, and no use makes it again",
+    )  # fmt: skip
+    group = manifest("ConsumerGroup", "g", subjectName="s")
+    with pytest.raises(Denied, match="was removed"):
+        ask(world, declare, parse_manifests([group]))
+    obey(world, "g1", "g2", "g3")
+    ask(world, declare, parse_manifests([manifest("Subject", "s")]))
+    assert world.client("p", Consumes("s", "g", "c"), produces=("s",))["refused"] == []
     assert world.first.meta.registry.version("route", "s") == 3
+
+
+def test_group_that_is_removed_is_not_made_again_by_who_still_consumes_with_it() -> None:
+    world = world_with()
+    consumes = Consumes("s", "g", "c")
+    world.client("p", consumes, Consumes("s", "other", "c"))
+    remove(world, "s", "g")
+
+    [refused] = world.client("p", consumes, Consumes("s", "other", "c"))["refused"]
+    assert (refused["group"], refused["code"]) == ("g", "unknown_consumer_group")
+    ask(world, declare, parse_manifests([manifest("ConsumerGroup", "g", subjectName="s")]))
+    assert world.client("p", consumes)["refused"] == []
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_programs_use_is_removed_only_when_it_is_said_twice(force: bool) -> None:
+    world = world_with()
+    world.client("p", produces=("s",))
+    world.client("q", Consumes("s", "g", "c"), Consumes("t", "g", "c"))
+    for names, sentence in (
+        (("s",), "subject 's' has 1 producer and 1 consumer"),
+        (("t", "g"), "group 'g' of 't' has 1 consumer"),
+    ):
+        if force:
+            remove(world, *names)
+            continue
+        with pytest.raises(Denied, match=sentence) as denied:
+            remove(world, *names, force=False)
+        assert denied.value.kind.code == "in_use"
+
+    world = world_with()
+    world.client("p", produces=("s",))
+    world.first.meta.client_left("p", world.first.now_ms)
+    remove(world, "s", force=False)
+
+
+def test_brokers_where_it_lay_hear_what_was_removed_also_those_that_were_away() -> None:
+    world = world_with()
+    placed = {"placement": {"brokerGroups": ["g1", "g2"]}}
+    ask(world, declare, parse_manifests([manifest("Subject", "a", **placed)]))
+    world.client("c", Consumes("a", "billing", "c"))
+    world.client("c", Consumes("used", "billing", "c"))
+    before = world.beat("g1", "g1-0")["declared"]
+    remove(world, "a", "billing")
+
+    assert world.beat("g1", "g1-0")["declared"] == world.first.meta.registry.revision > before
+    assert removals(world, "g1", before) == removals(world, "g2") == ["a/billing"]
+    assert removals(world, "g3") == []
+    remove(world, "a")
+    assert removals(world, "g1", before) == ["a"], "the groups go with their subject"
+    obey(world, "g1", "g2")
+    ask(world, declare, parse_manifests([manifest("Subject", "a", placement={"brokerGroups": ["g3"]})]))
+    known = world.first.meta.registry.revision
+    numbers = told_to(world.first.meta.registry, "g1", 0)["removed"]
+    remove(world, "a")
+    world.restart()
+
+    assert removals(world, "g1", known) == removals(world, "g3", known) == ["a"]
+    assert told_to(world.first.meta.registry, "g1", 0)["removed"][0][1] > numbers[0][1]
+    assert told(world, "g1") == ([], [])
 
 
 @pytest.mark.parametrize(

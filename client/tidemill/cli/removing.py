@@ -1,0 +1,97 @@
+"""`tidemill subjects remove` and `tidemill groups remove`: for ever, so they look first, and ask."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.cli.asking import PortRefused, ask
+from tidemill.cli.consume import parse_group_option
+from tidemill.cli.draining import UNDONE, left_on
+from tidemill.cli.failures import CommandFailed, wrong_usage
+from tidemill.cli.session import SERVER_DEFAULT, ServerOption, SubjectArgument, interactive, perform
+
+GroupArgument = Annotated[
+    str, typer.Argument(metavar="GROUP", callback=parse_group_option, help="The consumer group.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Also what programs use, and what is not consumed.")
+]
+
+
+def agreed(otherwise: str = "") -> bool:
+    """A person says yes."""
+    if not interactive(sys.stdin):
+        raise wrong_usage(f"nobody is there to be asked: add --yes{otherwise}")
+    return typer.confirm("Go on?")
+
+
+def remove_subject(
+    subject: SubjectArgument,
+    yes: YesOption = False,
+    force: ForceOption = False,
+    server: ServerOption = SERVER_DEFAULT,
+) -> None:
+    """Remove a subject for ever: its messages, its groups and their dead letters."""
+    perform(_remove((subject, ""), (yes, force), server), server)
+
+
+def remove_group(
+    subject: SubjectArgument,
+    group: GroupArgument,
+    yes: YesOption = False,
+    force: ForceOption = False,
+    server: ServerOption = SERVER_DEFAULT,
+) -> None:
+    """Remove a consumer group for ever: its place and its dead letters."""
+    perform(_remove((subject, group), (yes, force), server), server)
+
+
+async def _remove(names: tuple[str, str], consent: tuple[bool, bool], server: str) -> None:
+    yes, force = consent
+    subject, group = names
+    what = f"group {group} of {subject}" if group else f"subject {subject}"
+    if not force:
+        await _refuse_left(what, names, server)
+    if not yes:
+        more = (
+            "its place and its dead letters" if group else "its messages, its groups and their dead letters"
+        )
+        print(f"{what} goes for ever, with {more}.")
+        if not agreed():
+            print("Nothing was done.")
+            return
+    path = f"/v1/subjects/{subject}" + (f"/groups/{group}" if group else "")
+    try:
+        await ask(server, "DELETE", path + ("?force=1" if force else ""))
+    except PortRefused as error:
+        if error.code == "in_use":
+            raise CommandFailed(f"{error.more['error']['detail']}: stop them, or add --force") from None
+        raise
+    print(f"{what} is removed: its brokers hear of it within two seconds")
+
+
+async def _refuse_left(what: str, names: tuple[str, str], server: str) -> None:
+    """What is not consumed is not removed by mistake."""
+    subject, group = names
+
+    def concerns(row: Mapping[str, Any]) -> bool:
+        return row["subject"].partition("#")[0] == subject and group in {"", row["group"]}
+
+    route = await ask(server, "GET", f"/v1/subjects/{subject}/route")
+    sets = [route, *route["former"]]
+    holding = {partition["group"] for one in sets for partition in one["partitions"]}
+    left = [
+        sentence
+        for one in await ask(server, "GET", "/v1/brokers")
+        if one["group"] in holding
+        for sentence in await left_on(server, one, (*UNDONE, "dead"), concerns)
+    ]
+    if left:
+        raise CommandFailed(
+            f"{what} is not done with ({'; '.join(left)}): consume it, or give it up with --force"
+        )
