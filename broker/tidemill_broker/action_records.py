@@ -22,6 +22,7 @@ from tidemill_broker.actions import (
     Extended,
     FailedDeliveries,
     FailureDetail,
+    FencePut,
     GroupForgotten,
     GroupNamed,
     GroupPaused,
@@ -124,6 +125,15 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.EPOCH, _VOID.pack(epoch, message_position, action_position)
         case Exhumed():
             return ActionKind.EXHUME, _pack_exhumed(action)
+        case SubjectNamed() | GroupNamed() | ConsumerNamed() | FencePut():
+            return _encode_listed(action)
+        case _:
+            assert_never(action)
+
+
+def _encode_listed(action: SubjectNamed | GroupNamed | ConsumerNamed | FencePut) -> tuple[int, bytes]:
+    """Those whose body is a msgpack list: they are few."""
+    match action:
         case SubjectNamed(partition, name, settings):
             return ActionKind.SUBJECT, _pack([partition, name, settings])
         case GroupNamed(group, partition, name, cursor, start_ms, settings, lanes):
@@ -131,8 +141,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.GROUP, _pack([*named, lanes] if lanes else named)
         case ConsumerNamed(consumer, group, name):
             return ActionKind.CONSUMER, _pack([consumer, group, name])
-        case _:
-            assert_never(action)
+        case FencePut(partition, number, ranges, ends):
+            return ActionKind.FENCE, _pack([partition, number, list(ranges), list(ends)])
 
 
 def _pack_failed(action: FailedDeliveries) -> bytes:
@@ -217,6 +227,8 @@ def _decode(kind: int, body: bytes) -> Action:
         case ActionKind.ALLOCATE:
             group, _, version = _ALLOCATE.unpack_from(body)
             return Allocated(group, version, body[_ALLOCATE.size :].decode())
+        case ActionKind.FENCE:
+            return FencePut(*_unpack(body))
         case ActionKind.SUBJECT:
             return SubjectNamed(*_unpack(body))
         case ActionKind.GROUP:

@@ -44,6 +44,7 @@ class ActionKind(IntEnum):
     EPOCH = 40
     EXHUME = 41
     ALLOCATE = 50
+    FENCE = 51
 
 
 class Reason(IntEnum):
@@ -299,6 +300,18 @@ class Allocated:
 
 
 @dataclass(frozen=True, slots=True)
+class FencePut:
+    """A partition takes order keys of these logical partitions only, ``ranges`` being pairs of first and end. ``ends``
+    are pairs of a partition, or a lane of it, and the sequence that was next there.
+    """
+
+    partition: int
+    number: int
+    ranges: Sequence[int]
+    ends: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupForgotten:
     """A broadcast group whose consumer stayed away; its number is not used again."""
 
@@ -332,5 +345,5 @@ Action: TypeAlias = (
     | Pulled | Acked | FailedDeliveries | Extended | Parked | Released | ConsumerForgotten | Voided
     | Buried | GroupPaused | GroupResumed | Redriven | Purged
     | Sought | Locked | Unlocked | GroupForgotten | Skipped | EpochBegun | Exhumed
-    | Allocated
+    | Allocated | FencePut
 )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 
 from tidemill_wire.declarations import Declaration, parse_manifest
 from tidemill_wire.errors import Unavailable
+from tidemill_wire.fencing import FenceRow, parse_fence_row
 from tidemill_wire.fields import living_subject, malformed
 from tidemill_wire.routes import STATES, State, writable
 
@@ -26,6 +27,8 @@ class Told:
     state: State = "RW"
     read_only: frozenset[str] = frozenset()
     declared: tuple[Declaration, ...] = ()
+    fences: tuple[FenceRow, ...] = ()
+    """Of partitions whose order keys have moved, or are about to; those that are new."""
 
 
 def read_told(answer: Mapping[str, Any], state: State) -> Told:
@@ -34,7 +37,11 @@ def read_told(answer: Mapping[str, Any], state: State) -> Told:
         case {"revision": int(revision), "declarations": [*declarations], "read_only": [*names]} if (
             state in STATES
         ):
-            return Told(revision, state, frozenset(map(str, names)), tuple(map(parse_manifest, declarations)))
+            fences: list[Any] = answer.get("fences", [])
+            return Told(
+                revision, state, frozenset(map(str, names)), tuple(map(parse_manifest, declarations)),
+                tuple(map(parse_fence_row, fences)),
+            )  # fmt: skip
         case _:
             raise malformed("an answer of meta does not say what was declared")
 

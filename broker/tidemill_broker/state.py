@@ -21,6 +21,7 @@ from tidemill_broker.actions import (
     Exhumed,
     Extended,
     FailedDeliveries,
+    FencePut,
     GroupForgotten,
     GroupNamed,
     GroupPaused,
@@ -41,6 +42,7 @@ from tidemill_broker.actions import (
 )
 from tidemill_broker.epochs import go_back, go_on
 from tidemill_broker.failures import SILENT, Failure
+from tidemill_broker.fences import Fences
 from tidemill_broker.group_settings import BROADCAST, GroupSettings
 from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
 from tidemill_broker.indexes import Index
@@ -84,6 +86,7 @@ class State:
         """Partition -> priority -> lane, of those that have some."""
         self.kin: dict[int, Kin] = {}
         """Group -> its kin, of the groups of such partitions and of their lanes."""
+        self.fences = Fences()
         self.index = Index()
         self.leases = Leases(self.consumers)
 
@@ -164,7 +167,7 @@ class State:
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
                 if back_ms:
                     go_back(self, back_ms)
-            case EpochBegun() | Exhumed() | Synced():
+            case EpochBegun() | Exhumed() | Synced() | FencePut():
                 go_on(self, action)
             case _:
                 assert_never(action)

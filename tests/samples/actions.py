@@ -14,6 +14,7 @@ from tidemill_broker.actions import (
     Extended,
     FailedDeliveries,
     FailureDetail,
+    FencePut,
     GroupForgotten,
     GroupNamed,
     GroupPaused,
@@ -74,6 +75,7 @@ ACTIONS: dict[str, Action] = {
     "skip": Skipped(2, 17, 4_294_967_296),
     "epoch": EpochBegun(3, 4096, 8192),
     "allocate": Allocated(2, 17, "pod-7"),
+    "fence": FencePut(1, 3, [0, 256, 512, 640], [1, 17, 4, 4_294_967_300]),
     "exhume": Exhumed(2, 17, 3, 5, AT_MS, "1f2e3d4c"),
     "exhume-detail": Exhumed(2, 17, 3, 5, AT_MS, DETAIL.fingerprint, DETAIL),
 }

@@ -86,6 +86,12 @@ ERROR_KINDS = (
     ErrorKind(
         61, "unsupported_flag", False, "send it without the flag, or to a broker of a version that has it"
     ),
+    ErrorKind(
+        64,
+        "route_outdated",
+        True,
+        "ask meta for the route, and send it to the partition that has its order key now",
+    ),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}
