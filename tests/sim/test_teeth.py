@@ -38,6 +38,8 @@ FOUND_BY_WHOLE_CLUSTERS = {
     "slave-shows-what-is-not-committed": "0",
 }
 """What takes the real meta, or its broker groups through hand-overs."""
+FOUND_BY_STORMS = {"no-fence-at-send": "0", "heir-open-before-all-is-settled": "0"}
+"""What takes order keys that move."""
 FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_EXPERIMENTS = {
     "late-extension-taken": "sim.renewing",
@@ -85,6 +87,8 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
         place = ("sim.hunting", group, "sim.replicated:make")
     if (whole := FOUND_BY_WHOLE_CLUSTERS.get(bug.stem)) is not None:
         place = ("sim.hunting", whole, "sim.whole:make")
+    if (storm := FOUND_BY_STORMS.get(bug.stem)) is not None:
+        place = ("sim.ordered.storm", "--from", storm, "--seeds", "10")
     done = look_for_problems(tmp_path, *place)
 
     assert done.returncode == 1
