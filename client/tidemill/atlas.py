@@ -17,7 +17,7 @@ from typing import Any, cast
 from tidemill.errors import BrokerUnreachable, WireError
 from tidemill.routes import Address, Routes, parse_routes
 from tidemill_wire.filters import is_pattern
-from tidemill_wire.routes import STATES, PartitionSet, State, both, readable, writable
+from tidemill_wire.routes import STATES, Partition, PartitionSet, State, both, readable, writable
 
 CACHE_VERSION = 1
 
@@ -30,11 +30,15 @@ class SubjectRoute:
     version: int
     state: State
     groups: tuple[str, ...]
-    """Of its newest version, each once."""
+    """Of its newest version, each once; ``current`` has the partitions."""
     former: tuple[str, ...]
-    """Those of versions before, where something may still lie."""
+    """Partitions of versions before, where something may still lie: a broker group, and a name that is another one
+    than the subject's behind a slash.
+    """
     current: PartitionSet = PartitionSet(0, ())
     """Which order keys lie where."""
+    best_tried: bool = False
+    """What fails with an order key may go to another partition."""
 
 
 class Atlas:
@@ -114,12 +118,13 @@ class Atlas:
 
     # -- asking ------------------------------------------------------------------------------------------------
 
-    def takers(self, subject: str) -> tuple[str, ...] | None:
-        """The broker groups to send a subject's messages to. None now: an empty one; ``None``: nobody knows yet."""
+    def takers(self, subject: str) -> tuple[Partition, ...] | None:
+        """The partitions to send a subject's messages to. None now: an empty one; ``None``: nobody knows yet."""
         route = self.routes.get(subject)
         if route is None:
             return None
-        return tuple(group for group in route.groups if writable(self._state(route, group)))
+        open_now = {group for group in route.groups if writable(self._state(route, group))}
+        return tuple(one for one in route.current.partitions if one.group in open_now)
 
     def sources(self, subscribed: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """The broker groups to pull from, and what from each. A pattern is pulled from all of them.
@@ -131,18 +136,25 @@ class Atlas:
             return dict.fromkeys(groups, tuple(subscribed))
         found: dict[str, list[str]] = {}
         for name in subscribed:
-            for group in self._holders(name):
-                found.setdefault(group, []).append(name)
+            for group, stored_as in self._holders(name):
+                found.setdefault(group, []).append(stored_as)
         return {group: tuple(names) for group, names in found.items()}
 
-    def _holders(self, name: str) -> Iterable[str]:
+    def _holders(self, name: str) -> Iterable[tuple[str, str]]:
+        """Broker groups and partitions. A pattern is one name for all that match it, partitions, too."""
         if is_pattern(name):
-            return [group for group, one in self.brokers.items() if one.state != "W"]
+            return [(group, name) for group, one in self.brokers.items() if one.state != "W"]
         route = self.routes.get(name)
         if route is None or not readable(route.state):
             return ()
-        groups = dict.fromkeys((*route.groups, *route.former))
-        return [group for group in groups if group not in self.brokers or self.brokers[group].state != "W"]
+        former = (key.partition("/") for key in route.former)
+        current = [(one.group, one.name) for one in route.current.partitions]
+        places = dict.fromkeys((*current, *((group, own or name) for group, _, own in former)))
+        return [
+            (group, own)
+            for group, own in places
+            if group not in self.brokers or self.brokers[group].state != "W"
+        ]
 
     def _state(self, route: SubjectRoute, group: str) -> State:
         broker = self.brokers.get(group)
@@ -214,18 +226,15 @@ def _kept_route(row: object) -> SubjectRoute:
             except WireError as error:
                 raise ValueError(str(error)) from None
             return SubjectRoute(
-                subject, version, state, tuple(map(str, groups)), tuple(map(str, former)), current
-            )
+                subject, version, state, tuple(map(str, groups)), tuple(map(str, former)), current,
+                best_tried=said.get("best_tried") is True,
+            )  # fmt: skip
         case _:
             raise ValueError(f"{str(row)[:60]!r} is no route")
 
 
 def parse_route(row: Any) -> SubjectRoute:
-    """A subject's route as meta says it.
-
-    Of several partitions on one broker group the first has the subject's own name, and is the one that producers of
-    this version send to. Brokers take messages for the others, too, and consumers consume from all.
-    """
+    """A subject's route as meta says it."""
     match row:
         case {
             "subject": str(subject), "version": int(version), "state": str(state), "partitions": [*_],
@@ -240,10 +249,12 @@ def parse_route(row: Any) -> SubjectRoute:
                 ]
             except WireError as error:
                 raise BrokerUnreachable(f"the answer to GET /v1/routes holds no route: {error}") from None
-            groups = _groups_of([current])
+            now = {one.key for one in current.partitions}
+            left = dict.fromkeys(one for sets in before for one in sets.partitions if one.key not in now)
             return SubjectRoute(
-                subject, version, state, groups,
-                tuple(group for group in _groups_of(before) if group not in groups), current,
+                subject, version, state, tuple(dict.fromkeys(one.group for one in current.partitions)),
+                tuple(dict.fromkeys(_left(one, subject) for one in left)), current,
+                best_tried=mapped(row).get("order_strategy") == "BestTried",
             )  # fmt: skip
         case _:
             raise BrokerUnreachable(
@@ -251,5 +262,6 @@ def parse_route(row: Any) -> SubjectRoute:
             )
 
 
-def _groups_of(sets: Iterable[PartitionSet]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(partition.group for one in sets for partition in one.partitions))
+def _left(partition: Partition, subject: str) -> str:
+    """A former partition, as routes that are kept on the disk have always named it."""
+    return partition.group if partition.name == subject else partition.key

@@ -144,6 +144,16 @@ class Client:
         return DeadLetters(mq.dead_letters(subject, group), background)
 
     @property
+    def unordered(self) -> int:
+        """Messages with an order key that went to another partition than their own."""
+        background, mq = self._behind()
+
+        async def counted() -> int:
+            return mq.unordered
+
+        return background.run(counted())
+
+    @property
     def spooled_acks(self) -> dict[str, int]:
         """Of what was settled while no broker could be reached, in messages; as that of the client for asyncio."""
         background, mq = self._behind()

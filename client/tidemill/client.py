@@ -120,8 +120,8 @@ class Client:
         producer = self._producer or self._sender()
         if self._spools is not None and not self._spools.opened:
             await self._spools.open(producer)
-        if order_key is not None and not producer.knows(subject):
-            await producer.way(subject)
+        if order_key is not None and not producer.ways.known(subject):
+            await producer.ways.learn(subject)
         if producer.full:
             await producer.room()
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
@@ -323,6 +323,13 @@ class Client:
 
     async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
         return await self._looker.look(path, parameters)
+
+    @property
+    def unordered(self) -> int:
+        """Messages with an order key that went to another partition than their own, because that one failed or was slow
+        and their subject's strategy is BestTried. One that moved twice counts twice.
+        """
+        return 0 if self._producer is None else self._producer.unordered
 
     @property
     def spooled_acks(self) -> dict[str, int]:

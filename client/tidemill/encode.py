@@ -18,9 +18,12 @@ from tidemill_wire.batch import (
     CHECKED_FROM,
     HEADER_BYTES,
     MAGIC,
+    PREFIX,
     STAMP_BYTES,
     STAMP_CRC,
     VERSION,
+    aligned,
+    read_header,
 )
 from tidemill_wire.columns import PADDING, SINGLE, Column
 from tidemill_wire.limits import (
@@ -39,8 +42,9 @@ Bytes: TypeAlias = bytes | bytearray
 SINGLE_HEAD = struct.Struct("<II32xI")
 SINGLE_SAID = struct.Struct("<BBHIBBHQQ16sqQ")
 NUMBER = struct.Struct("<Q")
-PRODUCER_AT, NUMBER_AT = 56, 64
-"""Where the producer's id and sequence stand in a batch."""
+NAME_LENGTH = struct.Struct("<B")
+NAME_LENGTH_AT, PRODUCER_AT, NUMBER_AT = 53, 56, 64
+"""Where the length of the partition's name, and the producer's id and sequence, stand in a batch."""
 OVERHEAD_BYTES = 4 * KIB
 """A batch's header, name, directory and the columns of one message, but for their texts. Generously."""
 
@@ -139,6 +143,19 @@ def renumbered(data: Bytes, producer_sequence: int, producer_id: int | None = No
     with memoryview(batch) as view:
         STAMP_CRC.pack_into(batch, STAMP_BYTES, crc32c(view[CHECKED_FROM:]))
     return batch
+
+
+def renamed(data: Bytes, partition: bytes) -> bytes:
+    """A batch for another partition, whose name may be longer. ``renumbered`` must follow, for its sum."""
+    header = read_header(data)
+    said = PREFIX.pack(header.magic, header.length + aligned(len(partition)) - aligned(header.name_length))
+    batch = bytearray(data[:HEADER_BYTES])
+    batch[: len(said)] = said
+    NAME_LENGTH.pack_into(batch, NAME_LENGTH_AT, len(partition))
+    rest = data[
+        HEADER_BYTES + aligned(header.name_length) :
+    ]  # its places count from the end of the directory
+    return b"".join((batch, partition.ljust(aligned(len(partition)), b"\0"), rest))
 
 
 def encode_single(

@@ -89,12 +89,13 @@ class Lane:
         self._checking: asyncio.TimerHandle | None = None
         self.down_since: float | None = self._loop.time()
 
-    def partition(self, subject: str, priority: int = 0) -> Partition:
-        """A subject in this lane."""
-        key = (subject, priority) if priority else subject
+    def partition(self, subject: str, priority: int = 0, stored_as: str = "") -> Partition:
+        """A partition of a subject in this lane; without a name the one that is named as the subject is."""
+        name = stored_as or subject
+        key = (name, priority) if priority else name
         partition = self.partitions.get(key)
         if partition is None:
-            partition = self.partitions[key] = Partition(parse_subject(subject), priority)
+            partition = self.partitions[key] = Partition(parse_subject(subject), priority, name)
             partition.lane, partition.add = self, self.gather.add
         return partition
 
@@ -104,6 +105,15 @@ class Lane:
         if self.link is None or self.stopped:
             return Standing.AWAY
         return Standing.STEADY if self._trial is None else Standing.AVOIDED
+
+    @property
+    def forsaken(self) -> bool:
+        """Order keys of a subject that is only tried do not wait for it: it failed, or keeps them waiting. The first
+        connection has as long as an answer.
+        """
+        if self.link is None and self.failure is None and self.down_since is not None and not self.stopped:
+            return self._loop.time() - self.down_since > SLOW_S
+        return self.standing is not Standing.STEADY
 
     @property
     def halted(self) -> bool:
@@ -194,7 +204,7 @@ class Lane:
         now = self._loop.time()
         wait = self._backoff.next()
         tries_again = (
-            batch.partition.spread is not None and not batch.partition.ordered
+            batch.partition.spread is not None and not batch.partition.bound
         ) or now + wait < batch.deadline
         if not isinstance(error, Unavailable) or not tries_again or batch.waiter is None:
             self._budget.give_back(batch.size)
@@ -241,14 +251,16 @@ class Lane:
             self._budget.give_back(batch.size)
             batch.failed(error)
 
-    def relieve(self, partition: Partition, by: Partition) -> None:
-        """What of a partition no broker can have goes to another lane."""
+    def relieve(self, partition: Partition, by: Partition) -> int:
+        """What of a partition no broker can have goes to another lane: how many messages with an order key."""
         lane = by.lane
         by.ordered = by.ordered or partition.ordered
-        lane.gather.adopt(by, self.gather.give_up(partition))
-        for batch in self.flights.give_up(partition):
+        waiting, refused = self.gather.give_up(partition), self.flights.give_up(partition)
+        lane.gather.adopt(by, waiting)
+        for batch in refused:
             lane.flights.refuse(batch.rehomed(by, lane.producer_id), self._loop.time())
         lane.wake()
+        return sum(batch.keyed for batch in (*waiting, *refused)) if partition.ordered else 0
 
     # -- connections -------------------------------------------------------------------------------------------
 
@@ -295,6 +307,8 @@ class Lane:
         self._checking = None
         self.expire(now, None)
         self._look()
+        if self.link is None and self.failure is None:
+            self._owner.stands(self)  # it is still dialled for the first time, and may be forsaken by now
         if self.keeper is not None and self.overdue:
             self.keeper.needed()
         if self.gather or self.flights or self.flights.refused:

@@ -1,7 +1,7 @@
 """Asking the HTTP ports of brokers what they store: of the one that was named, or of all that meta knows.
 
 Meta stores no messages. Where subjects have routes, an id is asked of each broker until one knows it, and pages of
-messages come from one broker after the other: within each in its order, and in none over all of them. What has to be
+messages come from one partition after the other: within each in its order, and in none over all of them. What has to be
 asked of each broker that holds a subject, and told apart by it, goes through ``holders``.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
-from urllib.parse import unquote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from tidemill.atlas import listed, mapped
 from tidemill.errors import BrokerUnreachable, Refused
@@ -23,7 +23,7 @@ from tidemill_wire.fields import living_subject
 TIMEOUT_S = 30.0
 """For a page of stored messages: a broker may have to read much, and others may have asked before."""
 BEHIND = "~"
-"""Between the number of a broker and its own word for where a page ended."""
+"""Between the number of a place and its broker's own word for where a page ended."""
 ASKED_AT_ONCE = 8
 """Brokers. A large cluster is asked in parts: nobody is in such a hurry."""
 
@@ -64,7 +64,7 @@ class Looker:
             return await self._servers.get(_with(path, parameters), TIMEOUT_S)
         brokers = await self._brokers(path)
         if path.endswith("/messages"):
-            return await self._page(brokers, path, dict(parameters))
+            return await self._page(self._places(brokers, path), dict(parameters))
         return await self._first(brokers, _with(path, parameters))
 
     async def holders(self, subject: str) -> Holders:
@@ -104,6 +104,19 @@ class Looker:
             return await self._router.readable()
         return await self._router.holding(living_subject(unquote(parts[3])))
 
+    def _places(self, brokers: Sequence[Address], path: str) -> list[tuple[Address, str]]:
+        """What to ask of whom: of a subject for each of its partitions."""
+        parts = path.split("/")
+        if parts[2] != "subjects" or unquote(parts[3]) != living_subject(unquote(parts[3])):
+            return [(one, path) for one in brokers]
+        names = self._router.atlas.sources([unquote(parts[3])])
+        rest = "/".join(parts[4:])
+        return [
+            (one, f"/v1/subjects/{quote(name, safe='')}/{rest}")
+            for one in brokers
+            for name in names.get(one.group, ())
+        ]
+
     async def _first(self, brokers: Sequence[Address], path: str) -> Any:
         """Of a message, whoever has it. Of a subject's groups, the only one who may."""
         if len(brokers) > 1 and not path.startswith("/v1/messages/"):
@@ -122,22 +135,23 @@ class Looker:
                 unknown = error
         raise unknown
 
-    async def _page(self, brokers: Sequence[Address], path: str, parameters: dict[str, str]) -> Any:
+    async def _page(self, places: Sequence[tuple[Address, str]], parameters: dict[str, str]) -> Any:
         at, _, after = parameters.pop("after", "").partition(BEHIND)
         number = int(at) if at.isdigit() else 0
         if after:
             parameters["after"] = after
         page: Mapping[str, Any] = {"messages": [], "after": None}
-        if number < len(brokers):
+        if number < len(places):
+            address, path = places[number]
             try:
-                page = mapped(await self._ask(brokers[number], _with(path, parameters)))
+                page = mapped(await self._ask(address, _with(path, parameters)))
             except Refused as error:
-                if error.kind.name != "not_found" or len(brokers) == 1:
+                if error.kind.name != "not_found" or len(places) == 1:
                     raise
         left = page.get("after")
         if left is not None:
             return {"messages": listed(page, "messages"), "after": f"{number}{BEHIND}{left}"}
-        behind = f"{number + 1}{BEHIND}" if number + 1 < len(brokers) else None
+        behind = f"{number + 1}{BEHIND}" if number + 1 < len(places) else None
         return {"messages": listed(page, "messages"), "after": behind}
 
     async def _ask(self, address: Address, path: str) -> Any:

@@ -24,6 +24,7 @@ from tidemill.encode import (
     check_order_key,
     pack_properties,
     parse_tags,
+    renamed,
     renumbered,
 )
 from tidemill.errors import Refused, TidemillError
@@ -77,11 +78,11 @@ def extras_of(
 
 
 class Partition:
-    """A subject on one broker group as this producer knows it; each priority of it is a partition of its own."""
+    """A partition of a subject as this producer knows it; each priority of it is one of its own."""
 
     __slots__ = (
-        "add", "behind", "in_flight", "lane", "name", "open", "ordered", "padded", "priority", "raw", "reached",
-        "refused", "sequence", "spread",
+        "add", "behind", "best_tried", "in_flight", "lane", "name", "open", "ordered", "padded", "priority", "raw",
+        "reached", "refused", "sequence", "spread",
     )  # fmt: skip
 
     add: Callable[..., int]
@@ -89,10 +90,12 @@ class Partition:
     lane: Lane
     """Where its batches leave."""
 
-    def __init__(self, name: str, priority: int = 0) -> None:
+    def __init__(self, name: str, priority: int = 0, stored_as: str = "") -> None:
         self.name = name
+        """The subject's."""
         self.priority = priority
-        self.raw = name.encode()
+        self.raw = (stored_as or name).encode()
+        """Its own name, which its batches bear: a further one of the subject has another."""
         self.padded = self.raw.ljust(aligned(len(self.raw)), b"\0")
         self.spread: Spread | None = None
         """There are others, which take turns with it."""
@@ -106,8 +109,15 @@ class Partition:
         """Those that are tried again, by their numbers."""
         self.ordered = False
         """It has seen an order key: one batch at a time, or one that is refused might be overtaken by the next."""
+        self.best_tried = False
+        """As its subject says: order keys may go elsewhere when their own partition fails."""
         self.behind: list[Parcel] = []
         """It is ordered, and a batch was given up: what had been handed in behind it, and is given up with it."""
+
+    @property
+    def bound(self) -> bool:
+        """Nothing of it goes anywhere else."""
+        return self.ordered and not self.best_tried
 
 
 class Parcel:
@@ -190,6 +200,12 @@ class Parcel:
         if self.order_keys is not None:
             self.order_keys.append(extras.order_key)
 
+    @property
+    def keyed(self) -> int:
+        """How many of its messages have an order key."""
+        keys = None if self.plain else self.order_keys
+        return 0 if keys is None else len(keys) - keys.count(None)
+
     def retried(self) -> Parcel:
         """Itself, ready to be sent again after a refusal.
 
@@ -204,7 +220,9 @@ class Parcel:
         return self
 
     def rehomed(self, partition: Partition, producer_id: int) -> Parcel:
-        """Itself for another broker group. Only what no broker has stored may go there."""
+        """Itself for another partition. Only what no broker has stored may go there."""
+        if partition.raw != self.partition.raw:
+            self.data = renamed(self.data, partition.raw)
         self.partition = partition
         partition.sequence = self.number = partition.sequence + 1
         self.data = renumbered(self.data, self.number, producer_id)
@@ -226,7 +244,7 @@ class Parcel:
     def failed(self, error: TidemillError) -> None:
         """Tell everybody. What can never be stored holds up nobody; what may be stored later holds up all behind it."""
         partition = self.partition
-        if partition.ordered and not isinstance(error, Refused):
+        if partition.bound and not isinstance(error, Refused):
             partition.behind += partition.open
             partition.open.clear()
         if self.waiter is not None:

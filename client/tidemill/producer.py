@@ -15,9 +15,8 @@ has not ended, and callers wait above the bound. A crash of the process loses wh
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import logging
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -33,8 +32,11 @@ from tidemill.session import Session, Watchers
 from tidemill.settings import ClientSettings
 from tidemill.spread import Key, Spread, Standing
 from tidemill.tasks import Tasks
-from tidemill_wire.fields import parse_subject
+from tidemill.ways import Ways
 from tidemill_wire.ordering import logical_partition
+from tidemill_wire.routes import Partition as Place
+
+log = logging.getLogger("tidemill")
 
 ANYWHERE = ""
 """The lane of what has no route."""
@@ -73,9 +75,11 @@ class Producer:
         self._routed = asyncio.Event()
         self._listed = ANYWHERE
         """The broker group that listed itself, before meta was heard of."""
-        self._news = asyncio.Event()
-        self._ways: dict[str, deque[asyncio.Future[None]]] = {}
-        """Who waits to be told where order keys of a subject lie, in their order."""
+        self.unordered = 0
+        """Messages with an order key that were sent to another partition than their own."""
+        self._forsaken: set[str] = set()
+        """Broker groups that it was said of."""
+        self.ways = Ways(router, settings.send_timeout_s if places is None else settings.spool_after_s)
         router.listeners.append(self._routes_changed)
         self.anywhere = self.lane(ANYWHERE)
         self._note_mode()
@@ -161,56 +165,41 @@ class Producer:
 
     # -- order keys --------------------------------------------------------------------------------------------
 
-    def knows(self, subject: str) -> bool:
-        """Whether it is known where order keys lie, and nobody waits to be told."""
-        atlas = self._router.atlas
-        known = subject in atlas.routes if atlas.routed else bool(atlas.brokers)
-        return known and subject not in self._ways
-
-    async def way(self, subject: str) -> None:
-        """Until it is known where order keys of a subject lie; one after the other, so that none is overtaken. Who is
-        told nothing in time goes on without: to the spool, or to its error.
-        """
-        self._router.want(subject)
-        parse_subject(subject)
-        waiting = self._ways.setdefault(subject, deque())
-        mine: asyncio.Future[None] = self._loop.create_future()
-        waiting.append(mine)
-        patience_s = self._settings.send_timeout_s if self._places is None else self._settings.spool_after_s
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(patience_s):
-                    if waiting[0] is not mine:
-                        await mine
-                    await self._told(subject)
-        finally:
-            waiting.remove(mine)
-            if not waiting:
-                del self._ways[subject]
-            elif not waiting[0].done():
-                waiting[0].set_result(None)
-
-    async def _told(self, subject: str) -> None:
-        atlas, router = self._router.atlas, self._router
-        while self._closed is None and subject not in router.refused:
-            if subject in atlas.routes if atlas.routed else atlas.brokers:
-                return
-            self._news.clear()
-            await self._news.wait()
-
     def _ordered(self, partition: Partition, order_key: str) -> Partition:
-        """Where an order key lies, whatever may be said of the broker there: nothing of it goes elsewhere."""
+        """Where an order key lies, whatever may be said of the broker there; of a subject that is only tried, the
+        partition whose turn it is, when that is better off.
+        """
         route = self._router.atlas.routes.get(partition.name)
         if route is None:
             return partition
-        group = route.current.of(logical_partition(order_key)).group
-        return self.lane(group).partition(partition.name, partition.priority)
+        owner = self._at(partition, route.current.of(logical_partition(order_key)))
+        if not owner.best_tried or owner is partition or partition.lane is self.anywhere:
+            return owner
+        takes = partition.spread is not None and owner in partition.spread.partitions
+        if takes and (not owner.lane.forsaken or owner.lane.standing >= partition.lane.standing):
+            return owner
+        self._stray(owner, 1)
+        return partition
+
+    def _stray(self, owner: Partition, messages: int) -> None:
+        """Messages with an order key go to another partition than that one, which is said once an outage."""
+        self.unordered += messages
+        group = owner.lane.group
+        if messages and group not in self._forsaken:
+            self._forsaken.add(group)
+            log.warning("order_given_up %s: its order keys of %s go elsewhere meanwhile", owner.name, group)
+
+    def _at(self, home: Partition, place: Place) -> Partition:
+        """A partition of the route of ``home``'s subject."""
+        partition = self.lane(place.group).partition(home.name, home.priority, place.name)
+        partition.best_tried = self._router.atlas.routes[home.name].best_tried
+        return partition
 
     # -- routes ------------------------------------------------------------------------------------------------
 
     def _routes_changed(self) -> None:
         """Somebody said who serves what."""
-        self._news.set()
+        self.ways.news()
         self._note_mode()
         if not self._routed.is_set():
             return
@@ -243,11 +232,11 @@ class Producer:
                 self.anywhere.keeper.needed()
 
     def _find_way(self, key: Key, home: Partition) -> Partition | None:
-        """The partition whose turn it is, for a subject that waited; ``None`` without a route to a broker group."""
-        groups = self._router.atlas.takers(home.name)
-        if not groups:
+        """The partition whose turn it is, for a subject that waited; ``None`` without a route to one."""
+        places = self._router.atlas.takers(home.name)
+        if not places:
             return None
-        partitions = [self.lane(group).partition(home.name, home.priority) for group in groups]
+        partitions = [self._at(home, place) for place in places]
         start = self._settings.random.randrange(len(partitions))
         self._spreads[key] = Spread(key, partitions, self._partitions, start)
         found = self._partitions[key]
@@ -258,11 +247,11 @@ class Producer:
 
     def _reroute(self, key: Key, spread: Spread) -> None:
         """A subject's route may be another one: what may leave the former partitions does."""
-        name, priority = spread.partitions[0].name, spread.partitions[0].priority
-        groups = self._router.atlas.takers(name)
-        if not groups:
+        home = spread.partitions[0]
+        places = self._router.atlas.takers(home.name)
+        if not places:
             return  # nobody takes it just now, and who did is asked again: it says why not
-        partitions = tuple(self.lane(group).partition(name, priority) for group in groups)
+        partitions = tuple(self._at(home, place) for place in places)
         if partitions == spread.partitions:
             return
         before = spread.partitions
@@ -270,8 +259,8 @@ class Producer:
         for left in before:
             if left not in partitions:
                 left.spread = None
-            if left not in partitions and not left.ordered:
-                left.lane.relieve(left, self._partitions[key])
+            if left not in partitions and not left.bound:
+                self._stray(left, left.lane.relieve(left, self._partitions[key]))
 
     # -- lanes -------------------------------------------------------------------------------------------------
 
@@ -304,6 +293,8 @@ class Producer:
         if lane is self._lanes.get(ANYWHERE) and lane.retired:
             self._send_away()
             return
+        if lane.standing is Standing.STEADY:
+            self._forsaken.discard(lane.group)
         for key, spread in self._spreads.items():
             if self._partitions[key].lane.standing is not Standing.STEADY:
                 spread.turn()
@@ -334,9 +325,11 @@ class Producer:
 
     def _relieve(self, partition: Partition) -> None:
         spread = partition.spread
-        better = spread.better_than(partition) if spread is not None and not partition.ordered else None
+        if spread is None or partition.bound or (partition.ordered and not partition.lane.forsaken):
+            return
+        better = spread.better_than(partition)
         if better is not None:
-            partition.lane.relieve(partition, better)
+            self._stray(partition, partition.lane.relieve(partition, better))
 
     def carrier(self, subject: str, group: str = "") -> Lane | None:
         """Who can send a batch of a subject that was never bound to a broker group; the one it was bound to since."""
@@ -345,8 +338,7 @@ class Producer:
         if not self._routed.is_set():
             return self.anywhere
         self._router.want(subject)
-        groups = self._router.atlas.takers(subject) or ()
-        lanes = [self.lane(one) for one in groups]
+        lanes = [self.lane(one.group) for one in self._router.atlas.takers(subject) or ()]
         return max(
             (lane for lane in lanes if lane.link is not None), key=lambda one: one.standing, default=None
         )
@@ -361,7 +353,7 @@ class Producer:
     def fail(self, error: TidemillError) -> None:
         """It is over: everything fails with ``error``, and whatever comes later."""
         self._closed = error
-        self._news.set()
+        self.ways.close()
         for lane in self._lanes.values():
             lane.fail(error)
         self._partitions.clear()

@@ -30,6 +30,7 @@ from tidemill.settings import ClientSettings
 from tidemill.spool import RECORD, Spool
 from tidemill_wire.batch import partition_name, read_header
 from tidemill_wire.commands import Sent
+from tidemill_wire.fields import living_subject
 
 T = TypeVar("T")
 Carrier: TypeAlias = Callable[[str, str], Lane | None]
@@ -200,7 +201,7 @@ def size_of(batches: list[bytes]) -> int:
 
 def subject_of(batch: bytes) -> str:
     """Whose it is."""
-    return partition_name(batch, 0, read_header(batch)).decode()
+    return living_subject(partition_name(batch, 0, read_header(batch)).decode())
 
 
 def _one_each(batches: list[bytes], position: int) -> tuple[list[bytes], int]:

@@ -35,11 +35,15 @@ def broker_rows(view: View, senses: Senses, now_ms: int) -> dict[str, dict[str, 
 
 
 def route_row(route: Route, record: SubjectRecord) -> dict[str, Any]:
-    """A subject's route: its newest version, and the versions before."""
+    """A subject's route: its newest version, and the versions before; and for producers with order keys what a failure
+    does to those.
+    """
+    best_tried = record.declared is not None and record.declared.best_tried
     return {
         "subject": route.subject,
         "version": route.version,
         "state": record.state,
+        "order_strategy": "BestTried" if best_tried else "Strict",
         "partitions": [partition.to_map() for partition in route.current.partitions],
         "former": [one.to_map() for one in route.sets[:-1]],
     } | ({"moving": moving_row(route)} if route.move is not None else {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from e2e.asking import post
+from e2e.asking import post, receive, settle
 from e2e.clusters import Cluster
 from e2e.queues import Queue, run_command, wait_until
 from tidemill import Client, ClientSettings, DeadLetters
@@ -217,6 +218,14 @@ def address_of(cluster: Cluster, group: str) -> Address:
     return next(one for one in parse_routes(cluster.get("/v1/routes"), cluster.host) if one.group == group)
 
 
+def http_of(cluster: Cluster, group: str) -> Queue:
+    """The HTTP port of a broker group's master."""
+    at = Queue(cluster.data)
+    at.host, port = address_of(cluster, group).control.split(":")
+    at.http_port = int(port)
+    return at
+
+
 def test_what_is_done_to_a_subject_is_done_in_all_its_partitions(cluster: Cluster, expanded: str) -> None:
     route = cluster.get(f"/v1/subjects/{expanded}")["route"]["partitions"]
     names = [one["name"] for one in route if one["group"] == "g0"]
@@ -240,9 +249,7 @@ def test_what_is_done_to_a_subject_is_done_in_all_its_partitions(cluster: Cluste
             letters = mq.dead_letters(expanded, "billing")
             await wait_buried(letters, own + 3)
             path = f"/v1/subjects/{quote(further)}/groups/billing/dead"
-            at = Queue(cluster.data)
-            at.host, port = address_of(cluster, "g0").control.split(":")
-            at.http_port = int(port)
+            at = http_of(cluster, "g0")
             assert at.get(path)["waiting"] == 3
             body = {"reason": "no use", "rehearsal": True}
             assert post(at, f"{path}/purge", body).value == {"count": 3}
@@ -306,3 +313,52 @@ def test_groups_are_counted_over_all_brokers_and_status_says_what_is_wrong_with_
     ), problems
     said = f"group billing of payments has {MESSAGES} dead letters, the newest of "
     assert any(one.startswith(said) for one in problems), problems
+
+
+def receive_all(broker: Queue, subject: str) -> list[bytes]:
+    """What its gateway gives to a group; all of it is acked there."""
+    found: list[bytes] = []
+    while rows := receive(broker, subject, "over-http"):
+        assert {row["subject"] for row in rows} == {subject}
+        assert settle(broker, subject, "ack", rows, "over-http").value["count"] == len(rows)
+        found += [base64.b64decode(row["body"]) for row in rows]
+    return found
+
+
+def test_every_partition_of_a_broker_group_is_sent_to_and_consumed_from(
+    cluster: Cluster, expanded: str
+) -> None:
+    answered = post(cluster, f"/v1/subjects/{expanded}/expand", {"partitions": 8, "version": 2})
+    assert answered.status == 200, answered
+    route = cluster.get(f"/v1/subjects/{expanded}")["route"]["partitions"]
+
+    async def run() -> Counter[bytes]:
+        found: Counter[bytes] = Counter()
+        async with Client(cluster.server) as mq:
+            for number in range(80):
+                await mq.send(expanded, b"%d" % number, key="k" if number < 10 else None)
+            keys = [f"o-{number}" for number in range(40)]
+            await asyncio.gather(*(mq.send(expanded, key, order_key=key) for key in keys))
+            async with mq.consume(expanded, group="all") as messages:
+                async for message in messages:
+                    found[message.body] += 1
+                    assert message.subject == expanded
+                    if len(found) == 121:
+                        break
+            browsed = Counter([stored.body async for stored in mq.browse(expanded)])
+            assert browsed == found
+            assert len(await mq.find_by_key(expanded, "k").all()) == 10
+        return found
+
+    found = asyncio.run(run())
+
+    assert set(found.values()) == {1}
+    counts: dict[str, int] = {}
+    for group in ("g0", "g1"):
+        rows = http_of(cluster, group).get("/v1/subjects")
+        counts |= {f"{group}/{row['name']}": row["messages"] for row in rows}
+    places = [f"{one['group']}/{one['name']}" for one in route]
+    assert len(places) == 8
+    got = [receive_all(http_of(cluster, group), expanded) for group in ("g0", "g1")]
+    assert Counter(body for bodies in got for body in bodies) == found
+    assert min(counts.get(place, 0) for place in places) >= 8, counts

@@ -15,6 +15,7 @@ from e2e.conftest import MakeQueue
 from e2e.queues import environment
 from e2e.towns import MANY, PATIENCE_SECONDS, Cluster, Ledger, consume, produce, wait_given, wait_more
 from tidemill import Client, ClientSettings
+from tidemill_wire.ordering import logical_partition
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -119,6 +120,39 @@ def test_a_killed_broker_group_keeps_no_sender_waiting_for_long(cluster_of) -> N
     assert ledger.failures == []
     assert ledger.stored <= ledger.given
     assert stored == sum(stored_in(cluster, group) for group in ("g0", "g1"))
+
+
+@pytest.mark.parametrize("strategy", ["Strict", "BestTried"])
+def test_order_keys_of_a_killed_broker_group_wait_or_go_elsewhere_as_their_subject_says(
+    cluster_of, strategy: str
+) -> None:
+    cluster = cluster_of(g0=1, g1=1)
+    spec = {"orderStrategy": strategy, "placement": {"brokerGroups": ["g0", "g1"]}}
+    declared = {"apiVersion": "tidemill.dev/v1alpha1", "kind": "Subject", "metadata": {"name": "orders"}}
+    cluster.meta.post("/v1/declarations", {**declared, "spec": spec})
+    keys = [key for key in (f"k{number}" for number in range(200)) if logical_partition(key) < 512][:20]
+
+    async def case() -> tuple[int, int, list[str]]:
+        async with Client(cluster.meta.server, settings=PATIENT) as mq:
+            for key in keys:
+                await mq.send("orders", f"{key}-0", order_key=key)
+            await asyncio.to_thread(cluster.master("g0").kill)
+            sends = asyncio.gather(*(mq.send("orders", f"{key}-1", order_key=key) for key in keys))
+            done, _ = await asyncio.wait([sends], timeout=5.0)
+            await asyncio.to_thread(cluster.queues["g0-0"].start)
+            await sends
+            given: list[str] = []
+            async with asyncio.timeout(PATIENCE_SECONDS), mq.consume("orders", group="all") as messages:
+                async for message in messages:
+                    given.append(message.body.decode())
+                    if len(given) == 2 * len(keys):
+                        break
+        return len(done), mq.unordered, given
+
+    done, unordered, given = asyncio.run(case())
+
+    assert (done, unordered) == ((1, len(keys)) if strategy == "BestTried" else (0, 0))
+    assert sorted(given) == sorted(f"{key}-{at}" for key in keys for at in (0, 1))
 
 
 def test_meta_killed_stops_nothing_and_a_client_with_cached_routes_begins_without_it(

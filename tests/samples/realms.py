@@ -50,10 +50,15 @@ class Realm:
         self.changed()
 
     def route(
-        self, subject: str, *groups: str, state: str = "RW", former: Sequence[Sequence[str]] = ()
+        self,
+        subject: str,
+        *groups: str,
+        state: str = "RW",
+        former: Sequence[Sequence[str]] = (),
+        strategy: str = "Strict",
     ) -> None:
-        """A subject lies on broker groups."""
-        self.routes[subject] = row_of(subject, [*former, groups], state)
+        """A subject lies on broker groups; ``g1/a#1`` is a further partition of ``a``, on ``g1``."""
+        self.routes[subject] = {**row_of(subject, [*former, groups], state), "order_strategy": strategy}
         self.changed()
 
     def changed(self) -> None:
@@ -157,8 +162,8 @@ def row_of(subject: str, versions: Sequence[Sequence[str]], state: str = "RW") -
             "version": number,
             "partitions": [
                 {
-                    "group": group,
-                    "name": subject,
+                    "group": group.partition("/")[0],
+                    "name": group.partition("/")[2] or subject,
                     "ranges": [[at * 1024 // len(groups), (at + 1) * 1024 // len(groups)]],
                 }
                 for at, group in enumerate(groups)

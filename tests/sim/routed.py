@@ -6,7 +6,8 @@
 
 Each broker is a group of its own. Meta is ``samples.realms``: it does not travel over the simulated network; it is away
 for some of the time, and it expands a subject's route. Messages with an order key lie where the route says and, each
-being sent after the one before was answered, in their order.
+being sent after the one before was answered, in their order. Those of a subject that is only tried do, unless their
+client counted that some went elsewhere.
 """
 
 from __future__ import annotations
@@ -26,13 +27,18 @@ from tidemill import Client
 from tidemill.errors import BrokerUnreachable, OutcomeUnknown, TidemillError, Unavailable
 from tidemill.settings import ClientSettings
 from tidemill_broker.doors import Service, recover
-from tidemill_wire.ordering import logical_partition
+from tidemill_wire.ordering import Chart
+from tidemill_wire.routes import PartitionSet
 
 PORT = 7400
 SERVERS = ("s1", "s2")
 GROUPS = dict(zip(SERVERS, ("g1", "g2"), strict=True))
 META = "meta"
-SUBJECTS = ("both", "grows", "one")
+TRIED = "tried"
+SUBJECTS = ("both", "grows", "one", TRIED)
+BOTH_WIDE = ("g1", "g2", "g1/both#1", "g2/both#2", "g2/both#3")
+GROWN_WIDE = ("g1", "g1/grows#1", "g2/grows#2")
+"""The second broker group has no partition of the subject's own name."""
 KEYS = ("k1", "k2", "k3", "k4")
 GAP_S = 0.1
 
@@ -53,7 +59,7 @@ class Routed:
         *(Kind.KILL, Kind.KILL_AT_OPERATION, Kind.POWER_CUT, Kind.PARTITION, Kind.CLOG, Kind.RESET),
         *(Kind.RESET_AT_SEGMENT, Kind.PAUSE, Kind.SLOW_CPU, Kind.SLOW_DISK),
     )
-    probes = ("spread", "meta_away", "failed_sends")
+    probes = ("spread", "further", "meta_away", "failed_sends", "unordered", "tried_in_order")
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/routed")
@@ -65,8 +71,11 @@ class Routed:
         self.begins_flat = rng.random() < 0.3
         """At first brokers list themselves, and meta comes later: until then order keys lie where that leads."""
         self.realm = Realm(flat=self.begins_flat)
-        self.realm.route("both", "g1", "g2")
+        self.wide = rng.random() < 0.6
+        """``both`` has several partitions on each broker group, and ``grows`` gets some."""
+        self.realm.route("both", *(BOTH_WIDE if self.wide else ("g1", "g2")))
         self.realm.route("grows", "g1")
+        self.realm.route(TRIED, "g1", "g2/tried#1", "g2/tried#2", strategy="BestTried")
         self.realm.route("one", "g1" if self.begins_flat else "g2")
         self.producers = tuple(f"p{number}" for number in range(1, rng.randrange(2, 4)))
         self.clients = (*self.producers, "c1", "c2", META)
@@ -75,6 +84,8 @@ class Routed:
         self.finished: set[str] = set()
         self.order: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
         """What was answered, by producer, subject and key."""
+        self.unordered: dict[str, int] = {}
+        """By producer, how many went elsewhere."""
         self._rng = rng
         self._world: World
 
@@ -107,7 +118,7 @@ class Routed:
         """Meta comes and goes, and one route grows."""
         await asyncio.sleep(env.rng.uniform(0.3, 3.0))
         self.realm.flat = False
-        self.realm.route("grows", "g1", "g2", former=[("g1",)])
+        self.realm.route("grows", *(GROWN_WIDE if self.wide else ("g1", "g2")), former=[("g1",)])
         while not env.quiet.is_set():
             await asyncio.sleep(env.rng.expovariate(1.0))
             self.realm.away = not self.realm.away
@@ -142,7 +153,10 @@ class Routed:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send_many(env, client))
             for key in KEYS[: env.rng.randrange(1, len(KEYS) + 1)]:
-                tasks.create_task(self._send_in_order(env, client, key))
+                for subject in ("both", TRIED):
+                    tasks.create_task(self._send_in_order(env, client, subject, key))
+        self.unordered[env.name] = client.unordered
+        self._world.probes["unordered" if client.unordered else "tried_in_order"] += 1
         await client.close()
         self.finished.add(env.name)
 
@@ -158,13 +172,13 @@ class Routed:
                 await self._send_all(client, subject, names)
             await asyncio.sleep(env.rng.expovariate(1.0 / GAP_S))
 
-    async def _send_in_order(self, env: Env, client: Client, key: str) -> None:
+    async def _send_in_order(self, env: Env, client: Client, subject: str, key: str) -> None:
         number = 0
         while not env.quiet.is_set():
             number += 1
-            name = f"{env.name}/{key}/{number}"
-            if await self._send(env, client, "both", name, key):
-                self.order[env.name, "both", key].append(name)
+            name = f"{env.name}/{subject}/{key}/{number}"
+            if await self._send(env, client, subject, name, key):
+                self.order[env.name, subject, key].append(name)
             await asyncio.sleep(env.rng.expovariate(1.0 / (2 * GAP_S)))
 
     async def _send(self, env: Env, client: Client, subject: str, name: str, key: str | None = None) -> bool:
@@ -220,8 +234,12 @@ class Routed:
             ]
             stored.update(name for _, name in names)
             world.probes["spread"] += any(subject == "both" for subject, _ in names)
+            world.probes["further"] += sum("#" in subject for subject, _ in names)
             if not self.begins_flat:
-                problems += self._order_problems(group, [name for _, name in names])
+                for place in {subject for subject, _ in names}:
+                    problems += self._order_problems(
+                        group, place, [name for at, name in names if at == place]
+                    )
         for name, count in stored.items():
             if name not in self.fates:
                 problems.append(f"invented: {name}")
@@ -235,17 +253,19 @@ class Routed:
                 problems.append(f"never given: {name}")
         return problems
 
-    def _order_problems(self, group: str, names: list[str]) -> list[str]:
+    def _order_problems(self, group: str, partition: str, names: list[str]) -> list[str]:
         """Order keys lie where the route says, in the order of their answers."""
         places = {name: at for at, name in enumerate(names)}
         problems: list[str] = []
-        for (_, _, key), answered in self.order.items():
-            mine = ("g1" if logical_partition(key) < 512 else "g2") == group
+        for (producer, subject, key), answered in self.order.items():
+            if subject == TRIED and self.unordered.get(producer):
+                continue
+            owner = Chart(PartitionSet.from_map(self.realm.routes[subject])).of(key)
             found = [places[name] for name in answered if name in places]
             if found != sorted(found):
-                problems.append(f"out of order: {key} in {group}")
-            if found and not mine:
-                problems.append(f"misplaced: {key} in {group}")
+                problems.append(f"out of order: {key} in {group}/{partition}")
+            if found and owner.key != f"{group}/{partition}":
+                problems.append(f"misplaced: {key} in {group}/{partition}")
         return problems
 
 

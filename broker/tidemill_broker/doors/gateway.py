@@ -178,6 +178,7 @@ class Gateway:
         with self._bodies.room() as room:
             value = await value_of(request, room, empty=True)
             pull, name = parse_pull(subject, group, value)
+            pull = replace(pull, subjects=[one for said in pull.subjects for one in self._partitions(said)])
             check_named(name, self._groups_of(pull), pull.mode)
             consumer = self.consumers.use(pull.group, name)
             answer = await self._ask(consumer, pull)
@@ -197,6 +198,10 @@ class Gateway:
             del given, body
             await self._hand_over(request, response, consumer, answer)
             return response
+
+    def _partitions(self, subject: str) -> list[str]:
+        """A subject, and its further partitions here: nobody else names those."""
+        return [subject, *(one.name for one in self._service.broker.intake.further.of(subject))]
 
     def _groups_of(self, pull: Pull) -> Iterator[Group]:
         """Those that are there of what is pulled; of a pattern all of that name, which may be too many."""
@@ -270,7 +275,8 @@ class Gateway:
         settlement = parse_receipts(value.get("receipts"), Receipts(subject, group))
         asked: list[tuple[str, list[int], asyncio.Future[Command]]] = []
         for name, ranges in settlement.ranges():
-            for where, part in parts_of(self._service.broker.state, subject, group, PREFIX + name, ranges):
+            places = self._partitions(subject)
+            for where, part in parts_of(self._service.broker.state, places, group, PREFIX + name, ranges):
                 asked.append((name, part, self._peer().ask(make(group, PREFIX + name, where, part))))
         answers = await asyncio.gather(*(future for _, _, future in asked), return_exceptions=True)
         lost: dict[str, list[int]] = {}

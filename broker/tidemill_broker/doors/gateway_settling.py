@@ -7,6 +7,7 @@ from typing import cast
 
 from tidemill_broker.doors.gateway_messages import malformed
 from tidemill_broker.doors.gateway_receipts import Receipts
+from tidemill_broker.groups import Group
 from tidemill_broker.ranges import merge_ranges, ranges_without
 from tidemill_broker.state import State
 from tidemill_wire import limits
@@ -41,17 +42,19 @@ class Settlement:
 
 
 def parts_of(
-    state: State, subject: str, group: str, consumer: str, ranges: list[int]
+    state: State, names: Sequence[str], group: str, consumer: str, ranges: list[int]
 ) -> list[tuple[str, list[int]]]:
-    """What a consumer holds of a subject is in its lanes and among redriven dead letters, too, and is settled where it
-    is: the partitions, and the ranges of each. What is held nowhere is said of the subject itself.
+    """What a consumer holds of a subject is in its partitions (``names``, its own first), in their lanes and among
+    redriven dead letters, and is settled where it is: the partitions, and the ranges of each. What is held nowhere is
+    said of the first.
     """
-    head = state.group_of(subject, group)
-    if head is None:
-        return [(subject, ranges)]
+    heads = [head for name in names if (head := state.group_of(name, group)) is not None]
+    places: list[Group] = []
+    for head in heads:
+        twin = state.dead.get(head.identity)
+        places += (*state.family(head), *([state.groups[twin]] if twin is not None else []))
     parts: list[tuple[str, list[int]]] = []
-    twin = state.dead.get(head.identity)
-    for one in (*state.family(head)[:-1], *([state.groups[twin]] if twin is not None else [])):
+    for one in places:
         holder = one.consumers.get(consumer)
         if holder is None:
             continue
@@ -59,7 +62,7 @@ def parts_of(
         if mine := ranges_without(ranges, others):
             parts.append((state.partitions[one.partition].name, mine))
             ranges = others
-    return [*parts, (subject, ranges)] if ranges else parts
+    return [*parts, (names[0], ranges)] if ranges else parts
 
 
 def parse_receipts(value: object, receipts: Receipts) -> Settlement:

@@ -320,7 +320,8 @@ def _subject_schemas() -> dict[str, Part]:
     return {
         "Route": record(
             {
-                "subject": TEXT, "version": COUNT, "state": STATE, "partitions": partitions,
+                "subject": TEXT, "version": COUNT, "state": STATE,
+                "order_strategy": {"enum": ["Strict", "BestTried"]}, "partitions": partitions,
                 "former": _many(record({"version": COUNT, "partitions": partitions})),
                 "moving": record({"partitions": partitions, "waits_for": _many(TEXT)}),
             },

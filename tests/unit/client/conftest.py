@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
 
+from samples.towns import Build, build_town
 from tidemill import Address, Client, ClientSettings
 from tidemill.memory import MemoryBroker, Peer, StoredGroup
 from tidemill_wire.commands import Ack, Command, Goodbye
@@ -103,3 +105,8 @@ def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
             await asyncio.sleep(0)
 
     return waiting
+
+
+@pytest.fixture
+def town(serve: Serve) -> Build:
+    return partial(build_town, serve)

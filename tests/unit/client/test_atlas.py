@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Address, parse_servers
 from tidemill.routes_cache import RoutesCache, default_path, packed
 from tidemill.servers import Servers
+from tidemill_wire.routes import Partition
 
 
 def broker(group: str, state: str = "RW", epoch: int = 1, port: int = 7400):
@@ -25,6 +27,10 @@ def atlas_of(*brokers, routes=()) -> Atlas:
     atlas = Atlas()
     atlas.tell({"brokers": list(brokers), "routes": list(routes)}, "h")
     return atlas
+
+
+def named(partitions: Iterable[Partition] | None) -> list[str]:
+    return [one.key for one in partitions or ()]
 
 
 def test_where_a_broker_lists_itself_subjects_have_no_routes():
@@ -40,7 +46,7 @@ def test_a_subject_is_sent_where_its_route_and_the_brokers_allow_it():
     rows = [broker("g0"), broker("g1", "R"), broker("g2", "NRW")]
     atlas = atlas_of(*rows, routes=[row_of("a", [("g0", "g1", "g2")]), row_of("b", [("g0",)], state="R")])
     assert atlas.routed
-    assert atlas.takers("a") == ("g0",)
+    assert named(atlas.takers("a")) == ["g0/a"]
     assert atlas.takers("b") == ()
     assert atlas.takers("c") is None
 
@@ -52,6 +58,15 @@ def test_former_partitions_are_read_and_a_group_that_nobody_leads_is_waited_for(
     )
     assert atlas.sources(("a", "b", "unknown")) == {"g0": ("a",), "g3": ("a",), "g1": ("a",)}
     assert atlas.sources(("a*",)) == {"g0": ("a*",), "g1": ("a*",)}
+
+
+def test_every_partition_of_a_route_is_sent_to_and_all_that_ever_were_are_read():
+    rows = [broker("g0"), broker("g1"), broker("g2", "R")]
+    versions = [("g0", "g2/a#1"), ("g0", "g0/a#2", "g1/a#3"), ("g0", "g0/a#2", "g2/a#4")]
+    atlas = atlas_of(*rows, routes=[row_of("a", versions)])
+    assert named(atlas.takers("a")) == ["g0/a", "g0/a#2"]
+    assert atlas.sources(("a",)) == {"g0": ("a", "a#2"), "g2": ("a#4", "a#1"), "g1": ("a#3",)}
+    assert Atlas.from_map(json.loads(json.dumps(atlas.to_map()))).sources(("a",)) == atlas.sources(("a",))
 
 
 def test_what_is_older_than_what_is_known_changes_nothing_unless_a_stream_says_it():
@@ -139,7 +154,7 @@ def test_a_cache_is_replaced_as_a_whole_and_a_folder_that_cannot_be_written_is_s
     cache = RoutesCache(tmp_path / "new" / "routes")
     assert not cache.load().brokers
     cache.save(packed(atlas_of(broker("g0"), routes=[row_of("a", [("g0",)])])))
-    assert cache.load().takers("a") == ("g0",)
+    assert named(cache.load().takers("a")) == ["g0/a"]
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["routes"]
     (tmp_path / "file").touch()
     closed = RoutesCache(tmp_path / "file" / "routes")
@@ -153,7 +168,7 @@ def test_a_cache_keeps_what_other_processes_have_of_other_subjects(tmp_path):
     cache.save(packed(atlas_of(broker("g0"), routes=[row_of("a", [("g0",)]), row_of("b", [("g0",)])])))
     cache.save(packed(atlas_of(broker("g0"), broker("g1"), routes=[row_of("a", [("g1",)])])))
 
-    assert (cache.load().takers("a"), cache.load().takers("b")) == (("g1",), ("g0",))
+    assert [named(cache.load().takers(name)) for name in "ab"] == [["g1/a"], ["g0/b"]]
 
 
 def test_routes_are_kept_by_the_address_of_the_server_where_caches_of_the_user_lie(tmp_path, monkeypatch):
@@ -180,12 +195,12 @@ def test_what_is_remembered_gives_way_to_any_answer():
             broker("g0", port=1, epoch=9), broker("g9", epoch=9), routes=[row_of("a", [("g9",), ("g0",)])]
         )
     )
-    before = atlas.routed, atlas.takers("a")
+    before = atlas.routed, named(atlas.takers("a"))
     atlas.tell({"brokers": [broker("g0", port=2, epoch=1)], "routes": [row_of("a", [("g0",)])]}, "m")
     told = {group: (one.port, one.epoch) for group, one in atlas.brokers.items()}
     atlas.tell({"brokers": [broker("g0", port=3, epoch=0)]}, "m")
 
-    assert before == (True, ("g0",))
+    assert before == (True, ["g0/a"])
     assert told == {"g0": (2, 1)}
     assert atlas.routes["a"].version == 1
     assert atlas.brokers["g0"].port == 2, "a replica of meta that lags is not believed"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tidemill import ClientSettings, CodecMissing
 from tidemill.backoff import Backoff
 from tidemill.delivery import Delivery, add_range, cut_bodies
-from tidemill.encode import encode_single, renumbered
+from tidemill.encode import encode_single, renamed, renumbered
 from tidemill.errors import BrokerUnreachable, ClientClosed, ConnectionLost, OutcomeUnknown, Refused, again
 from tidemill.gather import Gather, Signature, cut
 from tidemill.inbox import Window
@@ -60,6 +60,21 @@ def test_a_batch_under_a_new_number_differs_in_nothing_else():
     batch.check()
     assert batch.header.producer_sequence == 99
     assert batch.bodies() == [b"x", b"y"]
+
+
+@given(
+    st.from_regex(r"[a-z]{1,20}", fullmatch=True),
+    st.from_regex(r"[a-z]{1,20}#[1-9]", fullmatch=True),
+    st.lists(st.binary(max_size=900), min_size=1, max_size=4),
+    st.sampled_from(Codec),
+    st.booleans(),
+)
+def test_a_batch_for_another_partition_is_as_if_it_had_been_built_for_it(name, other, bodies, codec, keyed):
+    content = Content(bodies, ["k"] * len(bodies) if keyed else None, tags=[("t",)] * len(bodies))
+    origin = Origin(name.encode(), 7, 1, bytes(16), 123, codec)
+    moved = renumbered(renamed(build_batch(origin, content), other.encode()), 9, 8)
+    assert moved == build_batch(Origin(other.encode(), 8, 9, bytes(16), 123, codec), content)
+    Batch(moved).check()
 
 
 @given(st.lists(st.binary(max_size=50), max_size=60), st.integers(1, 1000))

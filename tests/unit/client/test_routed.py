@@ -3,60 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-from samples.realms import Realm
-from tidemill import BrokerUnreachable, Client, ClientSettings, OutcomeUnknown, Refused, Unavailable
+from samples.towns import QUICK, both_up
+from tidemill import BrokerUnreachable, Client, OutcomeUnknown, Refused, Unavailable
 from tidemill.spread import Standing
-from tidemill_wire.columns import Batch
-from tidemill_wire.ordering import logical_partition
-
-QUICK = ClientSettings(backoff_base_s=0.01, backoff_max_s=0.05)
-
-
-@dataclass
-class Town:
-    """A meta and broker groups ``g0`` to ``g2``."""
-
-    realm: Realm
-    places: dict[str, Any]
-
-    def client(self, settings: ClientSettings = QUICK, **options: Any) -> Client:
-        return Client(
-            "m1:7401,m2:7401", settings=replace(settings, open_port=self.realm.open_port), **options
-        )
-
-    def stored(self, group: str, subject: str = "a") -> list[bytes]:
-        found = self.places[group].broker.subjects.get(subject)
-        return [] if found is None else [body for stored in found.batches for body in Batch(stored).bodies()]
-
-
-Build = Callable[..., AbstractAsyncContextManager[Town]]
-
-
-@pytest.fixture
-def town(serve) -> Build:
-    @asynccontextmanager
-    async def build(groups: int = 2, **options: Any) -> AsyncIterator[Town]:
-        async with AsyncExitStack() as stack:
-            realm = Realm(**options)
-            places = {f"g{number}": await stack.enter_async_context(serve()) for number in range(groups)}
-            for group, place in places.items():
-                realm.serve(group, place.port)
-            yield Town(realm, places)
-
-    return build
-
-
-async def both_up(mq: Client, until: Any, *groups: str) -> None:
-    """Until the client is connected to the broker groups; those it has sent to before."""
-    lanes = mq._producer._lanes
-    await until(lambda: all(group in lanes and lanes[group].link for group in groups))
 
 
 async def test_messages_of_a_subject_take_turns_among_its_broker_groups(town, until):
@@ -308,42 +261,6 @@ async def test_a_backlog_on_one_broker_does_not_shut_out_the_other(town, until):
             assert b"l" in later
             rest = [(await anext(messages)).body for _ in range(2001 - 400)]
             assert set(rest) == {b"m"}
-
-
-async def test_messages_of_an_order_key_lie_in_one_partition_in_their_order(town, until):
-    async with town(groups=2) as t, t.client() as mq:
-        t.realm.route("a", "g0", "g1")
-        keys = [f"k{number}" for number in range(12)]
-        sends = [mq.send("a", f"{key}:{at}".encode(), order_key=key) for at in range(10) for key in keys]
-        await asyncio.gather(*sends)
-        await both_up(mq, until, "g0", "g1")
-        for key in keys:
-            await mq.send("a", f"{key}:{10}".encode(), order_key=key)
-        halves = {"g0": t.stored("g0"), "g1": t.stored("g1")}
-        assert all(halves.values())
-        for key in keys:
-            group = "g0" if logical_partition(key) < 512 else "g1"
-            mine = [body for body in halves[group] if body.startswith(f"{key}:".encode())]
-            assert mine == [f"{key}:{at}".encode() for at in range(11)]
-
-
-async def test_an_order_key_waits_for_its_broker_while_others_go_elsewhere(town, until):
-    async with town(groups=2) as t, t.client() as mq:
-        t.realm.route("a", "g0", "g1")
-        key = next(f"k{number}" for number in range(100) if logical_partition(f"k{number}") < 512)
-        await mq.send("a", b"0", order_key=key)
-        await mq.send("a", b"x")
-        await mq.send("a", b"x")
-        await both_up(mq, until, "g0", "g1")
-        await t.places["g0"].stop()
-        await until(lambda: not mq._producer._lanes["g0"].link)
-        waits = [asyncio.ensure_future(mq.send("a", b"%d" % number, order_key=key)) for number in (1, 2)]
-        await mq.send("a", b"y")
-        assert not any(one.done() for one in waits)
-        await t.places["g0"].start()
-        await asyncio.gather(*waits)
-        assert [body for body in t.stored("g0") if body.isdigit()] == [b"0", b"1", b"2"]
-        assert b"y" in t.stored("g1")
 
 
 async def test_a_broker_that_owes_an_answer_is_avoided_until_it_gives_it(town, until):

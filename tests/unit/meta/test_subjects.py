@@ -222,6 +222,20 @@ def test_read_only_subject_says_so_in_its_route() -> None:
     assert world.first.meta.route_since("s", world.first.meta.registry.revision) is None
 
 
+def test_a_route_says_what_a_failure_does_to_order_keys_and_is_told_anew_when_that_changes() -> None:
+    world = world_with()
+    ask(world, declare, parse_manifests([manifest("Subject", "a")]))
+    meta = world.first.meta
+    before, known = meta.route("a"), meta.registry.revision
+    ask(world, declare, parse_manifests([manifest("Subject", "a", orderStrategy="BestTried")]))
+
+    assert before["order_strategy"] == "Strict"
+    told = meta.route_since("a", known)
+    assert told is not None
+    assert told["order_strategy"] == "BestTried"
+    assert told["version"] == before["version"]
+
+
 def test_subject_that_is_removed_takes_its_groups_along_and_may_come_back() -> None:
     world = world_with()
     world.client("p", Consumes("s", "g", "c"))
