@@ -22,6 +22,7 @@ from tidemill_broker.actions import (
     Extended,
     FailedDeliveries,
     FailureDetail,
+    FencePut,
     GroupForgotten,
     GroupNamed,
     GroupPaused,
@@ -126,14 +127,16 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.EPOCH, _VOID.pack(epoch, message_position, action_position)
         case Exhumed():
             return ActionKind.EXHUME, _pack_exhumed(action)
-        case SubjectNamed() | GroupNamed() | ConsumerNamed() | Removed():
-            return _encode_named(action)
+        case SubjectNamed() | GroupNamed() | ConsumerNamed() | Removed() | FencePut():
+            return _encode_listed(action)
         case _:
             assert_never(action)
 
 
-def _encode_named(action: SubjectNamed | GroupNamed | ConsumerNamed | Removed) -> tuple[int, bytes]:
-    """Those that have names in them: lists."""
+def _encode_listed(
+    action: SubjectNamed | GroupNamed | ConsumerNamed | Removed | FencePut,
+) -> tuple[int, bytes]:
+    """Those whose body is a msgpack list: they are few."""
     match action:
         case SubjectNamed(partition, name, settings):
             return ActionKind.SUBJECT, _pack([partition, name, settings])
@@ -144,6 +147,8 @@ def _encode_named(action: SubjectNamed | GroupNamed | ConsumerNamed | Removed) -
             return ActionKind.CONSUMER, _pack([consumer, group, name])
         case Removed(subject, removed, number, floors):
             return ActionKind.REMOVE, _pack([subject, removed, number, floors])
+        case FencePut(partition, number, ranges, ends):
+            return ActionKind.FENCE, _pack([partition, number, list(ranges), list(ends)])
         case _:
             assert_never(action)
 
@@ -234,6 +239,8 @@ def _decode(kind: int, body: bytes) -> Action:
         case ActionKind.ALLOCATE:
             group, _, version = _ALLOCATE.unpack_from(body)
             return Allocated(group, version, body[_ALLOCATE.size :].decode())
+        case ActionKind.FENCE:
+            return FencePut(*_unpack(body))
         case ActionKind.SUBJECT | ActionKind.GROUP | ActionKind.CONSUMER | ActionKind.REMOVE:
             return _decode_named(kind, body)
         case _:

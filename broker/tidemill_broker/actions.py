@@ -45,6 +45,7 @@ class ActionKind(IntEnum):
     EXHUME = 41
     ALLOCATE = 50
     REMOVE = 51
+    FENCE = 52
 
 
 class Reason(IntEnum):
@@ -303,6 +304,18 @@ class Allocated:
 
 
 @dataclass(frozen=True, slots=True)
+class FencePut:
+    """A partition takes order keys of these logical partitions only, ``ranges`` being pairs of first and end. ``ends``
+    are pairs of a partition, or a lane of it, and the sequence that was next there.
+    """
+
+    partition: int
+    number: int
+    ranges: Sequence[int]
+    ends: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupForgotten:
     """A broadcast group whose consumer stayed away; its number is not used again."""
 
@@ -348,5 +361,5 @@ Action: TypeAlias = (
     | Pulled | Acked | FailedDeliveries | Extended | Parked | Released | ConsumerForgotten | Voided
     | Buried | GroupPaused | GroupResumed | Redriven | Purged
     | Sought | Locked | Unlocked | GroupForgotten | Skipped | EpochBegun | Exhumed
-    | Allocated | Removed
+    | Allocated | Removed | FencePut
 )  # fmt: skip

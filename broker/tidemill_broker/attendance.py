@@ -4,7 +4,8 @@
 
     unregistered  --registration-->  registered  --heartbeat-->  obeying  --APPOINT, when there is news-->  wishing
     wishing       --the in-sync set that the master wishes, when it wishes one-->  told
-    told          --what people declared or made read-only since, of a master-->  done
+    told          --what people declared or made read-only since, of a master-->  fencing
+    fencing       --FENCE, and what came of it when that is news-->  done
 
 A request that is refused ends its beat; the next one begins again, at another replica of meta. Whatever meta answers is
 obeyed only as the machine sees fit (``membership.judge``).
@@ -21,7 +22,9 @@ from typing import Any, TypeAlias, cast
 
 from tidemill_broker.gate import Told, read_told
 from tidemill_broker.load import Load
+from tidemill_broker.surveying import Survey
 from tidemill_wire.errors import TidemillError
+from tidemill_wire.fencing import Fence, Fenced
 from tidemill_wire.fields import Fields
 from tidemill_wire.replication import Appoint, Stood, parse_appoint
 from tidemill_wire.routes import State
@@ -67,7 +70,7 @@ class Request:
     patience_s: float = PATIENCE_SECONDS
 
 
-Next: TypeAlias = Request | Appoint | Told
+Next: TypeAlias = Request | Appoint | Told | Fence
 """What is to be done next: ask meta, or tell the machine or its door. All are answered."""
 
 
@@ -88,8 +91,10 @@ class Attendance:
         """A later one, and the end of the action log behind what was done for it."""
         self._state: State = "RW"
         self._registered = False
+        self._survey = Survey()
         self._beat: Iterator[Next] = iter(())
         self._answer: Mapping[str, Any] = {}
+        self._fenced: Fenced | None = None
 
     def beat(self, stood: Stood, state: State = "RW") -> Next:
         """A beat begins of a broker that can take so much; what is first to be done in it. What is left of the one
@@ -105,6 +110,7 @@ class Attendance:
         if status >= 400:
             raise self._refused(status, fields.get("error", {}))
         self._answer = fields
+        self._fenced = answer if isinstance(answer, Fenced) else None
         return next(self._beat, None)
 
     def _refused(self, status: int, error: Any) -> MetaRefused:
@@ -141,6 +147,7 @@ class Attendance:
             )
         if stood.role == "master":
             yield from self._listen(answer)
+            yield from self._fence()
 
     def _listen(self, answer: Mapping[str, Any]) -> Iterator[Next]:
         """What a master is to know of its subjects; it is asked for when there is news, as it may be long."""
@@ -154,11 +161,21 @@ class Attendance:
             except TidemillError as error:
                 raise MetaRefused("invalid_manifest", str(error)) from None
             yield told
-            self._known, self._told = told.revision, told
+            self._survey.told(told.fences)
+            self._known, self._told = told.revision, replace(told, fences=())
         elif known.state != state:
             told = replace(known, state=state, declared=(), removed=())
             yield told
             self._told = told
+
+    def _fence(self) -> Iterator[Next]:
+        """What the machine makes of the fences, and meta is to know of it."""
+        for rows in self._survey.rows():
+            yield Fence(rows)
+            news = self._survey.news(self._fenced) if self._fenced is not None else None
+            if news is not None:
+                yield Request("/v1/brokers/fenced", {"group": self._identity.group, **news})
+                self._survey.noted()
 
     def _registration(self, stood: Stood) -> Mapping[str, Any]:
         """With the epoch that it knows: a meta whose database was lost learns that it is not the first one."""

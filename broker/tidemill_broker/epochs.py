@@ -1,13 +1,14 @@
-"""What a start writes of what it found, as it changes the state: epochs, burials that are undone, a clock that was set
-back.
+"""What is of no group that consumes, as it changes the state: fences, what people remove; and what a start writes of
+what it found, as epochs, burials that are undone, a clock that was set back.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemill_broker.actions import EpochBegun, Exhumed, Synced
+from tidemill_broker.actions import EpochBegun, Exhumed, FencePut, Removed, Synced
 from tidemill_broker.failures import Failure
+from tidemill_broker.tombs import remove
 from tidemill_wire.limits import DOOMED_MS, EPOCHS_MAX
 from tidemill_wire.replication import EpochStart
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from tidemill_broker.state import State
 
 
-def go_on(state: State, action: EpochBegun | Exhumed | Synced) -> None:
+def go_on(state: State, action: EpochBegun | Exhumed | Synced | FencePut | Removed) -> None:
     """Change the state. SYNCED changes nothing: it is for whoever reads the log."""
     match action:
         case EpochBegun(epoch, message_position, action_position):
@@ -28,6 +29,10 @@ def go_on(state: State, action: EpochBegun | Exhumed | Synced) -> None:
             group.buried -= messages
             group.fail(Failure(first, messages, attempts, DOOMED_MS, since_ms, fingerprint), detail)
             state.doomed.add(identity)
+        case FencePut():
+            state.fences.put(action)
+        case Removed():
+            remove(state, action)
         case Synced():
             pass
 

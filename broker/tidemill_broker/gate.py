@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tidemill_wire.declarations import Declaration, parse_manifest
 from tidemill_wire.errors import Unavailable
+from tidemill_wire.fencing import FenceRow, parse_fence_row
 from tidemill_wire.fields import living_subject, malformed
 from tidemill_wire.routes import STATES, State, writable
 
@@ -37,6 +38,8 @@ class Told:
     declared: tuple[Declaration, ...] = ()
     removed: tuple[Removal, ...] = ()
     """What is new, to be obeyed before ``declared``."""
+    fences: tuple[FenceRow, ...] = ()
+    """Of partitions whose order keys have moved, or are about to; those that are new."""
 
 
 def read_told(answer: Mapping[str, Any], state: State) -> Told:
@@ -47,7 +50,8 @@ def read_told(answer: Mapping[str, Any], state: State) -> Told:
         ):
             removed = tuple(starmap(read_removal, answer.get("removed", ())))  # an earlier meta says nothing
             declared = tuple(map(parse_manifest, declarations))
-            return Told(revision, state, frozenset(map(str, names)), declared, removed)
+            fences = tuple(map(parse_fence_row, answer.get("fences", ())))
+            return Told(revision, state, frozenset(map(str, names)), declared, removed, fences)
         case _:
             raise malformed("an answer of meta does not say what was declared")
 

@@ -177,7 +177,8 @@ def _part(delivery: Delivery, start: int, stop: int) -> Delivery:
     """The deliveries ``start`` to ``stop`` (pull sequences, the last one not included) of a run."""
     first = delivery.first + start - delivery.pull
     return Delivery(
-        start, first, stop - start, delivery.attempts, delivery.deadline_ms, delivery.since_ms, delivery.fingerprint
+        start, first, stop - start, delivery.attempts, delivery.deadline_ms, delivery.since_ms, delivery.fingerprint,
+        delivery.limit_ms,
     )  # fmt: skip
 
 

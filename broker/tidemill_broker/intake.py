@@ -14,6 +14,7 @@ from tidemill_broker.actions import SubjectNamed
 from tidemill_broker.columns import check_columns, place_of_key_hashes
 from tidemill_broker.further import Further, subject_of
 from tidemill_broker.gate import Gate
+from tidemill_broker.lanes import base_of
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.singles import Run, find_runs
@@ -109,8 +110,8 @@ class Intake:
                 first = partition.repeated(header.producer_id, header.producer_sequence)
                 if first is None and self.refusal is not None:
                     raise self.refusal
-                if first is None and self.gate.shut:
-                    self.gate.check(partition.name)
+                if first is None and (self.gate.shut or self._state.fences):
+                    self._check_open(view[at:stop], header, partition)
             except WireError as error:
                 taken.first_sequences.append(-1)
                 self._refuse(taken, error)
@@ -226,6 +227,15 @@ class Intake:
             raise Refused("corrupt_batch", str(error)) from error
         return self._lane(partition, header.priority, now_ms) if header.priority else partition
 
+    def _check_open(self, batch: memoryview, header: Header, partition: Partition) -> None:
+        """Whether it takes messages now, and these order keys; what it has taken before it answers again."""
+        self.gate.check(partition.name)
+        if header.flags & Flags.ORDERED or header.column_count > 2:
+            try:
+                self._state.fences.check(base_of(partition), batch)
+            except CorruptBatch as error:
+                raise Refused("corrupt_batch", str(error)) from error
+
     def _lane(self, partition: Partition, priority: int, now_ms: int) -> Partition:
         """The lane of a subject, made by its first message."""
         parse_priority(priority)
@@ -241,6 +251,12 @@ class Intake:
         if base is None and not self.create_subjects:
             raise Refused("unknown_subject", f"subject {name!r} is not declared")
         return self.declare(name, self._defaults if base is None else base.settings, now_ms)
+
+    def found(self, name: str, now_ms: int) -> Partition:
+        """A partition that meta named: it is there from now on, whether subjects are made here or not."""
+        base = subject_of(self._state, name)
+        known = self._state.by_name.get(name.encode())
+        return known or self.declare(name, self._defaults if base is None else base.settings, now_ms)
 
     def declare(self, name: str, settings: SubjectSettings, now_ms: int) -> Partition:
         """A subject with these settings, new or known."""

@@ -18,6 +18,7 @@ from collections import deque
 from tidemill_broker.consume_log import ConsumeLog
 from tidemill_broker.dead_letters import DeadLetters
 from tidemill_broker.desk import Desk
+from tidemill_broker.fencing import Fencing
 from tidemill_broker.intake import Intake
 from tidemill_broker.keeping import Keeping
 from tidemill_broker.locks import Locks
@@ -36,6 +37,7 @@ from tidemill_wire import commands, limits
 from tidemill_wire.commands import Ack, Command, Extend, Nack, Pull, Purge, Redrive, Release, SendBatches
 from tidemill_wire.connection import Event, Rejected
 from tidemill_wire.errors import KIND_BY_NUMBER, Refused, Unavailable, WireError
+from tidemill_wire.fencing import Fence
 from tidemill_wire.steering import Seek, Suspend
 
 NOTHING = Ready()
@@ -68,6 +70,7 @@ class Broker:
         self._settling = Settling(self._desk, self.members, self.serving, self._locks, self.dead_letters)
         self._steering = Steering(self._desk, self.consume_log, self.serving, self.intake.further)
         self.removing = Removing(self._desk, self.members, self.serving)
+        self._fencing = Fencing(self._desk, self.intake)
         self._draining = False
 
     # The contract.
@@ -180,6 +183,9 @@ class Broker:
                 self._steering.seek(WaitingSeek(peer, correlation, command), now_ms)
             case Suspend():
                 self._steering.suspend(peer, correlation, command, now_ms)
+            case Fence(rows):
+                answer = self._fencing.put(rows, now_ms)
+                self._desk.say(peer, correlation, answer, Durability.SYNCED)
             case commands.Ping():
                 self._desk.say(peer, correlation, commands.Done(), Durability.HERE)
             case commands.Goodbye():

@@ -65,6 +65,8 @@ def state_parts(
     ]
     if allocations:
         snapshot["allocations"] = allocations
+    if state.fences:
+        snapshot["fences"] = state.fences.to_list()
     details = [(group.identity, _details_of(group)) for group in state.groups.values() if group.doomed]
     if details:
         snapshot["details"] = details
@@ -152,6 +154,8 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             state.rest(group, silent_ms)
         for identity, version, consumer in values.get("allocations", ()):
             state.groups[identity].allocation, state.groups[identity].allocated = version, consumer
+        for row in values.get("fences", ()):
+            state.fences.restore(row)
         for identity, details in values.get("details", ()):
             doomed = state.groups[identity].doomed
             doomed.update({first: FailureDetail(*detail) for first, detail in details})

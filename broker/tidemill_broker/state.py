@@ -21,6 +21,7 @@ from tidemill_broker.actions import (
     Exhumed,
     Extended,
     FailedDeliveries,
+    FencePut,
     GroupForgotten,
     GroupNamed,
     GroupPaused,
@@ -42,13 +43,14 @@ from tidemill_broker.actions import (
 )
 from tidemill_broker.epochs import go_back, go_on
 from tidemill_broker.failures import SILENT, Failure
+from tidemill_broker.fences import Fences
 from tidemill_broker.group_settings import BROADCAST, GroupSettings
 from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
 from tidemill_broker.indexes import Index
 from tidemill_broker.lanes import Kin, Lane, group_in
 from tidemill_broker.leases import Leases
 from tidemill_broker.partitions import Partition, SubjectSettings
-from tidemill_broker.tombs import Tombs, remove
+from tidemill_broker.tombs import Tombs
 from tidemill_broker.touched import touched_by
 from tidemill_wire.fields import dead_letters_of, dead_subject
 from tidemill_wire.lanes import first_of_lane, split_lane
@@ -88,6 +90,7 @@ class State:
         """Partition -> priority -> lane, of those that have some."""
         self.kin: dict[int, Kin] = {}
         """Group -> its kin, of the groups of such partitions and of their lanes."""
+        self.fences = Fences()
         self.index = Index()
         self.leases = Leases(self.consumers)
 
@@ -168,10 +171,8 @@ class State:
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
                 if back_ms:
                     go_back(self, back_ms)
-            case EpochBegun() | Exhumed() | Synced():
+            case EpochBegun() | Exhumed() | Synced() | FencePut() | Removed():
                 go_on(self, action)
-            case Removed():
-                remove(self, action)
             case _:
                 assert_never(action)
         return 0

@@ -12,6 +12,7 @@ from tidemill_broker.actions import (
     EpochBegun,
     Extended,
     FailedDeliveries,
+    FencePut,
     Parked,
     Pulled,
     Released,
@@ -40,7 +41,7 @@ def touched_by(state: State, action: Action) -> Iterable[int]:
             group = None if consumer is None else consumer.group
         case Started():
             return list(state.groups) if action.back_ms else ()
-        case SubjectNamed() | Synced() | EpochBegun() | Removed():
+        case SubjectNamed() | Synced() | EpochBegun() | Removed() | FencePut():
             return ()
         case _:
             group = state.groups.get(action.group)

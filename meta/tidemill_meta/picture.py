@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tidemill_meta.moving import losers
 from tidemill_meta.promotion import problem_of
 from tidemill_meta.registry import View
 from tidemill_meta.senses import Senses
@@ -45,6 +46,15 @@ def route_row(route: Route, record: SubjectRecord) -> dict[str, Any]:
         "order_strategy": "BestTried" if best_tried else "Strict",
         "partitions": [partition.to_map() for partition in route.current.partitions],
         "former": [one.to_map() for one in route.sets[:-1]],
+    } | ({"moving": moving_row(route)} if route.move is not None else {})
+
+
+def moving_row(route: Route) -> dict[str, Any]:
+    """A next version that is not in force yet, and which partitions have not closed to what leaves them."""
+    assert route.move is not None
+    return {
+        "partitions": [one.to_map() for one in route.move.to.partitions],
+        "waits_for": [one for one in losers(route.current, route.move.to) if one not in route.move.closed],
     }
 
 
@@ -104,11 +114,12 @@ def subject_row(view: View, record: SubjectRecord) -> dict[str, Any]:
     }
 
 
-def allocation_row(allocation: Allocation) -> dict[str, Any]:
-    """Who has what."""
+def allocation_row(allocation: Allocation, closed: Sequence[str] = ()) -> dict[str, Any]:
+    """Who has what. ``closed``: what the group may not begin with before it has settled what lay before."""
     return {
         "subject": allocation.subject,
         "group": allocation.group,
+        "closed": list(closed),
         "version": allocation.version,
         "owners": {partition: owner.partition(" ")[2] for partition, owner in allocation.owners},
         "waiting": [

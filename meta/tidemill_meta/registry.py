@@ -111,7 +111,7 @@ class Registry:
                 return name
             case ConsumerGroupRecord(subject) if value.declared is not None:
                 return subject
-            case Route(subject) if subject in self.told_at:
+            case Route(subject) if value.fence or subject in self.told_at:
                 return subject
             case _:
                 return None

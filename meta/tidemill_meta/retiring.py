@@ -2,7 +2,7 @@
 
 | state | event | becomes |
 |---|---|---|
-| in use | drained | draining: read, no new partitions; subjects that nobody could write any more get one elsewhere |
+| in use | drained | draining: read, no new partitions; order keys go elsewhere (``moving.py``) |
 | draining | in use again | in use |
 | draining | retired, when all is consumed | retired: it takes nothing, and no route names it; former versions do |
 | retired | its last broker is forgotten | gone |
@@ -17,9 +17,11 @@ from dataclasses import replace
 from tidemill_meta.asked import Asked
 from tidemill_meta.brokers import conflict, find_group
 from tidemill_meta.errors import Denied
+from tidemill_meta.moving import check_settled, closed, prepared
 from tidemill_meta.registry import Draft
-from tidemill_meta.routing import Site, expanded, withdrawn
+from tidemill_meta.routing import Site, expanded, vacated, withdrawn, without
 from tidemill_meta.senses import Senses
+from tidemill_meta.subjects import begin_move, is_strict, next_fence
 from tidemill_meta.values import BrokerGroup, Route, SubjectRecord
 from tidemill_wire.specs import Placement
 
@@ -34,14 +36,18 @@ def drain(draft: Draft, senses: Senses, name: str, now_ms: int) -> tuple[BrokerG
     moved = 0
     for route in list(draft.all(Route)):
         groups = {one.group for one in route.current.partitions}
-        if name in groups and not groups & open_sites:
+        strict = is_strict(draft, route.subject)
+        if _has_keys(route, name) if strict else name in groups and not groups & open_sites:
             placement = _placement(draft, route.subject)
             try:
-                extended = expanded(route.subject, route.current, sites, placement, 1)
+                to = (
+                    vacated(route.subject, route.current, sites, placement, name, route.sets) if strict
+                    else expanded(route.subject, route.current, sites, placement, 1, route.sets)
+                )  # fmt: skip
             except Denied as error:
                 detail = f"{route.subject} could be written nowhere else ({error.detail})"
                 raise Denied(error.kind.code, detail) from None
-            draft.put(replace(route, sets=(*route.sets, extended)))
+            begin_move(draft, route, to)
             moved += 1
     return group if group.draining else draft.put(replace(group, draining=True)), moved
 
@@ -55,10 +61,47 @@ def retire(draft: Draft, senses: Senses, name: str, now_ms: int) -> tuple[Broker
     moved = 0
     for route in list(draft.all(Route)):
         if any(one.group == name for one in route.current.partitions):
-            left = withdrawn(route.subject, route.current, sites, _placement(draft, route.subject), name)
-            draft.put(replace(route, sets=(*route.sets, left)))
+            placement = _placement(draft, route.subject)
+            if is_strict(draft, route.subject):
+                settled = _without_keys(draft, senses, route, sites, group, now_ms)
+                left = without(settled.current, name)
+            else:
+                settled = route
+                left = withdrawn(route.subject, route.current, sites, placement, name)
+            draft.put(replace(settled, sets=(*settled.sets, left)))
             moved += 1
     return group if group.retired else draft.put(replace(group, state="NRW", retired=True)), moved
+
+
+def _has_keys(route: Route, group: str) -> bool:
+    """Whether order keys lie on a group, and are not about to leave it."""
+    if route.move is None:
+        return any(one.group == group and one.ranges for one in route.current.partitions)
+    if any(one.group == group and one.ranges for one in route.move.to.partitions):
+        check_settled(route)
+    return False
+
+
+def _without_keys(
+    draft: Draft, senses: Senses, route: Route, sites: list[Site], group: BrokerGroup, now_ms: int
+) -> Route:
+    """The route when order keys have left a group. One that nobody leads cannot say that it closed, and takes nothing:
+    who retires it gives up what lies there.
+    """
+    leaving = [one for one in route.current.partitions if one.group == group.name and one.ranges]
+    if not leaving:
+        check_settled(route)
+        return route
+    if senses.state(group, now_ms) != "NRW":
+        raise Denied("in_use", f"order keys of {route.subject} have not left {group.name}")
+    if route.move is None:
+        placement = _placement(draft, route.subject)
+        to = vacated(route.subject, route.current, sites, placement, group.name, route.sets)
+        route = prepared(route, to, next_fence(draft, route.subject))
+    for one in leaving:
+        route = closed(route, one.key, dict(route.fences).get(one.key, 0))
+    check_settled(route)
+    return route
 
 
 def parse_nothing(body: object) -> None:

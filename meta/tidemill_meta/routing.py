@@ -68,8 +68,11 @@ def expanded(
     sites: Iterable[Site],
     placement: Placement | None,
     more: int | Sequence[str],
+    former: Iterable[PartitionSet] = (),
 ) -> PartitionSet:
-    """The next version: so many partitions more, or one on each of the named broker groups."""
+    """The next version: so many partitions more, or one on each of the named broker groups. No partition of a former
+    version comes back: a new one has a name that was never used. One that gave all its order keys away gets none.
+    """
     sites = list(sites)
     if isinstance(more, int):
         added = _emptiest(current, _allowed(sites, placement), more)
@@ -79,12 +82,40 @@ def expanded(
         raise Denied("no_broker_group", f"no broker group takes new partitions now, {subject} stays as it is")
     if len(current.partitions) + len(added) > PARTITIONS_MAX:
         raise Denied("placement", f"{subject} would have more than {PARTITIONS_MAX} partitions")
-    partitions = list(current.partitions)
+    partitions, used = list(current.partitions), _used(current, former)
     for site in added:
-        taken = {partition.name for partition in partitions if partition.group == site.name}
-        name = subject if subject not in taken else _next_name(subject, partitions)
-        partitions.append(Partition(site.name, name, ()))
-    return PartitionSet(current.version + 1, tuple(_shared_out(partitions)))
+        partitions.append(_new(subject, site, used))
+        used.append(partitions[-1])
+    added_ones = partitions[len(current.partitions) :]
+    shared = iter(_shared_out([one for one in partitions if one.ranges or one in added_ones]))
+    return PartitionSet(
+        current.version + 1,
+        tuple(next(shared) if one.ranges or one in added_ones else one for one in partitions),
+    )
+
+
+def vacated(
+    subject: str,
+    current: PartitionSet,
+    sites: Iterable[Site],
+    placement: Placement | None,
+    group: str,
+    former: Iterable[PartitionSet] = (),
+) -> PartitionSet:
+    """The next version: order keys that lie on a broker group go to new partitions elsewhere, those of each partition
+    to one. What lay on the group is still consumed from it.
+    """
+    leaving = [one for one in current.partitions if one.group == group and one.ranges]
+    elsewhere = _emptiest(current, _allowed(sites, placement), len(leaving))
+    if len(elsewhere) < len(leaving):
+        raise Denied("no_broker_group", f"no other broker group takes {subject} now")
+    partitions, used = list(current.partitions), _used(current, former)
+    for one, site in zip(leaving, elsewhere, strict=True):
+        heir = _new(subject, site, used)
+        used.append(heir)
+        partitions[partitions.index(one)] = Partition(one.group, one.name, ())
+        partitions.append(Partition(heir.group, heir.name, one.ranges))
+    return PartitionSet(current.version + 1, tuple(partitions))
 
 
 def withdrawn(
@@ -99,6 +130,24 @@ def withdrawn(
             raise Denied("no_broker_group", f"no other broker group takes {subject} now")
         partitions = taken
     return PartitionSet(current.version + 1, tuple(_shared_out(partitions)))
+
+
+def without(current: PartitionSet, group: str) -> PartitionSet:
+    """The next version: without the partitions of a broker group, none of which has order keys any more."""
+    kept = tuple(one for one in current.partitions if one.group != group)
+    assert not any(one.ranges for one in current.partitions if one.group == group)
+    return PartitionSet(current.version + 1, kept)
+
+
+def _used(current: PartitionSet, former: Iterable[PartitionSet]) -> list[Partition]:
+    return [*current.partitions, *(one for version in former for one in version.partitions)]
+
+
+def _new(subject: str, site: Site, used: Iterable[Partition]) -> Partition:
+    """A partition that has never been, of the subject's own name where it can."""
+    used = list(used)
+    taken = any(one.group == site.name and one.name == subject for one in used)
+    return Partition(site.name, _next_name(subject, used) if taken else subject, ())
 
 
 def _emptiest(current: PartitionSet, allowed: list[Site], more: int) -> list[Site]:

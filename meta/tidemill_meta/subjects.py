@@ -9,6 +9,7 @@ from typing import Any
 from tidemill_meta.asked import Asked, wrong
 from tidemill_meta.beats import ClientBeat, Consumes
 from tidemill_meta.errors import Denied
+from tidemill_meta.moving import check_settled, fences_of, given_up, prepared
 from tidemill_meta.registry import Draft, Registry, View
 from tidemill_meta.routing import PARTITIONS_MAX, Site, default_route, expanded
 from tidemill_meta.senses import Senses
@@ -16,6 +17,7 @@ from tidemill_meta.values import (
     Allocation,
     BrokerGroup,
     ConsumerGroupRecord,
+    Passage,
     Removal,
     Route,
     SubjectRecord,
@@ -23,7 +25,7 @@ from tidemill_meta.values import (
 )
 from tidemill_wire.counted import counted
 from tidemill_wire.declarations import ConsumerGroup, Declaration, Subject
-from tidemill_wire.routes import State, both, writable
+from tidemill_wire.routes import PartitionSet, State, both, writable
 from tidemill_wire.specs import Placement
 
 EXPAND_FIELDS = frozenset({"partitions", "groups", "version"})
@@ -56,7 +58,13 @@ def _place(draft: Draft, senses: Senses, subject: str, placement: Placement | No
     if draft.get(Route, subject) is None:
         count = senses.settings.route_groups
         sites = _emptied_sites(draft, senses, subject, now_ms)
-        draft.put(Route(subject, (default_route(subject, sites, placement, count),)))
+        first = default_route(subject, sites, placement, count)
+        route = Route(subject, (first,))
+        number = next_fence(draft, subject)
+        if number > 1:  # it was there before: brokers may have fences of that time
+            fences = tuple((one.key, number) for one in first.partitions)
+            route = replace(route, fence=number, fences=fences)
+        draft.put(route)
 
 
 def _emptied_sites(draft: Draft, senses: Senses, subject: str, now_ms: int) -> list[Site]:
@@ -115,7 +123,9 @@ def use_group(draft: Draft, senses: Senses, consumes: Consumes) -> None:
 
 
 def expand(draft: Draft, senses: Senses, subject: str, asked: Asked, now_ms: int) -> Route:
-    """More partitions; the version says which route the person was looking at."""
+    """More partitions; the version says which route the person was looking at. Of a strict subject order keys begin to
+    move (``moving.py``), of another one they have moved.
+    """
     record, route = find_subject(draft, subject)
     if asked.whole("version") != route.version:
         raise Denied(
@@ -131,10 +141,38 @@ def expand(draft: Draft, senses: Senses, subject: str, asked: Asked, now_ms: int
                 f"{subject} has {len(route.current.partitions)} partitions already: write a larger number"
             )
     placement = record.declared.spec.placement if record.declared else None
+    for group in {one.group for one in route.current.partitions if one.ranges}:
+        known = draft.get(BrokerGroup, group)
+        if known is None or senses.state(known, now_ms) == "NRW":
+            raise Denied("no_broker_group", f"nobody leads {group}, which could not let go of order keys")
     sites = _emptied_sites(draft, senses, subject, now_ms)
-    return draft.put(
-        replace(route, sets=(*route.sets, expanded(subject, route.current, sites, placement, more)))
-    )
+    to = expanded(subject, route.current, sites, placement, more, route.sets)
+    return begin_move(draft, route, to)
+
+
+def begin_move(draft: Draft, route: Route, to: PartitionSet) -> Route:
+    """The next version of a route: at once where nobody counts on the order, else in two steps."""
+    check_settled(route)
+    if not is_strict(draft, route.subject):
+        return draft.put(replace(route, sets=(*route.sets, to)))
+    return draft.put(prepared(route, to, next_fence(draft, route.subject)))
+
+
+def give_up_move(draft: Draft, subject: str) -> Route:
+    """Order keys that are moving stay where they are."""
+    _, route = find_subject(draft, subject)
+    return draft.put(given_up(route, next_fence(draft, subject)))
+
+
+def next_fence(draft: Draft, subject: str) -> int:
+    """Versions of an entry go on when it is gone, so no fence of a subject has the number of another one."""
+    return draft.version(Route.KIND, subject) + 1
+
+
+def is_strict(view: View, subject: str) -> bool:
+    """Whether a subject's messages with order keys are in order whatever happens."""
+    record = view.get(SubjectRecord, subject)
+    return record is None or record.declared is None or not record.declared.best_tried
 
 
 def set_subject_state(draft: Draft, subject: str, asked: Asked) -> SubjectRecord:
@@ -173,8 +211,9 @@ def remove_group(
 
 
 def _drop_group(draft: Draft, key: str) -> None:
-    if draft.get(Allocation, key) is not None:
-        draft.drop(Allocation, key)
+    for kind in (Allocation, Passage):
+        if draft.get(kind, key) is not None:
+            draft.drop(kind, key)
     draft.drop(ConsumerGroupRecord, key)
 
 
@@ -224,7 +263,7 @@ def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
         (subject, changed_at)
         for subject, changed_at in registry.told_at.items()
         if (route := registry.get(Route, subject)) is not None
-        and any(partition.group == group for one in route.sets for partition in one.partitions)
+        and any(partition.group == group for one in route.all_sets for partition in one.partitions)
     ]
     records = [registry.get(SubjectRecord, subject) for subject, _ in here]
     new = {subject for subject, changed_at in here if changed_at > known}
@@ -243,4 +282,10 @@ def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
         "removed": removed,
         "declarations": [one.to_map() for one in declared if one is not None],
         "read_only": [one.name for one in records if one is not None and not writable(one.state)],
+        "fences": [
+            row
+            for subject in sorted(new)
+            if (route := registry.get(Route, subject)) is not None
+            for row in fences_of(route, group)
+        ],
     }

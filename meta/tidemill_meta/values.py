@@ -149,6 +149,33 @@ class SubjectRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A next version of a route that is not in force yet: the partitions that lose order keys are still to say that
+    they take none of these any more.
+    """
+
+    to: PartitionSet
+    closed: tuple[str, ...] = ()
+    """Those that said so."""
+
+    def to_map(self) -> dict[str, Any]:
+        return {"to": self.to.to_map(), "closed": list(self.closed)}
+
+    @classmethod
+    def from_map(cls, body: Mapping[str, Any]) -> Move:
+        return cls(PartitionSet.from_map(body["to"]), tuple(body["closed"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """Order keys of one partition went to another one, its heir, by a fence."""
+
+    heir: str
+    former: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """All versions of a subject's route, the newest last; those that were there once never change."""
 
@@ -156,6 +183,12 @@ class Route:
     subject: str
     sets: tuple[PartitionSet, ...]
     version: int = 0
+    move: Move | None = None
+    fence: int = 0
+    """The number of the last one that brokers were told of."""
+    fences: tuple[tuple[str, int], ...] = ()
+    """Of partitions that lost order keys, or are about to: by which fence they know what is theirs."""
+    successions: tuple[Succession, ...] = ()
 
     @property
     def key(self) -> str:
@@ -165,12 +198,29 @@ class Route:
     def current(self) -> PartitionSet:
         return self.sets[-1]
 
+    @property
+    def all_sets(self) -> tuple[PartitionSet, ...]:
+        """Also the one that is not in force yet: its brokers have to be ready when it is."""
+        return self.sets if self.move is None else (*self.sets, self.move.to)
+
     def to_map(self) -> dict[str, Any]:
-        return {"sets": [one.to_map() for one in self.sets]}
+        said: dict[str, Any] = {"sets": [one.to_map() for one in self.sets]}
+        if self.move is not None:
+            said["move"] = self.move.to_map()
+        if self.fence:
+            said |= {"fence": self.fence, "fences": dict(self.fences)}
+            said["successions"] = [[one.heir, one.former, one.fence] for one in self.successions]
+        return said
 
     @classmethod
     def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> Route:
-        return cls(key, tuple(PartitionSet.from_map(one) for one in body["sets"]), version)
+        move = body.get("move")
+        return cls(
+            key, tuple(PartitionSet.from_map(one) for one in body["sets"]), version,
+            Move.from_map(move) if move else None, body.get("fence", 0),
+            tuple(body.get("fences", {}).items()),
+            tuple(Succession(*row) for row in body.get("successions", ())),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +315,31 @@ class Removal:
         return cls(key, body["number"], tuple(body["groups"]), body["revision"], version)
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """How far a group in order has come in partitions that lost order keys: of each, the last fence of which it has
+    settled all that lay before it.
+    """
+
+    KIND: ClassVar[str] = "passage"
+    subject: str
+    group: str
+    passed: tuple[tuple[str, int], ...] = ()
+    version: int = 0
+
+    @property
+    def key(self) -> str:
+        return consumer_group_key(self.subject, self.group)
+
+    def to_map(self) -> dict[str, Any]:
+        return {"passed": dict(self.passed)}
+
+    @classmethod
+    def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> Passage:
+        subject, _, group = key.partition("/")
+        return cls(subject, group, tuple(body["passed"].items()), version)
+
+
 KINDS: tuple[type[Value], ...] = (
-    Broker, BrokerGroup, SubjectRecord, Route, ConsumerGroupRecord, Allocation, Removal,
+    Broker, BrokerGroup, SubjectRecord, Route, ConsumerGroupRecord, Allocation, Passage, Removal,
 )  # fmt: skip

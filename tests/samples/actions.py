@@ -14,6 +14,7 @@ from tidemill_broker.actions import (
     Extended,
     FailedDeliveries,
     FailureDetail,
+    FencePut,
     GroupForgotten,
     GroupNamed,
     GroupPaused,
@@ -77,6 +78,7 @@ ACTIONS: dict[str, Action] = {
     "epoch": EpochBegun(3, 4096, 8192),
     "allocate": Allocated(2, 17, "pod-7"),
     "remove": Removed("order.created", "billing", AT_MS, [(3, 17), (4, (7 << 48) + 2)]),
+    "fence": FencePut(1, 3, [0, 256, 512, 640], [1, 17, 4, 4_294_967_300]),
     "exhume": Exhumed(2, 17, 3, 5, AT_MS, "1f2e3d4c"),
     "exhume-detail": Exhumed(2, 17, 3, 5, AT_MS, DETAIL.fingerprint, DETAIL),
 }

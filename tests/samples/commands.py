@@ -31,6 +31,7 @@ from tidemill_wire.commands import (
     encode_command,
 )
 from tidemill_wire.connection import Role
+from tidemill_wire.fencing import Fence, Fenced, FenceRow, Passed
 from tidemill_wire.filters import parse_filter
 from tidemill_wire.kinds import Place
 from tidemill_wire.replication import (
@@ -154,6 +155,8 @@ COMMANDS: dict[str, Command] = {
     "handover": Handover("g0-1"),
     "begin-lease": Begin(Appoint(APPOINTMENT, {}, 5_000, 1_780_000_000_000)),
     "begin": Begin(Appoint(APPOINTMENT, {}), Ends(4096, 8192), True),
+    "fence": Fence([FenceRow("order.paid", 3, ((0, 256), (512, 640))), FenceRow("order.paid#2", 1, ())]),
+    "fenced": Fenced([("order.paid", 3)], [Passed("order.paid", "billing", 2)]),
 }
 
 HEARD_BY_SERVER = frozenset(
@@ -168,7 +171,7 @@ HEARD_BY_CLIENT = frozenset(
 HEARD = {Role.SERVER: HEARD_BY_SERVER, Role.CLIENT: HEARD_BY_CLIENT}
 """What each end may be told once it is open, but for the greeting that opens it. Written by hand."""
 
-WITHIN = frozenset({Kind.APPOINT, Kind.STAND, Kind.STOOD, Kind.BEGIN, Kind.HANDOVER})
+WITHIN = frozenset({Kind.APPOINT, Kind.STAND, Kind.STOOD, Kind.BEGIN, Kind.HANDOVER, Kind.FENCE, Kind.FENCED})
 """What never crosses a wire."""
 
 GREETING = {Role.SERVER: COMMANDS["hello"], Role.CLIENT: COMMANDS["welcome"]}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from tidemill_meta.beats import BrokerBeat, ClientBeat, Consumes
 from tidemill_meta.brokers import Registration, parse_registration
 from tidemill_meta.machine import Meta
 from tidemill_meta.memory import MemoryStore
+from tidemill_meta.passages import note, parse_report
 from tidemill_meta.picture import broker_rows
 from tidemill_meta.registry import Draft
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import Bulletin, Changes, Entry
+from tidemill_meta.subjects import told_to
 from tidemill_meta.values import BrokerGroup, broker_key
 
 Result = TypeVar("Result")
@@ -134,6 +136,22 @@ class World:
         is_master = known.seated and known.master == name
         said = {"epoch": known.epoch, "role": "master" if is_master else "slave"} | said
         return replica.meta.broker_heard(BrokerBeat(group, name, boot, **said), replica.now_ms)
+
+    def fence(self, *groups: str, at: int = 0, passed: Sequence[tuple[str, str]] = ()) -> None:
+        """Their masters close to all order keys that are to leave them. ``passed`` are partitions, with groups that
+        have settled what lay there.
+        """
+        replica = self.replicas[at]
+        for group in groups:
+            rows = told_to(replica.meta.registry, group, 0)["fences"]
+            settled = [
+                [name, one, number]
+                for name, number, _ in rows
+                for key, one in passed
+                if key == f"{group}/{name}"
+            ]
+            body = {"group": group, "closed": [row[:2] for row in rows], "passed": settled}
+            replica.change(lambda draft, _, body=body: note(draft, parse_report(body)))
 
     def group(self, name: str, at: int = 0) -> BrokerGroup:
         found = self.replicas[at].meta.registry.get(BrokerGroup, name)

@@ -174,8 +174,9 @@ async def _beat(service: Service, local: LocalPeer, attendance: Attendance, meta
         if isinstance(due, Request):
             due = attendance.answered(*await metas.ask(due.method, due.path, due.body, due.patience_s))
             continue
+        answer: object = None
         if isinstance(due, Told):
             service.obey(due)
         else:
-            await local.ask(due)
-        due = attendance.answered(200, {})
+            answer = await local.ask(due)
+        due = attendance.answered(200, answer)

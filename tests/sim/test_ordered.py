@@ -9,7 +9,12 @@ import pytest
 
 from sim.ordered.storm import Storm, hunt
 from tidemill.tenure import Tenure
+from tidemill_broker import fences
+from tidemill_broker.fences import Fences
+from tidemill_broker.groups import Group
 from tidemill_broker.locks import Locks
+from tidemill_broker.state import State
+from tidemill_meta import passages
 from tidemill_wire.commands import Pull
 
 SEEDS = int(os.environ.get("SEEDS", "20"))
@@ -17,10 +22,15 @@ EXPECTED = (
     "again",
     "broker",
     "cut",
+    "drain",
+    "expand",
     "failed",
+    "give up",
     "given back",
     "kill",
     "meta",
+    "refused",
+    "sender",
     "sleep",
     "stop",
     "versions",
@@ -66,9 +76,37 @@ def names_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pull, "versions", lambda _pull: {})
 
 
+def takes_any_order_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker goes on to take order keys that went to another partition."""
+    monkeypatch.setattr(Fences, "check", lambda *_: None)
+
+
+def opens_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group begins with an heir before it is done with what lies in the former partition."""
+    monkeypatch.setattr(passages, "is_open", lambda *_: True)
+
+
+def counts_what_is_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was given out counts as settled."""
+
+    def given_out(state: State, head: Group, identity: int, end: int) -> bool:
+        partition = state.partitions[identity]
+        return state.groups[partition.groups[head.name]].cursor >= min(end, partition.next_sequence)
+
+    monkeypatch.setattr(fences, "_settled", given_out)
+
+
 @pytest.mark.parametrize(
     ("plant", "first"),
-    [(forgets_who_holds, 0), (takes_any_version, 20), (heeds_no_time, 10), (names_one_version, 0)],
+    [
+        (forgets_who_holds, 0),
+        (takes_any_version, 20),
+        (heeds_no_time, 10),
+        (names_one_version, 0),
+        (takes_any_order_key, 0),
+        (opens_at_once, 2),
+        (counts_what_is_given_out, 0),
+    ],
 )
 def test_planted_bug_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], first: int, monkeypatch: pytest.MonkeyPatch

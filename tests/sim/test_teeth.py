@@ -42,6 +42,8 @@ FOUND_BY_ORDER_KEYS = {"renewal-keeps-what-is-not-begun": "12"}
 """What takes consumers in order, and brokers that they lose."""
 FOUND_BY_HEIRS = {"suspension-forgotten-by-a-start": "0"}
 """What takes groups that are steered, and a process that becomes something else in its broker group."""
+FOUND_BY_STORMS = {"no-fence-at-send": "0", "heir-open-before-all-is-settled": "0"}
+"""What takes order keys that move."""
 FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_EXPERIMENTS = {
     "late-extension-taken": "sim.renewing",
@@ -102,6 +104,8 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
         place = ("sim.hunting", keyed, "sim.together:make")
     if (whole := FOUND_BY_WHOLE_CLUSTERS.get(bug.stem)) is not None:
         place = ("sim.hunting", whole, "sim.whole:make")
+    if (storm := FOUND_BY_STORMS.get(bug.stem)) is not None:
+        place = ("sim.ordered.storm", "--from", storm, "--seeds", "10")
     done = look_for_problems(tmp_path, *place)
 
     assert done.returncode == 1

@@ -18,6 +18,8 @@ from tidemill_wire import limits
 from tidemill_wire.batch import aligned
 from tidemill_wire.burying import PARSERS as BURYING
 from tidemill_wire.burying import Purge, Redrive
+from tidemill_wire.fencing import PARSERS as FENCING
+from tidemill_wire.fencing import Fencing
 from tidemill_wire.fields import Fields, malformed, packed
 from tidemill_wire.filters import EVERYTHING, TagFilter, read_filter
 from tidemill_wire.frame import Frame, encode_frame
@@ -158,7 +160,7 @@ class Pulled:
 Command: TypeAlias = (
     Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
     | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge | Seek | Sought | Suspend | Replicating
-    | Yield
+    | Yield | Fencing
 )  # fmt: skip
 
 
@@ -233,6 +235,7 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     **STEERING,
     **YIELDING,
     **REPLICATION,
+    **FENCING,
 }
 
 

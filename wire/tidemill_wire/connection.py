@@ -66,7 +66,7 @@ class Rejected(NamedTuple):
 Event: TypeAlias = Received | Rejected
 
 # What never crosses a wire.
-_WITHIN = (Kind.APPOINT, Kind.STAND, Kind.STOOD, Kind.BEGIN, Kind.HANDOVER)
+_WITHIN = (Kind.APPOINT, Kind.STAND, Kind.STOOD, Kind.BEGIN, Kind.HANDOVER, Kind.FENCE, Kind.FENCED)
 
 # What an end says and never hears; the rest goes both ways.
 _OWN = {

@@ -87,6 +87,12 @@ ERROR_KINDS = (
         61, "unsupported_flag", False, "send it without the flag, or to a broker of a version that has it"
     ),
     ErrorKind(62, "removed", False, "declare it again, which begins with nothing, or use another name"),
+    ErrorKind(
+        64,
+        "route_outdated",
+        True,
+        "ask meta for the route, and send it to the partition that has its order key now",
+    ),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}

@@ -36,6 +36,8 @@ class Kind(IntEnum):
     STOOD = 38
     BEGIN = 39
     HANDOVER = 40
+    FENCE = 41
+    FENCED = 42
     YIELD = 48
 
 

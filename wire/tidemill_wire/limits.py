@@ -130,6 +130,7 @@ RETENTION_INTERVAL_MS = (
 
 # Broker groups.
 REPLICAS_MAX = 16  # of one group; each gets all bytes from the master
+FENCES_MAX = 1000  # rows in one FENCE, and in its answer
 EPOCHS_MAX = 1000  # of which a log remembers where they began; a slave that was away for more begins anew
 CHUNK_BYTES = 1 * MIB  # of a log in one frame to a slave
 CHUNKS_AHEAD_BYTES = 32 * MIB  # sent to a slave and not known to be written there; the largest batch fits

@@ -71,11 +71,12 @@ class Attending:
             if isinstance(due, Request):
                 due = self._attendance.answered(*await self._ask(session, due))
             else:
+                answer: object = None
                 if isinstance(due, Told):
                     self._service.obey(due)
                 else:
-                    await self._local.ask(due)
-                due = self._attendance.answered(200, {})
+                    answer = await self._local.ask(due)
+                due = self._attendance.answered(200, answer)
 
     async def _ask(self, session: aiohttp.ClientSession, request: Request) -> tuple[int, object]:
         url = f"http://{self._metas[0]}{request.path}"

@@ -30,6 +30,7 @@ from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.watch import Watch, parse_interest
 from tidemill_meta.errors import Denied
 from tidemill_meta.machine import asked_version
+from tidemill_meta.passages import closed_to, note, parse_report
 from tidemill_meta.picture import allocation_row, group_rows, group_state_row, route_row, subject_row
 from tidemill_meta.registry import Draft
 from tidemill_meta.retiring import drain, parse_nothing, retire
@@ -38,6 +39,7 @@ from tidemill_meta.subjects import (
     declare,
     expand,
     find_subject,
+    give_up_move,
     lacking,
     remove_group,
     remove_subject,
@@ -83,6 +85,7 @@ class Api:
             ("POST", "/v1/brokers"): self._register,
             ("POST", "/v1/brokers/heartbeat"): self._broker_beat,
             ("POST", "/v1/brokers/declared"): self._declared,
+            ("POST", "/v1/brokers/fenced"): self._fenced,
             ("POST", "/v1/brokers/leave"): self._broker_leave,
             ("POST", "/v1/groups/{group}/in-sync"): self._in_sync,
             ("POST", "/v1/groups/{group}/handover"): self._hand_over,
@@ -107,6 +110,7 @@ class Api:
             ("GET", "/v1/subjects/{subject}"): self._subject,
             ("DELETE", "/v1/subjects/{subject}"): self._remove_subject,
             ("GET", "/v1/subjects/{subject}/route"): self._route,
+            ("DELETE", "/v1/subjects/{subject}/move"): self._give_up_move,
             ("GET", "/v1/groups"): self._groups,
             ("DELETE", "/v1/subjects/{subject}/groups/{group}"): self._remove_group,
             ("GET", "/v1/subjects/{subject}/groups/{group}/allocation"): self._allocation,
@@ -138,6 +142,11 @@ class Api:
     async def _declared(self, body: object, _: Variables) -> object:
         asked = Asked(body, frozenset({"group", "known"}))
         return told_to(self._meta.registry, asked.name("group"), asked.whole("known", 0))
+
+    async def _fenced(self, body: object, _: Variables) -> object:
+        report = parse_report(body)
+        await self._replica.change(lambda draft, _: note(draft, report))
+        return {"noted": report.group}
 
     async def _broker_leave(self, body: object, _: Variables) -> object:
         asked = Asked(body, frozenset({"group", "name", "boot"}))
@@ -254,6 +263,12 @@ class Api:
         record, _ = find_subject(self._meta.registry, subject)
         return route_row(route, record)
 
+    async def _give_up_move(self, _: Query, variables: Variables) -> object:
+        subject = variables["subject"]
+        route = await self._replica.change(lambda draft, _: give_up_move(draft, subject))
+        record, _current = find_subject(self._meta.registry, subject)
+        return route_row(route, record)
+
     async def _subject_state(self, body: object, variables: Variables) -> object:
         asked = Asked(body, frozenset({"state"}))
         record = await self._replica.change(
@@ -316,7 +331,8 @@ class Api:
         if self._meta.registry.get(ConsumerGroupRecord, key) is None:
             raise Denied("unknown_consumer_group", f"there is no group {key[:200]!r}")
         found = self._meta.registry.get(Allocation, key)
-        return allocation_row(found or Allocation(variables["subject"], variables["group"]))
+        closed = closed_to(self._meta.registry, variables["subject"], variables["group"])
+        return allocation_row(found or Allocation(variables["subject"], variables["group"]), closed)
 
     # -- requests ---------------------------------------------------------------------------------------------
 

@@ -43,6 +43,9 @@ _GROUP_STATE: dict[str, Part] = {
     "group": TEXT, "state": STATE, "draining": FLAG, "retired": FLAG, "version": COUNT,
 }  # fmt: skip
 ERRORS = (400, 404, 408, 409, 413, 415, 503)
+ROWS: Part = {"type": "array", "items": {"type": "array"}, "maxItems": WHOLE_MAX}
+"""Of fences, as docs/format.md has them under FENCE and FENCED."""
+FENCED = record({"group": A_NAME, "closed": ROWS, "passed": ROWS}, ("closed", "passed"))
 APPOINTMENT = {
     "group": "g1", "epoch": 3, "master": "g1-0", "replicas": ["g1-0", "g1-1"], "in_sync": ["g1-0", "g1-1"],
     "version": 9, "lease_ms": 0,
@@ -129,6 +132,7 @@ def _brokers() -> dict[str, Part]:
     stand = {**APPOINTMENT, "addresses": {"g1-0": "10.0.0.1:7400", "g1-1": "10.0.0.2:7400"}}
     stand |= {"beat_ms": 1000, "state": "RW", "declared": 17}
     declared: Part = {"revision": 17, "removed": [], "declarations": [], "read_only": ["order.created"]}
+    declared |= {"fences": [["order.paid", 3, [0, 512]]]}
     appointment = ref("Appointment")
     group = ("group",)
     listed = reading("brokers", "Broker groups and their brokers", _many(ref("BrokerGroup")), [])
@@ -141,6 +145,9 @@ def _brokers() -> dict[str, Part]:
         "/v1/brokers/declared": _asking(
             "declared", "What people said of a broker group's subjects",
             record({"group": A_NAME, "known": COUNT}, ("known",)), ref("Declared"), declared,
+        ),
+        "/v1/brokers/fenced": _asking(
+            "fenced", "What became of fences", FENCED, record({"noted": TEXT}), {"noted": "g1"}
         ),
         "/v1/brokers/leave": _asking(
             "leave", "A broker stops", leave, record({"left": TEXT}), {"left": "g1-0"}
@@ -210,6 +217,9 @@ def _subjects() -> dict[str, Part]:
         "/v1/subjects/{subject}/route": _of("get", "route", "Where a subject lies", subject, ref("Route"), None),
         "/v1/subjects/{subject}/expand": _asking(
             "expand", "More partitions", expand, ref("Route"), None, subject
+        ),
+        "/v1/subjects/{subject}/move": _of(
+            "delete", "give_up_move", "Let order keys that move stay", subject, ref("Route"), None
         ),
         "/v1/subjects/{subject}/state": _asking(
             "subject_state", "What a subject takes", record({"state": STATE}),
@@ -305,7 +315,8 @@ def _broker_schemas() -> dict[str, Part]:
         "Appointment": record(appointment),
         "Stand": record({**appointment, "addresses": addresses, "beat_ms": COUNT, "state": STATE, "declared": COUNT}),
         "Declared": record({"revision": COUNT, "removed": _many({"type": "array"}, WHOLE_MAX),
-                            "declarations": _many({"type": "object"}, WHOLE_MAX), "read_only": _many(TEXT, WHOLE_MAX)}),
+                            "declarations": _many({"type": "object"}, WHOLE_MAX), "read_only": _many(TEXT, WHOLE_MAX),
+                            "fences": ROWS}),
         "GroupState": record(_GROUP_STATE),
         "GroupMoved": record({**_GROUP_STATE, "moved": {**COUNT, "description": "subjects whose route has changed"}}),
         "BrokerGroup": {"type": "object", "required": ["group", "epoch", "master", "in_sync", "problem", "brokers"]},
@@ -322,7 +333,9 @@ def _subject_schemas() -> dict[str, Part]:
                 "subject": TEXT, "version": COUNT, "state": STATE,
                 "order_strategy": {"enum": ["Strict", "BestTried"]}, "partitions": partitions,
                 "former": _many(record({"version": COUNT, "partitions": partitions})),
-            }
+                "moving": record({"partitions": partitions, "waits_for": _many(TEXT)}),
+            },
+            ("moving",),
         ),
         "SubjectRow": record(
             {
@@ -338,7 +351,7 @@ def _subject_schemas() -> dict[str, Part]:
         ),
         "Allocation": record(
             {
-                "subject": TEXT, "group": TEXT, "version": COUNT,
+                "subject": TEXT, "group": TEXT, "version": COUNT, "closed": _many(TEXT),
                 "owners": {"type": "object", "additionalProperties": TEXT},
                 "waiting": _many(record({"partition": TEXT, "for": TEXT, "since": COUNT}), WHOLE_MAX),
             }

@@ -1,4 +1,5 @@
-"""One run: consumers come, go, are killed and stand still, brokers and meta are started again, clocks jump.
+"""One run: consumers come, go, are killed and stand still, brokers and meta are started again, clocks jump, subjects
+are expanded, broker groups drained, and senders go by routes that are old.
 
 ``python -m sim.ordered.storm --seeds 200`` runs as many, and names the seeds that broke a promise.
 """
@@ -7,26 +8,32 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from samples.brokers import TINY, Rig, batch_of
+from samples.brokers import TINY, Rig
 from samples.metas import STEP_MS, World
 from sim.ordered.checker import Checker
+from sim.ordered.moving import Sender, Surveyor
 from sim.ordered.process import GROUP, SUBJECTS, Process
+from tidemill_meta.asked import Asked
 from tidemill_meta.beats import Consumes
+from tidemill_meta.brokers import set_group_state
 from tidemill_meta.errors import Denied
 from tidemill_meta.memory import StoreAway
+from tidemill_meta.retiring import drain
+from tidemill_meta.subjects import expand, give_up_move
 from tidemill_meta.values import Allocation, Route
-from tidemill_wire.columns import Content
-from tidemill_wire.commands import Pulled, SendBatches, Sent
-from tidemill_wire.ordering import Chart
+from tidemill_wire.commands import Pulled
 
 STEPS = 900
 HEALING_STEPS = 1200
 CONSUMERS = 4
+SENDERS = 3
+PARTITIONS_MAX = 8
 KEYS = tuple("abcdefgh")
 SETTINGS = replace(
     TINY, lease_ms=60_000, consumer_gone_ms=10_000, segment_bytes=1 << 20, action_segment_bytes=1 << 20
@@ -46,11 +53,13 @@ class Storm:
         self.world.first.meta.client_left("first", self.world.now_ms)
         for replica in self.world.replicas:
             replica.read()
-        routes = [self.world.first.meta.registry.get(Route, one) for one in SUBJECTS]
-        self.charts = [Chart(route.current) for route in routes if route is not None]
         self.rigs = {name: Rig(SETTINGS) for name in ("g1", "g2")}
+        self.senders = [
+            Sender(f"s{number}", self.world, self.rigs, self.checker) for number in range(SENDERS)
+        ]
+        self.surveys = {name: Surveyor(name, self.world, rig) for name, rig in self.rigs.items()}
         self.processes: list[Process] = []
-        self._born = self._batches = 0
+        self._born = 0
         self._looked: Counter[tuple[str, object]] = Counter()
         self._back: dict[int, int] = {}
         self._step = 0
@@ -67,9 +76,15 @@ class Storm:
                 return self.checker.violations
         self._heal()
         for self._step in range(STEPS, STEPS + HEALING_STEPS):
+            for sender in self.senders:
+                sender.send_again(self.chance)
             self._turn()
-            if self.checker.violations or not self.checker.lost():
+            waiting = [key for sender in self.senders for key in sender.waiting]
+            if self.checker.violations or not (self.checker.lost() or waiting):
                 break
+        for sender in self.senders:
+            if sender.waiting:
+                return [*self.checker.violations, f"never sent: {' '.join(sorted(sender.waiting))}"]
         lost = self.checker.lost()
         return self.checker.violations + ([f"never handled: {' '.join(lost[:10])}"] if lost else [])
 
@@ -100,6 +115,7 @@ class Storm:
                 if replica.running:
                     try:
                         self.world.beat(name, f"{name}-0", place)
+                        self.surveys[name].beat(place, self.chance)
                     except (Denied, StoreAway):
                         continue
                     break
@@ -141,15 +157,8 @@ class Storm:
     def _produce(self) -> None:
         for _ in range(self.chance.choice((0, 0, 0, 1, 2))):
             key = self.chance.choice(KEYS)
-            partition = self.charts[KEYS.index(key) % len(self.charts)].of(key)
-            self._batches += 1
-            body = f"{key}:{self.checker.sent[key]}".encode()
-            content = Content([body], order_keys=[key])
-            batch = batch_of(subject=partition.name, producer=7, sequence=self._batches, content=content)
-            answer = self.rigs[partition.group].ask(SendBatches(batch))
-            assert isinstance(answer, Sent), answer
-            assert not answer.refused
-            self.checker.sent[key] += 1
+            sender = self.chance.choice(self.senders)
+            sender.send(SUBJECTS[KEYS.index(key) % len(SUBJECTS)], key, self.chance)
 
     # -- trouble -----------------------------------------------------------------------------------------------
 
@@ -162,7 +171,20 @@ class Storm:
         number = chance.randrange(len(self.processes))
         process = self.processes[number]
         what = chance.choice(
-            ("kill", "leave", "stop", "sleep", "cut", "cut", "clock", "broker", "meta", "calm")
+            (
+                "kill",
+                "leave",
+                "stop",
+                "sleep",
+                "cut",
+                "cut",
+                "clock",
+                "broker",
+                "meta",
+                "calm",
+                "move",
+                "sender",
+            )
         )
         self.checker.seen[what] += 1
         match what:
@@ -191,6 +213,11 @@ class Storm:
                 rig.restart()
             case "meta":
                 self._trouble_meta()
+            case "move":
+                self._move()
+            case "sender":
+                sender = chance.choice(self.senders)
+                sender.cut = not sender.cut
             case _:
                 pass
 
@@ -208,6 +235,35 @@ class Storm:
                 world.store.away = False
                 world.replicas[number].running = True
 
+    def _move(self) -> None:
+        """A person expands a subject, gives that up, or drains a broker group and takes it back."""
+        replica = self.world.replicas[self.chance.randrange(len(self.world.replicas))]
+        subject, what = (
+            self.chance.choice(SUBJECTS),
+            self.chance.choice(("expand", "expand", "give up", "drain")),
+        )
+        route = replica.meta.registry.get(Route, subject)
+        if not replica.running or route is None or len(route.current.partitions) >= PARTITIONS_MAX:
+            return
+        more = len(route.current.partitions) + self.chance.randint(1, 2)
+        asked = Asked({"partitions": more, "version": route.version})
+        group = self.chance.choice(("g1", "g2"))
+        try:
+            match what:
+                case "expand":
+                    replica.change(
+                        lambda draft, now_ms: expand(draft, replica.meta.senses, subject, asked, now_ms)
+                    )
+                case "give up":
+                    replica.change(lambda draft, _: give_up_move(draft, subject))
+                case _:
+                    replica.change(lambda draft, now_ms: drain(draft, replica.meta.senses, group, now_ms))
+                    again = Asked({"draining": 0})
+                    replica.change(lambda draft, _: set_group_state(draft, group, again))
+        except (Denied, StoreAway):
+            return
+        self.checker.seen[what] += 1
+
     def _join(self) -> None:
         self._born += 1
         subjects = self.chance.choice((SUBJECTS, SUBJECTS, *((one,) for one in SUBJECTS)))
@@ -219,6 +275,8 @@ class Storm:
 
     def _heal(self) -> None:
         self._cut = frozenset()
+        for sender in self.senders:
+            sender.cut = False
         self.world.store.away = False
         for replica in self.world.replicas:
             replica.running = True
@@ -249,7 +307,7 @@ def main() -> int:
     options = parser.parse_args()
     found, seen = hunt(range(options.first, options.first + options.seeds))
     for seed, violations in found.items():
-        print(f"seed {seed}: {violations[0]}")
+        sys.stderr.write(f"seed {seed}: {violations[0]}\n")
     print(f"{options.seeds} seeds, {len(found)} broken; met: {dict(sorted(seen.items()))}")
     return bool(found)
 

@@ -13,6 +13,7 @@ from tidemill_broker.load import Load
 from tidemill_meta.settings import MetaSettings
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.declarations import Subject
+from tidemill_wire.fencing import Fence, Fenced, FenceRow, Passed
 from tidemill_wire.replication import Appoint, Ends, Stood
 
 IDENTITY = Identity("g1", "g1-0", 7, "a:7400", "a:7401", "f1", (("zone", "a"),))
@@ -240,6 +241,37 @@ def test_what_was_removed_is_done_before_what_is_declared_and_said_once_the_grou
         said.append(beat.body.get("told"))
         attendance.answered(200, NEWS)
     assert said == [None, None, 9]
+
+
+def test_a_master_puts_fences_up_and_says_to_meta_what_came_of_it_once() -> None:
+    attendance = listening()
+    row = FenceRow("orders", 3, ((0, 512),))
+    told = attendance.answered(200, DECLARED | {"fences": [["orders", 3, [0, 512]]]})
+    assert isinstance(told, Told)
+    assert told.fences == (row,)
+    assert attendance.answered(200, None) == Fence([row])
+
+    fenced = Fenced([("orders", 3)], [Passed("orders", "g", 3)])
+    said = attendance.answered(200, fenced)
+
+    body = {"group": "g1", "closed": [["orders", 3]], "passed": [["orders", "g", 3]]}
+    assert said == Request("/v1/brokers/fenced", body)
+    assert attendance.answered(200, {"noted": "g1"}) is None
+    attendance.beat(MASTER)
+    assert attendance.answered(200, NEWS) == Fence([row])
+    assert attendance.answered(200, fenced) is None
+
+
+def test_what_meta_did_not_hear_of_a_fence_is_said_again() -> None:
+    attendance = listening()
+    attendance.answered(200, DECLARED | {"fences": [["orders", 3, []]]})
+    attendance.answered(200, None)
+    attendance.answered(200, Fenced([("orders", 3)], []))
+
+    attendance.beat(MASTER)
+    attendance.answered(200, NEWS)
+
+    assert isinstance(attendance.answered(200, Fenced([("orders", 3)], [])), Request)
 
 
 def test_a_slave_is_told_by_its_masters_log() -> None:

@@ -57,7 +57,7 @@ SUITABLE = {  # the same kinds as in the samples, of groups and deliveries that 
     **{
         name: ACTIONS[name]
         for name in (
-            "start", "start-back", "pause", "resume", "redrive", "purge", "seek", "lock", "unlock", "allocate",
+            "fence", "start", "start-back", "pause", "resume", "redrive", "purge", "seek", "lock", "unlock", "allocate",
             "exhume", "skip", "synced", "epoch",
         )
     },
@@ -132,6 +132,7 @@ def test_check_notices_a_change_that_nobody_told_of(monkeypatch: pytest.MonkeyPa
         "allocate",
         "resume",
         "remove",
+        "fence",
     }
     assert set(noticed) == set(SUITABLE) - quiet, "those change no row of a group that was there"
 

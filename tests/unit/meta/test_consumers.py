@@ -171,8 +171,13 @@ def test_expansion_gives_the_new_partitions_to_who_has_fewest() -> None:
     asked = Asked({"partitions": 4, "version": 1})
     world.first.change(lambda draft, now_ms: expand(draft, world.first.meta.senses, "s", asked, now_ms))
 
+    world.fence("g1", "g2")
+
     world.pass_ms(6 * SECOND, keep_brokers(world, one, other))
 
+    assert (one.handles, other.handles) == held
+    world.fence("g1", "g2", passed=[("g1/s", "g"), ("g2/s", "g")])
+    world.pass_ms(6 * SECOND, keep_brokers(world, one, other))
     assert (len(one.handles), len(other.handles)) == (2, 2)
     assert held[0] < one.handles
     assert held[1] < other.handles

@@ -12,7 +12,9 @@ from tidemill_meta.brokers import remove_broker, set_group_state
 from tidemill_meta.errors import Denied
 from tidemill_meta.picture import group_rows
 from tidemill_meta.retiring import drain, retire
+from tidemill_meta.subjects import declare
 from tidemill_meta.values import BrokerGroup, Route
+from tidemill_wire.declarations import parse_manifests
 
 
 def ask(world: World, decide: Any, *arguments: Any) -> Any:
@@ -34,6 +36,13 @@ def lies_on(world: World, subject: str) -> list[str]:
     return sorted(one.group for one in route.current.partitions)
 
 
+def keys_of(world: World, subject: str) -> dict[str, int]:
+    """How many logical partitions each partition has."""
+    route = world.first.meta.registry.get(Route, subject)
+    assert route is not None
+    return {one.key: one.size for one in route.current.partitions}
+
+
 def test_a_group_that_is_drained_is_read_and_gets_nothing_new() -> None:
     world = world_of("g0", "g1", "g2")
     world.client("p", produces=("old",))
@@ -41,11 +50,65 @@ def test_a_group_that_is_drained_is_read_and_gets_nothing_new() -> None:
 
     group, moved = ask(world, drain, "g0")
 
-    assert (group.draining, moved) == (True, 0)
+    assert (group.draining, moved) == (True, 1)
     assert world.first.meta.senses.state(group, world.now_ms) == "R"
     world.client("p", produces=("new",))
     assert lies_on(world, "new") == ["g1", "g2"]
     assert lies_on(world, "old") == ["g0", "g1"]
+
+
+def test_order_keys_leave_a_group_that_is_drained_when_it_has_closed() -> None:
+    world = world_of("g0", "g1", "g2")
+    world.client("p", produces=("old",))
+    ask(world, drain, "g0")
+    assert keys_of(world, "old") == {"g0/old": 512, "g1/old": 512}
+
+    world.fence("g0")
+
+    assert keys_of(world, "old") == {"g0/old": 0, "g1/old": 512, "g2/old": 512}
+    assert ask(world, drain, "g0") == (world.group("g0"), 0)
+
+
+def test_a_group_is_not_retired_before_order_keys_have_left_it() -> None:
+    world = world_of("g0", "g1")
+    world.client("p", produces=("one",))
+    ask(world, drain, "g0")
+
+    with pytest.raises(Denied, match="order keys of one have not left g0"):
+        ask(world, retire, "g0")
+
+    world.fence("g0")
+    ask(world, retire, "g0")
+    assert keys_of(world, "one") == {"g1/one": 512, "g1/one#1": 512}
+
+
+def test_a_group_that_nobody_leads_is_retired_with_what_lies_there() -> None:
+    world = world_of("g0", "g1")
+    world.client("p", produces=("one",))
+    world.pass_ms(6_000, lambda: world.beat("g1", "g1-0"))
+    ask(world, drain, "g0")
+
+    ask(world, retire, "g0")
+
+    assert keys_of(world, "one") == {"g1/one": 512, "g1/one#1": 512}
+
+
+def test_a_subject_in_the_best_order_is_not_waited_for() -> None:
+    world = world_of("g0")
+    world.client("p", produces=("lonely",))
+    world.register("g1", "g1-0")
+    spec = {"orderStrategy": "BestTried"}
+    manifest = {
+        "apiVersion": "tidemill.dev/v1alpha1",
+        "kind": "Subject",
+        "metadata": {"name": "lonely"},
+        "spec": spec,
+    }
+    ask(world, lambda draft, senses, now_ms: declare(draft, senses, parse_manifests([manifest]), now_ms))
+
+    ask(world, drain, "g0")
+
+    assert keys_of(world, "lonely") == {"g0/lonely": 512, "g1/lonely": 512}
 
 
 def test_a_subject_that_nobody_could_write_any_more_gets_a_place_elsewhere() -> None:
@@ -56,6 +119,7 @@ def test_a_subject_that_nobody_could_write_any_more_gets_a_place_elsewhere() -> 
     _, moved = ask(world, drain, "g0")
 
     assert moved == 1
+    world.fence("g0")
     assert lies_on(world, "lonely") == ["g0", "g1"]
     assert ask(world, drain, "g0") == (world.group("g0"), 0)
 
@@ -76,6 +140,7 @@ def test_a_group_is_retired_when_it_is_drained_and_no_route_names_it_then() -> N
     with pytest.raises(Denied, match="drain it first"):
         ask(world, retire, "g0")
     ask(world, drain, "g0")
+    world.fence("g0")
     before = world.first.meta.registry.get(Route, "one")
     assert before is not None
     concerned = ["g0" in lies_on(world, name) for name in ("one", "two")]
@@ -94,6 +159,7 @@ def test_a_subject_on_nothing_but_the_group_moves_as_a_whole() -> None:
     world.client("p", produces=("lonely",))
     world.register("g1", "g1-0")
     ask(world, drain, "g0")
+    world.fence("g0")
     ask(world, set_state, "g1", {"state": "R"})
     with pytest.raises(Denied, match="nowhere else"):
         ask(world, drain, "g1")
@@ -112,6 +178,7 @@ def test_a_retired_group_is_no_problem_when_its_brokers_are_gone_and_is_forgotte
     world = world_of("g0", "g1")
     world.client("p", produces=("one",))
     ask(world, drain, "g0")
+    world.fence("g0")
     ask(world, retire, "g0")
 
     world.pass_ms(6_000)

@@ -210,6 +210,7 @@ def test_expansion_keeps_the_former_version_and_asks_for_the_version_that_was_se
     with pytest.raises(Denied, match="has 2 partitions already"):
         ask(world, expand, "s", Asked({"partitions": 2, "version": 1}))
     ask(world, expand, "s", Asked({"partitions": 4, "version": 1}))
+    world.fence("g1", "g2")
 
     assert route(world, "s").sets[0] == first
     assert len(route(world, "s").current.partitions) == 4
