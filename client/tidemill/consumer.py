@@ -261,8 +261,10 @@ class Consumer:
             if chain.rest:
                 self._sift(chain.rest.popleft())
                 continue
-            delivery = inbox.pop()
+            stuck, delivery = inbox.stuck, inbox.pop()
             if delivery is None:
+                if stuck:
+                    self._brokers.pull()
                 if inbox.error is not None:
                     raise again(inbox.error)
                 if inbox.closed:

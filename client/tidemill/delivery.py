@@ -55,7 +55,7 @@ class Delivery:
 
     __slots__ = (
         "_columns", "_data", "_first", "_indexes", "_rows", "arrived", "attempts", "batch", "begun", "bodies", "count",
-        "done", "early", "over", "pull_sequence", "settler", "size", "subject", "until", "wanted",
+        "done", "early", "gone", "over", "pull_sequence", "settler", "size", "subject", "until", "wanted",
     )  # fmt: skip
 
     batch: Batch
@@ -75,6 +75,8 @@ class Delivery:
         """Indexes that are at work, by key: their leases are kept over a new connection, too."""
         self.over: set[int] = set()
         """Of these, the indexes whose lease the broker calls lost: there is none to keep any more."""
+        self.gone = False
+        """The broker has said that all that is left of it is lost."""
         self.arrived = 0.0
         self.until = math.inf
         """When messages may be begun no more without asking, as the event loop tells time; ``REVOKED`` for never."""
@@ -202,6 +204,12 @@ class Delivery:
         base = self.pull_sequence
         return [bound for index in sorted(self.begun - self.over) for bound in (base + index, base + index)]
 
+    def revoke(self) -> bool:
+        """All that is left of it is lost, as the broker says: whether that is news."""
+        news = self.until != REVOKED
+        self.until, self.gone = REVOKED, True
+        return news
+
     def lose(self, lost: Sequence[int]) -> None:
         """These pull sequences have no lease any more."""
         places = [(first - self.pull_sequence, last - self.pull_sequence) for first, last in pairs(lost)]
@@ -232,6 +240,11 @@ class Delivery:
         if self.done == self.count:
             self.settler.parted(self, [])
         return ranges
+
+    def give_back(self) -> None:
+        """All that is left of it was not begun."""
+        if ranges := self.settle(0, self.count - 1):
+            self.settler.release(self.subject, ranges)
 
     def unsettled(self) -> list[int]:
         """The ranges of pull sequences whose lease matters still."""

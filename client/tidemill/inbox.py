@@ -75,6 +75,8 @@ class Inbox:
         self.closed = False
         self.waiting = False
         """The handler has nothing to do."""
+        self.stuck = False
+        """The handler has had something for so long that it is lost: until it comes back, nothing is asked for."""
         self._bytes_max = bytes_max
         self._popped = (0, 0.0)
         """How many messages the handler took last, and when."""
@@ -96,7 +98,8 @@ class Inbox:
         """A broker may be asked for more: it has not filled its share."""
         share, lying = self.shares.of(settler), self._lying[settler]
         few = lying.messages < max(1, self.window.size * share)
-        return few and lying.bytes + bytes_on_their_way < self._bytes_max * share and not self.closed
+        open_still = not self.closed and not self.stuck
+        return few and lying.bytes + bytes_on_their_way < self._bytes_max * share and open_still
 
     def filled(self) -> None:
         """A broker gave all that was asked for, so it has more."""
@@ -114,8 +117,22 @@ class Inbox:
         self._ready.extend(deliveries)
         self.wake()
 
+    def stick(self, lost: list[Delivery]) -> list[Delivery]:
+        """These are lost. If one of them is in the handler's hands, and that is all it does: what lies here, which
+        others may handle. It is gone from here.
+        """
+        if self.waiting or self.closed or all(one in self._ready for one in lost):
+            return []
+        self.stuck = True
+        rest = list(self._ready)
+        self._ready.clear()
+        for lying in self._lying.values():
+            lying.messages = lying.bytes = 0
+        return rest
+
     def pop(self) -> Delivery | None:
         """The next one, if there is one."""
+        self.stuck = False
         now = self._loop.time()
         if self._popped[0]:
             self.window.handled(self._popped[0], now - self._popped[1])

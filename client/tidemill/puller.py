@@ -44,9 +44,8 @@ ALLOTTED_WAIT_MS = 500
 """A pull names the partitions that the consumer had when it was sent. What is allotted meanwhile is in the next one, so
 none waits for long: a partition without messages would keep one that has some from its new consumer."""
 RENEWALS_A_LEASE = 3
-UNREADABLE_DELAY_MS = (
-    60_000  # it will not become readable by itself: tried again at once, it would go in a circle
-)
+UNREADABLE_DELAY_MS = 60_000
+"""It will not become readable by itself: tried again at once, it would go in a circle."""
 
 log = logging.getLogger("tidemill")
 
@@ -295,7 +294,7 @@ class Puller:
         strange = self.share is not None and not self.share.allotment.is_ours(
             self.share.group, answer.grants[0].subject
         )
-        if self._leaving or strange:
+        if self._leaving or strange or self._inbox.stuck:
             self._release(deliveries)
             return
         if answer.ordered:
@@ -341,8 +340,8 @@ class Puller:
 
     def _release(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            if delivery.settler is self.settler and (ranges := delivery.settle(0, delivery.count - 1)):
-                self.settler.release(delivery.subject, ranges)
+            if delivery.settler is self.settler:
+                delivery.give_back()
 
     # -- giving up ---------------------------------------------------------------------------------------------
 
@@ -389,6 +388,8 @@ class Puller:
 
     def _renew(self) -> None:
         self._renewal = None
+        for delivery in self._inbox.stick([one for one in self.settler.outstanding if one.gone]):
+            delivery.give_back()
         if self.settler.outstanding:
             self.settler.renew()
             self._keep(self._lease_s)

@@ -277,8 +277,7 @@ class BrokerSettler:
                 continue
             delivery.lose(lost)
             if _within(delivery.unsettled(), lost, whole=True):
-                news = news or delivery.until != REVOKED
-                delivery.until = REVOKED
+                news = delivery.revoke() or news
             elif _within([first, last], lost, whole=False) and delivery.until != REVOKED:
                 delivery.until = DOUBTFUL  # one that was parked may be kept for longer than those beside it
             elif self.ordered and certain and delivery.until != REVOKED:

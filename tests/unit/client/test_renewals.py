@@ -7,7 +7,9 @@ import math
 
 import pytest
 
+from tidemill import LeaseLost
 from tidemill.delivery import DOUBTFUL, REVOKED, Delivery
+from tidemill.inbox import Inbox
 from tidemill.settings import ClientSettings
 from tidemill.settler import BrokerSettler
 from tidemill_wire.commands import Done, Extend
@@ -78,3 +80,50 @@ async def test_what_is_not_in_order_is_begun_while_nothing_of_it_is_lost():
     settler, delivery, _ = holding(3)
     settler.renew()
     assert delivery.until == math.inf
+
+
+async def test_consumer_whose_handler_hangs_gives_back_what_it_has_not_begun_and_asks_for_nothing(
+    serve, monkeypatch, until
+):
+    """Else its own pull brings it the message again, and that waits behind the handler that hangs."""
+    monkeypatch.setattr("tidemill.memory.LEASE_MS", 30)
+    settings = ClientSettings(backoff_max_s=0.05, pull_wait_ms=60_000)
+    async with serve() as place, place.client(settings=settings) as mq:
+        await mq.send("a", b"0")
+        async with mq.consume("a", group="g", name="hangs") as messages:
+            first = await anext(messages)
+            group = place.group()
+            await mq.send_many("a", [b"1", b"2"])
+            await until(lambda: group.in_flight == 3)
+            group.due.extend([lease for lease in group.members["hangs"].leases.values() if not lease[0]])
+            del group.members["hangs"].leases[0]
+            place.broker.serve()
+            await until(lambda: group.in_flight == 0)
+            assert sorted(group.due) == [(0, 0), (1, 0), (2, 0)]
+            async with mq.consume("a", group="g", name="well") as others:
+                assert sorted([(await anext(others)).body for _ in range(3)]) == [b"0", b"1", b"2"]
+            with pytest.raises(LeaseLost):
+                await first.ack()
+            await mq.send("a", b"3")
+            assert (await anext(messages)).body == b"3", "it is back"
+
+
+async def test_only_a_handler_that_does_nothing_but_hang_ends_the_asking():
+    """Not one of a worker with slots to spare, which waits for more, and not what is lost while it lies here."""
+    settler, lost, _ = holding(1)
+    inbox = Inbox(100, 1 << 20)
+    inbox.join(settler)
+    lying = Delivery("orders", 0, 11, (memoryview(b"x"), 0, 1))
+    lying.settler = settler
+    inbox.put([lying])
+    assert inbox.stick([]) == inbox.stick([lying]) == []
+    inbox.waiting = True
+    assert inbox.stick([lost]) == []
+    assert not inbox.stuck
+    assert inbox.room(settler, 0)
+
+    inbox.waiting = False
+    assert inbox.stick([lost]) == [lying]
+    assert not inbox.room(settler, 0)
+    assert inbox.pop() is None
+    assert inbox.room(settler, 0)
