@@ -12,6 +12,7 @@ from tidemill_wire.filters import parse_filter
 from tidemill_wire.specs import BACKOFF_SECONDS_DEFAULT, Delivery, GroupBounds, GroupDeadLetter
 
 SHARED, ORDERED, BROADCAST, DEAD = "shared", "ordered", "broadcast", "dead"
+IN_ORDER = (ORDERED, BROADCAST)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from operator import attrgetter
 
 from tidemill_broker.actions import FailureDetail
 from tidemill_broker.failures import Errors, Failure, Health
-from tidemill_broker.group_settings import BROADCAST, ORDERED, GroupSettings
+from tidemill_broker.group_settings import IN_ORDER, GroupSettings
 from tidemill_broker.ranges import add_ranges, merge_ranges
 from tidemill_wire.limits import DOOMED_MS
 from tidemill_wire.ranges import pairs
@@ -236,7 +236,7 @@ class Group:
     @property
     def ordered(self) -> bool:
         """Messages are handled in their order, by one consumer at a time."""
-        return self.settings.consumption in (ORDERED, BROADCAST)
+        return self.settings.consumption in IN_ORDER
 
     @property
     def room(self) -> int:

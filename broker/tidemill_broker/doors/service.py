@@ -233,7 +233,8 @@ class Service:
 
 def _say_unread(unread: Unread) -> None:
     """For whoever looks after the disk: what is lost may be whole on a slave, or in a copy of the folder."""
-    sys.stderr.write(f"tidemill: {unread}: messages that lie there become dead letters; look at the disk\n")
+    becomes = "messages that lie there become dead letters, rows are made again"
+    sys.stderr.write(f"tidemill: {unread}: look at the disk; {becomes}\n")
     sys.stderr.flush()
 
 

@@ -73,7 +73,9 @@ def test_mistake_in_the_broker_ends_the_service_and_whoever_waits_is_told(indoor
     indoors.loop.errors.clear()
 
 
-def test_rows_that_the_disk_cannot_read_are_made_again_by_the_next_start() -> None:
+def test_rows_that_the_disk_cannot_read_are_made_again_by_the_next_start(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Else each life would find the same bad place when the same consumer comes back."""
     indoors = Indoors(CALM, TINY)
     peer = indoors.call(lambda: LocalPeer(indoors.service.server, lambda _answer: None))
@@ -93,6 +95,7 @@ def test_rows_that_the_disk_cannot_read_are_made_again_by_the_next_start() -> No
     failed = indoors.service.failed.result()
     assert isinstance(failed, CorruptRun)
     assert failed.file == runs[0]
+    assert f"of {runs[0]} cannot be read (Input/output error): look at the disk" in capsys.readouterr().err
     assert isinstance(asked.exception(), Unavailable)
     assert files_of(disk, "consume") == runs[1:]
 
