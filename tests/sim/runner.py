@@ -41,6 +41,7 @@ FAMILIES = (
     "sim.whole:make",
     "sim.together:make",
     "sim.inherited:make",
+    "sim.worked:make",
 )
 SEEDS_PER_JOB = 20
 COLLECT_EVERY = 10
