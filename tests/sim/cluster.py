@@ -193,8 +193,11 @@ class Cluster:
         for name in self._producers:
             world.add_client(name, Producing(self).run)
         for name, group in self._consumers.items():
-            world.add_client(name, Consuming(self, group).run)
+            world.add_client(name, self._consuming(group).run)
         world.add_client(DIGGER, Digging(self).run)
+
+    def _consuming(self, group: str) -> Consuming:
+        return Consuming(self, group)
 
     def has_spool(self, consumer: str) -> bool:
         """Whether it keeps what it cannot tell."""

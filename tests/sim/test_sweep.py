@@ -77,6 +77,13 @@ def test_whole_clusters_keep_their_promises_under_the_real_meta() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_workers_and_clients_over_http_keep_theirs() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.worked:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_groups_that_are_steered_keep_theirs_through_failovers() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.inherited:make")
@@ -85,7 +92,7 @@ def test_groups_that_are_steered_keep_theirs_through_failovers() -> None:
 
 
 def test_order_keys_exclusive_groups_and_broadcast_keep_theirs_through_failovers() -> None:
-    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 4))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.together:make")
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -44,6 +44,8 @@ FOUND_BY_HEIRS = {"suspension-forgotten-by-a-start": "0"}
 """What takes groups that are steered, and a process that becomes something else in its broker group."""
 FOUND_BY_STORMS = {"no-fence-at-send": "0", "heir-open-before-all-is-settled": "0"}
 """What takes order keys that move."""
+FOUND_BY_WORKERS = {"idempotency-key-ignored": "16", "worker-begins-one-too-many": "0"}
+"""What takes workers, or the gateway."""
 FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_EXPERIMENTS = {
     "late-extension-taken": "sim.renewing",
@@ -98,6 +100,8 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
         place = ("sim.hunting", repeated, "sim.repeated:make")
     if group is not None:
         place = ("sim.hunting", group, "sim.replicated:make")
+    if (worked := FOUND_BY_WORKERS.get(bug.stem)) is not None:
+        place = ("sim.hunting", worked, "sim.worked:make")
     if (heir := FOUND_BY_HEIRS.get(bug.stem)) is not None:
         place = ("sim.hunting", heir, "sim.inherited:make")
     if (keyed := FOUND_BY_ORDER_KEYS.get(bug.stem)) is not None:

@@ -242,6 +242,22 @@ def test_a_sweep_names_injectors_that_never_fired():
     assert "KILL" not in silent
 
 
+def test_a_sweep_of_all_families_gives_those_that_cost_most_fewer_seeds(monkeypatch):
+    swept: dict[str, int] = {}
+
+    def sweep(name: str, _first: int, count: int, _jobs: int) -> int:
+        swept[name] = count
+        return 0
+
+    monkeypatch.setattr(runner, "sweep", sweep)
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+
+    assert runner.main(["sweep", "--all", "--count", "200"]) == 0
+
+    assert swept.keys() == runner.FAMILIES.keys()
+    assert (swept["sim.cluster:make"], swept["sim.together:make"]) == (200, 50)
+
+
 def test_every_fault_of_the_toy_fires_in_some_seed():
     outcomes = runner.run_seeds("sim.toy:make", range(60))
     fired = sum((outcome.fired for outcome in outcomes), outcomes[0].fired)
