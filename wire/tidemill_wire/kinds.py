@@ -37,6 +37,7 @@ class Kind(IntEnum):
     BEGIN = 39
     HANDOVER = 40
     YIELD = 48
+    ADOPT = 49
 
 
 class Start(IntEnum):
