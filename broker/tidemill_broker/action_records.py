@@ -109,8 +109,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.PAUSE, _PAUSE.pack(group, 0, at_ms) + fingerprint.encode()
         case GroupResumed(group):
             return ActionKind.RESUME, _U32.pack(group)
-        case Redriven(group, at_ms, ranges):
-            return ActionKind.REDRIVE, _pack_ranges(group, 0, at_ms, ranges)
+        case Redriven(group, at_ms, ranges, attempts):
+            return ActionKind.REDRIVE, _pack_ranges(group, attempts, at_ms, ranges)
         case Purged(group, ranges):
             return ActionKind.PURGE, _pack_ranges(group, 0, 0, ranges)
         case Sought(group, cursor, start_ms):
@@ -286,13 +286,13 @@ def _decode_steering(kind: int, body: bytes) -> Action:
 
 
 def _decode_ranges(kind: int, body: bytes) -> Action:
-    consumer, _, moment = _RANGES.unpack_from(body)
+    consumer, attempts, moment = _RANGES.unpack_from(body)
     ranges = _unpack_ranges(body[_RANGES.size :])
     match kind:
         case ActionKind.ACK:
             return Acked(consumer, ranges)
         case ActionKind.REDRIVE:
-            return Redriven(consumer, moment, ranges)
+            return Redriven(consumer, moment, ranges, attempts)
         case ActionKind.PURGE:
             return Purged(consumer, ranges)
         case ActionKind.EXTEND:

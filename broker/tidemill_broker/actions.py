@@ -248,11 +248,13 @@ class GroupResumed:
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """Dead letters (sequences in their subject) are given to the group again."""
+    """Dead letters (sequences in their subject) are given to the group again, from ``at_ms`` on."""
 
     group: int
     at_ms: int
     ranges: Sequence[int]
+    attempts: int = 0
+    """Those behind them: of messages that another broker gave out before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,8 @@ class Burials:
         properties = batch.properties()
         assert properties  # the broker itself has written it
         known = cast("dict[str, Any]", msgpack.unpackb(properties[0], strict_map_key=False))[DEAD_PROPERTY]
+        if known.get("adopted"):
+            return  # it is no copy of what lies here, and no burial speaks of it
         lane = lane_name(known["subject"], priority_of(known["sequence"]))
         source = self._state.group_of(lane, known["group"])
         if source is not None and position not in self._over:

@@ -158,7 +158,7 @@ class DeadLetters:
     def _copy(self, group: Group, failure: Failure, count: int, data: Buffer | Unread, now_ms: int) -> None:
         """Write the copy and the DEAD action."""
         source = self._state.partitions[group.partition]
-        target = self._grave(group, source, now_ms)
+        target = self.grave(group, now_ms)
         known = self._known(group, source, failure, now_ms)
         try:
             copy = _copy_of(data, failure, count, known)
@@ -180,8 +180,9 @@ class DeadLetters:
         self._desk.counters.messages_buried += count
         self._free(group)
 
-    def _grave(self, group: Group, source: Partition, now_ms: int) -> Partition:
+    def grave(self, group: Group, now_ms: int) -> Partition:
         """The dead-letter subject of a group, and the group's twin in it, as the group is declared now."""
+        source = self._state.partitions[group.partition]
         settings = settings_of_grave(group, source)
         grave = self._intake.declare(dead_subject(base_of(source).name, group.name), settings, now_ms)
         named = naming_of_twin(self._state, group, grave)
@@ -257,6 +258,29 @@ def _copy_of(data: Buffer | Unread, failure: Failure, count: int, known: dict[st
         created_deltas=deltas[chosen] if deltas else None,
         attempts=[failure.attempts] * count,
         origins=origins[chosen] if origins else [batch.message_id(index + at) for at in range(count)],
+    )
+    flags = Flags.REDELIVERED | batch.flags & Flags.ORDERED
+    return Copy(content, header.created_at_ms, Codec(header.codec), flags, header.priority)
+
+
+def adopted_copy(batch: Batch, failure: Failure, names: tuple[str, str], detail: FailureDetail) -> Copy:
+    """Messages of another broker, as a dead letter of the subject and group of those ``names`` says them: with their
+    ids, and with their numbers where they came from.
+    """
+    header = batch.header
+    known: dict[str, Any] = {
+        "subject": names[0], "group": names[1], "attempts": failure.attempts, "since": failure.since_ms,
+        "failed_at": failure.due_ms, **detail._asdict(), "adopted": True,
+    }  # fmt: skip
+    properties = batch.properties() or [b""] * header.messages
+    content = Content(
+        batch.bodies(),
+        batch.keys() or None,
+        batch.tags() or None,
+        batch.order_keys() or None,
+        [_with(packed, known | {"sequence": failure.first + at}, 0) for at, packed in enumerate(properties)],
+        attempts=[failure.attempts] * header.messages,
+        origins=batch.origins() or [batch.message_id(at) for at in range(header.messages)],
     )
     flags = Flags.REDELIVERED | batch.flags & Flags.ORDERED
     return Copy(content, header.created_at_ms, Codec(header.codec), flags, header.priority)

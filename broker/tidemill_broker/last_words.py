@@ -11,6 +11,9 @@ from tidemill_broker.messages import Found
 from tidemill_broker.standings import Event
 from tidemill_wire.fields import DEAD_PROPERTY
 
+ELSEWHERE = -1
+"""For a sequence: the message was never stored here, but at the broker from which this one adopted it."""
+
 
 class Death(NamedTuple):
     """Of one message in one group."""
@@ -29,4 +32,5 @@ def death_of(letter: Found) -> Death:
     known: dict[str, Any] = properties[DEAD_PROPERTY]
     detail = FailureDetail(known["reason"], known["error"], known["place"], known["fingerprint"])
     event = Event(known["failed_at"], "dead", attempts=known["attempts"], detail=detail)
-    return Death(known["subject"], known["group"], known["sequence"], known["since"], event)
+    sequence = ELSEWHERE if known.get("adopted") else known["sequence"]
+    return Death(known["subject"], known["group"], sequence, known["since"], event)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from tidemill_broker.adoption import Adoption
 from tidemill_broker.consume_log import ConsumeLog
 from tidemill_broker.dead_letters import DeadLetters
 from tidemill_broker.desk import Desk
@@ -68,6 +69,7 @@ class Broker:
         self._locks = Locks(self._desk, settings.consumer_gone_ms, settings.broadcast_silence_ms, now_ms)
         self.serving = Serving(self._desk, self.intake, self.members, self.consume_log, self._locks)
         self._settling = Settling(self._desk, self.members, self.serving, self._locks, self.dead_letters)
+        self._adoption = Adoption(self._desk, self.intake, self.dead_letters, self.serving)
         self._steering = Steering(self._desk, self.consume_log, self.serving, self.intake.further)
         self.removing = Removing(self._desk, self.members, self.serving)
         self._fencing = Fencing(self._desk, self.intake)
@@ -179,6 +181,10 @@ class Broker:
             case Purge():
                 count = self._purge(command, now_ms)
                 self._desk.say(peer, correlation, commands.Done(count=count), Durability.SYNCED)
+            case commands.Adopt():
+                self._refuse_work()
+                grave, count = self._adoption.adopt(command, now_ms)
+                self._desk.say(peer, correlation, commands.Done(count=count), self._desk.level(grave))
             case Seek():
                 self._steering.seek(WaitingSeek(peer, correlation, command), now_ms)
             case Suspend():

@@ -371,7 +371,7 @@ class State:
         fresh = group.handle(action.ranges)
         for first, count in fresh:
             group.cursor = max(group.cursor, first + count)
-            group.fail(Failure(first, count, 0, action.at_ms))
+            group.fail(Failure(first, count, action.attempts, action.at_ms))
         return sum(count for _, count in fresh)
 
     def _extend(self, action: Extended | Parked) -> int:

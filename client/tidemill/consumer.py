@@ -210,7 +210,8 @@ class Consumer:
     @property
     def statistics(self) -> dict[str, int]:
         """``lost``: settled after the lease had ended; ``corrupt``: messages that could not be read; acked without
-        being shown: ``filtered``, because a filter said no, ``mismatched``, because only the hashes of tags were right.
+        being shown: ``filtered``, because a filter said no, ``mismatched``, because only the hashes of tags were right;
+        ``adopted``: they failed while their broker was away, and another one gives them out again.
         """
         pullers = list(self._pullers or ())
         return {
@@ -218,6 +219,7 @@ class Consumer:
             "corrupt": sum(puller.corrupt for puller in pullers),
             "filtered": self._chain.filtered,
             "mismatched": self._chain.mismatched,
+            "adopted": sum(elsewhere.moved for one in pullers if (elsewhere := one.settler.elsewhere)),
         }
 
     @property

@@ -37,7 +37,7 @@ class Settler(Protocol):
 
     async def ack_now(self, subject: str, ranges: list[int]) -> bool: ...
 
-    async def nack(self, subject: str, ranges: list[int], why: Why) -> bool: ...
+    async def nack(self, subject: str, ranges: list[int], why: Why, of: Delivery | None = None) -> bool: ...
 
     async def extend(self, subject: str, ranges: list[int], parked: Why | None = None) -> None: ...
 
@@ -162,8 +162,7 @@ class Delivery:
 
     def properties_of(self, index: int) -> dict[str, Any]:
         """The properties of a message."""
-        packed = self._column("properties", self.batch.properties)
-        mine = packed[self._row(index)] if packed else b""
+        mine = self.packed_of(index)
         if not mine:
             return {}
         try:
@@ -175,6 +174,11 @@ class Delivery:
         if not isinstance(found, dict):
             raise CorruptBatch(f"the properties of message {self.id_of(index)} are no map")
         return cast("dict[str, Any]", found)
+
+    def packed_of(self, index: int) -> bytes:
+        """The properties of a message as they came."""
+        packed = self._column("properties", self.batch.properties)
+        return bytes(packed[self._row(index)]) if packed else b""
 
     def created_ms(self, index: int) -> int:
         """When the producer made a message."""
@@ -245,6 +249,11 @@ class Delivery:
         """All that is left of it was not begun."""
         if ranges := self.settle(0, self.count - 1):
             self.settler.release(self.subject, ranges)
+
+    @property
+    def leased(self) -> list[int]:
+        """What the broker is told of: all that is not settled; of what is ours no more only what is at work."""
+        return self.at_work if self.until == REVOKED else self.unsettled()
 
     def unsettled(self) -> list[int]:
         """The ranges of pull sequences whose lease matters still."""

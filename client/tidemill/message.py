@@ -120,7 +120,7 @@ class Message(Seen):
         """It failed, and this is what is known."""
         delivery, index = self._delivery, self._index
         if ranges := delivery.settle(index, index):
-            return await delivery.settler.nack(delivery.subject, ranges, why)
+            return await delivery.settler.nack(delivery.subject, ranges, why, delivery)
         return True
 
     @property
@@ -267,7 +267,7 @@ class MessageBatch(SeenBatch):
         delivery = self._delivery
         why = parse_why(delay, reason, error, reject=reject)
         if ranges := delivery.settle(0, delivery.count - 1):
-            return await delivery.settler.nack(delivery.subject, ranges, why)
+            return await delivery.settler.nack(delivery.subject, ranges, why, delivery)
         return True
 
     async def extend(self) -> None:

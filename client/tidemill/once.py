@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidemill.delivery import Delivery
 from tidemill.settler import BrokerSettler
 from tidemill.why import Why
 
@@ -16,7 +17,7 @@ class OnceSettler(BrokerSettler):
         """It was before."""
         return True
 
-    async def nack(self, subject: str, ranges: list[int], why: Why) -> bool:
+    async def nack(self, subject: str, ranges: list[int], why: Why, of: Delivery | None = None) -> bool:
         """It does not come again."""
         return True
 

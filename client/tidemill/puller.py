@@ -97,7 +97,7 @@ class Puller:
         self.corrupt = 0
         """Messages that could not be read."""
         self._identity = identity
-        self._subjects = identity.subscription.subjects
+        self.subjects = identity.subscription.subjects
         self._settings = settings
         self._inbox = inbox
         self._loop = asyncio.get_running_loop()
@@ -117,8 +117,8 @@ class Puller:
 
     def follow(self, subjects: tuple[str, ...], address: Address | None) -> None:
         """The routes are others: what is pulled here from now on, and where the broker is."""
-        news = subjects != self._subjects
-        self._subjects = subjects
+        news = subjects != self.subjects
+        self.subjects = subjects
         if not subjects:
             self._inbox.shares.rest(self.settler)
         if address is not None:
@@ -130,7 +130,7 @@ class Puller:
         """Ask for more, if there is room for more."""
         link = self._link
         if (
-            not self._subjects
+            not self.subjects
             or link is None
             or self._under_way >= PULLS
             or self._leaving
@@ -157,7 +157,7 @@ class Puller:
                 wait_ms = min(wait_ms, ALLOTTED_WAIT_MS)
             on_answer = partial(self._pulled, Asked(messages, self._loop.time(), self.settler.era), link)
             versions = (
-                self.share.of(self._subjects) if self.share is not None else dict.fromkeys(self._subjects, 0)
+                self.share.of(self.subjects) if self.share is not None else dict.fromkeys(self.subjects, 0)
             )
             if not versions:
                 return  # what is ours no more; what is ours instead is told in a moment
@@ -223,7 +223,7 @@ class Puller:
         self._resumed = False
         self.settler.begin_anew()
         self.settler.up(link)
-        if self.share is not None and not self._subjects:
+        if self.share is not None and not self.subjects:
             self._give_all_back()  # else the first pull says what is held
         self.pull()
 

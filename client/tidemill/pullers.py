@@ -17,9 +17,11 @@ from tidemill.ack_spool import Place
 from tidemill.allotment import Allotment
 from tidemill.backoff import Backoff
 from tidemill.delivery import Delivery, Settler
+from tidemill.elsewhere import Elsewhere
 from tidemill.errors import TidemillError
 from tidemill.inbox import Inbox
 from tidemill.keeper import Keeper
+from tidemill.link import Link
 from tidemill.naming import Member
 from tidemill.puller import Identity, Puller, Share
 from tidemill.router import Router
@@ -27,6 +29,8 @@ from tidemill.routes import Address
 from tidemill.settings import ClientSettings
 from tidemill.tasks import Tasks
 from tidemill.tenure import Moment
+from tidemill_wire.fields import living_subject
+from tidemill_wire.filters import is_pattern, matches_pattern
 from tidemill_wire.kinds import Mode
 
 log = logging.getLogger("tidemill")
@@ -126,6 +130,17 @@ class Pullers:
         """The broker group that a settler tells."""
         return next(group for group, one in self._pullers.items() if one.settler is settler)
 
+    def _other(self, away: Puller, subject: str) -> Link | None:
+        """A connection to another broker that has something of a subject."""
+        for puller in self._pullers.values():
+            named = any(
+                matches_pattern(name, subject) if is_pattern(name) else living_subject(name) == subject
+                for name in puller.subjects
+            )
+            if puller is not away and named and puller.settler.link is not None:
+                return puller.settler.link
+        return None
+
     def pull(self) -> None:
         """There may be room."""
         for puller in self._pullers.values():
@@ -174,6 +189,12 @@ class Pullers:
         mine = self._identity
         identity = Identity(replace(mine.subscription, subjects=subjects), mine.consumer)
         puller = Puller(identity, self._settings, self._inbox, locate)
+        if not mine.subscription.once and mine.subscription.mode is Mode.AS_DECLARED:
+            puller.settler.elsewhere = Elsewhere(
+                self._settings,
+                lambda subject: self._other(puller, subject),
+                lambda job: self._tasks.start(job, "tidemill takes failures elsewhere"),
+            )
         if self._keeper is not None and not mine.subscription.once:
             place = Place(group, mine.subscription.group, mine.consumer)
             await self._keeper.claim(place, puller.settler)

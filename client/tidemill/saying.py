@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tidemill.ack_spool import Fate
+from tidemill.delivery import Delivery
 from tidemill.errors import TidemillError
-from tidemill_wire.commands import Extend
+from tidemill_wire.commands import Adopt, Extend, Nack
+from tidemill_wire.ranges import pairs
 
 
 class Shelf(Protocol):
@@ -46,6 +48,15 @@ class Saying:
     over: bool = False
     """It was answered, ``lost`` of its messages as too late."""
     lost: int = 0
+    of: Delivery | None = None
+    """Of a failure: the messages, which may go to another broker."""
+    offers: list[Adopt] | None = None
+    """What that is still to be told."""
+
+    @property
+    def may_move(self) -> bool:
+        """A failure that was never said, and is known whole: nobody can have heard of it."""
+        return isinstance(self.command, Nack) and self.of is not None and not self.at and not self.number
 
     def tell(self, error: TidemillError | None, *, told: bool = True) -> None:
         """Whoever waits need not any more: the broker was ``told``, or will be out of the spool."""
@@ -56,3 +67,24 @@ class Saying:
                 future.set_result(told)
             else:
                 future.set_exception(error)
+
+
+def within(inner: Sequence[int], outer: Sequence[int], *, whole: bool) -> bool:
+    """Whether the ranges of ``inner`` lie in those of ``outer``, or touch them if not as a ``whole``."""
+    spans = pairs(outer)
+    return all(
+        any((a <= first and last <= b) if whole else (a <= last and first <= b) for a, b in spans)
+        for first, last in pairs(inner)
+    )
+
+
+def joined(spans: Iterable[tuple[int, int]], ranges_max: int) -> list[int]:
+    """Spans as ranges, in their order and so many at most."""
+    ranges: list[int] = []
+    for first, last in sorted(spans):
+        if ranges and (first <= ranges[-1] + 1 or len(ranges) >= 2 * ranges_max):
+            # Touching, or too many to name: what is named beyond what is held ends with its lease.
+            ranges[-1] = max(ranges[-1], last)
+        else:
+            ranges += (first, last)
+    return ranges

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from tidemill.ack_spool import Fate
 from tidemill.backoff import Backoff
 from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, add_range
+from tidemill.elsewhere import Elsewhere
 from tidemill.errors import (
     BrokerUnreachable,
     ConnectionLost,
@@ -28,7 +29,7 @@ from tidemill.errors import (
     WireError,
 )
 from tidemill.link import Answer, Link
-from tidemill.saying import Saying, Shelf
+from tidemill.saying import Saying, Shelf, joined, within
 from tidemill.settings import ClientSettings
 from tidemill.why import Why
 from tidemill_wire.commands import Ack, Done, Extend, Nack, Release
@@ -58,6 +59,8 @@ class BrokerSettler:
         self.doubted: dict[str, int] = {}
         self.shelf: Shelf | None = None
         """Where to keep what cannot be told."""
+        self.elsewhere: Elsewhere | None = None
+        """Who may take failures to another broker."""
         self._group = group
         self._consumer = consumer
         self._loop = asyncio.get_running_loop()
@@ -69,7 +72,7 @@ class BrokerSettler:
         self._keeping = asyncio.Lock()
         self._keep_wanted = False
         self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
-        self._link: Link | None = None
+        self.link: Link | None = None
         self._pending: dict[str, list[int]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -94,10 +97,10 @@ class BrokerSettler:
         self.flush()
         return await self._await(Ack(self._group, self._consumer, subject, ranges))
 
-    async def nack(self, subject: str, ranges: list[int], why: Why) -> bool:
+    async def nack(self, subject: str, ranges: list[int], why: Why, of: Delivery | None = None) -> bool:
         self.flush()
         self.doubt(subject)
-        return await self._await(self._nack(subject, ranges, why))
+        return await self._await(self._nack(subject, ranges, why), of)
 
     def doubt(self, subject: str) -> None:
         """In order, the broker takes back what it gave out behind a message that failed. One has, or may have: nothing
@@ -140,10 +143,8 @@ class BrokerSettler:
         """Begin all leases anew."""
         ranges: dict[str, list[int]] = {}
         for delivery in self.outstanding:
-            unsettled = delivery.at_work if delivery.until == REVOKED else delivery.unsettled()
-            mine = ranges.setdefault(delivery.subject, [])
-            for first, last in pairs(unsettled):
-                add_range(mine, first, last)
+            for first, last in pairs(delivery.leased):
+                add_range(ranges.setdefault(delivery.subject, []), first, last)
         for subject, found in ranges.items():
             for part in portions(found):
                 self._say(Saying(Extend(self._group, self._consumer, subject, part)))
@@ -155,19 +156,9 @@ class BrokerSettler:
         """
         sayings = (*self._under_way, *self._queue)
         said = [one.command.ranges for one in sayings if not isinstance(one.command, Extend)]
-        unsettled = (
-            delivery.at_work if delivery.until == REVOKED else delivery.unsettled()
-            for delivery in self.outstanding
-        )
+        unsettled = (delivery.leased for delivery in self.outstanding)
         spans = [span for ranges in (*unsettled, *self._pending.values(), *said) for span in pairs(ranges)]
-        ranges: list[int] = []
-        for first, last in sorted(spans):
-            if ranges and (first <= ranges[-1] + 1 or len(ranges) >= 2 * ranges_max):
-                # Touching, or too many to name: what is named beyond what is held ends with its lease.
-                ranges[-1] = max(ranges[-1], last)
-            else:
-                ranges += (first, last)
-        return ranges
+        return joined(spans, ranges_max)
 
     # -- what leaves -------------------------------------------------------------------------------------------
 
@@ -182,14 +173,14 @@ class BrokerSettler:
         for subject, ranges in pending.items():
             self._say(Saying(Ack(self._group, self._consumer, subject, ranges)))
 
-    async def _await(self, command: Fate | Extend) -> bool:
-        """Whether the broker has answered. Else it is in the spool."""
+    async def _await(self, command: Fate | Extend, of: Delivery | None = None) -> bool:
+        """Whether a broker has answered. Else it is in the spool."""
         future: asyncio.Future[bool] = self._loop.create_future()
-        self._say(Saying(command, waiters=[future]))
+        self._say(Saying(command, waiters=[future], of=of))
         return await future
 
     def _say(self, saying: Saying) -> None:
-        link = self._link
+        link = self.link
         if link is None or len(self._under_way) >= UNANSWERED_MAX or self._retry is not None:
             self._queue.append(saying)
             if self._impatient:
@@ -209,7 +200,7 @@ class BrokerSettler:
                 self._backoff.reset()
                 self._done(saying, answer)
             case ConnectionLost():
-                self._link = None
+                self.link = None
                 if not isinstance(saying.command, Extend) or saying.waiters:
                     self._queue.append(saying)
             case Unavailable():
@@ -225,7 +216,7 @@ class BrokerSettler:
                 self._over(saying, answer)
             case _:
                 self._over(saying, BrokerUnreachable("the broker answered what was not asked"))
-        while self._queue and self._link is not None and self._retry is None:
+        while self._queue and self.link is not None and self._retry is None:
             if len(self._under_way) >= UNANSWERED_MAX:
                 break
             self._say(self._queue.popleft())
@@ -273,12 +264,12 @@ class BrokerSettler:
         certain = saying.era >= self.doubted.get(subject, 0)
         for delivery in self.outstanding:
             first, last = delivery.pull_sequence, delivery.pull_sequence + delivery.count - 1
-            if delivery.subject != subject or not _within([first, last], ranges, whole=False):
+            if delivery.subject != subject or not within([first, last], ranges, whole=False):
                 continue
             delivery.lose(lost)
-            if _within(delivery.unsettled(), lost, whole=True):
+            if within(delivery.unsettled(), lost, whole=True):
                 news = delivery.revoke() or news
-            elif _within([first, last], lost, whole=False) and delivery.until != REVOKED:
+            elif within([first, last], lost, whole=False) and delivery.until != REVOKED:
                 delivery.until = DOUBTFUL  # one that was parked may be kept for longer than those beside it
             elif self.ordered and certain and delivery.until != REVOKED:
                 delivery.until = max(delivery.until, saying.at + self.lease_s)
@@ -296,15 +287,13 @@ class BrokerSettler:
         shelf = self.shelf
         async with self._keeping:
             self._keep_wanted = False
+            await self._offer()
             found = self.unkept
             if shelf is None or not found:
                 return
             numbers = await shelf.keep([fate for _, fate in found])
-            if (
-                not numbers and self._impatient
-            ):  # no room, or no disk: try again, but not with each that comes
-                self._impatient = False
-                self._waiting = self._loop.call_later(self._patience_s, self._lose_patience)
+            if not numbers and self._impatient:  # no room, or no disk
+                self._wait_again()
             for (saying, _), number in zip(found, numbers, strict=False):  # all, or none
                 saying.number = number
                 saying.tell(None, told=False)
@@ -331,15 +320,37 @@ class BrokerSettler:
         self._keep_soon()
 
     def _keep_soon(self) -> None:
-        if self.shelf is not None and not self._keep_wanted:
+        starter = self.shelf or (self.elsewhere if any(one.may_move for one in self._queue) else None)
+        if starter is not None and not self._keep_wanted:
             self._keep_wanted = True
-            self.shelf.start(self.keep())
+            starter.start(self.keep())
+
+    async def _offer(self) -> None:
+        """What failed goes to another broker, if one is there: nobody else says it meanwhile."""
+        for saying in list(self._queue):
+            elsewhere = None if self.ordered or self.link is not None else self.elsewhere
+            if elsewhere is None or not elsewhere.there(saying):
+                continue
+            self._queue.remove(saying)
+            self._under_way[saying] = None
+            taken = False
+            try:
+                taken = await elsewhere.offer(saying)
+            finally:
+                self._under_way.pop(saying, None)
+                if taken or self.link is not None:
+                    self._say(saying)
+                else:
+                    self._queue.appendleft(saying)
+        if self.shelf is None and self._impatient:  # tried again, but not with each that comes
+            self._impatient = False
+            self._waiting = self._loop.call_later(self._patience_s, self._lose_patience)
 
     # -- connections and the end -------------------------------------------------------------------------------
 
     def up(self, link: Link) -> None:
         """Say what waits."""
-        self._link = link
+        self.link = link
         self._impatient = False
         if self._waiting is not None:
             self._waiting.cancel()
@@ -354,8 +365,8 @@ class BrokerSettler:
 
     def down(self) -> None:
         """What is under way comes back by itself, as ``ConnectionLost``."""
-        self._link = None
-        if self.shelf is not None and self._waiting is None and not self._impatient:
+        self.link = None
+        if (self.shelf or self.elsewhere) and self._waiting is None and not self._impatient:
             self._waiting = self._loop.call_later(self._patience_s, self._lose_patience)
 
     def _resume(self) -> None:
@@ -381,18 +392,9 @@ class BrokerSettler:
         for handle in (self._timer, self._retry, self._waiting):
             if handle is not None:
                 handle.cancel()
-        self._link = None
+        self.link = None
         for saying in [*self._under_way, *self._queue]:
             saying.tell(error)
         self._under_way.clear()
         self._queue.clear()
         self._pending.clear()
-
-
-def _within(inner: Sequence[int], outer: Sequence[int], *, whole: bool) -> bool:
-    """Whether the ranges of ``inner`` lie in those of ``outer``, or touch them if not as a ``whole``."""
-    spans = pairs(outer)
-    return all(
-        any((a <= first and last <= b) if whole else (a <= last and first <= b) for a, b in spans)
-        for first, last in pairs(inner)
-    )

@@ -69,6 +69,7 @@ ACTIONS: dict[str, Action] = {
     "pause": GroupPaused(2, AT_MS, "1f2e3d4c"),
     "resume": GroupResumed(2),
     "redrive": Redriven(3, AT_MS, [0, 4, 9, 9]),
+    "redrive-adopted": Redriven(3, AT_MS, [10, 10], 4),
     "purge": Purged(3, [5, 8]),
     "seek": Sought(2, 4, 1_780_000_000_000),
     "lock": Locked(2, 5, DEADLINE_MS),

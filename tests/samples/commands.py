@@ -8,6 +8,7 @@ from samples.batches import BATCHES
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.commands import (
     Ack,
+    Adopt,
     Command,
     Done,
     Extend,
@@ -126,6 +127,17 @@ COMMANDS: dict[str, Command] = {
         allocations=(17, 4),
     ),
     "yield": Yield("billing", "pod-7", ["order.paid", "order.paid#3"]),
+    "adopt": Adopt(
+        "billing",
+        "order.paid",
+        3,
+        -1,
+        "no amount",
+        "ValueError",
+        "shop.py:7 in pay",
+        True,
+        memoryview(BATCHES["stamped"]),
+    ),
     "suspend": Suspend("billing", "order.created", True),
     "follow": Follow("g0-1", 3, [EpochStart(1, 0, 0), EpochStart(3, 4096, 8192)], Ends(12288, 16384)),
     "followed": Followed(3, Ends(12288, 16384)),
@@ -161,7 +173,7 @@ COMMANDS: dict[str, Command] = {
 
 HEARD_BY_SERVER = frozenset(
     {Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE, Kind.REDRIVE, Kind.PURGE}
-    | {Kind.SEEK, Kind.SUSPEND, Kind.YIELD, Kind.FOLLOW, Kind.REACHED}
+    | {Kind.SEEK, Kind.SUSPEND, Kind.YIELD, Kind.ADOPT, Kind.FOLLOW, Kind.REACHED}
     | {Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
 )
 HEARD_BY_CLIENT = frozenset(
@@ -193,6 +205,8 @@ def comparable(command: Command) -> Command:
             return replace(command, lost=list(command.lost))
         case Pulled():
             return replace(command, grants=list(command.grants), batches=memoryview(bytes(command.batches)))
+        case Adopt():
+            return replace(command, batch=memoryview(bytes(command.batch)))
         case Chunk():
             return replace(command, data=memoryview(bytes(command.data)))
         case Ack() | Nack() | Extend() | Release() | Redrive() | Purge():

@@ -3,6 +3,7 @@
     a send that was answered       is in one log, once, and reaches the group
     a send whose fate is unknown   is in one log at most, once
     a send that failed as not stored is in none
+    what fails while it is handled comes again, also when its broker is away: then from the other one
 
 Each broker is a group of its own. Meta is ``samples.realms``: it does not travel over the simulated network; it is away
 for some of the time, and it expands a subject's route. Messages with an order key lie where the route says and, each
@@ -41,6 +42,8 @@ GROWN_WIDE = ("g1", "g1/grows#1", "g2/grows#2")
 """The second broker group has no partition of the subject's own name."""
 KEYS = ("k1", "k2", "k3", "k4")
 GAP_S = 0.1
+FAILS = 0.15
+"""Of what is begun: told to its broker, or with the whole message to the other one when that is away."""
 
 
 @dataclass
@@ -59,7 +62,7 @@ class Routed:
         *(Kind.KILL, Kind.KILL_AT_OPERATION, Kind.POWER_CUT, Kind.PARTITION, Kind.CLOG, Kind.RESET),
         *(Kind.RESET_AT_SEGMENT, Kind.PAUSE, Kind.SLOW_CPU, Kind.SLOW_DISK),
     )
-    probes = ("spread", "further", "meta_away", "failed_sends", "unordered", "tried_in_order")
+    probes = ("spread", "further", "meta_away", "failed_sends", "unordered", "tried_in_order", "adopted")
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/routed")
@@ -137,6 +140,7 @@ class Routed:
             connect_timeout_s=rng.choice((1.0, 5.0)),
             dead_peer_s=rng.choice((1.0, 9.0)),
             backoff_max_s=rng.choice((0.2, 2.0)),
+            spool_after_s=rng.choice((0.05, 0.5)),
             prefetch_messages=rng.choice((5, 1 << 17)),
             pull_wait_ms=rng.choice((100, 15_000)),
             routes_poll_s=rng.choice((1.0, 30.0)),
@@ -210,9 +214,14 @@ class Routed:
             until_s = env.loop.now + env.rng.choice((1.0, 1e9))
             async with client.consume(SUBJECTS, group="g") as messages:
                 async for message in messages:
-                    self.given[message.body.partition(b"|")[0].decode()] += 1
                     try:
-                        await message.ack()
+                        if env.rng.random() < FAILS:
+                            if not env.quiet.is_set():
+                                await asyncio.sleep(env.rng.choice((0.0, env.rng.random())))
+                            await message.nack(delay=env.rng.choice((None, 0.0, 0.5)), reason="not now")
+                        else:
+                            self.given[message.body.partition(b"|")[0].decode()] += 1
+                            await message.ack()
                     except TidemillError:
                         continue  # it is given out again
                     if env.loop.now > until_s:
@@ -232,6 +241,10 @@ class Routed:
                 for batch in read_batches(image.mount(), broker)
                 for body in batch.bodies()
             ]
+            graves = [name for subject, name in names if subject.startswith("%dead%")]
+            world.probes["adopted"] += len(graves)
+            problems += [f"invented: {name} was adopted" for name in graves if name not in self.fates]
+            names = [(subject, name) for subject, name in names if not subject.startswith("%dead%")]
             stored.update(name for _, name in names)
             world.probes["spread"] += any(subject == "both" for subject, _ in names)
             world.probes["further"] += sum("#" in subject for subject, _ in names)

@@ -1,7 +1,7 @@
 """What client and broker say to each other, as values.
 
-A control body is one msgpack map. ``SEND`` and ``PULLED`` carry batches raw: a ``SEND`` is nothing but batches back to
-back, a ``PULLED`` begins with the length of its map (u32), the map, and zeros up to a multiple of 8.
+A control body is one msgpack map. ``SEND``, ``PULLED`` and ``ADOPT`` carry batches raw: a ``SEND`` is nothing but
+batches back to back, the others begin with the length of its map (u32), the map, and zeros up to a multiple of 8.
 ``parse_command`` is the only way from bytes to a command: a command that exists is within its limits.
 """
 
@@ -15,6 +15,8 @@ from typing import Any, ClassVar, TypeAlias, cast
 import msgpack
 
 from tidemill_wire import limits
+from tidemill_wire.adopting import PARSERS as ADOPTING
+from tidemill_wire.adopting import Adopt
 from tidemill_wire.batch import aligned
 from tidemill_wire.burying import PARSERS as BURYING
 from tidemill_wire.burying import Purge, Redrive
@@ -36,9 +38,9 @@ from tidemill_wire.yielding import PARSERS as YIELDING
 from tidemill_wire.yielding import Yield
 
 __all__ = [
-    "CONTROL_SIZE", "PROTOCOL_VERSION", "Ack", "Command", "Done", "Extend", "Failed", "Goodbye", "Grant", "Hello",
-    "Kind", "Mode", "Nack", "Ping", "Pull", "Pulled", "Purge", "Redrive", "Release", "SendBatches", "Sent", "Settle",
-    "Start", "Welcome", "Yield", "encode_command", "parse_command",
+    "CONTROL_SIZE", "PROTOCOL_VERSION", "Ack", "Adopt", "Command", "Done", "Extend", "Failed", "Goodbye", "Grant",
+    "Hello", "Kind", "Mode", "Nack", "Ping", "Pull", "Pulled", "Purge", "Redrive", "Release", "SendBatches", "Sent",
+    "Settle", "Start", "Welcome", "Yield", "encode_command", "parse_command",
 ]  # fmt: skip
 
 PROTOCOL_VERSION = 1
@@ -160,19 +162,22 @@ class Pulled:
 Command: TypeAlias = (
     Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
     | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge | Seek | Sought | Suspend | Replicating
-    | Yield | Fencing
+    | Yield | Fencing | Adopt
 )  # fmt: skip
 
 
 def encode_command(command: Command, correlation: int, trailing: int = 0) -> bytes:
-    """The bytes of a frame. Of a PULLED or CHUNK, ``trailing`` bytes follow from elsewhere, after its own."""
+    """The bytes of a frame. Of a PULLED, CHUNK or ADOPT, ``trailing`` bytes follow from elsewhere, after its own."""
     if isinstance(command, SendBatches):
         return encode_frame(Kind.SEND, correlation, bytes(command.batches))
     control = _pack(command.fields())
-    if isinstance(command, (Pulled, Chunk)):
+    if isinstance(command, (Pulled, Chunk, Adopt)):
         size = CONTROL_SIZE.size + len(control)
         padding = bytes(aligned(size) - size)
-        raw = command.batches if isinstance(command, Pulled) else command.data
+        raw = (
+            command.batches if isinstance(command, Pulled)
+            else command.batch if isinstance(command, Adopt) else command.data
+        )  # fmt: skip
         return encode_frame(
             command.kind, correlation, CONTROL_SIZE.pack(len(control)), control, padding, bytes(raw),
             trailing=trailing,
@@ -234,6 +239,7 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     **BURYING,
     **STEERING,
     **YIELDING,
+    **ADOPTING,
     **REPLICATION,
     **FENCING,
 }
@@ -248,7 +254,7 @@ def parse_command(frame: Frame) -> Command:
     parser = _PARSERS.get(frame.type)
     if parser is None:
         raise malformed(f"a frame of type {frame.type}, which this side does not know")
-    if frame.type in (Kind.PULLED, Kind.CHUNK):
+    if frame.type in (Kind.PULLED, Kind.CHUNK, Kind.ADOPT):
         control = _control_part(frame.body)
         return parser(Fields(control, limits.GRANTS_MAX, limits.CONTROL_BYTES_MAX), frame.body)
     if frame.type == Kind.SENT:

@@ -85,6 +85,7 @@ _OWN = {
             Kind.SEEK,
             Kind.SUSPEND,
             Kind.YIELD,
+            Kind.ADOPT,
             Kind.REDRIVE,
             Kind.PURGE,
             Kind.FOLLOW,

@@ -39,6 +39,7 @@ class Kind(IntEnum):
     FENCE = 41
     FENCED = 42
     YIELD = 48
+    ADOPT = 49
 
 
 class Start(IntEnum):

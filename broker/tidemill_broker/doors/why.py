@@ -11,7 +11,7 @@ from aiohttp import web
 from tidemill_broker.doors.queries import Queries
 from tidemill_broker.groups import Group
 from tidemill_broker.history import FirstAt, History
-from tidemill_broker.last_words import death_of
+from tidemill_broker.last_words import ELSEWHERE, death_of
 from tidemill_broker.machine import Broker
 from tidemill_broker.messages import Found
 from tidemill_broker.queries import Query
@@ -84,6 +84,10 @@ class Why:
         """
         state, now_ms = self._broker.state, self._clock.now_ms()
         death = death_of(letter)
+        if (
+            death.sequence == ELSEWHERE
+        ):  # whoever stored it is asked as well, and knows what became of it there
+            raise _no_message(letter.origin or letter.id)
         subject = state.by_name.get(lane_name(death.subject, priority_of(death.sequence)).encode())
         number = 0 if subject is None else subject.groups.get(death.group, 0)
         if subject is None or not number:

@@ -14,7 +14,8 @@ import pytest
 from samples.towns import Build, build_town
 from tidemill import Address, Client, ClientSettings
 from tidemill.memory import MemoryBroker, Peer, StoredGroup
-from tidemill_wire.commands import Ack, Command, Goodbye
+from tidemill_wire.columns import Batch
+from tidemill_wire.commands import Ack, Adopt, Command, Done, Goodbye
 
 
 class Recorder(MemoryBroker):
@@ -27,11 +28,17 @@ class Recorder(MemoryBroker):
         """Keeps the leases of connections that were lost, as a broker does for a while. Only a goodbye ends them."""
         self.busy = False
         """Takes no acks now."""
+        self.adopts = True
+        """Takes failures of others, and does nothing with them."""
 
     def handle(self, peer: Peer, correlation: int, command: Command) -> None:
         self.said.append(command)
         if isinstance(command, Goodbye):
             super().gone(peer)
+        elif isinstance(command, Adopt) and self.adopts:
+            peer.say(Done(count=Batch(bytearray(command.batch)).header.messages), correlation)
+        elif isinstance(command, Adopt):
+            peer.fail(correlation, "not_found", "no such group")
         elif isinstance(command, Ack) and self.busy:
             peer.fail(correlation, "disk_full", "full")
         else:

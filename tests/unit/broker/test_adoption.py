@@ -1,0 +1,147 @@
+"""Failures of another broker's messages: given to their group again here, with their attempts, and to nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgpack
+import pytest
+
+from samples.brokers import SUBJECT, Rig, batch_of
+from samples.graves import GRAVE, HASTY, acks, bodies, declare, hasty_rig, living
+from tidemill_broker.graves import waiting
+from tidemill_wire.columns import Content, split_batches
+from tidemill_wire.commands import Ack, Adopt, Done, Failed, Nack, Pull, Pulled
+from tidemill_wire.errors import KIND_BY_NAME
+from tidemill_wire.fields import DEAD_PROPERTY
+
+ELSEWHERE = "0" * 32 + "-7"
+
+
+def adopt_of(body: bytes = b"moved", number: int = 1, **more: object) -> Adopt:
+    """A message with the sequence 40 at its broker, which gave it out twice before."""
+    content = Content([body], ["k"], [("t",)], properties=[msgpack.packb({"a": 1})], origins=[ELSEWHERE])
+    batch = batch_of(producer=(1 << 63) + number, sequence=1, content=content)
+    batch[8:16] = (40).to_bytes(8, "little")
+    said = Adopt("g", SUBJECT, 2, -1, "no amount", "ValueError", "shop.py:7 in pay", batch=memoryview(batch))
+    return replace(said, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """The group consumes here, too, and has handled what was there."""
+    rig = hasty_rig()
+    rig.send(b"mine")
+    for command in acks(rig.pull(10)):
+        rig.ask(command)
+    return rig
+
+
+def adopt(rig: Rig, command: Adopt) -> int:
+    answer = rig.ask(command)
+    assert isinstance(answer, Done), answer
+    return answer.count
+
+
+def given(rig: Rig) -> Pulled:
+    rig.wait(60_000)
+    return rig.pull(10)
+
+
+def test_adopted_message_is_given_to_its_group_with_all_it_had_and_its_attempts(rig: Rig) -> None:
+    rig.pull(10, group="other")
+    assert adopt(rig, adopt_of()) == 1
+    answer = given(rig)
+
+    [grant] = [one for one in answer.grants if one.subject == GRAVE]
+    assert grant.attempts == 3
+    [batch] = [one for one in split_batches(answer.batches) if one.bodies() == [b"moved"]]
+    assert (batch.keys(), [list(tags) for tags in batch.tags()], batch.origins()) == (
+        ["k"],
+        [["t"]],
+        [ELSEWHERE],
+    )
+    properties = msgpack.unpackb(batch.properties()[0])
+    assert properties["a"] == 1
+    known = properties[DEAD_PROPERTY]
+    assert (known["reason"], known["error"], known["original"]) == ("no amount", "ValueError", 40)
+    assert {one.subject for one in rig.pull(10, group="other").grants} <= {SUBJECT}
+
+
+def test_what_is_said_twice_is_adopted_once(rig: Rig) -> None:
+    assert [adopt(rig, adopt_of()), adopt(rig, adopt_of())] == [1, 1]
+    assert adopt(rig, adopt_of(b"another", 2)) == 1
+    assert bodies(rig) == [b"moved", b"another"]
+    assert sum(one.count for one in given(rig).grants if one.subject == GRAVE) == 2
+
+
+def test_rejected_message_is_a_dead_letter_here_and_given_to_nobody(rig: Rig) -> None:
+    adopt(rig, adopt_of(reject=True))
+    assert not [one for one in given(rig).grants if one.subject == GRAVE]
+    assert bodies(rig) == [b"moved"]
+    assert waiting(rig.broker.state, living(rig)) == 1
+
+
+def test_delay_is_kept_and_the_policy_counts_the_attempts_before(rig: Rig) -> None:
+    adopt(rig, adopt_of(delay_ms=5_000))
+    adopt(rig, adopt_of(b"policy", 2))
+    found: list[int] = []
+    for _ in range(60):
+        rig.wait(100)
+        found.append(sum(one.count for one in rig.pull(10).grants if one.subject == GRAVE))
+    assert [at for at, count in enumerate(found) if count] == [2, 49]
+
+
+def test_who_waits_is_given_it_when_it_is_due(rig: Rig) -> None:
+    assert rig.ask(Pull("g", "w", [SUBJECT], 10, 1 << 20, 15_000)) is None
+    waiter = rig.correlation
+    adopt(rig, adopt_of(delay_ms=300))
+    rig.wait(299)
+    assert waiter not in rig.answers
+    rig.wait(2)
+    answer = rig.answers[waiter]
+    assert isinstance(answer, Pulled)
+    assert [one.subject for one in answer.grants] == [GRAVE]
+
+
+@pytest.mark.parametrize("fault", ["restart", "power_cut"])
+def test_it_is_due_after_a_new_start_as_well_with_its_attempts(rig: Rig, fault: str) -> None:
+    adopt(rig, adopt_of())
+    rig.broker.keeping.sync_now = True
+    rig.wait(2_000)
+    getattr(rig, fault)()
+    [grant] = [one for one in given(rig).grants if one.subject == GRAVE]
+    assert (grant.attempts, grant.count) == (3, 1)
+    rig.ask(Ack("g", "c", GRAVE, [grant.pull_sequence, grant.pull_sequence]))
+    rig.restart()
+    assert not [one for one in given(rig).grants if one.subject == GRAVE]
+
+
+def test_what_goes_on_failing_dies_here(rig: Rig) -> None:
+    adopt(rig, adopt_of())
+    for _ in range(2):
+        for grant in given(rig).grants:
+            ranges = [grant.pull_sequence, grant.pull_sequence + grant.count - 1]
+            if grant.subject == GRAVE:
+                rig.ask(Nack("g", "c", GRAVE, ranges, reason="still"))
+    assert not [one for one in given(rig).grants if one.subject == GRAVE]
+    assert waiting(rig.broker.state, living(rig)) >= 1
+
+
+def test_group_that_is_not_here_or_in_order_adopts_nothing(rig: Rig) -> None:
+    for command in (adopt_of(group="nobody"), adopt_of(subject="nothing")):
+        answer = rig.ask(command)
+        assert isinstance(answer, Failed)
+        assert answer.number == KIND_BY_NAME["not_found"].number
+    declare(rig, replace(HASTY, consumption="ordered"))
+    assert isinstance(rig.ask(adopt_of()), Failed)
+
+
+def test_bytes_that_are_no_batch_are_refused(rig: Rig) -> None:
+    whole = adopt_of()
+    damaged = bytearray(whole.batch)
+    damaged[-9] ^= 1
+    answer = rig.ask(replace(whole, batch=memoryview(damaged)))
+    assert isinstance(answer, Failed)
+    assert answer.number == KIND_BY_NAME["corrupt_batch"].number
+    assert bodies(rig) == []
