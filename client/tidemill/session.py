@@ -4,10 +4,11 @@
     down      dialled       up       ``on_up(link)``
     down      failed        down     ``on_down(error)``, after a wait
     up        link lost     down     ``on_down(error)``
+    down      told where    down     dialled there at once, and then often, for a while
 
 A connection that was lost within a second counts as a failure, so that a broker which takes and drops connections is
-not
-stormed.
+not stormed. A broker that is said to be elsewhere now may be beginning there, with its port closed for some tenths of a
+second: it is dialled without asking anybody, and what failed elsewhere does not make anybody wait for seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from tidemill.backoff import Backoff
 from tidemill.errors import BrokerUnreachable, TidemillError
@@ -25,7 +26,12 @@ from tidemill.routes import Address
 from tidemill.settings import ClientSettings
 
 STEADY_S = 1.0
+BEGINNING_S = 2.0
+"""So long after it was told where the broker is now, it is expected there."""
+BEGINNING_PAUSE_S = 0.25
+"""Between two attempts then, at most."""
 
+Found = TypeVar("Found")
 Locate: TypeAlias = Callable[[], Awaitable[Address]]
 
 
@@ -49,12 +55,15 @@ class Session:
         self._waiting: asyncio.Timeout | None = None
         """Around what need not be waited for when the broker turns out to be somewhere else."""
         self._hurry = False
+        self._told: tuple[Address, float] | None = None
+        """Where the broker is said to begin, and until when it is dialled there without asking."""
 
     def moved(self, address: Address) -> None:
         """The broker is there. When that is news, nothing is waited for any more that concerns the other place."""
         if self._tried is None or self._tried.place == address.place:
             return
         self._hurry = True
+        self._told = address, asyncio.get_running_loop().time() + BEGINNING_S
         if self._waiting is not None and not self._waiting.expired():
             self._waiting.reschedule(asyncio.get_running_loop().time())
         elif self._link is not None:
@@ -75,7 +84,7 @@ class Session:
                 self._watchers.down(error)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0 if self._hurry else None) as self._waiting:
-                        await asyncio.sleep(backoff.next())
+                        await asyncio.sleep(self._pause_s(backoff))
                 self._waiting = None
         finally:
             if self._link is not None:
@@ -85,21 +94,42 @@ class Session:
         """Dial, and stay until it is lost; why it is lost, or was not found."""
         try:
             self._hurry = False
-            self._tried = await self._locate()
-            self._link = await self._dial(self._tried)
+            where = self._expected()
+            if where is None:
+                where = await self._unless_moved(self._locate(), "where it was")
+            self._tried = where
+            link = await self._unless_moved(dial(where, self._settings), f"at {where}")
+            self._link = link
+            self._told = None
         except TidemillError as error:
             return error
         except (OSError, TimeoutError) as error:
             return BrokerUnreachable(f"no broker was found: {str(error) or type(error).__name__}")
-        self._watchers.up(self._link)
-        return await self._link.lost
+        self._watchers.up(link)
+        return await link.lost
 
-    async def _dial(self, address: Address) -> Link:
-        """A link. A host that is gone answers nothing for seconds: they are not waited for when it was replaced."""
+    def _expected(self) -> Address | None:
+        """Where the broker begins now."""
+        if self._told is None or asyncio.get_running_loop().time() >= self._told[1]:
+            return None
+        return self._told[0]
+
+    def _pause_s(self, backoff: Backoff) -> float:
+        settings = self._settings
+        if self._expected() is None:
+            return backoff.next()
+        return settings.random.random() * min(BEGINNING_PAUSE_S, settings.backoff_max_s)
+
+    async def _unless_moved(self, work: Awaitable[Found], where: str) -> Found:
+        """A host that is gone answers nothing for seconds, be it the broker's or meta's: they are not waited for when
+        it is known by then where the broker is.
+        """
         try:
             async with asyncio.timeout(None) as self._waiting:
-                return await dial(address, self._settings)
+                return await work
         except TimeoutError:
-            raise BrokerUnreachable(f"the broker is not at {address} any more") from None
+            if self._waiting is None or not self._waiting.expired():
+                raise
+            raise BrokerUnreachable(f"the broker is not {where} any more") from None
         finally:
             self._waiting = None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from samples.brokers import SUBJECT, pulls
 from samples.replicas import Group
+from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.replication import Master
 from tidemill_wire.commands import Ack, Command, Done
 from tidemill_wire.replication import Chunk, Reached
@@ -293,3 +295,24 @@ def test_a_message_of_the_class_low_waits_for_nobody() -> None:
 
     assert group["a"].sent_at(number) == [0]
     assert group["a"].broker.state.by_name[b"order.created"].visible == 1
+
+
+def test_places_and_declarations_do_not_go_back_when_the_former_master_leads_again() -> None:
+    """What was declared and never used, and what was acked elsewhere meanwhile, are as they were said last."""
+    group = Group("a", "b")
+    group.appoint(1, "a", ["a", "b"])
+    settings = SubjectSettings("high", 3600, 0, 1 << 20)
+    group["a"].broker.intake.declare("never.used", settings, group["a"].now_ms)
+    for number in range(1, 5):
+        group["a"].send(b"tide", number=number)
+    group.run()
+    group.appoint(2, "b", ["a", "b"])
+    given = group.pull("b")
+    group["b"].say(Ack("g", "c", SUBJECT, pulls(given)))
+    group.run()
+    group.appoint(3, "a", ["a", "b"])
+
+    state = group["a"].broker.state
+    assert state.by_name[b"never.used"].settings == settings
+    assert group.pull("a").grants == []
+    assert [(one.cursor, one.acked) for one in state.groups.values()] == [(4, 4)]

@@ -9,7 +9,7 @@ import pytest
 from samples.metas import World, pair, registration, speaking, state
 from tidemill_meta.asked import Asked
 from tidemill_meta.beats import BrokerBeat
-from tidemill_meta.brokers import elect, hand_over, remove_broker, set_group_state
+from tidemill_meta.brokers import elect, hand_over, parse_registration, remove_broker, set_group_state
 from tidemill_meta.errors import Denied
 from tidemill_meta.picture import group_rows
 from tidemill_meta.values import BrokerGroup
@@ -350,3 +350,22 @@ def test_wish_for_the_set_as_it_is_gets_a_later_version() -> None:
     after = world.in_sync("g1", "g1-0", "g1-1")
 
     assert (after.in_sync, after.version) == (before.in_sync, before.version + 1)
+
+
+def test_broker_that_comes_back_at_another_address_is_found_there() -> None:
+    """As a pod does that was moved: nobody has to register it anew, and nothing that it leads is taken from it."""
+    world = World()
+    world.register("g1", "g1-0", boot=1)
+    world.beat("g1", "g1-0", boot=1)
+    said = {
+        "group": "g1", "name": "g1-0", "boot": 2, "addresses": {"data": "10.9.9.9:7400", "control": "10.9.9.9:7401"},
+    }  # fmt: skip
+    replica = world.first
+    asked = parse_registration(said)
+    answer = replica.change(lambda draft, now_ms: replica.meta.register(draft, asked, now_ms))
+    replica.meta.registered(asked, replica.now_ms)
+    world.pass_ms(500, lambda: world.beat("g1", "g1-0", boot=2))
+
+    assert answer["addresses"] == {"g1-0": "10.9.9.9:7400"}
+    [row] = replica.meta.brokers(replica.now_ms).values()
+    assert (row["host"], row["port"], row["state"]) == ("10.9.9.9", 7400, "RW")

@@ -19,7 +19,13 @@ from tidemill_meta.doors import tables
 from tidemill_meta.doors.store import DatabaseUrlError, SqlStore
 from tidemill_meta.doors.tables import NewerDatabase
 from tidemill_meta.memory import MemoryStore
+from tidemill_meta.registry import Draft, Registry
+from tidemill_meta.senses import Senses
+from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import Bulletin, Changes, Entry, Store, StoreAway, StoreDamaged
+from tidemill_meta.subjects import remove_subject, told_to
+from tidemill_meta.values import Removal, Route, SubjectRecord
+from tidemill_wire.routes import Partition, PartitionSet
 
 
 @asynccontextmanager
@@ -96,6 +102,44 @@ async def test_only_what_changed_is_read_and_what_is_gone_says_so(make_store: Ma
         assert (await store.changes(1)).entries == (Entry("thing", "b", 2, None), entry("c"))
         assert (await store.changes(3)).entries == ()
         assert (await store.changes(3)).revision == 3
+
+
+async def test_a_removal_outlives_what_was_removed_and_knows_the_revision_of_its_commit(
+    make_store: MakeStore,
+) -> None:
+    """A replica that opens the database later tells brokers of it, and counts on that revision."""
+    one, later = make_store(), make_store()
+    subject, route = (
+        SubjectRecord("s", None),
+        Route("s", (PartitionSet(1, (Partition("g1", "s", ((0, 1024),)),)),)),
+    )
+    registry = Registry()
+
+    def remove(changes: Changes) -> list[Entry]:
+        registry.apply(changes)
+        draft = Draft(registry)
+        senses = Senses(MetaSettings(), 0, alone=True)
+        remove_subject(draft, senses, "s", 1_780_000_000_000, force=True)
+        return list(draft.entries())
+
+    async with opened(one, later):
+        made = Draft(Registry())
+        made.put(subject)
+        made.put(route)
+        await one.commit(0, lambda _: list(made.entries()))
+        await one.commit(0, remove)
+        found = Registry()
+        found.apply(await later.changes(0))
+
+        assert found.get(SubjectRecord, "s") is None
+        removal = found.get(Removal, "s")
+        assert removal is not None
+        assert (removal.number, removal.groups, removal.revision) == (
+            1_780_000_000_000,
+            ("g1",),
+            found.revision,
+        )
+        assert told_to(found, "g1", 1)["removed"] == [["s", 1_780_000_000_000]]
 
 
 async def test_of_many_writers_at_once_each_has_its_turn(make_store: MakeStore) -> None:
