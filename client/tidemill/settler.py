@@ -304,11 +304,9 @@ class BrokerSettler:
     @property
     def unkept(self) -> list[tuple[Saying, Fate]]:
         """What was not answered and lies in no file."""
-        return [
-            (saying, saying.command)
-            for saying in (*self._under_way, *self._queue)
-            if not saying.number and not isinstance(saying.command, Extend)
-        ]
+        sayings = [*self._under_way, *self._queue]
+        untold = [one for one in sayings if not one.number]
+        return [(one, one.command) for one in untold if not isinstance(one.command, Extend)]
 
     @property
     def keeps(self) -> bool:
@@ -342,9 +340,13 @@ class BrokerSettler:
                     self._say(saying)
                 else:
                     self._queue.appendleft(saying)
-        if self.shelf is None and self._impatient:  # tried again, but not with each that comes
-            self._impatient = False
-            self._waiting = self._loop.call_later(self._patience_s, self._lose_patience)
+        if self.shelf is None and self._impatient:
+            self._wait_again()
+
+    def _wait_again(self) -> None:
+        """Try again, but not with each that comes."""
+        self._impatient = False
+        self._waiting = self._loop.call_later(self._patience_s, self._lose_patience)
 
     # -- connections and the end -------------------------------------------------------------------------------
 
@@ -389,9 +391,8 @@ class BrokerSettler:
 
     def close(self, error: TidemillError) -> None:
         """Nobody listens any more."""
-        for handle in (self._timer, self._retry, self._waiting):
-            if handle is not None:
-                handle.cancel()
+        for handle in filter(None, (self._timer, self._retry, self._waiting)):
+            handle.cancel()
         self.link = None
         for saying in [*self._under_way, *self._queue]:
             saying.tell(error)
