@@ -396,6 +396,5 @@ class BrokerSettler:
         self.link = None
         for saying in [*self._under_way, *self._queue]:
             saying.tell(error)
-        self._under_way.clear()
-        self._queue.clear()
-        self._pending.clear()
+        for told in (self._under_way, self._queue, self._pending):
+            told.clear()

@@ -41,7 +41,8 @@ class Seat(Cell):
         )
 
     def furnish(self, world: World, calls: Calls) -> None:
-        self._world, self._calls = world, calls
+        self._world = self.world = world
+        self._calls = self.calls = calls
         for name in self.servers:
             world.add_server(name, self._serve)
 

@@ -24,7 +24,8 @@ from sim.in_turn import CAST, EXCLUSIVE, KEYED, SUBJECTS, InTurn, Sending, Worki
 from sim.metas import MetaPort
 from sim.seats import RealmTerms, Seat
 from sim.turns import Turns
-from sim.whole import METAS, PERSON, Whole
+from sim.weeding import Weeding
+from sim.whole import GARDENER, METAS, PERSON, Whole
 from sim.world import Env, Phases, World
 from tidemill import Client
 from tidemill.errors import BrokerUnreachable, TidemillError
@@ -65,6 +66,7 @@ class Together(Whole):
         )
         self.seats = [Seat(seed, f"g{number}") for number in range(2)]
         self.cells = list(self.seats)
+        self._weeding = Weeding(self.cells[-1], METAS)
         for seat in self.seats:
             seat.chronicle.silence_s = self._settings.liveness_ms / 1000
         self.servers = (
@@ -82,7 +84,7 @@ class Together(Whole):
         self._producers = ("p1", "p2")[: rng.randrange(1, 3)]
         self._workers = ("w1", "w2", "w3")[: rng.randrange(2, 4)]
         self._consumers = {"e1": EXCLUSIVE, "e2": EXCLUSIVE} | dict.fromkeys(CASTS, CAST)
-        self.clients = (*self._producers, *self._workers, *self._consumers, FOUNDER, PERSON)
+        self.clients = (*self._producers, *self._workers, *self._consumers, FOUNDER, PERSON, GARDENER)
 
     def build(self, world: World) -> None:
         super().build(world)
