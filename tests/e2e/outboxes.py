@@ -21,8 +21,8 @@ import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
 
-from samples.mariadb import mariadb
-from samples.postgres import postgres
+from samples.mariadb import MariaDb, mariadb
+from samples.postgres import Postgres, postgres
 from tidemill import Client, ClientSettings
 from tidemill.outbox import Outbox, Pace, tables
 from tidemill.outbox.blocking import Outbox as BlockingOutbox
@@ -68,21 +68,24 @@ class Life(NamedTuple):
 @contextlib.contextmanager
 def places(folder: str) -> Iterator[dict[str, Place]]:
     """A SQLite, a real PostgreSQL and a real MariaDB."""
+    lite = Place("sqlite", f"sqlite+aiosqlite:///{folder}/shop.db", f"sqlite:///{folder}/shop.db")
     with postgres() as server, mariadb() as other:
-        inside = server.url("shop").partition("://")[2]
-        engine = sql.create_engine(f"mysql+pymysql://root@/?unix_socket={other.socket}")
-        with engine.begin() as connection:
-            connection.execute(sql.text("CREATE DATABASE shop"))
-        engine.dispose()
-        mysql = f"root@/shop?unix_socket={other.socket}"
-        yield {
-            place.name: place
-            for place in (
-                Place("sqlite", f"sqlite+aiosqlite:///{folder}/shop.db", f"sqlite:///{folder}/shop.db"),
-                Place("postgresql", f"postgresql+asyncpg://{inside}", f"postgresql+psycopg://{inside}"),
-                Place("mariadb", f"mysql+asyncmy://{mysql}", f"mysql+pymysql://{mysql}"),
-            )
-        }
+        found = [lite]
+        for name, calm in (("postgresql", empty_database(server)), ("mariadb", empty_database(other))):
+            plain = calm.replace("+asyncpg:", "+psycopg:").replace("+asyncmy:", "+pymysql:")
+            found.append(Place(name, calm, plain))
+        yield {place.name: place for place in found}
+
+
+def empty_database(server: Postgres | MariaDb) -> str:
+    """The address of a new one, for a driver with an event loop."""
+    if isinstance(server, Postgres):
+        return f"postgresql+asyncpg://{server.url('shop').partition('://')[2]}"
+    engine = sql.create_engine(f"mysql+pymysql://root@/?unix_socket={server.socket}")
+    with engine.begin() as connection:
+        connection.execute(sql.text("CREATE DATABASE shop"))
+    engine.dispose()
+    return f"mysql+asyncmy://root@/shop?unix_socket={server.socket}"
 
 
 def pace(life: Life) -> Pace:

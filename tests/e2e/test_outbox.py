@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sql
@@ -22,13 +23,16 @@ from e2e.outboxes import (
     Nursery,
     Place,
     committed,
+    empty_database,
     pace,
     places,
     wait_empty,
 )
 from e2e.queues import Queue
+from samples.mariadb import mariadb
+from samples.postgres import postgres
 from tidemill import Client, ClientSettings
-from tidemill.outbox import Outbox, Pace, create_tables
+from tidemill.outbox import Outbox, Pace, create_tables, create_tables_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 
@@ -152,3 +156,34 @@ async def test_several_watchdogs_send_each_row_and_one_that_is_killed_costs_a_ba
     repeated = len(stored) - count
     assert repeated <= 500, led
     assert sum(one["recovered"] for one in led) + 500 >= count
+
+
+@pytest.mark.parametrize("kind", [postgres, mariadb])
+async def test_a_database_that_is_stopped_and_comes_back_loses_no_message(
+    kind: Callable[[], Any], shared_queue: Queue
+) -> None:
+    """Connections of the pool are cut in the middle of their work, again and again."""
+    subject, sent = f"{kind.__name__}.restarted", list[str]()
+    with kind() as server:
+        engine = create_async_engine(empty_database(server))
+        await create_tables_async(engine)
+        settings = ClientSettings(send_timeout_s=SEND_SECONDS)
+        calm = pace(Life(Place("", "", ""), "", "async", 0))
+        async with Client(shared_queue.server, settings=settings) as mq, Outbox(engine, mq, pace=calm) as box:
+            for turn in range(2):
+                for number in range(5):
+                    async with engine.begin() as connection:
+                        name = f"{turn}-{number}"
+                        await box.send(connection, subject, name, order_key="k" if number % 2 else None)
+                    sent.append(name)
+                await asyncio.to_thread(server.stop)
+                await asyncio.to_thread(server.start)
+                await (
+                    engine.dispose()
+                )  # of the shop's own connections: what they say of the end is its own matter
+            await wait_empty(engine)
+        await engine.dispose()
+    async with Client(shared_queue.server) as mq:
+        stored = [message.body.decode() async for message in mq.browse(subject)]
+
+    assert set(stored) == set(sent)

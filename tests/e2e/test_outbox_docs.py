@@ -12,6 +12,7 @@ import pytest
 from e2e.queues import Queue
 from e2e.services import environment
 from tidemill.blocking import Client
+from tidemill.search import StoredMessage
 
 pytestmark = pytest.mark.e2e
 
@@ -71,6 +72,30 @@ messages.outbox.close()
 messages.engine.dispose()
 """
 
+FORK = """
+import os
+from sqlalchemy import create_engine
+from tidemill.outbox import create_tables
+from tidemill.outbox.blocking import Outbox
+
+engine = create_engine("sqlite:///shop.db")
+create_tables(engine)
+outbox = Outbox(engine)
+
+def order(name):
+    with engine.begin() as connection:
+        outbox.send(connection, "order.created", name)
+
+child = os.fork()
+order("child" if not child else "parent")
+outbox.close()
+engine.dispose()
+if not child:
+    assert outbox.statistics() == {}
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
 
 def lay(folder: Path) -> None:
     """Each program of the page that names a file."""
@@ -79,20 +104,31 @@ def lay(folder: Path) -> None:
             (folder / named[1]).write_text(block)
 
 
+def run(program: str, queue: Queue, folder: Path) -> list[StoredMessage]:
+    """A program, to its end; what is in the queue then."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, env=environment({"TIDEMILL_SERVER": queue.server}),
+        capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with Client(queue.server) as mq:
+        return list(mq.browse("order.created"))
+
+
 @pytest.mark.parametrize("program", [FASTAPI, DJANGO], ids=["fastapi", "django"])
 def test_the_shop_of_the_page_sends_what_it_has_stored(program: str, queue: Queue, tmp_path: Path) -> None:
     lay(tmp_path)
 
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment({"TIDEMILL_SERVER": queue.server}),
-        capture_output=True, text=True, timeout=50, check=False,
-    )  # fmt: skip
-    with Client(queue.server) as mq:
-        stored = list(mq.browse("order.created"))
+    stored = run(program, queue, tmp_path)
 
-    assert done.returncode == 0, done.stderr
     assert [message.body for message in stored] == [b"a", b"c"]
     assert {message.key is None for message in stored} == {False}
+
+
+def test_after_a_fork_each_process_sends_its_own(queue: Queue, tmp_path: Path) -> None:
+    stored = run(FORK, queue, tmp_path)
+
+    assert sorted(message.body for message in stored) == [b"child", b"parent"]
 
 
 def test_the_page_s_other_programs_can_be_read() -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+LOOK = "look at --url or TIDEMILL_OUTBOX_URL"
 NEEDS = "the outbox needs SQLAlchemy: pip install 'tidemill[outbox]'"
 
 UrlOption = Annotated[
@@ -181,10 +182,13 @@ def _chosen(row: list[int] | None, everything: bool) -> list[int] | None:
 
 
 async def _asked(url: str, table: str, ask: Callable[[Any, Any], Any]) -> Any:
-    from tidemill.outbox.database import Database
+    from tidemill.outbox.database import Database, DatabaseAway
     from tidemill.outbox.schema import tables
 
-    return await Database(_engine(url)).run(ask, tables(name=table))
+    try:
+        return await Database(_engine(url)).run(ask, tables(name=table))
+    except DatabaseAway as error:
+        raise CommandFailed(f"the database cannot be asked ({error}): {LOOK}") from None
 
 
 def _engine(url: str) -> Engine | AsyncEngine:
@@ -215,6 +219,4 @@ def _perform(run: Callable[[], Any], url: str) -> None:
         ) from None
     except SQLAlchemyError as error:
         said = str(error).partition("\n")[0].replace(url, "the URL")
-        raise CommandFailed(
-            f"the database cannot be asked ({said}): look at --url or TIDEMILL_OUTBOX_URL"
-        ) from None
+        raise CommandFailed(f"the database cannot be asked ({said}): {LOOK}") from None

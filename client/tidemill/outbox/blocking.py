@@ -7,8 +7,9 @@
         session.add(order)
         outbox.send(session, "order.created", b"...")
 
-The loop runs in a thread, which begins with the first ``send``, or with ``start()``. After a fork the child begins a
-new one: give its engine a new pool as always, with ``engine.dispose(close=False)``.
+The loop runs in a thread, which begins with the first ``send``, or with ``start()``, in each process that a server has
+forked. Fork before: a thread may be inside of the database's driver at that moment, and the child would inherit the
+driver's locks. A child of a process that had begun begins anew, and its engine needs a new pool first.
 """
 
 from __future__ import annotations

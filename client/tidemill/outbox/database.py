@@ -16,22 +16,23 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tidemill.backoff import Backoff
+from tidemill_wire.errors import TidemillError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 logger = logging.getLogger("tidemill.outbox")
 
-AWAY = (SQLAlchemyError, OSError)
-"""What a database raises that is away, restarts, has no connection left, or lets somebody else go first."""
+
+class DatabaseAway(TidemillError):
+    """It does not answer, restarts, has no connection left, or lets somebody else go first."""
 
 
 class Database:
     """Runs functions of a connection, each in a transaction."""
 
     def __init__(self, engine: sql.Engine | AsyncEngine) -> None:
-        lite = engine.dialect.name == "sqlite"
-        self._engine = engine if lite else engine.execution_options(isolation_level="READ COMMITTED")
+        self._engine = engine
 
     @property
     def dialect(self) -> str:
@@ -42,16 +43,13 @@ class Database:
         self, work: Callable[Concatenate[sql.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """What the function returns, once it is committed."""
-        engine = self._engine
-        if isinstance(engine, AsyncEngine):
-            async with engine.begin() as connection:
-                return await connection.run_sync(work, *args, **kwargs)
-
-        def at_once() -> T:
-            with engine.begin() as connection:
-                return work(connection, *args, **kwargs)
-
-        return await asyncio.to_thread(at_once)
+        try:
+            return await self._run(work, *args, **kwargs)
+        except Exception as error:
+            # Of a connection that is cut while it is taken or given back, SQLAlchemy lets through what drivers raise.
+            if isinstance(error, SQLAlchemyError | OSError) or self._is_driver_s(error):
+                raise DatabaseAway(str(error).partition("\n")[0][:300]) from error
+            raise
 
     async def insist(
         self,
@@ -65,14 +63,39 @@ class Database:
         while True:
             try:
                 done = await self.run(work, *args, **kwargs)
-            except AWAY as error:
-                text = str(error).partition("\n")[0][:300]
-                if text != told:
-                    logger.warning("the outbox cannot reach its table, and tries on: %s", text)
-                    told = text
+            except DatabaseAway as error:
+                if str(error) != told:
+                    told = str(error)
+                    logger.warning("the outbox cannot reach its table, and tries on: %s", told)
                 await asyncio.sleep(backoff.next())
             else:
                 if told:
                     logger.warning("the outbox reaches its table again")
                 backoff.reset()
                 return done
+
+    async def _run(
+        self, work: Callable[Concatenate[sql.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        engine = self._engine
+
+        def within(connection: sql.Connection) -> T:
+            if connection.dialect.name != "sqlite":
+                # As a statement and no option of the engine: when a connection turns out to be dead by an option,
+                # nobody gives it back to the pool.
+                connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            return work(connection, *args, **kwargs)
+
+        if isinstance(engine, AsyncEngine):
+            async with engine.begin() as calm:
+                return await calm.run_sync(within)
+
+        def at_once() -> T:
+            with engine.begin() as connection:
+                return within(connection)
+
+        return await asyncio.to_thread(at_once)
+
+    def _is_driver_s(self, error: Exception) -> bool:
+        driver = self._engine.dialect.driver
+        return any(kind.__module__.partition(".")[0] == driver for kind in type(error).__mro__)

@@ -28,7 +28,7 @@ class Pace:
     linger_s: float = 0.003
     """How long a commit has for getting through, and for company, before it is looked up."""
 
-    looks_max: int = 5
+    looks_max: int = 6
     """How often it is looked for a row that is not there yet; each wait is four times the one before. Then it is left
     to the watchdog: the transaction is slow, or was rolled back.
     """

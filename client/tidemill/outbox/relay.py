@@ -2,7 +2,7 @@
 
     watchdog    event                             next
     waiting     the lease is free, or over        leading    it sends what is due, and what has an order key
-    leading     renewed before each batch         leading
+    leading     renewed in time                   leading
     leading     somebody else has it              waiting    a batch under way goes on; at worst it is sent twice
     leading     ``close``                         none       the next one leads at once
     leading     the process dies                  none       the next one leads when the lease is over
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from tidemill.backoff import Backoff
 from tidemill.client import Client
-from tidemill.outbox.database import AWAY, Database
+from tidemill.outbox.database import Database, DatabaseAway
 from tidemill.outbox.delivering import Fates, deliver
 from tidemill.outbox.ledger import Ledger
 from tidemill.outbox.pace import Pace
@@ -64,6 +64,8 @@ class Relay:
         self._owner = secrets.token_hex(16)
         self._error: BaseException | None = None
         self.leading = False
+        self._until = 0.0
+        """A leader begins no send later than that."""
         self.counts = {"sent": 0, "recovered": 0, "postponed": 0, "aside": 0, "left": 0}
 
     # -- life --------------------------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ class Relay:
         if self.leading:
             try:
                 await self._database.run(self._ledger.resign, self._owner)
-            except AWAY as error:
+            except DatabaseAway as error:
                 logger.info("the lease of the outbox ends by itself: %s", error)
         if self._error is not None:
             raise self._error
@@ -177,27 +179,32 @@ class Relay:
         """Renew the lease and send a batch of each kind; whether there may be more at once."""
         more = False
         for read in (self._ledger.in_order, self._ledger.due):
-            until = self._now() + self._spans.lease - self._spans.send
             if not await self._lead(backoff):
                 return False
             rows = await self._database.insist(backoff, read)
             if rows and not self._closing:
                 self._pace.reached("watchdog read")
-                more |= await self._recover(rows, until, backoff)
+                more |= await self._recover(rows, backoff)
         return more
 
     async def _lead(self, backoff: Backoff) -> bool:
+        """Whether a send that begins now ends within our lease. It is renewed when half of that time is over."""
+        room = self._spans.lease - self._spans.send
+        asked = self._now()
+        if self.leading and asked < self._until - room / 2:
+            return True
         lease_ms = round(self._spans.lease * 1000)
         leading = await self._database.insist(backoff, self._ledger.lead, self._owner, lease_ms)
         if leading != self.leading:
             self.leading = leading
             logger.debug("the outbox is %s by this process", "led" if leading else "not led")
         if leading:
+            self._until = asked + room
             self._pace.reached("watchdog leading")
-        return leading
+        return leading and self._now() < self._until
 
-    async def _recover(self, rows: Sequence[Row], until: float, backoff: Backoff) -> bool:
-        fates = await deliver(self._mq, rows, until)
+    async def _recover(self, rows: Sequence[Row], backoff: Backoff) -> bool:
+        fates = await deliver(self._mq, rows, self._until)
         self.counts["recovered"] += len(fates.stored)
         self.counts["postponed"] += len(fates.later)
         await self._settle(fates, backoff, "watchdog")

@@ -12,9 +12,11 @@ from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import Session
 
 from samples.outboxes import QUICK, Fickle, opened, rows, status, write
-from tidemill.errors import BrokerUnreachable, Refused
+from tidemill.errors import BrokerUnreachable, ClientClosed, Refused
 from tidemill.outbox import Outbox, Pace, create_tables, create_tables_async, desk, tables
 from tidemill.outbox.blocking import Outbox as BlockingOutbox
+from tidemill.outbox.delivering import deliver
+from tidemill.outbox.ledger import Ledger
 from tidemill.outbox.row import State
 from tidemill.testing import Client
 
@@ -47,7 +49,8 @@ async def test_what_commits_is_sent_with_all_that_belongs_to_it_and_deleted(url:
 
 async def test_what_rolls_back_is_not_sent_not_even_out_of_a_savepoint(url: str) -> None:
     async with opened(url) as engine, Fickle() as mq:
-        async with Outbox(engine, mq) as outbox, async_sessionmaker(engine)() as session:
+        quick = Pace(looks_max=4)
+        async with Outbox(engine, mq, pace=quick) as outbox, async_sessionmaker(engine)() as session:
             await outbox.send(session, "a", b"rolled back")
             await session.rollback()
             async with session.begin():
@@ -248,3 +251,39 @@ async def test_a_database_that_goes_away_is_waited_for(url: str, until: Until, c
             away[0] = 3
             await until(lambda: mq.stored == [b"1"] and not away[0])
     assert "tries on: the cable is out" in caplog.text
+
+
+async def test_what_goes_one_by_one_is_not_begun_when_its_time_is_over(url: str) -> None:
+    """Whoever leads next must not find us still at it; what was not begun is as if it had not been read."""
+    async with opened(url) as engine, Fickle() as mq:
+        await write(engine, b"1", b"2", order_key="k")
+        async with engine.begin() as connection:
+            found = await connection.run_sync(Ledger(tables(), QUICK, 0.0).in_order)
+        assert not await deliver(mq, found, until=0.0)
+        assert mq.tried == []
+        fates = await deliver(mq, found, until=float("inf"))
+        assert fates.stored == [1, 2]
+
+
+async def test_a_message_of_a_newer_version_waits_for_a_process_that_knows_it(url: str, until: Until) -> None:
+    async with opened(url) as engine, Fickle() as mq:
+        await write(engine, b"1")
+        async with engine.begin() as connection:
+            await connection.execute(tables().messages.update().values(options=b"\x81\xa5later\x01"))
+        async with Outbox(engine, mq, pace=QUICK) as outbox:
+            await until(lambda: outbox.statistics()["postponed"])
+        assert mq.tried == []
+        assert [row.state for row in await rows(engine)] == [State.WAITING]
+
+
+async def test_a_crash_of_the_sender_is_told_at_the_end(url: str, until: Until, caplog: Any) -> None:
+    async with opened(url) as engine, Fickle() as mq:
+        mq.fails = lambda _subject, _body: ClientClosed("closed before the outbox")
+        outbox = Outbox(engine, mq, pace=Pace(watchdog=False))
+        await outbox.__aenter__()
+        async with engine.begin() as connection:
+            await outbox.send(connection, "a", b"1")
+        await until(lambda: "sends nothing any more" in caplog.text)
+        with pytest.raises(BaseExceptionGroup):
+            await outbox.close()
+        assert len(await rows(engine)) == 1
