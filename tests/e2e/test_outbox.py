@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +30,8 @@ from e2e.outboxes import (
     places,
     wait_empty,
 )
-from e2e.queues import Queue
+from e2e.queues import COMMAND, Queue
+from e2e.services import RealService
 from samples.mariadb import mariadb
 from samples.postgres import postgres
 from tidemill import Client, ClientSettings
@@ -187,3 +190,30 @@ async def test_a_database_that_is_stopped_and_comes_back_loses_no_message(
         stored = [message.body.decode() async for message in mq.browse(subject)]
 
     assert set(stored) == set(sent)
+
+
+async def test_the_relay_sends_for_programs_that_only_write_and_ends_on_a_signal(
+    queue: Queue, tmp_path: Path
+) -> None:
+    """Nobody sent while they wrote."""
+    url = f"sqlite+aiosqlite:///{tmp_path}/shop.db"
+    engine = create_async_engine(url)
+    await create_tables_async(engine)
+    writer = Outbox(engine, pace=Pace(sender=False, watchdog=False))
+    async with engine.begin() as connection:
+        for number in range(10):
+            await writer.send(connection, "relayed", str(number), order_key="k" if number % 2 else None)
+    relay = RealService(tmp_path / "relay")
+    command = [*COMMAND, "outbox", "relay", "--url", url, "--server", queue.server]
+    try:
+        relay.spawn(command, stdout=subprocess.DEVNULL)
+        await wait_empty(engine)
+        assert relay.stop() == 0
+    finally:
+        relay.close()
+    await engine.dispose()
+    async with Client(queue.server) as mq:
+        stored = [message.body.decode() async for message in mq.browse("relayed")]
+
+    assert sorted(stored) == [str(number) for number in range(10)]
+    assert "until Ctrl-C" in relay.errors

@@ -93,7 +93,7 @@ def _server() -> tuple[str, Mapping[str, str], list[str]]:
         )
         return found, {}, []
     root = _unpacked() / "root"
-    libraries = [str(path.parent) for path in root.rglob("libpcre2-8.so*")][:1]
+    libraries = sorted({str(path.parent) for path in root.glob("**/lib/*/lib*.so*")})
     texts = root / "usr/share/mysql"
     more = [f"--lc-messages-dir={texts}", f"--character-sets-dir={texts}/charsets"]
     return str(root / "usr/sbin/mariadbd"), {"LD_LIBRARY_PATH": ":".join(libraries)}, more

@@ -102,7 +102,9 @@ def tables(metadata: sql.MetaData | None = None, name: str = TABLE) -> Tables:
 def claims(metadata: sql.MetaData) -> sql.Table:
     """The table of the worker's store, which is asked for nothing but its columns."""
     store = SqlStore(cast("sql.Engine", None))
-    return store._table.to_metadata(metadata)  # pyright: ignore[reportPrivateUsage]
+    table = store._table  # pyright: ignore[reportPrivateUsage]
+    found = metadata.tables.get(str(table.name))  # of another outbox in the same database
+    return table.to_metadata(metadata) if found is None else found
 
 
 def clock(dialect: str) -> str:

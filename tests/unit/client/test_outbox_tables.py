@@ -125,3 +125,17 @@ async def test_tables_that_are_missing_are_told_with_what_to_do(tmp_path: Path) 
             await connection.execute(tables().lease.update().values(number=0))
         with pytest.raises(OutboxUnusable, match="is of version 0"):
             await Outbox(engine, mq).__aenter__()
+
+
+def test_tables_that_somebody_else_has_made_get_their_version(tmp_path: Path) -> None:
+    """Alembic makes them out of the user's metadata, in which there may be those of two outboxes."""
+    engine, metadata = sql.create_engine(f"sqlite:///{tmp_path}/new.db"), sql.MetaData()
+    found = [tables(metadata, name) for name in ("first_box", "second_box")]
+    metadata.create_all(engine)
+    with engine.connect() as connection:
+        with pytest.raises(OutboxUnusable, match="no table first_box"):
+            check(connection, found[0])
+    assert [create_tables(engine, one.name) for one in found] == [1, 1]
+    with engine.connect() as connection:
+        check(connection, found[0])
+    engine.dispose()
