@@ -15,6 +15,7 @@ from tidemill.cli import (
     find,
     groups,
     inspect,
+    outbox,
     send,
     status,
     subjects,
@@ -46,6 +47,7 @@ def build() -> typer.Typer:
     application.add_typer(subjects.build(), name="subjects")
     application.add_typer(groups.build(), name="groups")
     application.add_typer(dead.build(), name="dead")
+    application.add_typer(outbox.build(), name="outbox")
     application.add_typer(broker.build(), name="broker")
     application.add_typer(inspect.build(), name="inspect")
     application.add_typer(bench.build(), name="bench")
