@@ -12,6 +12,7 @@ from tidemill.cli import (
     browse,
     consume,
     dead,
+    expand,
     find,
     groups,
     inspect,
@@ -44,6 +45,7 @@ def build() -> typer.Typer:
     application.command("worker")(worker.worker)
     application.command("why")(why.why)
     application.command("subjects")(subjects.subjects)
+    application.command("expand")(expand.expand)
     application.add_typer(groups.build(), name="groups")
     application.add_typer(dead.build(), name="dead")
     application.add_typer(broker.build(), name="broker")
