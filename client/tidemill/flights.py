@@ -73,7 +73,7 @@ class Flights:
         if not self._refused or now < self._again_at:
             return None
         for partition in self._refused:
-            if not partition.in_flight:
+            if not partition.in_flight and not partition.held:
                 batch = partition.refused.pop(0).retried()
                 if not partition.refused:
                     del self._refused[partition]

@@ -104,6 +104,8 @@ class Gather:
         for partition in self._waiting:
             if partition.refused or not partition.open or (partition.ordered and partition.in_flight):
                 continue
+            if partition.held:
+                continue
             parcel = partition.open[0]
             if parcel.size > room and frame:
                 break
@@ -129,7 +131,8 @@ class Gather:
 
     def give_up(self, partition: Partition) -> list[Parcel]:
         """What waits for a partition, taken out: it goes somewhere else."""
-        self._waiting.pop(partition, None)
+        if not partition.behind:  # they are still to be told so
+            self._waiting.pop(partition, None)
         given = list(partition.open)
         partition.open.clear()
         return given

@@ -39,6 +39,7 @@ from tidemill.steadiness import SLOW_S, Steadiness
 from tidemill_wire.commands import Sent
 from tidemill_wire.fields import parse_subject
 
+OUTDATED = "route_outdated"
 CHECK_S = 0.25
 """How often deadlines are looked at while something waits."""
 
@@ -55,6 +56,12 @@ class Owner(Protocol):
     def stands(self, lane: Lane) -> None:
         """It is better or worse off than before."""
         ...
+
+    def outdated(self, partition: Partition) -> None:
+        """An order key of it lies elsewhere, says its broker."""
+
+    def landed(self) -> None:
+        """Something on its way was answered."""
 
 
 class Lane:
@@ -186,6 +193,7 @@ class Lane:
         else:
             link.close()  # An answer that is none: the bytes are sent again over a new connection.
             return
+        self._owner.landed()
         if (self.gather or self.flights.refused) and self.scheduled is None:
             # In the next turn: those who were just answered may have more to send.
             self.scheduled = self._loop.call_soon(self._flush)
@@ -213,6 +221,9 @@ class Lane:
         batch.error = error
         self.flights.refuse(batch, now + wait)
         self._loop.call_later(wait, self.wake)
+        if error.kind.name == OUTDATED:
+            self._owner.outdated(batch.partition)
+            return
         self._steadiness.failed(now)
         self._avoid()
         if self.retired:

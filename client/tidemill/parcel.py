@@ -81,8 +81,8 @@ class Partition:
     """A partition of a subject as this producer knows it; each priority of it is one of its own."""
 
     __slots__ = (
-        "add", "behind", "best_tried", "in_flight", "lane", "name", "open", "ordered", "padded", "priority", "raw",
-        "reached", "refused", "sequence", "spread",
+        "add", "behind", "best_tried", "held", "in_flight", "lane", "name", "open", "ordered", "padded", "priority",
+        "raw", "reached", "refused", "sequence", "spread",
     )  # fmt: skip
 
     add: Callable[..., int]
@@ -111,6 +111,8 @@ class Partition:
         """It has seen an order key: one batch at a time, or one that is refused might be overtaken by the next."""
         self.best_tried = False
         """As its subject says: order keys may go elsewhere when their own partition fails."""
+        self.held = False
+        """Its order keys are about to go elsewhere: nothing leaves."""
         self.behind: list[Parcel] = []
         """It is ordered, and a batch was given up: what had been handed in behind it, and is given up with it."""
 

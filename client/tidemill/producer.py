@@ -25,6 +25,7 @@ from tidemill.errors import TidemillError, again
 from tidemill.gather import cut
 from tidemill.lane import Lane
 from tidemill.link import Link
+from tidemill.moving import Moving
 from tidemill.parcel import Extras, Partition, Waiter
 from tidemill.router import Router
 from tidemill.routes import Address
@@ -33,7 +34,6 @@ from tidemill.settings import ClientSettings
 from tidemill.spread import Key, Spread, Standing
 from tidemill.tasks import Tasks
 from tidemill.ways import Ways
-from tidemill_wire.ordering import logical_partition
 from tidemill_wire.routes import Partition as Place
 
 log = logging.getLogger("tidemill")
@@ -69,6 +69,7 @@ class Producer:
         """By subject, and with a priority by both: whose turn it is."""
         self._spreads: dict[Key, Spread] = {}
         self._lanes: dict[str, Lane] = {}
+        self._moving = Moving(router, self._lanes, self)
         self._sessions: dict[str, Session] = {}
         self._unrouted: dict[Key, Partition] = {}
         """Those that wait for a route."""
@@ -169,10 +170,10 @@ class Producer:
         """Where an order key lies, whatever may be said of the broker there; of a subject that is only tried, the
         partition whose turn it is, when that is better off.
         """
-        route = self._router.atlas.routes.get(partition.name)
-        if route is None:
+        place = self._moving.place(partition.name, order_key)
+        if place is None:
             return partition
-        owner = self._at(partition, route.current.of(logical_partition(order_key)))
+        owner = self._at(partition, place)
         if not owner.best_tried or owner is partition or partition.lane is self.anywhere:
             return owner
         takes = partition.spread is not None and owner in partition.spread.partitions
@@ -180,6 +181,26 @@ class Producer:
             return owner
         self._stray(owner, 1)
         return partition
+
+    def home_of(self, partition: Partition, order_key: str | None) -> Partition:
+        """Where a message of a partition goes that is handed out anew."""
+        key = (partition.name, partition.priority) if partition.priority else partition.name
+        turn = self._partitions.get(key, partition)
+        return turn if order_key is None else self._ordered(turn, order_key)
+
+    def count(self, size: int) -> None:
+        """So much more, or less, is held."""
+        self.budget.held += size
+
+    def outdated(self, partition: Partition) -> None:
+        """An order key of it lies elsewhere, says its broker."""
+        self._moving.outdated(partition.name)
+        self._loop.call_soon(self._moving.look)  # when all of the answer was heard
+
+    def landed(self) -> None:
+        """Something on its way was answered."""
+        if self._moving.holding:
+            self._loop.call_soon(self._moving.look)
 
     def _stray(self, owner: Partition, messages: int) -> None:
         """Messages with an order key go to another partition than that one, which is said once an outage."""
@@ -217,6 +238,7 @@ class Producer:
             self.anywhere.down_since = None
         for key, spread in list(self._spreads.items()):
             self._reroute(key, spread)
+        self._moving.look()
         self._tell_spool()
 
     def _note_mode(self) -> None:
@@ -293,6 +315,7 @@ class Producer:
         if lane is self._lanes.get(ANYWHERE) and lane.retired:
             self._send_away()
             return
+        self.landed()
         if lane.standing is Standing.STEADY:
             self._forsaken.discard(lane.group)
         for key, spread in self._spreads.items():

@@ -63,6 +63,8 @@ PATIENCE_SECONDS = 10.0
 ROUTES = "/v1/routes"
 BROKERS_OWN = {("GET", ROUTES), ("GET", "/v1/subjects"), ("GET", "/v1/groups")}
 """What the broker answers, as it did before meta was there; of meta's routes see ``_routes``."""
+MOVES = {"/v1/subjects/{subject}/expand", "/v1/subjects/{subject}/move"}
+"""What makes no sense where clients are told no routes."""
 
 
 class MetaBeside:
@@ -102,7 +104,9 @@ class MetaBeside:
         self._service = service
         mine = [one for one in self._api.routes() if (one.method, one.path) not in BROKERS_OWN]
         asked = next(one.answer for one in self._api.routes() if one.path == ROUTES)
-        held = [replace(one, answer=self._held(one.answer)) for one in mine]
+        held = [
+            replace(one, answer=_refuse_move if one.path in MOVES else self._held(one.answer)) for one in mine
+        ]
         return [*held, Path("GET", ROUTES, self._routes(brokers, asked))]
 
     def page(self, page: dict[str, Any]) -> dict[str, Any]:
@@ -304,6 +308,12 @@ class MetaBeside:
         if group is None:
             return "RW"
         return both(group.state, "R") if group.draining else group.state
+
+
+async def _refuse_move(_: web.BaseRequest, variables: Variables) -> web.StreamResponse:
+    """Clients of a queue that is alone send all of a subject to its one partition."""
+    detail = f"this queue is one broker, and {variables['subject'][:100]} lies on it as a whole"
+    raise HttpRefused(409, "conflict", detail, "run several brokers, as `tidemill up --brokers 2` does")
 
 
 def read_meta_settings(settings: BrokerSettings) -> MetaSettings:

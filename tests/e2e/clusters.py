@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from e2e.queues import COMMAND, Queue
+from e2e.queues import COMMAND, Queue, wait_until
 
 READY = re.compile(rb"ready http://(\S+):(\d+)\n")
 FOLDER = re.compile(r"--data\0[^\0]*/([^/\0]+)\0")
@@ -54,6 +54,19 @@ class Cluster(Queue):
         request = urllib.request.Request(f"http://{self.server}{path}", json.dumps(body).encode())
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read())
+
+    def expand(self, subject: str, **asked: object) -> list[dict[str, Any]]:
+        """More partitions; all of them, when order keys have moved."""
+        version = self.get(f"/v1/subjects/{subject}/route")["version"]
+        self.post(f"/v1/subjects/{subject}/expand", {**asked, "version": version})
+        self.wait_moved(subject)
+        found: list[dict[str, Any]] = self.get(f"/v1/subjects/{subject}/route")["partitions"]
+        return found
+
+    def wait_moved(self, subject: str) -> None:
+        """Until none of its order keys move."""
+        path = f"/v1/subjects/{subject}/route"
+        wait_until("order keys have moved", lambda: "moving" not in self.get(path), 60)
 
     def group(self, name: str) -> dict[str, Any]:
         """A broker group, as meta sees it."""

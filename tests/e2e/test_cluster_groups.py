@@ -207,10 +207,7 @@ def expanded(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     """A subject with two partitions on each of the broker groups."""
     name = f"wide.{request.node.name.rpartition('_')[2]}"
     assert run_command("send", name, "first", server=cluster.server).returncode == 0
-    version = cluster.get(f"/v1/subjects/{name}")["route"]["version"]
-    body = {"groups": ["g0", "g1"], "version": version}
-    answered = post(cluster, f"/v1/subjects/{name}/expand", body)
-    assert answered.status == 200, answered
+    assert len(cluster.expand(name, groups=["g0", "g1"])) == 4
     return name
 
 
@@ -328,9 +325,7 @@ def receive_all(broker: Queue, subject: str) -> list[bytes]:
 def test_every_partition_of_a_broker_group_is_sent_to_and_consumed_from(
     cluster: Cluster, expanded: str
 ) -> None:
-    answered = post(cluster, f"/v1/subjects/{expanded}/expand", {"partitions": 8, "version": 2})
-    assert answered.status == 200, answered
-    route = cluster.get(f"/v1/subjects/{expanded}")["route"]["partitions"]
+    route = cluster.expand(expanded, partitions=8)
 
     async def run() -> Counter[bytes]:
         found: Counter[bytes] = Counter()

@@ -50,7 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             "spec": strict,
         }
         made.post("/v1/declarations", manifest)
-        made.post(f"/v1/subjects/{SUBJECT}/expand", {"partitions": PARTITIONS, "version": 1})
+        made.expand(SUBJECT, partitions=PARTITIONS)
         yield made
     finally:
         made.close()

@@ -18,7 +18,7 @@ import pytest
 
 from e2e.conftest import MakeQueue
 from e2e.peers import exchange
-from e2e.queues import Queue, wait_until
+from e2e.queues import Queue, run_command, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -186,6 +186,16 @@ def test_what_is_read_only_is_refused_also_after_a_kill(standalone: Queue) -> No
 
     assert before == ("read_only", "")
     assert sent(standalone, "orders") == ""
+
+
+def test_a_subject_of_one_broker_is_not_expanded(standalone: Queue) -> None:
+    """Clients are told no routes there, and would send every order key to the one partition that they know."""
+    assert sent(standalone, "orders") == ""
+
+    done = run_command("expand", "orders", "--partitions", "2", server=standalone.server)
+
+    assert done.returncode == 1
+    assert "run several brokers, as `tidemill up --brokers 2` does" in done.stderr
 
 
 def test_a_broker_serves_when_meta_has_no_database_and_says_so_once(make_queue: MakeQueue) -> None:

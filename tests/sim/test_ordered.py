@@ -100,12 +100,12 @@ def counts_what_is_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
     ("plant", "first"),
     [
         (forgets_who_holds, 0),
-        (takes_any_version, 20),
-        (heeds_no_time, 10),
-        (names_one_version, 0),
+        (takes_any_version, 39),
+        (heeds_no_time, 21),
+        (names_one_version, 2),
         (takes_any_order_key, 0),
-        (opens_at_once, 2),
-        (counts_what_is_given_out, 0),
+        (opens_at_once, 0),
+        (counts_what_is_given_out, 2),
     ],
 )
 def test_planted_bug_is_found(

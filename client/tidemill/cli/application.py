@@ -12,6 +12,7 @@ from tidemill.cli import (
     browse,
     consume,
     dead,
+    expand,
     find,
     groups,
     inspect,
@@ -45,6 +46,7 @@ def build() -> typer.Typer:
     application.command("worker")(worker.worker)
     application.command("why")(why.why)
     application.add_typer(subjects.build(), name="subjects")
+    application.command("expand")(expand.expand)
     application.add_typer(groups.build(), name="groups")
     application.add_typer(dead.build(), name="dead")
     application.add_typer(outbox.build(), name="outbox")

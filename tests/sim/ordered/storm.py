@@ -254,7 +254,11 @@ class Storm:
                     replica.change(
                         lambda draft, now_ms: expand(draft, replica.meta.senses, subject, asked, now_ms)
                     )
-                case "give up":
+                case "give up":  # one of those that lose order keys has closed to them
+                    replica.change(
+                        lambda draft, now_ms: expand(draft, replica.meta.senses, subject, asked, now_ms)
+                    )
+                    self.surveys[group].beat(self.world.replicas.index(replica), self.chance)
                     replica.change(lambda draft, _: give_up_move(draft, subject))
                 case _:
                     replica.change(lambda draft, now_ms: drain(draft, replica.meta.senses, group, now_ms))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from samples.brokers import SUBJECT, TINY, Rig, batch_of, pulls
+from samples.replicas import Group
 from tidemill_broker.snapshots import pack_state, unpack_state
 from tidemill_wire.columns import Content
 from tidemill_wire.commands import Ack, Nack, Pull, Pulled, SendBatches, Sent
@@ -14,6 +15,7 @@ from tidemill_wire.errors import KIND_BY_NAME
 from tidemill_wire.fencing import Fence, Fenced, FenceRow, Passed
 from tidemill_wire.kinds import Mode
 from tidemill_wire.ordering import logical_partition
+from tidemill_wire.replication import Chunk
 from tidemill_wire.routes import Ranges
 
 OUTDATED = KIND_BY_NAME["route_outdated"].number
@@ -165,3 +167,50 @@ def test_a_group_that_never_came_has_passed_nothing_and_a_later_fence_is_passed_
     ack(rig, pulls(take(rig)))
 
     assert fence(rig, 2).passed == [Passed(SUBJECT, "g", 2)]
+
+
+def keyed(key: str, number: int) -> SendBatches:
+    content = Content([b"tide"], order_keys=[key])
+    return SendBatches(batch_of(producer=5, sequence=number, content=content))
+
+
+def test_a_fence_is_answered_when_the_slave_has_it_and_stands_after_a_failover() -> None:
+    group = Group("a", "b")
+    group.appoint(1, "a", ["a", "b"])
+    group.passes = lambda _target, command: not isinstance(command, Chunk)
+    asked = group["a"].say(Fence([FenceRow(SUBJECT, 1, HALF)]))
+    group.run()
+    assert asked not in group["a"].answers
+    group.passes = lambda _target, _command: True
+    group.run()
+    assert group["a"].answers[asked] == Fenced([(SUBJECT, 1)], [])
+
+    group.cut.add("a")
+    group.restart("a")
+    group.appoint(2, "b", ["b"], to="b")
+
+    sent = group["b"].ask(keyed(GONE, 1))
+    assert isinstance(sent, Sent)
+    assert reasons(sent) == [OUTDATED]
+    assert group["b"].ask(Fence([FenceRow(SUBJECT, 1, HALF)])) == Fenced([(SUBJECT, 1)], [])
+
+
+def test_a_fence_that_no_slave_has_was_not_answered_and_neither_was_what_lay_before() -> None:
+    """Its successor closes behind what it has, when it is told."""
+    group = Group("a", "b")
+    group.appoint(1, "a", ["a", "b"])
+    group.passes = lambda _target, command: not isinstance(command, Chunk)
+    sent = group["a"].say(keyed(GONE, 1))
+    asked = group["a"].say(Fence([FenceRow(SUBJECT, 1, HALF)]))
+    group.run()
+    assert not {sent, asked} & group["a"].answers.keys()
+
+    group.cut.add("a")
+    group.restart("a")
+    group.passes = lambda _target, _command: True
+    group.appoint(2, "b", ["b"], to="b")
+    assert group["b"].sent_at(group["b"].say(keyed(GONE, 1))) == [0]
+    assert group["b"].ask(Fence([FenceRow(SUBJECT, 1, HALF)])) == Fenced([(SUBJECT, 1)], [])
+
+    [row] = group["b"].broker.state.fences.to_list()
+    assert row[3][-1][1][1] == 1
