@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tidemill_meta.allocation import granted, rebalanced, released
 from tidemill_meta.beats import ClientBeat
-from tidemill_meta.passages import opened
+from tidemill_meta.passages import closed_to
 from tidemill_meta.registry import Draft, View
 from tidemill_meta.senses import Senses
 from tidemill_meta.values import Allocation, ConsumerGroupRecord, Route
@@ -110,10 +110,10 @@ def grants_of(view: View, senses: Senses, beat: ClientBeat, now_ms: int) -> Iter
         if group is not None and group.consumption == "ordered":
             allocation = view.get(Allocation, consumes.key) or Allocation(consumes.subject, consumes.group)
             name = member(beat.client, consumes.consumer)
-            may_begin = opened(view, consumes.subject, consumes.group)
+            closed = closed_to(view, consumes.subject, consumes.group)
             row |= {
                 "allocation": allocation.version,
-                "partitions": list(filter(may_begin, granted(allocation, name))),
+                "partitions": [one for one in granted(allocation, name) if one not in closed],
                 "authorised_ms": left_ms,
             }
         yield row
@@ -127,9 +127,9 @@ def is_unsettled(view: View, beat: ClientBeat) -> bool:
         allocation = view.get(Allocation, consumes.key) or Allocation(consumes.subject, consumes.group)
         name = member(beat.client, consumes.consumer)
         owners = [owner for _, owner in allocation.owners]
-        may_begin = opened(view, consumes.subject, consumes.group)
-        mine = [partition for partition, owner in allocation.owners if owner == name]
-        if any(may_begin(one) for one in set(mine) - set(granted(allocation, name))):
+        mine = {partition for partition, owner in allocation.owners if owner == name}
+        closed = closed_to(view, consumes.subject, consumes.group)
+        if mine - closed - set(granted(allocation, name)):
             return True
         if name not in owners and (not owners or len(set(owners)) < len(owners)):
             return True  # it has just come, and the next judgement gives it some

@@ -8,7 +8,7 @@
 
 Who takes order keys over is always a partition that has never been: its *heir* to one that loses them. So an heir holds
 nothing older than the fence, and whether a group may begin with it is one question: has it settled, in each partition
-that the heir has keys of, all that lay before the fence? (``is_open``.) An heir of an heir waits for both.
+that the heir has keys of, all that lay before the fence? (``shut``.) An heir of an heir waits for both.
 
 Invariants: a fence has a number of its own, which grows also when the subject is removed and made again; the route that
 is in force changes only when nobody takes messages by the former one; a partition never gains order keys.
@@ -98,15 +98,19 @@ def fences_of(route: Route, group: str) -> Iterator[list[object]]:
             yield [name, number, [edge for pair in partition.ranges for edge in pair]]
 
 
-def is_open(route: Route, passed: Mapping[str, int], partition: str) -> bool:
-    """Whether a group that has passed these fences may handle what lies in a partition. What is in no route any more
-    is waited for no more: whoever took it out saw that all was consumed.
+def shut(route: Route, passed: Mapping[str, int]) -> frozenset[str]:
+    """The heirs that a group which has passed these fences may not handle yet. What is in no route any more is waited
+    for no more: whoever took it out saw that all was consumed.
+
+    A former partition stands in front of its heirs: it was one itself in an earlier move, if ever. So one look at each
+    is enough, and this is asked with every heartbeat of a consumer.
     """
     there = {one.key for one in route.current.partitions}
-    formers = [one for one in route.successions if one.heir == partition and one.former in there]
-    return all(
-        passed.get(one.former, 0) >= one.fence and is_open(route, passed, one.former) for one in formers
-    )
+    found: set[str] = set()
+    for one in route.successions:
+        if one.former in there and (one.former in found or passed.get(one.former, 0) < one.fence):
+            found.add(one.heir)
+    return frozenset(found)
 
 
 def losers(current: PartitionSet, to: PartitionSet) -> list[str]:

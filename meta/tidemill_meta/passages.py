@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tidemill_meta.asked import Asked
-from tidemill_meta.moving import closed, is_open
+from tidemill_meta.moving import closed, shut
 from tidemill_meta.registry import Draft, View
 from tidemill_meta.subjects import is_strict
 from tidemill_meta.values import Allocation, Passage, Route, consumer_group_key
 from tidemill_wire.fencing import Fenced, parse_fenced
 from tidemill_wire.fields import living_subject
 
+NONE = frozenset[str]()
 FENCED_FIELDS = frozenset({"group", "closed", "passed"})
 
 
@@ -56,32 +56,15 @@ def _pass(draft: Draft, route: Route, group: str, fence: tuple[str, int]) -> Non
         return
     after = before | {partition: number}
     draft.put(replace(known, passed=tuple(after.items())))
-    heirs = {one.heir for one in route.successions}
     allocation = draft.get(Allocation, key)
-    if allocation is not None and any(
-        is_open(route, after, heir) and not is_open(route, before, heir) for heir in heirs
-    ):
+    if allocation is not None and shut(route, before) - shut(route, after):
         draft.put(allocation)
 
 
-def opened(view: View, subject: str, group: str) -> Callable[[str], bool]:
-    """Which partitions a group may begin with."""
-    route = view.get(Route, subject)
-    if route is None or not route.successions or not is_strict(view, subject):
-        return _every
-    known = view.get(Passage, consumer_group_key(subject, group))
-    passed = dict(known.passed) if known is not None else {}
-    return lambda partition: is_open(route, passed, partition)
-
-
-def _every(_: str) -> bool:
-    return True
-
-
-def closed_to(view: View, subject: str, group: str) -> Sequence[str]:
+def closed_to(view: View, subject: str, group: str) -> frozenset[str]:
     """The partitions that a group may not begin with yet."""
     route = view.get(Route, subject)
-    may_begin = opened(view, subject, group)
-    return (
-        [one.key for one in route.current.partitions if not may_begin(one.key)] if route is not None else []
-    )
+    if route is None or not route.successions or not is_strict(view, subject):
+        return NONE
+    known = view.get(Passage, consumer_group_key(subject, group))
+    return shut(route, dict(known.passed) if known is not None else {})

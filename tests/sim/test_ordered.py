@@ -83,7 +83,7 @@ def takes_any_order_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opens_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group begins with an heir before it is done with what lies in the former partition."""
-    monkeypatch.setattr(passages, "is_open", lambda *_: True)
+    monkeypatch.setattr(passages, "shut", lambda *_: frozenset[str]())
 
 
 def counts_what_is_given_out(monkeypatch: pytest.MonkeyPatch) -> None:

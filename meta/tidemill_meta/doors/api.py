@@ -331,7 +331,7 @@ class Api:
         if self._meta.registry.get(ConsumerGroupRecord, key) is None:
             raise Denied("unknown_consumer_group", f"there is no group {key[:200]!r}")
         found = self._meta.registry.get(Allocation, key)
-        closed = closed_to(self._meta.registry, variables["subject"], variables["group"])
+        closed = sorted(closed_to(self._meta.registry, variables["subject"], variables["group"]))
         return allocation_row(found or Allocation(variables["subject"], variables["group"]), closed)
 
     # -- requests ---------------------------------------------------------------------------------------------
