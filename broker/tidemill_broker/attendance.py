@@ -161,6 +161,7 @@ class Attendance:
             except TidemillError as error:
                 raise MetaRefused("invalid_manifest", str(error)) from None
             yield told
+            self._survey.removed(one.subject for one in told.removed if not one.group)
             self._survey.told(told.fences)
             self._known, self._told = told.revision, replace(told, fences=())
         elif known.state != state:

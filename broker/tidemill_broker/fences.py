@@ -3,6 +3,7 @@
     open    --FENCE with a later number-->  fenced   a batch with an order key of another range is refused, whole, with
                                                      ``route_outdated``; what lay here then is remembered
     fenced  --FENCE with a later number-->  fenced   the same with other ranges, which may be wider again
+    fenced  --REMOVE of its subject-->      open     as when it was new, for fences with later numbers only
 
 Whoever was put in front of the fence stays there: no message of a range that moved away has a sequence beyond its end.
 So a group that has settled everything below the end has handled all of that range that was ever here, and may begin
@@ -21,7 +22,7 @@ from tidemill_wire.columns import Batch
 from tidemill_wire.errors import Unavailable
 from tidemill_wire.ordering import logical_partition
 from tidemill_wire.ranges import pairs
-from tidemill_wire.routes import Ranges
+from tidemill_wire.routes import LOGICAL_PARTITIONS, Ranges
 
 if TYPE_CHECKING:
     from tidemill_broker.groups import Group
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 ENDS_MAX = 64
 """Fences of one partition whose ends are remembered. Whoever has done with what lay before a later one has done with
 what lay before an earlier one, so the oldest are forgotten, and nothing is let through for it."""
+EVERYTHING: Ranges = ((0, LOGICAL_PARTITIONS),)
 
 
 @dataclass(slots=True)
@@ -64,10 +66,18 @@ class Fences:
         ends = [*(known.ends if known is not None else ()), (action.number, tuple(action.ends))]
         self._standing[action.partition] = Standing(action.number, ranges, ends[-ENDS_MAX:])
 
+    def removed(self, identity: int) -> None:
+        """The subject was removed. The number stays: who says that fence once more has not heard of it. What lay before
+        is gone, and the groups that were to settle it are.
+        """
+        standing = self._standing.get(identity)
+        if standing is not None:
+            self._standing[identity] = Standing(standing.number, EVERYTHING, [])
+
     def check(self, partition: Partition, data: memoryview) -> None:
         """``Unavailable`` when a batch has an order key that is not taken here any more."""
         standing = self._standing.get(partition.identity)
-        if standing is None:
+        if standing is None or standing.ranges == EVERYTHING:
             return
         for order_key in dict.fromkeys(Batch(data).order_keys() or ()):
             if order_key and not _has(standing.ranges, logical_partition(order_key)):

@@ -2,6 +2,7 @@
 
     told      --FENCE-->  put up, and said to meta once
     put up    --FENCE, beat by beat-->  each group that has passed a fence is said to meta once
+    any       --its subject was removed-->  forgotten: a fence makes the partition that it names
 
 The rows that meta awaits go first, all of them. Those that were said already take turns: some in each beat.
 """
@@ -13,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from tidemill_wire.fencing import Fenced, FenceRow
+from tidemill_wire.fields import living_subject
 from tidemill_wire.limits import FENCES_MAX
 
 ROWS = 100
@@ -42,6 +44,13 @@ class Survey:
             self._passed = {
                 place: known for place, known in self._passed.items() if place[0] != row.partition
             }
+
+    def removed(self, subjects: Iterable[str]) -> None:
+        """Before ``told``: their fences of now, if they are declared again, are told with it."""
+        gone = set(subjects)
+        for name in [one for one in self._rows if living_subject(one) in gone]:
+            del self._rows[name]
+            self._closed.pop(name, None)
 
     def rows(self) -> Iterator[Sequence[FenceRow]]:
         """What is to be put up or looked at in this beat, piece by piece."""

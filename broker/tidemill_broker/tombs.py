@@ -74,6 +74,7 @@ def remove(state: State, action: Removed) -> None:
     for identity, floor in action.floors:
         partition = state.partitions[identity]
         tombs.floors[identity] = floor
+        state.fences.removed(identity)
         partition.runs, partition.recent = [], Rows()
         entomb(state, partition)
 

@@ -22,6 +22,7 @@ from tidemill.errors import BrokerUnreachable
 from tidemill.routes import ROUTES_TIMEOUT_S, _complaint
 from tidemill_broker.attendance import PATIENCE_SECONDS, Attendance, MetaRefused, Request
 from tidemill_broker.doors import Service
+from tidemill_broker.doors.obeying import Obeying
 from tidemill_broker.gate import Told
 from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, wire_response
@@ -153,10 +154,11 @@ class Metas:
 
 async def attend(service: Service, local: LocalPeer, attendance: Attendance, metas: Metas) -> None:
     """What ``doors/attending.py`` does, over the simulated network. Until cancelled."""
+    obeying = Obeying(local)
     while True:
         for _ in range(len(metas)):
             try:
-                await _beat(service, local, attendance, metas)
+                await _beat(service, (local, obeying), attendance, metas)
                 break
             except OSError:
                 metas.turn_away()
@@ -166,7 +168,10 @@ async def attend(service: Service, local: LocalPeer, attendance: Attendance, met
         await asyncio.sleep(attendance.beat_s)
 
 
-async def _beat(service: Service, local: LocalPeer, attendance: Attendance, metas: Metas) -> None:
+async def _beat(
+    service: Service, peer: tuple[LocalPeer, Obeying], attendance: Attendance, metas: Metas
+) -> None:
+    local, obeying = peer
     stood = await local.ask(Stand(asks=True))
     assert isinstance(stood, Stood)
     due = attendance.beat(stood, service.state)
@@ -177,6 +182,6 @@ async def _beat(service: Service, local: LocalPeer, attendance: Attendance, meta
         answer: object = None
         if isinstance(due, Told):
             service.obey(due)
-        else:
-            answer = await local.ask(due)
+        elif (answer := await obeying.ask(due, attendance.beat_s / 2)) is None:
+            return
         due = attendance.answered(200, answer)

@@ -85,6 +85,8 @@ class Replicated:
         self.book: Book = self.council
         self.running: dict[str, Service] = {}
         self._commits: dict[int, str] = {}
+        self._alone_s: dict[str, float] = {}
+        """Until when a master knew of no other replica: of ``normal`` it promised what a broker alone does."""
         self._sparing = Sparing(seed)
         self._world: World
 
@@ -197,7 +199,8 @@ class Replicated:
             [PowerCut(cut.at_s, cut.node, GONE_S) for cut in cuts] if len({c.node for c in cuts}) > 1 else []
         )
         groups = dict.fromkeys(self.promises, ("all",))
-        return GroupTerms(groups, excuses, ack_promise=None, replaced_s=self.book.replaced_s)
+        lone = [(PowerCut(cut.at_s, cut.node, GONE_S), self._alone_s.get(cut.node, -1.0)) for cut in cuts]
+        return GroupTerms(groups, excuses, ack_promise=None, replaced_s=self.book.replaced_s, lone=lone)
 
     # -- a server ----------------------------------------------------------------------------------------------
 
@@ -286,6 +289,8 @@ class Replicated:
     def _note_commit(self, machine: Master, name: str) -> None:
         """Whoever commits something of its own in an epoch is the only one who does."""
         epoch = machine.appointment.epoch
+        if len(machine.appointment.replicas) == 1:
+            self._alone_s[name] = self._world.now_s
         if machine.committed.action > machine.broker.state.epochs[-1].action:
             other = self._commits.setdefault(epoch, name)
             if other != name:
@@ -297,14 +302,20 @@ class Replicated:
 
 @dataclass(frozen=True, slots=True)
 class GroupTerms(Terms):
-    """A message of the class ``low`` is on its master alone for a while: with the master goes what only it had."""
+    """A message of the class ``low`` is on its master alone for a while: with the master goes what only it had. So is
+    one of the class ``normal`` as long as the master is the only replica, or has not heard of another one.
+    """
 
     replaced_s: Sequence[float] = ()
+    lone: Sequence[tuple[PowerCut, float]] = ()
+    """Power cuts of brokers, and until when each of them was the only replica that it knew of."""
 
     def may_be_lost(self, promise: Promise, operation: Send | Ack) -> bool:
         if promise is Promise.LOW and any(operation.invoked_s <= at_s for at_s in self.replaced_s):
             return True
-        return Terms.may_be_lost(self, promise, operation)
+        cuts = [cut for cut, until_s in self.lone if operation.invoked_s <= until_s]
+        alone = replace(self, cuts=cuts)
+        return Terms.may_be_lost(self, promise, operation) or Terms.may_be_lost(alone, promise, operation)
 
 
 def used(state: dict[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,8 @@ class Weeding:
         self._names = names
         self._removed_s = -1.0
         """When the last removal was stored."""
+        self._number = 0
+        """Of the last message. One that is started again goes on: an earlier one may be answered late, or never."""
         self._answered: dict[str, tuple[float, float]] = {}
         """When each message was sent, and answered as stored."""
 
@@ -46,12 +48,12 @@ class Weeding:
     async def run(self, env: Env) -> None:
         metas = Metas(self._cell.calls, self._names, env.rng)
         client = draw_client(env, self._cell.fetch)
-        number = 0
         while not self.finished:
             await self._until_done(metas, "POST", "/v1/declarations", _manifest(self._cell.group))
             stored = 0
             while stored < 1 + env.rng.randrange(3):
-                number += 1
+                self._number += 1
+                number = self._number
                 began_s = env.loop.now
                 try:
                     await client.send(WEED, b"%d" % number)

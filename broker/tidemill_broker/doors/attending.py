@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import aiohttp
 
 from tidemill_broker.attendance import Attendance, MetaRefused, Next, Request
+from tidemill_broker.doors.obeying import Obeying
 from tidemill_broker.doors.service import Service
 from tidemill_broker.gate import Told
 from tidemill_host.local import LocalPeer
@@ -26,6 +27,7 @@ class Attending:
     def __init__(self, service: Service, attendance: Attendance, metas: Sequence[str]) -> None:
         self._service = service
         self._local = LocalPeer(service.server, lambda _answer: None)
+        self._obeying = Obeying(self._local)
         self._attendance = attendance
         self._metas = list(metas)
         self._complaint = ""
@@ -74,8 +76,8 @@ class Attending:
                 answer: object = None
                 if isinstance(due, Told):
                     self._service.obey(due)
-                else:
-                    answer = await self._local.ask(due)
+                elif (answer := await self._obeying.ask(due, self._attendance.beat_s / 2)) is None:
+                    return  # the next beat says again how this broker stands
                 due = self._attendance.answered(200, answer)
 
     async def _ask(self, session: aiohttp.ClientSession, request: Request) -> tuple[int, object]:

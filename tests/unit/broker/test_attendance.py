@@ -262,6 +262,32 @@ def test_a_master_puts_fences_up_and_says_to_meta_what_came_of_it_once() -> None
     assert attendance.answered(200, fenced) is None
 
 
+def test_fences_of_a_subject_that_was_removed_are_not_put_up_again() -> None:
+    """A fence makes the partition that it names: the subject would be there again, with what it refused before."""
+    attendance = listening()
+    rows = [["orders", 3, [0, 512]], ["orders#2", 3, []], ["bills", 4, []]]
+    attendance.answered(200, DECLARED | {"fences": rows})
+    bills = FenceRow("bills", 4, ())
+    fenced = Fenced([("orders", 3), ("orders#2", 3), ("bills", 4)], [])
+    assert isinstance(attendance.answered(200, None), Fence)
+    assert isinstance(attendance.answered(200, fenced), Request)
+    attendance.answered(200, {"noted": "g1"})
+
+    attendance.beat(MASTER)
+    attendance.answered(200, {**NEWS, "declared": 12})
+    removed = [["orders", 7], ["bills/billing", 8]]
+    told = attendance.answered(200, {**DECLARED, "revision": 12, "declarations": [], "removed": removed})
+    assert isinstance(told, Told)
+    assert attendance.answered(200, None) == Fence([bills])
+
+    attendance.answered(200, Fenced([("bills", 4)], []))
+    attendance.beat(MASTER)
+    attendance.answered(200, {**NEWS, "declared": 15})
+    again = {"removed": removed[:1], "fences": [["orders", 9, [0, 1024]]]}
+    attendance.answered(200, {**DECLARED, "revision": 15, **again})
+    assert attendance.answered(200, None) == Fence([FenceRow("orders", 9, ((0, 1024),))])
+
+
 def test_what_meta_did_not_hear_of_a_fence_is_said_again() -> None:
     attendance = listening()
     attendance.answered(200, DECLARED | {"fences": [["orders", 3, []]]})

@@ -14,14 +14,21 @@ from samples.searches import Search
 from tidemill_broker.gate import Removal
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_wire.batch import message_id
+from tidemill_wire.columns import Content
 from tidemill_wire.commands import Ack, Pull, Pulled, SendBatches, Sent
 from tidemill_wire.errors import KIND_BY_NAME, Refused
+from tidemill_wire.fencing import Fence, Fenced, FenceRow
 from tidemill_wire.kinds import Mode
+from tidemill_wire.ordering import logical_partition
 
 REMOVED = KIND_BY_NAME["removed"].number
+OUTDATED = KIND_BY_NAME["route_outdated"].number
 LOST = KIND_BY_NAME["lease_lost"].number
 SETTINGS = SubjectSettings("low", 3600, 0, 1 << 20)
 PRIORITY = 5
+HALF = ((0, 512),)
+STAYS = next(key for key in map(str, range(100)) if logical_partition(key) < 512)
+GONE = next(key for key in map(str, range(100)) if logical_partition(key) >= 512)
 
 
 def remove(rig: Rig, subject: str = SUBJECT, group: str = "", number: int = 1) -> None:
@@ -136,6 +143,49 @@ def test_lanes_dead_letters_and_further_partitions_go_with_their_subject(
     given = rig.pull(subjects=(SUBJECT,))
     assert [one.count for one in given.grants] == [1]
     assert letters(rig) == []
+
+
+@LIFE
+def test_fences_go_with_their_subject_and_what_is_told_late_puts_none_up_again(
+    next_life: Callable[[Rig], None],
+) -> None:
+    """Declared again it takes all order keys, also in partitions that meta has not told yet what is theirs."""
+    rig = Rig(replace(TINY, lease_ms=10**6))
+    old = FenceRow(SUBJECT, 3, HALF)
+    assert send_keyed(rig, STAYS, priority=PRIORITY) == send_keyed(rig, STAYS) == []
+    pull_keyed(rig)
+    assert rig.ask(Fence([old])) == Fenced([(SUBJECT, 3)], [])
+    assert send_keyed(rig, GONE) == [OUTDATED]
+    remove(rig)
+    next_life(rig)
+    declare(rig)
+    next_life(rig)
+
+    assert send_keyed(rig, GONE) == send_keyed(rig, GONE, priority=3) == []
+    assert [one.count for one in pull_keyed(rig).grants] == [1]
+    assert rig.ask(Fence([old])) == Fenced([(SUBJECT, 3)], []), "and the new group has passed nothing"
+    assert send_keyed(rig, GONE) == []
+    assert rig.ask(Fence([FenceRow(SUBJECT, 9, HALF)])) == Fenced([(SUBJECT, 9)], [])
+    assert send_keyed(rig, GONE) == [OUTDATED]
+
+
+def send_keyed(rig: Rig, key: str, priority: int = 0) -> list[int]:
+    """With what it is refused."""
+    rig.sent_batches += 1
+    content = Content([b"tide"], order_keys=[key])
+    batch = batch_of(producer=98, sequence=rig.sent_batches, content=content, priority=priority)
+    answer = rig.ask(SendBatches(batch))
+    assert isinstance(answer, Sent)
+    return [number for _, number, _ in answer.refused]
+
+
+def pull_keyed(rig: Rig) -> Pulled:
+    answer = rig.ask(Pull("g", "c", [SUBJECT], 1000, 1 << 20, 100, mode=Mode.KEYED))
+    if answer is None:  # the lock is on the disk first
+        rig.wait(100)
+        answer = rig.answers.pop(rig.correlation)
+    assert isinstance(answer, Pulled)
+    return answer
 
 
 def test_a_group_that_was_removed_takes_its_place_and_dead_letters_along_and_no_other_group() -> None:
@@ -300,6 +350,7 @@ def test_a_slave_has_what_its_master_has_when_it_leads() -> None:
         group["a"].send(b"tide", number=number)
     group.run()
     group.pull("a")
+    group["a"].ask(Fence([FenceRow(SUBJECT, 3, HALF)]))
     group["a"].broker.removing.obey([Removal(SUBJECT, "", 1)], group["a"].now_ms)
     group["a"].pump()
     group["a"].broker.intake.declare(SUBJECT, SETTINGS, group["a"].now_ms)
@@ -314,3 +365,7 @@ def test_a_slave_has_what_its_master_has_when_it_leads() -> None:
     assert [(one.first_sequence, one.count) for one in given.grants] == [(8, 1)]
     group["b"].broker.removing.obey([Removal(SUBJECT, "", 1)], group["b"].now_ms)
     assert group["b"].broker.state.by_name, "it was obeyed by the one before"
+    content = Content([b"tide"], order_keys=[GONE])
+    assert group["b"].sent_at(
+        group["b"].say(SendBatches(batch_of(producer=98, sequence=1, content=content)))
+    ) == [9]

@@ -24,6 +24,7 @@ from sim.checkers import (
     places_not_reused,
     violations,
 )
+from sim.replicated import GroupTerms
 
 TERMS = Terms({"s": ("g", "h")})
 ONE_GROUP = Terms({"s": ("g",)})
@@ -211,3 +212,13 @@ def test_a_workload_that_repeats_itself_is_refused():
         send(history, "m1", 2)
     with pytest.raises(ValueError, match="ended already"):
         ended(history.sends["m1"], Outcome.OK, 3)
+
+
+@pytest.mark.parametrize(("invoked_s", "lost"), [(2.0, False), (2.5, True)])
+def test_a_master_that_knows_of_no_other_replica_promises_what_a_broker_alone_does(invoked_s, lost):
+    """From the moment on in which it hears of one, a power cut of one machine excuses nothing."""
+    history = History()
+    send(history, "m1", invoked_s, promise=Promise.NORMAL)
+    terms = GroupTerms({"s": ("g",)}, lone=[(PowerCut(2.55, "a"), 2.2), (PowerCut(2.55, "b"), -1.0)])
+
+    assert bool(nothing_lost(history, terms)) is lost
