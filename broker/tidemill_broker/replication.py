@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from tidemill_broker.committed import Numbers, has
 from tidemill_broker.feeds import Feed
 from tidemill_broker.handover import Leaving
 from tidemill_broker.lone_lease import LoneLease, refusal
@@ -347,7 +348,7 @@ class Master:
         is committed without it.
         """
         reached = self._reached.get(name)
-        return reached is not None and _has(reached.written, self.committed)
+        return reached is not None and has(reached.written, self.committed)
 
     def _lag_ms(self, name: str) -> int:
         """How long ago a slave was heard of, or this broker had no more than the slave has now."""
@@ -355,7 +356,7 @@ class Master:
         reached = self._reached.get(name)
         if reached is None or reached.written == self.ends:
             return silent_ms
-        had = [at_ms for at_ms, ends in self._past if _has(reached.written, ends)]
+        had = [at_ms for at_ms, ends in self._past if has(reached.written, ends)]
         return max(silent_ms, self._now_ms - max(had, default=0))
 
     def _say(self, peer: Peer, correlation: int, command: Command) -> None:
@@ -368,29 +369,6 @@ class Master:
         for name in self.waited:
             reached = self._reached.get(name)
             assert reached is None or reached.epoch == self.appointment.epoch
-
-
-class Numbers:
-    """How far the group has come, in numbers of ``Ready``s; -1: not even with what the master began with."""
-
-    def __init__(self, ends: Ends) -> None:
-        self._ahead: deque[tuple[int, Ends]] = deque([(0, ends)])
-        self.number = -1
-        self.ends = Ends(0, 0)
-
-    def note(self, number: int, ends: Ends) -> None:
-        """The logs end there behind that ``Ready``."""
-        self._ahead.append((number, ends))
-
-    def reach(self, local: int, others: Sequence[Ends]) -> None:
-        """This broker has come as far as ``local``, the others to these ends."""
-        ahead = self._ahead
-        while ahead and ahead[0][0] <= local and all(_has(one, ahead[0][1]) for one in others):
-            self.number, self.ends = ahead.popleft()
-
-
-def _has(reached: Ends, ends: Ends) -> bool:
-    return reached.message >= ends.message and reached.action >= ends.action
 
 
 def _is_empty(slave: Ends, start: Ends) -> bool:
