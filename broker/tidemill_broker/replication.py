@@ -20,6 +20,7 @@ from tidemill_broker.handover import Leaving
 from tidemill_broker.lone_lease import LoneLease, refusal
 from tidemill_broker.machine import Broker
 from tidemill_broker.membership import Part, common_ends, judge
+from tidemill_broker.pacing import COMMAND_BYTES, Pacing, Traffic, Watch, rate_of
 from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Send, Unread
 from tidemill_wire import limits
 from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, encode_command
@@ -58,6 +59,9 @@ class Master:
         self._over = False
         self._leaving: Leaving | None = None
         self._lease = LoneLease(part.appoint)
+        self.pacing = Pacing()
+        self._watch = Watch(broker.logs.bytes_appended, now_ms)
+        self._traffic = Traffic(0, 0)
         broker.hide()
         self._advance()
 
@@ -112,6 +116,7 @@ class Master:
                 case _ if self.halted:
                     raise refusal(self.name)
                 case _:
+                    self._watch.served += COMMAND_BYTES
                     self.broker.received(peer, command, now_ms)
         except WireError as error:
             self._say(peer, correlation, Failed(error.kind.number, error.detail))
@@ -155,10 +160,14 @@ class Master:
                 self._hold(send, out)
             out.sends += self._out
             self._out = []
-            for feed in self.feeds.values():
-                out.sends += self._feed(feed, sync=out.sync)
+            if self._watch.is_due(self._now_ms):
+                self._traffic = self._watch.look(self.broker.logs.bytes_appended, self._now_ms)
+                self._pace()
             wake_at_ms = self._beat_at_ms if self.halted else mine.wake_at_ms or self._beat_at_ms
             out.wake_at_ms = min(self._beat_at_ms, wake_at_ms)
+            for feed in self.feeds.values():
+                out.sends += self._feed(feed, sync=out.sync)
+                out.wake_at_ms = min(out.wake_at_ms, feed.pace.wake_at_ms(self._now_ms) or out.wake_at_ms)
         out.sends += self._out
         out.drops += self._drops
         self._out, self._drops = [], []
@@ -167,6 +176,8 @@ class Master:
     # What is committed.
 
     def _hold(self, send: Send, ready: Ready) -> None:
+        if send.slices:
+            self._watch.served += sum(piece.size for piece in send.slices)
         if send.after is Durability.HERE:
             ready.sends.append(send)
             return
@@ -214,6 +225,15 @@ class Master:
 
     # Slaves.
 
+    def _pace(self) -> None:
+        """Say how fast each slave may be fed; those that are waited for, or nearly there, as fast as they take it."""
+        ends, waited = self.ends, self.waited
+        far = [feed for feed in self.feeds.values() if feed.lacks(ends) > self.pacing.near_bytes]
+        copying = [feed for feed in far if feed.name not in waited]
+        rate = rate_of(self._traffic, len(copying), self.pacing) if copying else 0
+        for feed in self.feeds.values():
+            feed.pace.set(rate if feed in copying else 0, self._now_ms)
+
     def _feed(self, feed: Feed, *, sync: bool) -> Iterable[Send]:
         logs = self.broker.logs
         if feed.is_late(logs):
@@ -243,6 +263,7 @@ class Master:
         feed.snapshot = memoryview(snapshot)
         feed.counts = not snapshot
         self._reached.pop(follow.name, None)
+        self._pace()
 
     def _answer(self, follow: Follow, now_ms: int) -> tuple[Followed, bytes]:
         """Where a slave goes on, and the state it needs when the logs do not have their beginning any more."""
@@ -322,6 +343,7 @@ class Master:
         wish = self._wish()
         if asks and wish is not None:
             self._joining |= dict.fromkeys(name for name in wish if name not in appointment.in_sync)
+            self._pace()
         slaves = {name: reached.written for name, reached in self._reached.items()}
         return Stood(
             self.name, "master", appointment.epoch, appointment.version, appointment.epoch, self.ends,
