@@ -1,7 +1,7 @@
 """What a slave is sent: pieces of both logs as slices of their files, in an order that can be applied as it comes.
 
 A feed goes from one pair of ends of the master's logs to the next: all actions up to there, then all messages. Behind
-them the slave's logs are level. Not more is on its way than ``CHUNKS_AHEAD_BYTES``.
+them the slave's logs are level. Not more is on its way than ``CHUNKS_AHEAD_BYTES``, and none that its pace forbids.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidemill_broker.logs import Logs
+from tidemill_broker.pacing import Pace
 from tidemill_host.machine import Durability, Peer, Send, Slice
 from tidemill_journal.segments import Segments
 from tidemill_wire import limits
@@ -29,6 +30,7 @@ class Feed:
         self.snapshot = memoryview(b"")
         """What is left of it to be sent."""
         self._snapshot_at = 0
+        self.pace = Pace(now_ms)
         self.counts = True
         """It may be in sync: not while it copies, for then a restart of it begins with nothing."""
         self.heard_at_ms = now_ms
@@ -37,6 +39,10 @@ class Feed:
     def heard(self, reached: Reached, now_ms: int) -> None:
         self.heard_at_ms = now_ms
         self._behind = Ends(*map(max, self._behind, reached.written))
+
+    def lacks(self, ends: Ends) -> int:
+        """Bytes up to there that the slave has not said it has."""
+        return ends.message - self._behind.message + ends.action - self._behind.action
 
     @property
     def level(self) -> bool:
@@ -51,11 +57,13 @@ class Feed:
         """What is to be sent now. The host lets it go when the bytes are written."""
         epoch = logs.epoch
         if self.snapshot:
+            if not self.pace.allows(now_ms):
+                return
             yield self._snap(epoch)
             self.said_at_ms = now_ms
             return
         ends = Ends(logs.messages.end, logs.actions.end)
-        while self._ahead() < limits.CHUNKS_AHEAD_BYTES:
+        while self.lacks(self._sent) < limits.CHUNKS_AHEAD_BYTES and self.pace.allows(now_ms):
             if self._sent == self._target:
                 if self._target == ends:
                     break
@@ -76,15 +84,14 @@ class Feed:
                 marks |= Marks.SYNC
             chunk = Chunk(epoch, log, base, start, marks, committed)
             self.said_at_ms = now_ms
+            self.pace.sent(piece.size)
             yield Send(self.peer, encode_command(chunk, 0, piece.size), (piece,), Durability.WRITTEN)
-
-    def _ahead(self) -> int:
-        return self._sent.message - self._behind.message + self._sent.action - self._behind.action
 
     def _snap(self, epoch: int) -> Send:
         piece, self.snapshot = self.snapshot[: limits.CHUNK_BYTES], self.snapshot[limits.CHUNK_BYTES :]
         chunk = Chunk(epoch, Log.SNAPSHOT, 0, self._snapshot_at, Marks(0), Ends(0, 0), piece)
         self._snapshot_at += len(piece)
+        self.pace.sent(len(piece))
         return Send(self.peer, encode_command(chunk, 0))
 
     def beat(self, logs: Logs, committed: Ends, sync: bool, now_ms: int) -> Send:

@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from tidemill_broker.committed import Numbers, has
 from tidemill_broker.feeds import Feed
 from tidemill_broker.handover import Leaving
 from tidemill_broker.lone_lease import LoneLease, refusal
 from tidemill_broker.machine import Broker
 from tidemill_broker.membership import Part, common_ends, judge
+from tidemill_broker.pacing import COMMAND_BYTES, Pacing, Traffic, Watch, rate_of
 from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Send, Unread
 from tidemill_wire import limits
 from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, encode_command
@@ -57,6 +59,9 @@ class Master:
         self._over = False
         self._leaving: Leaving | None = None
         self._lease = LoneLease(part.appoint)
+        self.pacing = Pacing()
+        self._watch = Watch(broker.logs.bytes_appended, now_ms)
+        self._traffic = Traffic(0, 0)
         broker.hide()
         self._advance()
 
@@ -111,6 +116,7 @@ class Master:
                 case _ if self.halted:
                     raise refusal(self.name)
                 case _:
+                    self._watch.served += COMMAND_BYTES
                     self.broker.received(peer, command, now_ms)
         except WireError as error:
             self._say(peer, correlation, Failed(error.kind.number, error.detail))
@@ -154,10 +160,14 @@ class Master:
                 self._hold(send, out)
             out.sends += self._out
             self._out = []
-            for feed in self.feeds.values():
-                out.sends += self._feed(feed, sync=out.sync)
+            if self._watch.is_due(self._now_ms):
+                self._traffic = self._watch.look(self.broker.logs.bytes_appended, self._now_ms)
+                self._pace()
             wake_at_ms = self._beat_at_ms if self.halted else mine.wake_at_ms or self._beat_at_ms
             out.wake_at_ms = min(self._beat_at_ms, wake_at_ms)
+            for feed in self.feeds.values():
+                out.sends += self._feed(feed, sync=out.sync)
+                out.wake_at_ms = min(out.wake_at_ms, feed.pace.wake_at_ms(self._now_ms) or out.wake_at_ms)
         out.sends += self._out
         out.drops += self._drops
         self._out, self._drops = [], []
@@ -166,6 +176,8 @@ class Master:
     # What is committed.
 
     def _hold(self, send: Send, ready: Ready) -> None:
+        if send.slices:
+            self._watch.served += sum(piece.size for piece in send.slices)
         if send.after is Durability.HERE:
             ready.sends.append(send)
             return
@@ -213,6 +225,15 @@ class Master:
 
     # Slaves.
 
+    def _pace(self) -> None:
+        """Say how fast each slave may be fed; those that are waited for, or nearly there, as fast as they take it."""
+        ends, waited = self.ends, self.waited
+        far = [feed for feed in self.feeds.values() if feed.lacks(ends) > self.pacing.near_bytes]
+        copying = [feed for feed in far if feed.name not in waited]
+        rate = rate_of(self._traffic, len(copying), self.pacing) if copying else 0
+        for feed in self.feeds.values():
+            feed.pace.set(rate if feed in copying else 0, self._now_ms)
+
     def _feed(self, feed: Feed, *, sync: bool) -> Iterable[Send]:
         logs = self.broker.logs
         if feed.is_late(logs):
@@ -242,6 +263,7 @@ class Master:
         feed.snapshot = memoryview(snapshot)
         feed.counts = not snapshot
         self._reached.pop(follow.name, None)
+        self._pace()
 
     def _answer(self, follow: Follow, now_ms: int) -> tuple[Followed, bytes]:
         """Where a slave goes on, and the state it needs when the logs do not have their beginning any more."""
@@ -321,6 +343,7 @@ class Master:
         wish = self._wish()
         if asks and wish is not None:
             self._joining |= dict.fromkeys(name for name in wish if name not in appointment.in_sync)
+            self._pace()
         slaves = {name: reached.written for name, reached in self._reached.items()}
         return Stood(
             self.name, "master", appointment.epoch, appointment.version, appointment.epoch, self.ends,
@@ -347,7 +370,7 @@ class Master:
         is committed without it.
         """
         reached = self._reached.get(name)
-        return reached is not None and _has(reached.written, self.committed)
+        return reached is not None and has(reached.written, self.committed)
 
     def _lag_ms(self, name: str) -> int:
         """How long ago a slave was heard of, or this broker had no more than the slave has now."""
@@ -355,7 +378,7 @@ class Master:
         reached = self._reached.get(name)
         if reached is None or reached.written == self.ends:
             return silent_ms
-        had = [at_ms for at_ms, ends in self._past if _has(reached.written, ends)]
+        had = [at_ms for at_ms, ends in self._past if has(reached.written, ends)]
         return max(silent_ms, self._now_ms - max(had, default=0))
 
     def _say(self, peer: Peer, correlation: int, command: Command) -> None:
@@ -368,29 +391,6 @@ class Master:
         for name in self.waited:
             reached = self._reached.get(name)
             assert reached is None or reached.epoch == self.appointment.epoch
-
-
-class Numbers:
-    """How far the group has come, in numbers of ``Ready``s; -1: not even with what the master began with."""
-
-    def __init__(self, ends: Ends) -> None:
-        self._ahead: deque[tuple[int, Ends]] = deque([(0, ends)])
-        self.number = -1
-        self.ends = Ends(0, 0)
-
-    def note(self, number: int, ends: Ends) -> None:
-        """The logs end there behind that ``Ready``."""
-        self._ahead.append((number, ends))
-
-    def reach(self, local: int, others: Sequence[Ends]) -> None:
-        """This broker has come as far as ``local``, the others to these ends."""
-        ahead = self._ahead
-        while ahead and ahead[0][0] <= local and all(_has(one, ahead[0][1]) for one in others):
-            self.number, self.ends = ahead.popleft()
-
-
-def _has(reached: Ends, ends: Ends) -> bool:
-    return reached.message >= ends.message and reached.action >= ends.action
 
 
 def _is_empty(slave: Ends, start: Ends) -> bool:

@@ -212,6 +212,7 @@ def test_the_metrics_say_who_is_what_and_how_far_behind(make_queue: MakeQueue) -
         }
         assert (found["epoch"], found["replicas"], found["in_sync"]) == (3, 2, 2)
     assert master["slaves_connected"] == 1
+    assert master['slave_pace_bytes{slave="g0-1"}'] == 0
     ends = group.stand("g0-1")["ends"]
     assert slave['fetched_bytes_total{log="message"}'] == ends["message"] > 100_000
     assert slave['fetched_bytes_total{log="action"}'] == ends["action"]

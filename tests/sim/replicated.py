@@ -33,6 +33,7 @@ from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.following import Follower
 from tidemill_broker.machine import Broker
 from tidemill_broker.membership import FENCED, Part, Role, part_of
+from tidemill_broker.pacing import Pacing
 from tidemill_broker.replication import Master
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.dialer import Dialer
@@ -56,7 +57,7 @@ class Replicated:
     """The scenario."""
 
     kinds = KINDS
-    probes = ("failovers", "truncations", "begun_anew", "snapshots", "wished_in", "wished_out")
+    probes = ("failovers", "truncations", "begun_anew", "snapshots", "wished_in", "wished_out", "paced")
 
     def __init__(self, seed: str, prefix: str = "") -> None:
         rng = random.Random(f"{seed}/replicated")
@@ -88,6 +89,7 @@ class Replicated:
         self._alone_s: dict[str, float] = {}
         """Until when a master knew of no other replica: of ``normal`` it promised what a broker alone does."""
         self._sparing = Sparing(seed)
+        self._pacing = draw_pacing(seed)
         self._world: World
 
     def _draw_settings(self, seed: str) -> BrokerSettings:
@@ -272,6 +274,9 @@ class Replicated:
                 machine.check()
             if isinstance(machine, Master):
                 self._note_commit(machine, env.name)
+                probes["paced"] += any(
+                    not feed.pace.allows(machine._now_ms) for feed in machine.feeds.values()
+                )
             else:
                 self._note_slave(machine)
                 probes["snapshots"] += machine._copying is not None
@@ -284,6 +289,7 @@ class Replicated:
 
         machine.ready = check_and_ready
         if isinstance(machine, Master):
+            machine.pacing = self._pacing
             state.apply = note_and_apply
 
     def _note_commit(self, machine: Master, name: str) -> None:
@@ -298,6 +304,17 @@ class Replicated:
 
     def _note_slave(self, machine: Follower) -> None:
         """A slave had its turn."""
+
+
+def draw_pacing(seed: str) -> Pacing:
+    """A slave that copies is held back by the little that such clients do; in some worlds by nothing."""
+    rng = random.Random(f"{seed}/pacing")
+    return Pacing(
+        idle_bytes=rng.choice((1, 30_000, 200_000, 1 << 30)),
+        floor_bytes=rng.choice((500, 5_000, 50_000)),
+        share=rng.choice((4, 100, 1 << 30)),
+        near_bytes=rng.choice((0, 1_000, 20_000)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,11 @@ def group_families(machine: Broker | Master | Follower) -> Iterator[Family]:
             for sample in _by_log(stood.ends, stood.slaves.get(name, nothing), slave=name)
         ]
         yield _gauge("slave_lag_bytes", lag, samples)
+        paces = dict.fromkeys(slaves, 0) | {feed.name: feed.pace.rate for feed in machine.feeds.values()}
+        pace = "Bytes a second that a slave is sent while it copies; 0 as long as nothing holds it back"
+        yield _gauge(
+            "slave_pace_bytes", pace, [Sample(rate, {"slave": name}) for name, rate in paces.items()]
+        )
         yield _gauge("slaves_connected", "Slaves that fetch from this master", [Sample(len(machine.feeds))])
     else:
         fetched = "Bytes of a log that came from the master"
