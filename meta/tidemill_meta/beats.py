@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 from tidemill_meta.asked import Asked
@@ -113,7 +113,10 @@ def _parse_consumes(body: object, client: str) -> Consumes:
 
 
 def pack_broker(beat: BrokerBeat) -> list[Any]:
-    return list(astuple(beat))
+    return [
+        beat.group, beat.name, beat.boot, beat.epoch, beat.messages, beat.actions, beat.load, beat.state,
+        beat.role, beat.told,
+    ]  # fmt: skip
 
 
 def unpack_broker(row: list[Any]) -> BrokerBeat:
@@ -125,7 +128,9 @@ def pack_client(beat: ClientBeat) -> Mapping[str, Any]:
     return {
         "client": beat.client,
         "produces": beat.produces,
-        "consumes": [astuple(one) for one in beat.consumes],
+        "consumes": [
+            (one.subject, one.group, one.consumer, one.consumption, one.allocation) for one in beat.consumes
+        ],
     }
 
 

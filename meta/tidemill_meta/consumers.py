@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from tidemill_meta.allocation import granted, rebalanced, released
@@ -31,17 +31,17 @@ def client_of(member_name: str) -> str:
     return member_name.partition(" ")[0]
 
 
-def seen_by_group(view: View, senses: Senses, now_ms: int) -> dict[str, Seen]:
-    """All consumers in order that are here, by group."""
+def seen_by_group(
+    view: View, senses: Senses, now_ms: int, only: Collection[str] | None = None
+) -> dict[str, Seen]:
+    """All consumers in order that are here, by group; ``only``: of these groups."""
     found: dict[str, Seen] = {}
-    for key in senses.clients.peers():
-        beat = senses.clients.beat(key)
-        if beat is None or senses.clients.gone(key, senses.session_ms, now_ms):
-            continue
+    for beat in senses.clients.here(senses.session_ms, now_ms):
         for consumes in beat.consumes:
-            if not is_ordered(view, consumes.key):
+            key = consumes.key
+            if (only is not None and key not in only) or not is_ordered(view, key):
                 continue
-            seen = found.setdefault(consumes.key, Seen())
+            seen = found.setdefault(key, Seen())
             name = member(beat.client, consumes.consumer)
             seen.here.add(name)
             seen.applied[name] = consumes.allocation
@@ -53,10 +53,10 @@ def is_ordered(view: View, key: str) -> bool:
     return group is not None and group.consumption == "ordered"
 
 
-def judge_allocations(draft: Draft, senses: Senses, now_ms: int) -> None:
-    """Allocations as they have to be."""
-    by_group = seen_by_group(draft, senses, now_ms)
-    keys = {allocation.key for allocation in draft.all(Allocation)} | set(by_group)
+def judge_allocations(draft: Draft, senses: Senses, now_ms: int, only: Collection[str] | None = None) -> None:
+    """Allocations as they have to be; ``only``: of these groups."""
+    by_group = seen_by_group(draft, senses, now_ms, only)
+    keys = only if only is not None else {one.key for one in draft.all(Allocation)} | set(by_group)
     for key in sorted(keys):
         changed = _judged(draft, senses, key, by_group.get(key, Seen()), now_ms)
         if changed is not None:

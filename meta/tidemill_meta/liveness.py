@@ -113,13 +113,18 @@ class Liveness(Generic[Beat]):
             if heard.here and made_ms - WINDOW_MS <= heard.at_ms <= made_ms:
                 self._settle_later(heard, now_ms)
 
+    def knows(self, key: str, replica: str, told_ms: int) -> bool:
+        """Whether that replica has told of this beat before, as it does in each bulletin for a while."""
+        known = self._heard.get(key)
+        return known is not None and known.told.get(replica, told_ms - 1) >= told_ms
+
     def learn(self, news: tuple[str, Beat, int, bool], replica: str, made_ms: int, now_ms: int) -> None:
         """One of the ``news`` in a bulletin that another replica made at ``made_ms`` of its clock."""
         key, beat, told_ms, left = news
         known = self._heard.get(key)
         at_ms = now_ms - (made_ms - told_ms)
         told = known.told if known is not None else dict[str, int]()
-        if told.get(replica, told_ms - 1) >= told_ms:
+        if self.knows(key, replica, told_ms):
             return
         told[replica] = told_ms
         if left:
@@ -143,6 +148,13 @@ class Liveness(Generic[Beat]):
         """What it said last; ``None`` when it was not heard, or left."""
         heard = self._heard.get(key)
         return heard.beat if heard is not None and not heard.left else None
+
+    def here(self, within_ms: int, now_ms: int) -> Iterator[Beat]:
+        """What those said last who are not gone."""
+        all_are = now_ms - self.listening_since_ms <= within_ms
+        for heard in self._heard.values():
+            if not heard.left and (all_are or now_ms - heard.at_ms <= within_ms):
+                yield heard.beat
 
     def peers(self) -> Iterator[str]:
         """All that are remembered."""

@@ -6,7 +6,7 @@ is a function of a draft and the time, made in the replica's turn, and stored as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,7 +27,15 @@ from tidemill_meta.registry import Draft, Registry, View
 from tidemill_meta.senses import Senses
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.subjects import find_subject, use_group, use_subject
-from tidemill_meta.values import Broker, BrokerGroup, ConsumerGroupRecord, Route, SubjectRecord, broker_key
+from tidemill_meta.values import (
+    Allocation,
+    Broker,
+    BrokerGroup,
+    ConsumerGroupRecord,
+    Route,
+    SubjectRecord,
+    broker_key,
+)
 from tidemill_wire.errors import WireError
 
 Answer = TypeVar("Answer")
@@ -45,15 +53,21 @@ class Meta:
 
     # -- deciding ---------------------------------------------------------------------------------------------
 
-    def judge(self, draft: Draft, now_ms: int) -> None:
-        """What follows from who is there and who is not. Without a fresh view: nothing."""
+    def judge(self, draft: Draft, now_ms: int, only: Collection[tuple[str, str]] | None = None) -> None:
+        """What follows from who is there and who is not. Without a fresh view: nothing.
+
+        ``only``: kinds and keys of what is looked at. Who found at leisure that something is to change looks at that
+        alone in its turn, for which the other replicas wait.
+        """
         if not self.senses.fresh(now_ms):
             return
-        for group in list(draft.all(BrokerGroup)):
+        for group in list(draft.all(BrokerGroup)) if only is None else _groups(draft, only):
             judged = judge(group, self.senses.members(group, now_ms))
             if judged != group:
                 draft.put(judged)
-        judge_allocations(draft, self.senses, now_ms)
+        keys = None if only is None else {key for kind, key in only if kind == Allocation.KIND}
+        if keys is None or keys:
+            judge_allocations(draft, self.senses, now_ms, keys)
 
     def ticked(self, now_ms: int) -> None:
         """Time passed."""
@@ -88,6 +102,20 @@ class Meta:
         broker = asked.broker
         known = BrokerBeat(broker.group, broker.name, broker.boot, 0, NOT_SAID, NOT_SAID)
         self.senses.brokers.hear(known.key, known, now_ms)
+
+    def spoke(self, beat: BrokerBeat | ClientBeat, now_ms: int) -> bool:
+        """Somebody spoke; whether it can be answered now.
+
+        Without a fresh view it cannot, and is heard all the same: it is there, and the others shall know it from the
+        next bulletin. Who is refused an answer must not be taken for dead because of it.
+        """
+        if self.senses.fresh(now_ms):
+            return True
+        if isinstance(beat, ClientBeat):
+            self.senses.clients.hear(beat.client, beat, now_ms)
+        elif self.registry.get(Broker, broker_key(beat.group, beat.name)) is not None:
+            self.senses.brokers.hear(beat.key, beat, now_ms)
+        return False
 
     def broker_heard(self, beat: BrokerBeat, now_ms: int) -> Mapping[str, Any]:
         """A broker's heartbeat, and its appointment."""
@@ -181,6 +209,11 @@ class Meta:
             raise Denied(
                 "behind", "this replica of meta does not know what the others do, the database is away"
             )
+
+
+def _groups(draft: Draft, only: Collection[tuple[str, str]]) -> list[BrokerGroup]:
+    found = (draft.get(BrokerGroup, key) for kind, key in only if kind == BrokerGroup.KIND)
+    return [group for group in found if group is not None]
 
 
 def asked_version(body: object) -> int:

@@ -180,6 +180,11 @@ class Draft:
         self._changed.update(inner._changed)
         self._moved.update(inner._moved)
 
+    @property
+    def changed(self) -> frozenset[tuple[str, str]]:
+        """Kinds and keys of what is to be stored."""
+        return frozenset(self._changed)
+
     def entries(self) -> tuple[Entry, ...]:
         """What is to be stored."""
         return tuple(

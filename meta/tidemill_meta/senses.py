@@ -85,10 +85,11 @@ class Senses:
         """What another replica tells."""
         made_ms = bulletin["made"]
         for key, row, at, left in bulletin["brokers"]:
-            beat = unpack_broker(row)
-            self.brokers.learn((key, beat, at, left), replica, made_ms, now_ms)
+            if not self.brokers.knows(key, replica, at):
+                self.brokers.learn((key, unpack_broker(row), at, left), replica, made_ms, now_ms)
         for key, row, at, left in bulletin["clients"]:
-            self.clients.learn((key, unpack_client(row), at, left), replica, made_ms, now_ms)
+            if not self.clients.knows(key, replica, at):
+                self.clients.learn((key, unpack_client(row), at, left), replica, made_ms, now_ms)
 
     def forget(self, view: View, now_ms: int) -> None:
         """Let go of what was long ago. What is noticed anew only waits a second longer."""

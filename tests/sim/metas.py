@@ -97,7 +97,8 @@ class Desk:
 
     async def _line(self, body: object, _: Variables) -> object:
         """The line with which a watch stream would begin."""
-        return self._watch._first(*parse_interest(body))
+        line: object = json.loads(self._watch._first(*parse_interest(body)))
+        return line
 
 
 class MetaPort:

@@ -137,7 +137,10 @@ class Api:
         return answer
 
     async def _broker_beat(self, body: object, _: Variables) -> object:
-        return self._meta.broker_heard(parse_broker_beat(body), self._now_ms())
+        beat = parse_broker_beat(body)
+        if not self._meta.spoke(beat, self._now_ms()):
+            await self._replica.caught_up()
+        return self._meta.broker_heard(beat, self._now_ms())
 
     async def _declared(self, body: object, _: Variables) -> object:
         asked = Asked(body, frozenset({"group", "known"}))
@@ -208,6 +211,8 @@ class Api:
 
     async def _client_beat(self, body: object, _: Variables) -> object:
         beat = parse_client_beat(body)
+        if not self._meta.spoke(beat, self._now_ms()):
+            await self._replica.caught_up()
         refused: list[dict[str, Any]] = []
         if lacking(self._meta.registry, beat):
             refused = await self._replica.change(lambda draft, now_ms: self._meta.use(draft, beat, now_ms))

@@ -1,8 +1,8 @@
 """A replica at work: it reads the store, decides in turn what is asked, writes it as a whole, and tells who watches.
 
 Two tasks run. *The pulse*, four times a second: exchange bulletins with the other replicas, read what they stored,
-judge who is dead. *The clerk*: takes all decisions that are asked for, waits for this replica's turn at the store,
-makes them one after the other on a draft, and commits it. So a hundred brokers that register at once are one
+judge who is dead. *The clerk*: waits for this replica's turn at the store, takes all decisions that are asked for by
+then, makes them one after the other on a draft, and commits it. So a hundred brokers that register at once are one
 transaction.
 """
 
@@ -12,7 +12,9 @@ import asyncio
 import json
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from tidemill_host.clock import Clock
@@ -28,6 +30,10 @@ DECISIONS_MAX = 100
 """In one commit; what is more waits for the next, and lets the other replicas have their turn."""
 WAITING_MAX = 10_000
 """Decisions that wait; more are refused, and may be tried again."""
+CATCH_UP_SECONDS = 0.5
+"""So long a heartbeat waits for this replica to know again what the others do. Who sent it has less patience than a
+second, and another replica to ask.
+"""
 
 
 @dataclass(slots=True)
@@ -51,6 +57,9 @@ class Replica:
         self._wishes: list[_Wish[Any]] = []
         self._wished = asyncio.Event()
         self._judging: asyncio.Future[None] | None = None
+        self._away = False
+        self._tried = asyncio.Event()
+        """Since somebody began to wait an exchange has ended, however it went."""
 
     async def open(self) -> None:
         """Read what is stored; then ``run``."""
@@ -77,6 +86,14 @@ class Replica:
             raise Denied("behind", f"{WAITING_MAX} changes wait already")
         return await self._wish(decide)
 
+    async def caught_up(self) -> None:
+        """Wait for the exchange that is late, as when the machine was busy; not for a database that is away."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                while not (self._away or self.meta.senses.fresh(self.clock.now_ms())):
+                    self._tried.clear()
+                    await self._tried.wait()
+
     def _wish(self, decide: Callable[[Draft, int], Answer]) -> asyncio.Future[Answer]:
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._wishes.append(_Wish(decide, answered))
@@ -88,23 +105,26 @@ class Replica:
     async def _clerk(self) -> None:
         while True:
             await self._wished.wait()
-            wishes, self._wishes = self._wishes[:DECISIONS_MAX], self._wishes[DECISIONS_MAX:]
-            if not self._wishes:
-                self._wished.clear()
+            made: list[tuple[_Wish[Any], Any]] = []
             try:
-                await self._carry_out([wish for wish in wishes if not wish.answered.done()])
+                await self._carry_out(made)
             except StoreAway as error:
                 self.failures += 1
+                wishes = [wish for wish, _ in made] or self._next_wishes()
                 _refuse(wishes, Denied("behind", f"the database is away ({error})"))
 
-    async def _carry_out(self, wishes: list[_Wish[Any]]) -> None:
-        made: list[tuple[_Wish[Any], Any]] = []
+    def _next_wishes(self) -> list[_Wish[Any]]:
+        wishes, self._wishes = self._wishes[:DECISIONS_MAX], self._wishes[DECISIONS_MAX:]
+        if not self._wishes:
+            self._wished.clear()
+        return [wish for wish in wishes if not wish.answered.done()]
 
+    async def _carry_out(self, made: list[tuple[_Wish[Any], Any]]) -> None:
         def decide(changes: Changes) -> tuple[Entry, ...]:
-            """In this replica's turn, on all that is stored."""
+            """In this replica's turn, on all that is stored; also what was asked while it waited for the turn."""
             self._take(changes)
             draft = Draft(self.meta.registry)
-            made.extend((wish, _decided(wish, draft, self.clock.now_ms())) for wish in wishes)
+            made.extend((wish, _decided(wish, draft, self.clock.now_ms())) for wish in self._next_wishes())
             return draft.entries()
 
         written = await self._store.commit(self.meta.registry.revision, decide)
@@ -136,6 +156,8 @@ class Replica:
                 await self._pulse_once()
             except StoreAway:
                 self.failures += 1
+                self._away = True
+                self._tried.set()
 
     async def _pulse_once(self) -> None:
         meta = self.meta
@@ -144,9 +166,10 @@ class Replica:
         meta.ticked(self.clock.now_ms())
         draft = Draft(meta.registry)
         meta.judge(draft, self.clock.now_ms())
-        if draft.entries() and (self._judging is None or self._judging.done()):
+        found = draft.changed
+        if found and (self._judging is None or self._judging.done()):
             # By the clerk, like everything else. Not waited for: the others want to hear of this replica meanwhile.
-            self._judging = self._wish(meta.judge)
+            self._judging = self._wish(partial(meta.judge, only=found))
             self._judging.add_done_callback(_forgotten)
         self.changed([])
 
@@ -165,6 +188,8 @@ class Replica:
         if board.revision > meta.registry.revision:
             await self._read()
         meta.senses.exchanged(asked_ms, asked_ms, self.clock.now_ms())
+        self._away = False
+        self._tried.set()
 
 
 def _forgotten(judging: asyncio.Future[None]) -> None:

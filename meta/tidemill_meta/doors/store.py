@@ -7,13 +7,15 @@ thrown out by the database after a while, and the others go on.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import event, select, update
+from sqlalchemy import event, select, true, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.engine import CursorResult, make_url
@@ -24,14 +26,21 @@ from tidemill_meta.doors.tables import BULLETINS, ENTRIES, HEAD, migrate
 from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, StoreAway, StoreDamaged
 from tidemill_wire.errors import TidemillError
 
+if TYPE_CHECKING:
+    import aiosqlite
+
 DRIVERS = {"postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg", "sqlite": "sqlite+aiosqlite"}
 TIMEOUT_SECONDS = 5.0
+LOCKED_SECONDS = 0.02
+"""So often is looked whether the other one has let go of a new SQLite file."""
 TURN_MS_MAX = 2_000
 """Who holds its turn for longer, as a process that was stopped does, loses it."""
 CONNECTIONS = 3
 """One that commits, one that exchanges, and one in reserve."""
 
 Result = TypeVar("Result")
+_READ_BOARD = select(HEAD.c.revision, BULLETINS).join(BULLETINS, true())
+"""The revision and all bulletins, as they are at one moment. One's own is always there."""
 
 
 class DatabaseUrlError(TidemillError):
@@ -44,6 +53,10 @@ class SqlStore:
     def __init__(self, url: str) -> None:
         self._engine = _engine(url)
         self.alone = self._engine.dialect.name == "sqlite"
+        # On PostgreSQL each statement of an exchange is a transaction by itself: three round trips in place of ten.
+        self._board = (
+            self._engine if self.alone else self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        )
 
     async def open(self) -> None:
         async with self._transaction() as connection:
@@ -72,14 +85,12 @@ class SqlStore:
         return Changes(revision + 1, entries)
 
     async def exchange(self, mine: Bulletin) -> Board:
-        async with self._transaction() as connection:
+        async with self._transaction(self._board) as connection:
             row = {"replica": mine.replica, "number": mine.number, "body": mine.body}
-            await connection.execute(self._post, [row])
-        # In a transaction of its own: what is read is then later than what is written.
-        async with self._transaction() as connection:
-            revision = (await connection.execute(select(HEAD.c.revision))).scalar_one()
-            rows = (await connection.execute(select(BULLETINS))).all()
-        return Board(revision, tuple(Bulletin(row.replica, row.number, row.body) for row in rows))
+            await connection.execute(self._post, row)
+            # A statement of its own, with a view of its own: what is read is then later than what is written.
+            rows = (await connection.execute(_READ_BOARD)).all()
+        return Board(rows[0].revision, tuple(Bulletin(row.replica, row.number, row.body) for row in rows))
 
     @property
     def _upsert(self) -> Any:
@@ -94,9 +105,9 @@ class SqlStore:
         return insert.on_conflict_do_update(index_elements=["replica"], set_=columns)
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncGenerator[AsyncConnection]:
+    async def _transaction(self, engine: AsyncEngine | None = None) -> AsyncGenerator[AsyncConnection]:
         try:
-            async with self._engine.begin() as connection:
+            async with (engine or self._engine).begin() as connection:
                 yield connection
         except (OperationalError, InterfaceError, OSError, TimeoutError) as error:
             raise StoreAway(_sentence(error)) from error
@@ -182,8 +193,30 @@ def _engine(url: str) -> AsyncEngine:
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     """The driver shall begin no transaction by itself; a commit is on the disk when it returns."""
     connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    connection.run_async(_write_ahead)
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+async def _write_ahead(connection: aiosqlite.Connection) -> None:
+    """A new file becomes one with a log. While another process makes its tables SQLite refuses that at once, whatever
+    its timeout says; so it is tried again.
+    """
+    due = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        try:
+            async with connection.execute("PRAGMA journal_mode=WAL"):
+                pass
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > due:
+                raise
+            await _pause()
+        else:
+            return
+
+
+async def _pause() -> None:
+    await asyncio.sleep(LOCKED_SECONDS)
 
 
 def _begin_sqlite(connection: Any) -> None:

@@ -26,6 +26,10 @@ QUIET_SECONDS = 10.0
 """A line is sent so often, also when there is nothing to say: who hears none for longer asks somewhere else."""
 GATHER_SECONDS = 0.02
 """What changes within it is told in one line."""
+TURN_SECONDS = 0.000_05
+"""What a line costs, about. All streams are told of a broker one after the other, so that requests come between."""
+TEXTS_MAX = 16
+"""Sets of broker groups whose text is kept; streams that wake together have the same one."""
 WRITE_SECONDS = 10.0
 """A reader that takes nothing for so long is let go."""
 
@@ -45,6 +49,8 @@ class Watcher:
     """A stream, and what it has to be told."""
 
     interest: Interest
+    number: int = 0
+    """Its turn among all of them."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     subjects: set[str] = field(default_factory=set[str])
     allocations: set[str] = field(default_factory=set[str])
@@ -81,6 +87,9 @@ class Watch:
         self._by_subject: defaultdict[str, set[Watcher]] = defaultdict(set)
         self._by_pattern: set[Watcher] = set()
         self._rows: dict[str, dict[str, Any]] = {}
+        self._texts: dict[tuple[str, ...] | None, bytes] = {}
+        """By broker groups, their rows as they are now; ``None``: of all."""
+        self._number = 0
         self.lines = 0
 
     def __len__(self) -> int:
@@ -107,6 +116,7 @@ class Watch:
         rows = self._meta.brokers(self._clock.now_ms())
         for group in rows.keys() | self._rows.keys():
             if rows.get(group) != self._rows.get(group):
+                self._texts.clear()
                 self._tell("brokers", self._watchers, group)
         self._rows = rows
 
@@ -125,7 +135,8 @@ class Watch:
         """Write a stream until its reader is gone."""
         response = web.StreamResponse(headers={"Server": "tidemill", "Cache-Control": "no-store"})
         response.content_type = "application/x-ndjson"
-        watcher = Watcher(interest)
+        self._number += 1
+        watcher = Watcher(interest, self._number)
         self._add(watcher)
         try:
             await response.prepare(request)
@@ -135,19 +146,20 @@ class Watch:
                     async with asyncio.timeout(QUIET_SECONDS):
                         await watcher.woken.wait()
                 except TimeoutError:
-                    await self._write(response, {"revision": self._meta.registry.revision})
+                    await self._write(response, _text({"revision": self._meta.registry.revision}))
                     continue
-                await asyncio.sleep(GATHER_SECONDS)
+                turn = watcher.number % len(self._watchers) if watcher.brokers else 0
+                await asyncio.sleep(GATHER_SECONDS + turn * TURN_SECONDS)
                 await self._write(response, self._next(watcher))
         except (ConnectionError, TimeoutError):
             return response  # nobody reads it any more
         finally:
             self._remove(watcher)
 
-    async def _write(self, response: web.StreamResponse, line: dict[str, Any]) -> None:
+    async def _write(self, response: web.StreamResponse, line: bytes) -> None:
         self.lines += 1
         async with asyncio.timeout(WRITE_SECONDS):
-            await response.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            await response.write(line + b"\n")
 
     def _add(self, watcher: Watcher) -> None:
         self._watchers.add(watcher)
@@ -166,7 +178,7 @@ class Watch:
 
     # -- lines ------------------------------------------------------------------------------------------------
 
-    def _first(self, interest: Interest, known: int) -> dict[str, Any]:
+    def _first(self, interest: Interest, known: int) -> bytes:
         """Everything that the reader does not know yet: routes after its revision, and all brokers."""
         meta = self._meta
         subjects = set(interest.subjects)
@@ -177,9 +189,9 @@ class Watch:
                 if route.subject.startswith(interest.prefixes)
             }
         line = self._line(sorted(subjects), sorted(interest.groups), sorted(interest.broker_groups), known)
-        return {**line, "brokers": list(self._rows.values())}
+        return self._with_brokers(line, None)
 
-    def _next(self, watcher: Watcher) -> dict[str, Any]:
+    def _next(self, watcher: Watcher) -> bytes:
         """What changed since the line before."""
         watcher.woken.clear()
         told = watcher.subjects, watcher.allocations, watcher.appointments, watcher.brokers
@@ -187,9 +199,20 @@ class Watch:
         for names in told:
             names.clear()
         line = self._line(subjects, allocations, appointments, 0)
-        if brokers:
-            line["brokers"] = [self._rows.get(group, {"group": group, "state": "NRW"}) for group in brokers]
-        return line
+        return self._with_brokers(line, tuple(brokers)) if brokers else _text(line)
+
+    def _with_brokers(self, line: dict[str, Any], groups: tuple[str, ...] | None) -> bytes:
+        """A line about these broker groups, too; ``None``: all. A change of a broker goes to every stream, and every
+        new one begins with all of them, so their text is made once.
+        """
+        text = self._texts.get(groups)
+        if text is None:
+            named = list(self._rows) if groups is None else groups
+            rows = [self._rows.get(group, {"group": group, "state": "NRW"}) for group in named]
+            if len(self._texts) >= TEXTS_MAX:
+                self._texts.clear()
+            text = self._texts[groups] = _text(rows)
+        return _text(line)[:-1] + b',"brokers":' + text + b"}"
 
     def _line(
         self, subjects: list[str], allocations: list[str], appointments: list[str], known: int
@@ -210,3 +233,7 @@ class Watch:
         if groups:
             line["appointments"] = [dict(appointment_map(group, 0)) for group in groups]
         return line
+
+
+def _text(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -7,6 +7,8 @@ import pytest
 from samples.metas import World, pair, speaking, state
 from tidemill_meta.beats import BrokerBeat
 from tidemill_meta.errors import Denied
+from tidemill_meta.registry import Draft
+from tidemill_meta.values import BrokerGroup
 
 SECOND = 1_000
 
@@ -62,6 +64,56 @@ def test_replica_without_its_database_promises_nothing_and_appoints_nobody() -> 
     entries = world.store.revision
     world.first.change(world.first.meta.judge)
     assert world.store.revision == entries
+
+
+def test_broker_that_a_replica_cannot_answer_is_known_to_live_all_the_same() -> None:
+    """It asked a replica that was late with its exchange: when that one speaks to the others again, they hear of it."""
+    world = World(2)
+    pair(world)
+    world.pass_ms(6 * SECOND, speaking(world, "g1-0", "g1-1"))
+    world.now_ms += 1_500
+    beat = BrokerBeat("g1", "g1-0", 1, 1)
+
+    assert not world.first.meta.spoke(beat, world.first.now_ms)
+    world.first.exchange()
+    world.replicas[1].exchange()
+
+    assert world.first.meta.spoke(beat, world.first.now_ms)
+    for replica in world.replicas:
+        assert replica.meta.senses.brokers.present(beat.key, 0, replica.now_ms)
+
+
+def test_stranger_that_a_replica_cannot_answer_is_not_remembered() -> None:
+    world = World(2)
+    world.now_ms += 1_500
+    stranger = BrokerBeat("g9", "g9-0", 1, 1)
+
+    assert not world.first.meta.spoke(stranger, world.first.now_ms)
+
+    assert world.first.meta.senses.brokers.beat(stranger.key) is None
+
+
+def test_turn_looks_at_nothing_but_what_was_found_before() -> None:
+    """Two groups have lost their slaves; who has found one of them judges that one."""
+    world = World()
+    for group in ("g1", "g2"):
+        for number in range(2):
+            world.register(group, f"{group}-{number}")
+            world.beat(group, f"{group}-{number}")
+        world.in_sync(group, f"{group}-0", f"{group}-1")
+    for _ in range(20):  # no pulse judges meanwhile
+        world.now_ms += 500
+        world.first.meta.ticked(world.now_ms)
+    meta, now_ms = world.first.meta, world.now_ms
+    for group in ("g1", "g2"):
+        world.beat(group, f"{group}-0")
+    all_of_it, some = Draft(meta.registry), Draft(meta.registry)
+
+    meta.judge(all_of_it, now_ms)
+    meta.judge(some, now_ms, only={(BrokerGroup.KIND, "g2")})
+
+    assert all_of_it.changed == {(BrokerGroup.KIND, "g1"), (BrokerGroup.KIND, "g2")}
+    assert some.changed == {(BrokerGroup.KIND, "g2")}
 
 
 def test_lease_counts_only_from_what_every_replica_knows() -> None:

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from unit.meta.conftest import MakeStore
 
 from samples.postgres import Postgres
@@ -303,6 +303,53 @@ async def test_replica_that_stands_still_in_its_turn_loses_it(
 def test_address_of_another_database_is_refused_with_a_sentence(url: str, sentence: str) -> None:
     with pytest.raises(DatabaseUrlError, match=sentence):
         SqlStore(url)
+
+
+async def test_new_file_in_which_another_process_makes_its_tables_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite refuses to change the journal's mode at once then, and not after the timeout."""
+    store = SqlStore(f"sqlite:///{tmp_path}/meta.db")
+    with closing(sqlite3.connect(tmp_path / "meta.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("CREATE TABLE made_by_another (x)")
+
+        async def look_again_when_it_is_done() -> None:
+            other.execute("COMMIT")
+
+        monkeypatch.setattr(store_module, "_pause", look_again_when_it_is_done)
+        async with opened(store):
+            assert (await write(store, 0, entry("a"))).revision == 1
+            with closing(sqlite3.connect(tmp_path / "meta.db")) as third:
+                assert third.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+async def test_file_that_nobody_lets_go_of_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "TIMEOUT_SECONDS", 0.05)
+    store = SqlStore(f"sqlite:///{tmp_path}/meta.db")
+    with closing(sqlite3.connect(tmp_path / "meta.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("CREATE TABLE made_by_another (x)")
+        try:
+            with pytest.raises(StoreAway, match="locked"):
+                await store.open()
+        finally:
+            await store.close()
+
+
+async def test_exchange_is_two_statements(server: Postgres) -> None:
+    """Four times a second, by each replica; and who is late with it may answer no heartbeat."""
+    store = SqlStore(server.url("meta_statements"))
+    said: list[str] = []
+    async with opened(store):
+
+        @event.listens_for(store._engine.sync_engine, "before_cursor_execute")
+        def note(_: object, __: object, statement: str, *___: object) -> None:
+            said.append(statement.split(maxsplit=1)[0])
+
+        await store.exchange(Bulletin("r", 1, b"x"))
+
+    assert said == ["INSERT", "SELECT"]
 
 
 @pytest.mark.parametrize("content", [bytes(range(256)) * 64, b"SQLite format 3\0" + b"\xa5" * 16_000])
