@@ -21,10 +21,11 @@ from tidemill_broker.failures import fingerprint_of
 from tidemill_broker.groups import Group
 from tidemill_broker.positions import first_since
 from tidemill_broker.pulls import JOINED, RUNS_MAX, Given, ParkedPull, add_slice
-from tidemill_broker.sieve import Rows as Indexes
-from tidemill_broker.sieve import runs_of, sieve_of
+from tidemill_broker.sieve import sieve_of
 from tidemill_broker.sifting import Seats, Sifting
 from tidemill_journal.entries import Rows, row_count, row_length
+from tidemill_ledger.gathering import Rows as Indexes
+from tidemill_ledger.gathering import runs_of
 from tidemill_wire import limits
 from tidemill_wire.limits import DOOMED_MS
 

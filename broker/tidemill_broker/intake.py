@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-
 from tidemill_broker.actions import SubjectNamed
-from tidemill_broker.columns import check_columns, place_of_key_hashes
 from tidemill_broker.further import Further, subject_of
 from tidemill_broker.gate import Gate
 from tidemill_broker.lanes import base_of
@@ -20,6 +17,7 @@ from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.singles import Run, find_runs
 from tidemill_broker.state import State
 from tidemill_journal.entries import pack_size
+from tidemill_ledger.columns import check_bodies, place_of_key_hashes
 from tidemill_wire import limits
 from tidemill_wire.batch import (
     GATHERED,
@@ -31,8 +29,6 @@ from tidemill_wire.batch import (
     read_header,
     stamp,
 )
-from tidemill_wire.codec import Codec
-from tidemill_wire.columns import COMPRESSED, TWO_OFFSETS, Column, plain_single, read_directory
 from tidemill_wire.counted import counted
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import living_subject, parse_stored
@@ -287,42 +283,3 @@ def _refuse_flags(flags: int) -> None:
     raise Refused(
         "unsupported_flag", f"a batch with the flag {said}, which this broker does not know to obey"
     )
-
-
-def check_bodies(view: memoryview, at: int, header: Header, message_bytes_max: int) -> None:
-    """The columns lie within the batch, the body offsets grow and span the bodies, no message is too large."""
-    single = plain_single(view, at, header)
-    if single >= 0:
-        _check_sizes(single, header, message_bytes_max)
-        return
-    entries = read_directory(view, at, header)
-    offsets = entries.get(Column.BODY_OFFSETS)
-    bodies = entries.get(Column.BODIES)
-    if offsets is None or bodies is None or offsets[0] or offsets[2] != 4 * header.messages + 4:
-        raise CorruptBatch("a batch without bodies, or without an offset for each message")
-    if bodies[0] and (bodies[0] != COMPRESSED or header.codec == Codec.NONE):
-        raise CorruptBatch("a compressed column in a batch without codec, or one with unknown flags")
-    if len(entries) > 2:
-        check_columns(view, entries, header.messages)
-    total = bodies[3]
-    if header.messages == 1:
-        first, last = TWO_OFFSETS.unpack_from(view, offsets[1])
-        largest, grows = last - first, first == 0
-    else:
-        places = np.frombuffer(view, "<i4", header.messages + 1, offsets[1])
-        first, last = int(places[0]), int(places[-1])
-        # Compared, not subtracted: a difference of two i32 may wrap into something plausible.
-        grows = first == 0 and bool((places[1:] >= places[:-1]).all())
-        largest = int(np.diff(places).max()) if grows and total > message_bytes_max else 0
-    if not grows or last != total or largest < 0:
-        raise CorruptBatch("the body offsets of a batch do not grow, or do not span its bodies")
-    _check_sizes(largest, header, message_bytes_max)
-
-
-def _check_sizes(largest: int, header: Header, message_bytes_max: int) -> None:
-    if largest > message_bytes_max:
-        raise Refused("message_too_large", f"a message of {largest} bytes, {message_bytes_max} are allowed")
-    if header.length > limits.BATCH_BYTES_MAX:
-        raise Refused(
-            "batch_too_large", f"a batch of {header.length} bytes, {limits.BATCH_BYTES_MAX} are allowed"
-        )

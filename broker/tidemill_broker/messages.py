@@ -60,6 +60,14 @@ class Rows:
         found = np.flatnonzero(hashes == np.uint64(hash_text(raw))).tolist()
         return [index for index in found if self._cut(Column.KEY_OFFSETS, Column.KEYS, index) == raw]
 
+    def row_of(self, source: int) -> int | None:
+        """Where a message is that was the one with this index when its batch was sent; ``None``: in another part."""
+        sources = self._numbers(Column.SOURCES, "<i4", len(self))
+        if sources is None:
+            return source if source < len(self) else None
+        found = np.flatnonzero(sources == source).tolist()
+        return int(found[0]) if found else None
+
     def origin(self, index: int) -> str:
         """The id of what the message is a copy of; nothing when it is none."""
         return self._text(Column.ORIGIN_OFFSETS, Column.ORIGINS, index)
@@ -68,8 +76,9 @@ class Rows:
         """A message with all that it has."""
         header = self.batch.header
         created = self._number(Column.CREATED_DELTAS, index)
+        sources = self._numbers(Column.SOURCES, "<i4", len(self))
         return Found(
-            self.batch.message_id(index),
+            self.batch.message_id(index if sources is None else int(sources[index])),
             self.batch.partition,
             header.first_sequence + index,
             header.stored_at_ms,

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill_journal.entries import Rows, Run, row_count
-from tidemill_wire import limits
-from tidemill_wire.batch import SINGLES_FROM
+from tidemill_ledger.producers import Remembering
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +50,16 @@ class SubjectSettings:
         )
 
 
-class Partition:
+class Partition(Remembering):
     """One subject on this broker."""
 
     __slots__ = (
-        "groups", "identity", "low", "name", "next_sequence", "producers", "raw_name", "recent", "runs", "settings",
-        "singles", "synced", "visible",
+        "groups", "identity", "low", "name", "next_sequence", "raw_name", "recent", "runs", "settings", "synced",
+        "visible",
     )  # fmt: skip
 
     def __init__(self, identity: int, name: str, settings: SubjectSettings) -> None:
+        super().__init__()
         self.identity = identity
         self.name = name
         self.raw_name = name.encode()
@@ -70,10 +70,6 @@ class Partition:
         self.visible = 0
         self.recent = Rows()
         self.runs: list[StoredRun] = []
-        self.producers: dict[int, list[int]] = {}
-        self.singles: dict[
-            tuple[int, int], int
-        ] = {}  # producer and batch -> first sequence, the oldest first
         self.groups: dict[str, int] = {}
 
     def configure(self, settings: SubjectSettings) -> None:
@@ -99,42 +95,6 @@ class Partition:
         assert first >= self.next_sequence, (self.name, first, self.next_sequence)
         self.recent.append(first, position, size, now_ms, bloom)
         self.next_sequence = first + row_count(size)
-
-    def repeated(self, producer: int, sequence: int) -> int | None:
-        """The first sequence of a batch that this producer has sent before, ``None`` for a new one.
-
-        -1 is for a batch older than those remembered: it was stored, nobody knows where any more.
-        """
-        if producer >= SINGLES_FROM:
-            return self.singles.get((producer, sequence))
-        seen = self.producers.get(producer)
-        if seen is None or sequence > seen[-2]:
-            return None
-        for index in range(len(seen) - 2, -1, -2):
-            if seen[index] == sequence:
-                return seen[index + 1]
-        return -1
-
-    def remember(self, producer: int, sequence: int, first: int) -> None:
-        """The producer's batch ``sequence`` begins at ``first``.
-
-        Producers of a single batch are many and come once: they push out each other, and never one that counts.
-        """
-        if producer >= SINGLES_FROM:
-            self.singles[producer, sequence] = first
-            if len(self.singles) > limits.SINGLES_REMEMBERED_MAX:
-                del self.singles[next(iter(self.singles))]
-            return
-        seen = self.producers.get(producer)
-        if seen is None:
-            if len(self.producers) >= limits.PRODUCERS_REMEMBERED_MAX:
-                silent = min(self.producers, key=lambda other: self.producers[other][-1])
-                del self.producers[silent]
-            self.producers[producer] = [sequence, first]
-            return
-        seen += (sequence, first)
-        if len(seen) > 2 * limits.PRODUCER_BATCHES_REMEMBERED:
-            del seen[:2]
 
     def run_for(self, sequence: int) -> StoredRun | None:
         """The sealed run that holds a sequence or the first one after it; ``None``: look into ``recent``."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -25,13 +26,13 @@ from tidemill_broker.indexes import Pieces, SegmentIndex, hash_id
 from tidemill_broker.messages import Found
 from tidemill_broker.messages import Rows as Messages
 from tidemill_broker.partitions import Partition, StoredRun
-from tidemill_broker.scanning import HEAD_BYTES
 from tidemill_broker.state import State
 from tidemill_host.machine import Slice
 from tidemill_journal.entries import Rows, read_windows, row_count, row_length, run_file
 from tidemill_journal.errors import CorruptIndex, CorruptRecord, CorruptRun
 from tidemill_journal.index import ReadAt, SealedIndex, decode_head, index_file
 from tidemill_journal.segments import Segments
+from tidemill_ledger.scanning import HEAD_BYTES
 from tidemill_wire import limits
 from tidemill_wire.batch import HEADER_BYTES, Header, check_stamp, read_header
 from tidemill_wire.columns import hash_text
@@ -169,24 +170,23 @@ class Query:
     # -- questions ---------------------------------------------------------------------------------------------
 
     def by_id(self, batch_id: bytes, index: int) -> Found | None:
-        """The message; the older one, should a producer have stored a batch twice."""
+        """The message; the older one, should a producer have stored a batch twice. Parts of a batch have its id."""
         for position in self._positions_of_id(batch_id):
             known = self._header(position)
-            if known is None or known[0].batch_id != batch_id or index >= known[0].messages:
-                continue
-            if known[0].first_sequence + index < self._visible(known):
-                return self._messages(position, known[0].length).message(index)
+            if known is not None and known[0].batch_id == batch_id:
+                messages = self._messages(position, known[0].length)
+                row = messages.row_of(index)
+                if row is not None and known[0].first_sequence + row < self._visible(known):
+                    return messages.message(row)
         return None
 
     def first_at(self, position: int) -> int | None:
         """The first sequence of the batch at a position that was noted; ``None`` when it is not kept any more."""
-        segments = self._view.segments
+        known, segments = None, self._view.segments
         if not segments.start <= position < segments.end:
             return None
-        try:
+        with suppress(FileNotFoundError):
             known = self._header(position)
-        except FileNotFoundError:
-            return None
         return None if known is None else known[0].first_sequence
 
     def by_key(

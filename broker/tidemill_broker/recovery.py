@@ -33,20 +33,19 @@ from tidemill_broker.logs import Logs
 from tidemill_broker.machine import Broker
 from tidemill_broker.membership import LONE, Part, Role
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
-from tidemill_broker.scanning import BatchScanner, RecordScanner, records_behind
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.snapshots import packed_at_ms, unpack_state
 from tidemill_broker.state import State
-from tidemill_broker.storage import Storage
 from tidemill_broker.truncation import prepare
 from tidemill_host.machine import Ready, Remove, Replace
-from tidemill_journal.checkpoint import FOLDER as CHECKPOINTS
-from tidemill_journal.checkpoint import checkpoint_file, checkpoint_number, unwrap
 from tidemill_journal.entries import Rows, decode_directory, directory_size, encode_run, pack_size, run_file
 from tidemill_journal.errors import CorruptLog, CorruptRecord, JournalError
 from tidemill_journal.index import FOLDER as INDEXES
 from tidemill_journal.index import decode_head, index_file
-from tidemill_journal.segments import Segments, base_of, from_listing
+from tidemill_journal.segments import Segments
+from tidemill_ledger.opening import Opening
+from tidemill_ledger.scanning import BatchScanner, RecordScanner, records_behind
+from tidemill_ledger.storage import Storage
 from tidemill_wire import limits
 from tidemill_wire.batch import Header
 from tidemill_wire.errors import CorruptBatch
@@ -71,6 +70,7 @@ class Recovery:
 
     def __init__(self, storage: Storage, settings: BrokerSettings, part: Part = LONE) -> None:
         self._storage = storage
+        self._opening = Opening(storage)
         self._settings = settings
         self._part = part
         self._state = State()
@@ -83,7 +83,7 @@ class Recovery:
         self._burials = Burials(self._state)
         self._again: list[Action] = []
         self._checkpoints: list[int] = []
-        self.report = Report()
+        self.report = Report(cut_bytes=self._opening.cut_bytes)
 
     def run(self, now_ms: int) -> Broker:
         """The broker as it was, ready to be run."""
@@ -92,8 +92,9 @@ class Recovery:
         self._burials = Burials(self._state)
         actions = self._replay_actions()
         messages = self._replay_messages()
-        self._sync_unsynced(messages, self._message_synced)
-        self._sync_unsynced(actions, self._action_synced)
+        self._opening.sync(messages, self._message_synced)
+        self._opening.sync(actions, self._action_synced)
+        self.report.checkpoints_passed_over = self._opening.checkpoints_passed_over
         if not self._part.follows:
             self._again = self._burials.settle(messages.start)
             self._settle_sequences()
@@ -110,49 +111,15 @@ class Recovery:
             broker.check()
         return broker
 
-    def _sync_unsynced(self, segments: Segments, synced: int) -> None:
-        """A killed process left bytes in the page cache: what is shown from now on must not be taken back."""
-        for base in segments.bases:
-            file = segments.file(base)
-            unsynced = segments.end_of(base) > synced or base == segments.bases[-1]
-            if unsynced and self._storage.size(file) is not None:  # else all of it was cut
-                self._storage.sync(file)
-
-    def _sizes(self, folder: str) -> dict[str, int]:
-        return {name: self._storage.size(f"{folder}/{name}") or 0 for name in self._storage.names(folder)}
-
-    def _end_of(self, folder: str) -> int:
-        """Where a log ends, be it whole or not."""
-        sizes = self._sizes(folder)
-        return max(
-            (base + size for name, size in sizes.items() if (base := base_of(name)) is not None), default=0
-        )
-
-    def _open_log(self, folder: str, size_max: int, synced: int) -> Segments:
-        segments, left_over = from_listing(folder, size_max, self._sizes(folder), synced)
-        for file in reversed(left_over):
-            self.report.cut_bytes[folder] = self.report.cut_bytes.get(folder, 0) + (
-                self._storage.size(file) or 0
-            )
-            self._storage.set_aside(file, 0)
-        return segments
-
     def _load_checkpoint(self) -> None:
-        ends = {folder: self._end_of(folder) for folder in ("message", "action")}
-        found = [
-            number
-            for name in self._storage.names(CHECKPOINTS)
-            if (number := checkpoint_number(name)) is not None
-        ]
-        self._checkpoints = sorted(found)
-        for number in reversed(self._checkpoints):
+        ends = {folder: self._opening.end_of(folder) for folder in ("message", "action")}
+        self._checkpoints = self._opening.checkpoint_numbers()
+        for number, payload in self._opening.payloads():
             try:
-                file = checkpoint_file(number)
-                payload = unwrap(self._storage.reader(file)(0, self._storage.size(file) or 0))
                 state, message_position, action_position = unpack_state(payload)
                 acted_at_ms = packed_at_ms(payload)
             except CorruptRecord:
-                self.report.checkpoints_passed_over += 1
+                self._opening.checkpoints_passed_over += 1
                 continue
             if message_position > ends["message"] or action_position > ends["action"]:
                 detail = f"checkpoint {number} was written when the logs were longer"
@@ -166,7 +133,7 @@ class Recovery:
 
     def _replay_actions(self) -> Segments:
         settings = self._settings
-        segments = self._open_log("action", settings.action_segment_bytes, self._action_synced)
+        segments = self._opening.open("action", settings.action_segment_bytes, self._action_synced)
         for base in list(segments.bases):
             end = segments.end_of(base)
             if end <= self._action_position:
@@ -186,7 +153,7 @@ class Recovery:
                         self._action_synced = max(self._action_synced, action.action_position)
             except CorruptRecord as error:
                 self._note_synced_behind(segments, scanner.position)
-                self._cut(segments, scanner.position, self._action_synced, error)
+                self._opening.cut(segments, scanner.position, self._action_synced, error)
                 break
         if self._state.epochs and self._part.role is Role.LONE:
             detail = "this data folder is of a broker in a group"
@@ -220,7 +187,7 @@ class Recovery:
 
     def _replay_messages(self) -> Segments:
         settings = self._settings
-        segments = self._open_log("message", settings.segment_bytes, self._message_synced)
+        segments = self._opening.open("message", settings.segment_bytes, self._message_synced)
         for base in list(segments.bases):
             end = segments.end_of(base)
             is_open = base == segments.bases[-1]
@@ -245,7 +212,7 @@ class Recovery:
                     self._index_batch(header, hashes)
                     segments.records = segments.records + 1 if is_open else 0
             except CorruptBatch as error:
-                self._cut(segments, scanner.position, self._message_synced, error)
+                self._opening.cut(segments, scanner.position, self._message_synced, error)
                 is_open = True
             if is_open:
                 for identity, recent in rows.items():
@@ -350,18 +317,6 @@ class Recovery:
         )
         self._state.index.let_go(0)
         assert self._load_directory(base)
-
-    def _cut(self, segments: Segments, position: int, synced: int, error: Exception) -> None:
-        """Bad bytes: damage below what was synced, else a torn tail."""
-        file, _ = segments.locate(position)
-        if position < synced:
-            raise CorruptLog(file, position, str(error)) from error
-        self.report.cut_bytes[segments.folder] = segments.end - position
-        for dropped in segments.cut(position):  # the last one first: a crash in between leaves no gap
-            self._storage.set_aside(dropped, 0)
-        last = segments.file(segments.open_base)
-        if (self._storage.size(last) or 0) > position - segments.open_base:
-            self._storage.set_aside(last, position - segments.open_base)
 
     def _settle_sequences(self) -> None:
         """No sequence is used twice: what a group has been given counts as used, even if a power cut took it."""

@@ -11,12 +11,11 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tidemill_ledger.gathering import Rows
 from tidemill_wire.columns import bloom_of, hash_text
 
 NEAR_ROWS = 16  # looked at one by one: what follows an append is one row
 STEP_ROWS = 8192
-
-Rows = npt.NDArray[np.int64]
 
 
 class Sieve:
@@ -62,13 +61,3 @@ class Sieve:
 def sieve_of(tags: tuple[str, ...], every: bool) -> Sieve:
     """The sieve of a filter; groups of the same filter share one."""
     return Sieve(tags, every)
-
-
-def runs_of(rows: Rows) -> list[tuple[int, int]]:
-    """Rows, which grow, as runs without a gap: first row, and the one behind the last."""
-    if not len(rows):
-        return []
-    breaks = np.flatnonzero(np.diff(rows) != 1)
-    firsts = rows[np.concatenate(([0], breaks + 1))]
-    lasts = rows[np.concatenate((breaks, [len(rows) - 1]))]
-    return list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))

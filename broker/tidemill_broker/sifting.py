@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tidemill_broker.consume_log import ConsumeLog, Loading
-from tidemill_broker.excerpts import Excerpt, Span
-from tidemill_broker.gathering import can_gather, gather, plan, spans_of_tags, tags_of
 from tidemill_broker.groups import Group
 from tidemill_broker.logs import Logs
-from tidemill_broker.sieve import Rows as Indexes
 from tidemill_broker.sieve import Sieve, sieve_of
 from tidemill_broker.statistics import Counters
 from tidemill_host.machine import Buffer, Read, Slice, Unread
 from tidemill_journal.entries import Rows, row_length
+from tidemill_ledger.excerpts import Excerpt, Span
+from tidemill_ledger.gathering import Rows as Indexes
+from tidemill_ledger.gathering import can_gather, gather, plan, spans_of_tags, tags_of
 from tidemill_wire import limits
 from tidemill_wire.errors import CorruptBatch
 

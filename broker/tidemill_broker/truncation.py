@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from tidemill_broker.membership import Part
 from tidemill_broker.snapshots import unpack_state
-from tidemill_broker.storage import Storage
 from tidemill_host.machine import Remove
 from tidemill_journal.checkpoint import FOLDER as CHECKPOINTS
 from tidemill_journal.checkpoint import checkpoint_number, unwrap
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.segments import base_of
+from tidemill_ledger.storage import Storage
 from tidemill_wire.replication import Ends
 
 LOGS = ("message", "action")

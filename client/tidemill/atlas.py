@@ -50,6 +50,8 @@ class Atlas:
         self.brokers: dict[str, Address] = {}
         """Of each broker group its master, in the order they were listed."""
         self.routes: dict[str, SubjectRoute] = {}
+        self.delays: Routes = ()
+        """Who takes messages for later."""
         self._remembered: set[str] = set()
         """Subjects whose routes are those of the process before."""
         self._was_told = False
@@ -88,6 +90,8 @@ class Atlas:
             changed |= self.list_brokers(parse_routes(said, host))
         else:
             changed |= self._tell_some([mapped(row) for row in listed(said, "brokers")], host)
+        if "delays" in said:
+            self.delays = parse_routes({"brokers": said["delays"]}, host)
         for row in listed(said, "routes"):
             changed |= self._tell_route(parse_route(row), believed=believed)
         for subject in listed(said, "gone"):

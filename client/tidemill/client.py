@@ -2,9 +2,8 @@
 
 It is opened by its first use, and by ``async with``; nothing is connected before there is something to send or to
 consume, so a program starts though the queue is away. Sends share one connection a broker; each ``consume`` has its
-own, because the end of a consumer is the end of its connection. A client belongs to the event loop and the process
-in which it
-was opened.
+own, because the end of a consumer is the end of its connection. A client belongs to the event loop and the process in
+which it was opened.
 """
 
 from __future__ import annotations
@@ -14,30 +13,28 @@ import os
 from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tidemill import search, steering
+from tidemill.bulk import Where, send_each, send_many
 from tidemill.chain import Chain, Filter, Match, parse_match
-from tidemill.chunks import CHUNK_BYTES_GUESS, CHUNK_MESSAGES, chunks
 from tidemill.consumer import Consumer
 from tidemill.dead import DeadLetters
 from tidemill.encode import (
     Body,
-    as_bodies,
     as_body,
-    as_pairs,
     check_body,
 )
 from tidemill.errors import BrokerUnreachable, ClientClosed, TidemillError, again
 from tidemill.groups import list_groups
 from tidemill.keeper import Keeper
+from tidemill.later import Delay, due_at, extras_with
 from tidemill.looking import Looker
 from tidemill.parcel import extras_of
 from tidemill.producer import Producer
-from tidemill.receipts import Many, Receipt, Receipts, Single
+from tidemill.receipts import Receipt, Receipts, Single
 from tidemill.router import Router
 from tidemill.routes import ROUTES_TIMEOUT_S, Fetch, parse_servers, rows_of
 from tidemill.search import Bound, Search, StoredMessage
@@ -102,11 +99,15 @@ class Client:
         properties: Mapping[str, Any] | None = None,
         priority: int = 0,
         order_key: str | None = None,
+        delay: Delay | None = None,
+        at: datetime | None = None,
     ) -> Receipt:
         """Store one message; returns when it is as durable as its subject asks for.
 
         Messages with one ``order_key`` are stored in the order in which they are sent, and lie in one partition.
         Messages of a higher ``priority``, 0 to 7, are given out before those of lower ones.
+        With a ``delay`` (seconds, or a timedelta) or ``at`` a time it is kept until then, and stored in its subject not
+        before.
         """
         if priority != 0:
             parse_priority(priority)
@@ -117,83 +118,40 @@ class Client:
         extras = None
         if key is not None or order_key is not None or tags or properties:
             extras = extras_of(len(body), key, tags, properties, order_key)
+        due_ms = None if delay is None and at is None else due_at(delay, at, self.settings.now_ms())
         producer = self._producer or self._sender()
         if self._spools is not None and not self._spools.opened:
             await self._spools.open(producer)
-        if order_key is not None and not producer.ways.known(subject):
+        if order_key is not None and due_ms is None and not producer.ways.known(subject):
             await producer.ways.learn(subject)
         if producer.full:
             await producer.room()
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        producer.put(subject, body, extras, Single(future), priority)
+        if due_ms is None:
+            producer.put(subject, body, extras, Single(future), priority)
+        else:
+            producer.later.put(subject, body, extras_with(extras, due_ms), Single(future), priority)
         return await future
 
     async def send_many(
-        self, subject: str, bodies: Iterable[Body] | AsyncIterable[Body], *, priority: int = 0
+        self,
+        subject: str,
+        bodies: Iterable[Body] | AsyncIterable[Body],
+        *,
+        priority: int = 0,
+        delay: Delay | None = None,
+        at: datetime | None = None,
     ) -> Receipts:
         """Store many messages of one subject, in their order; the fastest way in.
 
         When one batch cannot be stored the call fails with its error, after the others have ended.
         """
-        where = (subject, parse_priority(priority))
-        producer = await self._ready()
-        many = Many(asyncio.get_running_loop())
-        place = 0
-        try:
-            if isinstance(bodies, list | tuple):
-                place = await self._put_many(producer, where, bodies, place, many)
-            elif isinstance(bodies, AsyncIterable):
-                async for chunk in chunks(bodies):
-                    place = await self._put_many(producer, where, chunk, place, many)
-            else:
-                rest = iter(bodies)
-                size = CHUNK_MESSAGES
-                while (chunk := list(islice(rest, size))) and many.error is None:
-                    place = await self._put_many(producer, where, chunk, place, many)
-                    average = 1 + sum(map(len, chunk)) // len(chunk)
-                    size = max(1, min(CHUNK_MESSAGES, CHUNK_MESSAGES * CHUNK_BYTES_GUESS // average))
-        finally:
-            many.handed_in()
-        return await many.future
+        where = Where(subject, parse_priority(priority), due_at(delay, at, self.settings.now_ms()))
+        return await send_many(await self._ready(), where, bodies)
 
     async def send_each(self, messages: Iterable[tuple[str, Body]]) -> Receipts:
         """Store messages of many subjects in one go: ``[("subject.a", b"1"), ("subject.b", b"2")]``."""
-        producer = await self._ready()
-        many = Many(asyncio.get_running_loop())
-        place = 0
-        rest = iter(messages)
-        try:
-            while (chunk := list(islice(rest, CHUNK_MESSAGES))) and many.error is None:
-                if producer.full:
-                    await producer.room()
-                pairs = as_pairs(chunk)
-                many.expect(len(pairs))
-                producer.put_each(pairs, place, many)
-                place += len(pairs)
-        finally:
-            many.handed_in()
-        return await many.future
-
-    async def _put_many(
-        self,
-        producer: Producer,
-        where: tuple[str, int],
-        bodies: list[Body] | tuple[Body, ...],
-        place: int,
-        many: Many,
-    ) -> int:
-        subject, priority = where
-        if not bodies:
-            return place
-        for piece in producer.pieces(as_bodies(bodies)):
-            if producer.full:
-                await producer.room()
-            if many.error is not None:
-                break
-            many.expect(1)
-            producer.put_many(subject, piece, place, many, priority)
-            place += len(piece)
-        return place
+        return await send_each(await self._ready(), messages)
 
     # -- consuming ---------------------------------------------------------------------------------------------
 

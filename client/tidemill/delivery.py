@@ -128,7 +128,8 @@ class Delivery:
             origins = self._column("origins", self.batch.origins)
             if origins:
                 return str(origins[self._row(index)])
-        return self.batch.message_id(self._place(index))
+        sources = self._column("sources", self._read_sources)
+        return self.batch.message_id(sources[self._row(index)] if sources else self._place(index))
 
     def sequence_of(self, index: int) -> int:
         """The message's number in its subject; of a dead letter that of the original."""
@@ -192,6 +193,9 @@ class Delivery:
             self._columns[name] = read()
         column: list[Any] | None = self._columns[name]
         return column
+
+    def _read_sources(self) -> list[int] | None:
+        return self.batch.numbers(Column.SOURCES, "i", self.batch.header.messages)
 
     def _row(self, index: int) -> int:
         """The place of a message in the batch that came."""

@@ -165,7 +165,8 @@ class Gather:
         partition.sequence = parcel.number = partition.sequence + 1
         parcel.batch_id = self._ids.next(now_ms)
         named = (signature.producer_id, parcel.number, parcel.batch_id, now_ms)
-        if parcel.plain and parcel.messages == 1 and signature.codec is Codec.NONE and not partition.priority:
+        alone = parcel.plain and parcel.messages == 1 and parcel.due is None
+        if alone and signature.codec is Codec.NONE and not partition.priority:
             parcel.data = encode_single(partition.padded, len(partition.raw), named, parcel.bodies[0])
         else:
             content = Content(parcel.bodies)
@@ -174,6 +175,9 @@ class Gather:
                     parcel.bodies, parcel.keys, parcel.tags, parcel.order_keys, parcel.properties
                 )
             flags = Flags.ORDERED if content.order_keys is not None else Flags(0)
+            if parcel.due is not None:
+                flags |= Flags.DELAYED
+                content.deliver_deltas = [due_ms - now_ms for due_ms in parcel.due]
             origin = Origin(partition.raw, *named, signature.codec, flags, priority=partition.priority)
             parcel.data = build_batch(origin, content)
         del parcel.bodies  # they are in the batch: nothing is held twice

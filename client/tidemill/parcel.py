@@ -57,6 +57,8 @@ class Extras(NamedTuple):
     tags: tuple[str, ...] | None = None
     properties: bytes | None = None
     order_key: str | None = None
+    due_ms: int | None = None
+    """When it is to be given out, of a message for later."""
 
 
 NO_EXTRAS = Extras()
@@ -126,7 +128,7 @@ class Parcel:
     """See the module."""
 
     __slots__ = (
-        "batch_id", "bodies", "company", "data", "deadline", "error", "keys", "messages", "number", "order_keys",
+        "batch_id", "bodies", "company", "data", "deadline", "due", "error", "keys", "messages", "number", "order_keys",
         "partition", "place", "plain", "properties", "size", "tags", "waiter",
     )  # fmt: skip
 
@@ -159,6 +161,8 @@ class Parcel:
         self.size = size
         """What it counts in the memory bound."""
         self.deadline = deadline
+        self.due: list[int] | None = None
+        """When each message is due, of those for later."""
         self.plain = True
         """Nothing but bodies so far; the columns of extras are not even there."""
         self.error: TidemillError | None = None
@@ -201,6 +205,8 @@ class Parcel:
             self.properties.append(extras.properties or b"")
         if self.order_keys is not None:
             self.order_keys.append(extras.order_key)
+        if extras.due_ms is not None:
+            self.due = [*(self.due or ()), extras.due_ms]
 
     @property
     def keyed(self) -> int:

@@ -24,6 +24,7 @@ from tidemill.budget import Budget
 from tidemill.errors import TidemillError, again
 from tidemill.gather import cut
 from tidemill.lane import Lane
+from tidemill.later import Later
 from tidemill.link import Link
 from tidemill.moving import Moving
 from tidemill.parcel import Extras, Partition, Waiter
@@ -80,6 +81,7 @@ class Producer:
         """Messages with an order key that were sent to another partition than their own."""
         self._forsaken: set[str] = set()
         """Broker groups that it was said of."""
+        self._later: Later | None = None
         self.ways = Ways(router, settings.send_timeout_s if places is None else settings.spool_after_s)
         router.listeners.append(self._routes_changed)
         self.anywhere = self.lane(ANYWHERE)
@@ -105,6 +107,15 @@ class Producer:
         lane = partition.lane
         if lane.scheduled is None:
             lane.wake()
+
+    @property
+    def later(self) -> Later:
+        """What is sent for later."""
+        if self._closed is not None:
+            raise again(self._closed)
+        if self._later is None:
+            self._later = Later(self._settings, self._router, self._tasks, self.budget)
+        return self._later
 
     def put_each(self, messages: list[tuple[str, bytes]], place: int, waiter: Waiter) -> None:
         """Messages of many subjects: they leave together. One that is refused ends it; those before it leave."""
@@ -379,6 +390,8 @@ class Producer:
         self.ways.close()
         for lane in self._lanes.values():
             lane.fail(error)
+        if self._later is not None:
+            self._later.fail(error)
         self._partitions.clear()
         self._unrouted.clear()
         self.budget.close()

@@ -63,6 +63,14 @@ class Storage:
             self._disk.remove(file)
             self._disk.sync_folder(folder)
 
+    def shorten(self, file: str, size: int) -> None:
+        """Cut a file whose end follows from another one: no copy is kept."""
+        handle = self._disk.open(file)
+        try:
+            handle.truncate(size)
+        finally:
+            handle.close()
+
     def _write_anew(self, suspect: str) -> None:
         """A file whose sync failed: what can be read of it is synced as another, and takes its place."""
         file = suspect.removesuffix(SUSPECT)

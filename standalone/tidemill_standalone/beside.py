@@ -47,6 +47,7 @@ from tidemill_meta.storing import StoreAway
 from tidemill_meta.subjects import declare, use_subject
 from tidemill_meta.values import Broker, BrokerGroup, ConsumerGroupRecord, Removal, Route, SubjectRecord
 from tidemill_standalone.late import LateStore
+from tidemill_standalone.later import DelayBeside
 from tidemill_wire.declarations import Declaration, Subject
 from tidemill_wire.errors import TidemillError, WireError
 from tidemill_wire.fields import NAME
@@ -85,6 +86,7 @@ class MetaBeside:
         self._replica = Replica(given, self._store, self._clock)
         self._watch = Watch(self._replica.meta, self._clock)
         self._api = Api(self._replica, self._watch)
+        self._later = DelayBeside(arguments, settings.name)
         self._ports = 0, 0
         self._opened, self._ready = asyncio.Event(), asyncio.Event()
         self._service: Service | None = None
@@ -115,7 +117,7 @@ class MetaBeside:
         return merged(page, BROKERS_OWN)
 
     def metrics(self) -> bytes:
-        return render_metrics(self._replica, self._watch, self._api)
+        return render_metrics(self._replica, self._watch, self._api) + self._later.metrics()
 
     def opened(self, ports: tuple[int, int]) -> None:
         self._ports = ports
@@ -123,6 +125,11 @@ class MetaBeside:
 
     async def keep(self) -> None:
         await self._opened.wait()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._later.keep(self._ports[0]), name="later")
+            tasks.create_task(self._keep(), name="meta")
+
+    async def _keep(self) -> None:
         await self._open()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -297,7 +304,7 @@ class MetaBeside:
             found = brokers()
             rows = [{**row, "state": both(row["state"], self._allowed)} for row in found["brokers"]]
             # No `routes`: with them clients would follow meta, where one broker has all of every subject.
-            return json_response({**found, "brokers": rows})
+            return json_response({**found, "brokers": rows, "delays": self._later.rows()})
 
         return answer
 

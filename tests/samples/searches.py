@@ -9,9 +9,9 @@ from tidemill_broker.machine import Broker
 from tidemill_broker.messages import Found
 from tidemill_broker.partitions import Partition
 from tidemill_broker.queries import Answer, Budget, Query, Span, parse_place, view_of
-from tidemill_broker.scanning import BatchScanner
 from tidemill_host.disk import Disk
 from tidemill_host.machine import Slice
+from tidemill_ledger.scanning import BatchScanner
 from tidemill_wire.batch import parse_message_id
 from tidemill_wire.columns import Batch
 from tidemill_wire.errors import CorruptBatch

@@ -14,11 +14,11 @@ from sim.disk import SimDisk
 from sim.platter import Inode
 from tidemill_broker.doors import recover
 from tidemill_broker.machine import Broker
-from tidemill_broker.scanning import BatchScanner
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.snapshots import pack_state
 from tidemill_host.disk import Disk
 from tidemill_journal.errors import JournalError
+from tidemill_ledger.scanning import BatchScanner
 from tidemill_wire.columns import Batch
 from tidemill_wire.fields import DEAD_PREFIX
 from tidemill_wire.lanes import lane_name, priority_of

@@ -6,6 +6,7 @@ import pytest
 
 from sim.burying import Burying
 from sim.crashpoints import enumerate_crashes
+from sim.delaying import Delaying
 from sim.renewing import Renewing
 from sim.seeking import Seeking
 from sim.sending import STORM, Sending
@@ -43,6 +44,19 @@ def test_a_copy_whose_failure_the_power_took_waits_beside_no_message() -> None:
 
     assert report.problems == []
     assert report.runs > 200
+
+
+def test_a_delay_service_that_dies_at_any_operation_delivers_what_it_has_answered_once_and_in_time() -> None:
+    report = enumerate_crashes(Delaying, weather=STORM, draws=2)
+
+    assert report.problems == []
+    assert report.runs > 500
+
+
+def test_a_delay_service_that_dies_twice_delivers_what_it_has_answered_once_and_in_time() -> None:
+    report = enumerate_crashes(Delaying, weather=STORM, draws=1, second_stride=73)
+
+    assert report.problems == []
 
 
 def test_a_recovery_that_dies_at_any_operation_is_recovered_from() -> None:

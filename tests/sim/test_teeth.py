@@ -48,6 +48,10 @@ FOUND_BY_WORKERS = {"idempotency-key-ignored": "16", "worker-begins-one-too-many
 """What takes workers, or the gateway."""
 FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_EXPERIMENTS = {
+    "dispatched-before-it-is-delivered": "sim.delaying",
+    "hours-not-cut-on-start": "sim.delaying",
+    "late-insert-not-in-the-wheel": "sim.delaying",
+    "log-removed-before-its-checkpoint": "sim.delaying",
     "late-extension-taken": "sim.renewing",
     "lease-renewed-after-its-end": "sim.renewing",
     "limit-forgotten-on-restart": "sim.hanging",
@@ -59,6 +63,7 @@ FOUND_BY_EXPERIMENTS = {
 """What seeds find seldom: each has an experiment of its own, which goes through all there is to try."""
 EXPERIMENTS = (
     "sim.burying",
+    "sim.delaying",
     "sim.deposed",
     "sim.hanging",
     "sim.idling",
@@ -66,7 +71,7 @@ EXPERIMENTS = (
     "sim.seeking",
     "sim.sending",
 )
-ROOMS = ("wire", "journal", "host", "broker", "meta", "client")
+ROOMS = ("wire", "journal", "ledger", "host", "broker", "meta", "delay", "client")
 
 
 def copy_rooms(target: Path) -> None:

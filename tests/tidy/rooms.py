@@ -12,9 +12,10 @@ from tidy.tree import PACKAGE, Source
 KNOWS = {
     "wire": set[str](),
     "journal": set[str](),
-    "broker": {"tidemill_wire", "tidemill_journal"},
+    "ledger": {"tidemill_wire", "tidemill_journal"},
+    "broker": {"tidemill_wire", "tidemill_journal", "tidemill_ledger"},
     "meta": {"tidemill_wire", "tidemill_journal"},
-    "delay": {"tidemill_wire", "tidemill_journal"},
+    "delay": {"tidemill_wire", "tidemill_journal", "tidemill_ledger"},
 }
 """The paper rooms, and the other rooms each may import."""
 
@@ -24,6 +25,8 @@ CONTRACT_PATH = "host/tidemill_host/machine.py"
 
 DOORS = {"__main__.py", "doors.py"}
 SERVICES = {"broker", "meta", "delay"}
+RUN_BY_HOST = SERVICES | {"ledger"}
+"""Rooms that speak of the host's contract."""
 
 PURE_LIBRARIES = {"crc32c", "lz4", "msgpack", "numpy", "zstandard"}
 """Values in, values out. In paper, nothing else that is not Python's own."""
@@ -50,7 +53,14 @@ WORLDLY_CALLS = {"open", "input", "print", "exec", "eval", "breakpoint"}
 ROOMS_ONLY_FROM = {
     "client": {"tidemill_wire"},
     "host": {"tidemill_wire", "tidemill_journal"},
-    "standalone": {"tidemill_wire", "tidemill_host", "tidemill_broker", "tidemill_meta"},
+    "standalone": {
+        "tidemill_wire",
+        "tidemill_journal",
+        "tidemill_host",
+        "tidemill_broker",
+        "tidemill_meta",
+        "tidemill_delay",
+    },
 }
 
 
@@ -86,7 +96,7 @@ def paper_knows_few(source: Source) -> Iterator[str]:
     own = match[2] if (match := PACKAGE.match(source.path)) else ""
     known = {own} | KNOWS.get(source.folder, set())
     for node, module in imports(source.tree):
-        if source.folder in SERVICES and (module == CONTRACT or module.startswith(f"{CONTRACT}.")):
+        if source.folder in RUN_BY_HOST and (module == CONTRACT or module.startswith(f"{CONTRACT}.")):
             continue
         if is_room(module) and top(module) not in known:
             yield (

@@ -154,9 +154,13 @@ def stamp(
     epoch: int,
 ) -> None:
     """Fill the broker's fields of the batch that begins ``at`` a place of the buffer."""
+    batch[at : at + STAMP_BYTES] = stamp_of(length, first_sequence, position, now_ms, epoch)
+
+
+def stamp_of(length: int, first_sequence: int, position: int, now_ms: int, epoch: int) -> bytes:
+    """The first ``STAMP_BYTES`` of a batch that is stored."""
     said = STAMPED.pack(MAGIC, length, first_sequence, position, now_ms, epoch)
-    batch[at : at + 36] = said
-    STAMP_CRC.pack_into(batch, at + 36, crc32c(said))
+    return said + STAMP_CRC.pack(crc32c(said))
 
 
 def read_header(buffer: bytes | bytearray | memoryview, at: int = 0) -> Header:

@@ -72,6 +72,7 @@ class Column(IntEnum):
     ORIGINS = 18
     INDEXES = 19
     SUMS = 20
+    SOURCES = 21
 
 
 class Entry(tuple[int, int, int, int]):
@@ -140,9 +141,8 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
 
 
 def _plain(content: Content) -> bool:
-    others = (content.keys, content.tags, content.order_keys, content.properties)
-    rest = (content.created_deltas, content.deliver_deltas, content.attempts, content.origins)
-    return others == (None, None, None, None) and rest == (None, None, None, None)
+    said = (content.keys, content.tags, content.order_keys, content.properties, content.created_deltas)
+    return said == (None,) * 5 and (content.deliver_deltas, content.attempts, content.origins) == (None,) * 3
 
 
 def _build_single(origin: Origin, body: bytes) -> bytearray:

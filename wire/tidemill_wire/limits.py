@@ -92,6 +92,7 @@ SEND_BATCHES_MAX = 5_000  # batches in one SEND: were all of them refused, the r
 GRANTS_MAX = 5_000  # grants in one PULLED: with the longest subjects they fit a control body
 LANE_SHARE = 16  # of so many messages given to a group, a lane that waits gets one: seven lanes leave the first 9 of 16
 IN_FLIGHT_MAX = 1 << 20  # messages leased and not acked, per consumer group and partition
+DELAY_MS_MAX = 731 * 24 * 3600 * 1000  # two years, with a day of a leap year
 NACK_DELAY_MS_MAX = 24 * 3600 * 1000
 DOOMED_MS = 1 << 62  # the due time of what is never due again, and will be buried
 OUTAGE_FAILURES_MIN = 20  # failures alike before a group is paused: fewer may be a few bad messages

@@ -116,7 +116,14 @@ def schemas() -> dict[str, Part]:
                 "pid": whole(1, description="its process id, on the machine that it runs on"),
             }
         ),
-        "Routes": record({"version": whole(1), "brokers": {"type": "array", "items": broker}}),
+        "Routes": record(
+            {
+                "version": whole(1),
+                "brokers": {"type": "array", "items": broker},
+                "delays": {"type": "array", "items": broker, "description": "who takes messages for later"},
+            },
+            ("delays",),
+        ),
         "SubjectStatus": record(
             {
                 "name": text,

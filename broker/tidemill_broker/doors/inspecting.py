@@ -16,9 +16,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from tidemill_broker.actions import ActionKind
-from tidemill_broker.scanning import BatchScanner, RecordScanner
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.segments import base_of
+from tidemill_ledger.scanning import BatchScanner, RecordScanner
 from tidemill_wire.counted import counted
 from tidemill_wire.errors import CorruptBatch
 

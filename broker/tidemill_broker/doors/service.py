@@ -21,16 +21,13 @@ from tidemill_broker.replication import Master
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import Clock
 from tidemill_host.disk import Disk
-from tidemill_host.files import Files
+from tidemill_host.hosted import Hosted, Room
 from tidemill_host.machine import HOST, Send, Unread
 from tidemill_host.persist import Lanes
-from tidemill_host.server import Server
 from tidemill_host.storage import Storage
-from tidemill_host.turn import Turn
 from tidemill_journal.errors import CorruptRun
 from tidemill_wire import limits
 from tidemill_wire.commands import parse_command
-from tidemill_wire.connection import Event
 from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.errors import Unavailable, WireError
 from tidemill_wire.fields import DEAD_PREFIX
@@ -42,7 +39,6 @@ from tidemill_wire.routes import State
 from tidemill_wire.vigil import Vigil
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
-SPACE_CHECK_SECONDS = 1.0
 
 
 Runs: TypeAlias = Broker | Master | Follower
@@ -70,70 +66,37 @@ def machine_for(broker: Broker, part: Part, now_ms: int) -> Master | Follower | 
     )
 
 
-class Service:
-    """A broker that serves. ``failed`` is done when the disk, a lane or the broker's own code failed and only a restart
-    helps; ``turned`` when it is to be something else in its group.
-    """
+class Service(Hosted[Runs]):
+    """A broker that serves. ``turned`` is done when it is to be something else in its group."""
 
     def __init__(
         self, broker: Broker, disk: Disk, lanes: Lanes, clock: Clock, machine: Runs | None = None
     ) -> None:
+        room = Room(broker.intake, broker.settings.free_space_min_percent, "the broker's")
+        super().__init__(machine or broker, disk, lanes, clock, broker.settings.name, room)
         self.broker = broker
-        self.machine: Runs = machine or broker
-        self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self._disk = disk
-        self._files = Files(disk)
-        self._clock = clock
-        self._space_timer: asyncio.TimerHandle | None = None
-        self.turn: Turn[Event] = Turn(self.machine, self._files, lanes, clock, self._fail)
         self.turn.vigil = Vigil(enabled=broker.settings.stay_awake)
         self.turn.unread = _say_unread
-        self.server = Server(self.turn, self._files, lanes, broker.settings.name)
         self.server.epoch = broker.logs.epoch
         self.turned: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
         if machine is not None:
             self.server.connections[HOST] = Itself(self.turned)
-        self.free_bytes = self.total_bytes = 0
-
-    async def listen(self, host: str, port: int) -> int:
-        """Serve; the port that was taken."""
-        self._check_space()
-        self.turn.start()
-        return await self.server.listen(host, port)
 
     async def drain(self, deadline_seconds: float = 10.0) -> None:
         """Take no more work, answer what was taken, checkpoint, close."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + deadline_seconds
         self.server.stop_listening()
         self.broker.drain()
         self.broker.keeping.checkpoint(self._clock.now_ms())
         self.turn.start()
-        while not self.failed.done() and not (self.turn.idle and self.broker.keeping.settled):
-            if loop.time() >= end:
-                break
-            await asyncio.sleep(0.005)
+        await self.settle(lambda: self.turn.idle and self.broker.keeping.settled, deadline_seconds)
         self.close("the broker stops")
 
     async def rest(self, deadline_seconds: float = 10.0) -> None:
         """Stop as it is, when nothing is on its way to the disk any more: another machine begins with what is there."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + deadline_seconds
         self.server.stop_listening()
-        while not (self.failed.done() or self.turn.settled):
-            if loop.time() >= end:
-                self._fail(TimeoutError("the disk did not take in time what it had been given"))
-                break
-            await asyncio.sleep(0.005)
+        if not await self.settle(lambda: self.turn.settled, deadline_seconds):
+            self._fail(TimeoutError("the disk did not take in time what it had been given"))
         self.close("this broker is something else from now on")
-
-    def close(self, reason: str) -> None:
-        """Stop at once."""
-        if self._space_timer is not None:
-            self._space_timer.cancel()
-        self.turn.stop()
-        self.server.close(reason)
-        self._files.close()
 
     def declare(self, declarations: Iterable[Subject | ConsumerGroup]) -> None:
         """Make subjects and groups as the manifests say."""
@@ -181,31 +144,11 @@ class Service:
             members.declare_group(one, group.name, place, settings, now_ms, lanes)
 
     def _fail(self, error: Exception) -> None:
-        """The log can no longer be trusted: answer nobody, let a restart find out what is there.
-
-        A run that is damaged, or that the disk cannot read, is removed, and made again by the restart.
-        """
+        """A run that is damaged, or that the disk cannot read, is removed, and made again by the restart."""
         if isinstance(error, CorruptRun):
             with suppress(OSError):  # the restart meets it again, and says so again
                 self._disk.remove(error.file)
-        if not self.failed.done():
-            self.failed.set_result(error)
-        self.turn.stop()
-        for connection in list(self.server.connections.values()):
-            connection.abort()
-
-    def _check_space(self) -> None:
-        """Take nothing while less is free than is to be, or nobody can tell: what is not known may be nothing."""
-        percent = self.broker.settings.free_space_min_percent
-        detail = f"less than {percent} % of the broker's disk is free"
-        try:
-            self.free_bytes, self.total_bytes = self._disk.space()
-            full = self.free_bytes * 100 < self.total_bytes * percent
-        except OSError as error:
-            full = percent > 0
-            detail = f"the broker's disk does not say how much of it is free ({error.strerror or error})"
-        self.broker.intake.refusal = Unavailable("disk_full", detail) if full else None
-        self._space_timer = asyncio.get_running_loop().call_later(SPACE_CHECK_SECONDS, self._check_space)
+        super()._fail(error)
 
     def subjects(self) -> list[dict[str, Any]]:
         """What the control plane tells about subjects."""

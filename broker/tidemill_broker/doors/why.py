@@ -16,7 +16,6 @@ from tidemill_broker.machine import Broker
 from tidemill_broker.messages import Found
 from tidemill_broker.queries import Query
 from tidemill_broker.ranges import covers
-from tidemill_broker.scanning import RecordScanner
 from tidemill_broker.standings import Event, Pause, Standing, conclude, sentence_of, standing_of
 from tidemill_host.clock import Clock
 from tidemill_host.files import Files
@@ -27,6 +26,7 @@ from tidemill_host.routing import Route, Variables
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import HEADER_BYTES, decode_record
 from tidemill_journal.segments import Segments
+from tidemill_ledger.scanning import RecordScanner
 from tidemill_wire.batch import MESSAGE_ID, parse_message_id
 from tidemill_wire.lanes import lane_name, priority_of
 

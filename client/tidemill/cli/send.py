@@ -24,6 +24,7 @@ from tidemill.cli.session import (
     open_input,
     perform,
 )
+from tidemill.cli.when import NOW, AtOption, DelayOption, When, parse_when
 from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Labels:
     properties: dict[str, str]
     priority: int = 0
     order_key: str | None = None
+    when: When = NOW
 
 
 PLAIN = Labels(None, (), {})
@@ -65,6 +67,8 @@ def send(
     order_key: Annotated[
         str | None, typer.Option(help="Messages with the same one are handled in their order.")
     ] = None,
+    delay: DelayOption = None,
+    at: AtOption = None,
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -76,7 +80,7 @@ def send(
     if sum(each is not None for each in (body, lines, file)) > 1:
         raise wrong_usage("BODY, --file and --lines exclude each other: give one of them")
     named = key, tuple(tag or ()), _properties(property_ or [])
-    labels = Labels(*named, parse_priority_option(priority), order_key)
+    labels = Labels(*named, parse_priority_option(priority), order_key, parse_when(delay, at))
     if lines is not None:
         perform(_send_lines(server, subject, open_input(lines), labels, output), server)
     else:
@@ -109,8 +113,11 @@ async def _send_lines(server: str, subject: str, source: IO[bytes], labels: Labe
     with source, _sum(subject, watched) as add, _progress(source, watched) as advance:
         async with connected(server) as client:
             async for bodies in chunks_of_lines(source):
-                if replace(labels, priority=0) == PLAIN:
-                    receipts = await client.send_many(subject, bodies, priority=labels.priority)
+                if replace(labels, priority=0, when=NOW) == PLAIN:
+                    delay, at = labels.when
+                    receipts = await client.send_many(
+                        subject, bodies, priority=labels.priority, delay=delay, at=at
+                    )
                 else:
                     receipts = await _send_each(client, subject, bodies, labels)
                 if not watched:
@@ -134,6 +141,8 @@ async def _send_each(client: Client, subject: str, bodies: Sequence[bytes], labe
                     properties=labels.properties,
                     priority=labels.priority,
                     order_key=labels.order_key,
+                    delay=labels.when.delay,
+                    at=labels.when.at,
                 )
             )
             for body in bodies

@@ -11,7 +11,7 @@ from samples.graves import GRAVE, HASTY, ROOMY, bodies, hasty_rig, letters, livi
 from tidemill_broker.actions import ActionKind, Buried
 from tidemill_broker.burials import Burials
 from tidemill_broker.ranges import covers
-from tidemill_broker.scanning import RecordScanner
+from tidemill_ledger.scanning import RecordScanner
 from tidemill_wire.commands import Ack, Done, Nack, Redrive
 
 MESSAGES, ACTIONS = (f"{folder}/{0:020}.log" for folder in ("message", "action"))

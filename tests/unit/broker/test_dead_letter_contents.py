@@ -16,9 +16,9 @@ from samples.graves import (
     living,
     reject,
 )
-from tidemill_broker.columns import check_columns
 from tidemill_host.machine import Slice
 from tidemill_journal.entries import row_length
+from tidemill_ledger.columns import check_columns
 from tidemill_wire import limits
 from tidemill_wire.batch import Flags, Origin
 from tidemill_wire.codec import Codec

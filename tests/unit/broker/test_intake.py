@@ -10,9 +10,9 @@ from crc32c import crc32c
 
 from samples.batches import CREATED_MS, full
 from samples.brokers import NOW_MS, SUBJECT, TINY, Rig, batch_of, files_of, read_file
-from tidemill_broker import intake
-from tidemill_broker.intake import check_bodies
 from tidemill_broker.settings import BrokerSettings
+from tidemill_ledger import columns
+from tidemill_ledger.columns import check_bodies
 from tidemill_wire import limits
 from tidemill_wire.batch import (
     CHECKED_FROM,
@@ -342,7 +342,7 @@ def test_short_cut_for_a_single_body_takes_nothing_that_the_long_way_refuses(
             bent[place] ^= 1 << bit
             header = read_header(bent)
             with monkeypatch.context() as patch:
-                patch.setattr(intake, "plain_single", lambda *_: -1)
+                patch.setattr(columns, "plain_single", lambda *_: -1)
                 refused = _refused(memoryview(bent), header)
             assert _refused(memoryview(bent), header) == refused
             assert plain_single(bent, 0, header) < 0 or not refused

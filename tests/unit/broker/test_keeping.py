@@ -10,9 +10,9 @@ from samples.brokers import SUBJECT, TINY, Rig, files_of, pulls, spans
 from tidemill_broker.action_records import decode_action
 from tidemill_broker.actions import Synced
 from tidemill_broker.partitions import SubjectSettings
-from tidemill_broker.scanning import RecordScanner
 from tidemill_broker.settings import BrokerSettings
 from tidemill_journal.checkpoint import checkpoint_file
+from tidemill_ledger.scanning import RecordScanner
 from tidemill_wire import limits
 from tidemill_wire.commands import Ack, Nack
 

@@ -10,7 +10,7 @@ import pytest
 from samples.brokers import CALM, SUBJECT, TINY, batch_of, files_of
 from samples.services import Indoors
 from sim.weather import Weather
-from tidemill_broker.doors.service import SPACE_CHECK_SECONDS
+from tidemill_host.hosted import SPACE_CHECK_SECONDS
 from tidemill_host.local import LocalPeer
 from tidemill_journal.errors import CorruptRun
 from tidemill_wire.commands import Ping, Pull, Pulled, SendBatches

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tidemill_broker import sieve
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.groups import Group
-from tidemill_broker.sieve import Sieve, runs_of
+from tidemill_broker.sieve import Sieve
+from tidemill_ledger.gathering import runs_of
 from tidemill_wire.columns import bloom_of, hash_text
 
 TAGS = ("eu", "new", "us", "vip")

@@ -9,7 +9,7 @@ from tidemill_host.machine import Write
 
 
 class Storage(Protocol):
-    """The data folder of a broker during recovery."""
+    """The data folder of a service during recovery."""
 
     def names(self, folder: str) -> list[str]:
         """The files in a folder, sorted."""
@@ -25,6 +25,10 @@ class Storage(Protocol):
 
     def set_aside(self, file: str, position: int) -> None:
         """Move what a file holds from ``position`` on out of the way; at 0 the file is gone."""
+        ...
+
+    def shorten(self, file: str, size: int) -> None:
+        """Cut a file; what it had beyond is nowhere any more, so it must be in another one."""
         ...
 
     def write_now(self, writes: Sequence[Write]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from samples.brokers import batch_of
-from tidemill_broker.scanning import WINDOW_BYTES, BatchScanner, RecordScanner
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import encode_record
+from tidemill_ledger.scanning import WINDOW_BYTES, BatchScanner, RecordScanner
 from tidemill_wire.batch import read_header, stamp
 from tidemill_wire.errors import CorruptBatch
 

@@ -1,8 +1,8 @@
-"""What the columns beside the bodies must be to enter: whole, and within the limits that clients are told.
+"""What the columns of a batch must be to enter: whole, and within the limits that clients are told.
 
 A consumer must be able to read whatever was stored, and a broker of any version must be able to look into it without
 fear; so each column has the size that its kind says, and offsets grow and span their texts. The texts are not read.
-Only batches that have such columns come here; per column the work is numpy's.
+Per column the work is numpy's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from tidemill_wire import limits
 from tidemill_wire.batch import HEADER_BYTES, Header, aligned
-from tidemill_wire.columns import ENTRY, Column, Entry
+from tidemill_wire.codec import Codec
+from tidemill_wire.columns import COMPRESSED, ENTRY, TWO_OFFSETS, Column, Entry, plain_single, read_directory
 from tidemill_wire.errors import CorruptBatch, Refused
 
 _TEXTS = (
@@ -28,7 +29,47 @@ _NUMBERS = (
     (Column.CREATED_DELTAS, 4),
     (Column.DELIVER_DELTAS, 8),
     (Column.ATTEMPTS, 4),
+    (Column.SOURCES, 4),
 )
+
+
+def check_bodies(view: memoryview, at: int, header: Header, message_bytes_max: int) -> None:
+    """The columns lie within the batch, the body offsets grow and span the bodies, no message is too large."""
+    single = plain_single(view, at, header)
+    if single >= 0:
+        _check_sizes(single, header, message_bytes_max)
+        return
+    entries = read_directory(view, at, header)
+    offsets = entries.get(Column.BODY_OFFSETS)
+    bodies = entries.get(Column.BODIES)
+    if offsets is None or bodies is None or offsets[0] or offsets[2] != 4 * header.messages + 4:
+        raise CorruptBatch("a batch without bodies, or without an offset for each message")
+    if bodies[0] and (bodies[0] != COMPRESSED or header.codec == Codec.NONE):
+        raise CorruptBatch("a compressed column in a batch without codec, or one with unknown flags")
+    if len(entries) > 2:
+        check_columns(view, entries, header.messages)
+    total = bodies[3]
+    if header.messages == 1:
+        first, last = TWO_OFFSETS.unpack_from(view, offsets[1])
+        largest, grows = last - first, first == 0
+    else:
+        places = np.frombuffer(view, "<i4", header.messages + 1, offsets[1])
+        first, last = int(places[0]), int(places[-1])
+        # Compared, not subtracted: a difference of two i32 may wrap into something plausible.
+        grows = first == 0 and bool((places[1:] >= places[:-1]).all())
+        largest = int(np.diff(places).max()) if grows and total > message_bytes_max else 0
+    if not grows or last != total or largest < 0:
+        raise CorruptBatch("the body offsets of a batch do not grow, or do not span its bodies")
+    _check_sizes(largest, header, message_bytes_max)
+
+
+def _check_sizes(largest: int, header: Header, message_bytes_max: int) -> None:
+    if largest > message_bytes_max:
+        raise Refused("message_too_large", f"a message of {largest} bytes, {message_bytes_max} are allowed")
+    if header.length > limits.BATCH_BYTES_MAX:
+        raise Refused(
+            "batch_too_large", f"a batch of {header.length} bytes, {limits.BATCH_BYTES_MAX} are allowed"
+        )
 
 
 def check_columns(view: memoryview, entries: Mapping[int, Entry], messages: int) -> None:

@@ -1,8 +1,8 @@
-"""Builds a batch of some messages of another one, for consumers who want few of many.
+"""Builds a batch of some messages of another one: for consumers who want few of many, and for later.
 
-It has the other's id, producer and sequences, the flag GATHERED, sums of its own, and a column INDEXES that says where
-each message was: so ids and sequences stay what they were. Of texts only what is wanted is read. What the producer
-compressed is not gathered.
+It has the other's id, and sums of its own. For a consumer a column INDEXES says where each message was in the batch
+that the broker has; for later a column SOURCES, where it was in the batch that was sent: so sequences and ids stay what
+they were. Of texts only what is wanted is read. What the producer compressed is not gathered.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidemill_broker.excerpts import Excerpt, Span
-from tidemill_broker.sieve import Rows, runs_of
+from tidemill_ledger.excerpts import Excerpt, Span
 from tidemill_wire.batch import HEADER_BYTES, Flags, Header, Origin, encode_batch, stamp
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Column, lay_out
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.sums import tag_sum
 
+Rows = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int32]
 Runs = Sequence[tuple[int, int]]
+Columns = list[tuple[Column, Sequence[Any]]]
 
 _TEXTS = {
     Column.BODY_OFFSETS: Column.BODIES,
@@ -36,6 +37,7 @@ _NUMBERS = {
     Column.CREATED_DELTAS: "<i4",
     Column.DELIVER_DELTAS: "<i8",
     Column.ATTEMPTS: "<i4",
+    Column.SOURCES: "<i4",
 }
 _TAGS = frozenset({Column.TAG_COUNTS, Column.TAG_HASHES, Column.TAG_OFFSETS, Column.TAGS})
 _KNOWN = {*_TEXTS, *_TEXTS.values(), *_NUMBERS, *_TAGS, Column.SUMS}
@@ -91,9 +93,35 @@ def plan(excerpt: Excerpt, rows: Rows) -> list[Span]:
 
 
 def gather(excerpt: Excerpt, rows: Rows) -> bytearray:
-    """The batch of these messages, stamped. All that ``plan`` names has been read."""
+    """The batch of these messages for a consumer, stamped as the other one is. What ``plan`` names has been read."""
+    header = excerpt.header
+    origin = _origin(header, bytes(excerpt.view(HEADER_BYTES, header.name_length)))
+    columns = _columns(excerpt, rows)
+    columns.append((Column.INDEXES, [rows.astype("<i4").tobytes()]))
+    batch = _encode(origin, rows, columns)
+    place = header.first_sequence, header.position, header.stored_at_ms, header.epoch
+    stamp(batch, 0, len(batch), *place)
+    return batch
+
+
+def part(excerpt: Excerpt, rows: Rows, origin: Origin) -> bytearray:
+    """The batch of these messages, as somebody says it; not stamped."""
+    columns = _columns(excerpt, rows)
+    if Column.SOURCES not in excerpt.entries:
+        columns.append((Column.SOURCES, [rows.astype("<i4").tobytes()]))
+    return _encode(origin, rows, columns)
+
+
+def source_of(excerpt: Excerpt, row: int) -> int:
+    """Which message of the batch that was sent this one is."""
+    if Column.SOURCES not in excerpt.entries:
+        return row
+    return int(np.frombuffer(excerpt.column(Column.SOURCES), "<i4", excerpt.header.messages)[row])
+
+
+def _columns(excerpt: Excerpt, rows: Rows) -> Columns:
     header, runs = excerpt.header, runs_of(rows)
-    columns: list[tuple[Column, Sequence[Any]]] = []
+    columns: Columns = []
     for number in excerpt.entries:
         kind = Column(number)
         if kind in _TEXTS:
@@ -103,12 +131,21 @@ def gather(excerpt: Excerpt, rows: Rows) -> bytearray:
             columns.append((kind, [numbers[rows].tobytes()]))
         elif kind is Column.TAG_COUNTS:
             columns += _gather_tags(excerpt, runs)
-    columns.append((Column.INDEXES, [rows.astype("<i4").tobytes()]))
-    name = bytes(excerpt.view(HEADER_BYTES, header.name_length))
-    batch = encode_batch(_origin(header, name), len(rows), len(columns), lay_out(columns, Codec.NONE))
-    place = header.first_sequence, header.position, header.stored_at_ms, header.epoch
-    stamp(batch, 0, len(batch), *place)
-    return batch
+    return columns
+
+
+def _encode(origin: Origin, rows: Rows, columns: Columns) -> bytearray:
+    return encode_batch(origin, len(rows), len(columns), lay_out(columns, Codec.NONE))
+
+
+def runs_of(rows: Rows) -> list[tuple[int, int]]:
+    """Rows, which grow, as runs without a gap: first row, and the one behind the last."""
+    if not len(rows):
+        return []
+    breaks = np.flatnonzero(np.diff(rows) != 1)
+    firsts = rows[np.concatenate(([0], breaks + 1))]
+    lasts = rows[np.concatenate((breaks, [len(rows) - 1]))]
+    return list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))
 
 
 def _origin(header: Header, name: bytes) -> Origin:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tidemill_broker.columns import place_of_key_hashes
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import HEADER_BYTES as RECORD_HEADER_BYTES
 from tidemill_journal.records import RECORD_BYTES_MAX, Record, decode_record
+from tidemill_ledger.columns import place_of_key_hashes
 from tidemill_wire.batch import HEADER_BYTES, Header, check_said, check_stamp, read_header
 from tidemill_wire.columns import ENTRY
 from tidemill_wire.errors import CorruptBatch

@@ -1,0 +1,1 @@
+"""Messages for later: kept until they are due, then sent to a broker like any other."""

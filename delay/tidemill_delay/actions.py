@@ -1,0 +1,110 @@
+"""What is done with messages for later: the words of the action log, and their bytes. docs/format.md has them, too."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias, assert_never
+
+from tidemill_journal.errors import CorruptRecord
+from tidemill_journal.records import Record
+
+_ONE = struct.Struct("<q")
+_TWO = struct.Struct("<QQ")
+
+
+class ActionKind(IntEnum):
+    """The number of a record."""
+
+    STARTED = 1
+    SYNCED = 2
+    DISPATCHED = 3
+    CANCELLED = 4
+    CLOSED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A life begins."""
+
+    boot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """Both logs are on the disk up to there."""
+
+    message_position: int
+    action_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """Brokers have these numbers of an hour."""
+
+    hour: int
+    ranges: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Nobody shall get them."""
+
+    hour: int
+    ranges: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The hours before are over, and all of their messages done."""
+
+    before_ms: int
+
+
+Action: TypeAlias = Started | Synced | Dispatched | Cancelled | Closed
+
+
+def encode_action(action: Action) -> tuple[int, bytes]:
+    """Kind and body of the record."""
+    match action:
+        case Started(boot):
+            return ActionKind.STARTED, _ONE.pack(boot)
+        case Synced(message_position, action_position):
+            return ActionKind.SYNCED, _TWO.pack(message_position, action_position)
+        case Dispatched(hour, ranges):
+            return ActionKind.DISPATCHED, _ONE.pack(hour) + array("Q", ranges).tobytes()
+        case Cancelled(hour, ranges):
+            return ActionKind.CANCELLED, _ONE.pack(hour) + array("Q", ranges).tobytes()
+        case Closed(before_ms):
+            return ActionKind.CLOSED, _ONE.pack(before_ms)
+        case _:
+            assert_never(action)
+
+
+def decode_action(record: Record) -> Action:
+    """The action of a record, or ``CorruptRecord``."""
+    body = record.body
+    try:
+        match ActionKind(record.kind):
+            case ActionKind.STARTED:
+                return Started(*_ONE.unpack(body))
+            case ActionKind.SYNCED:
+                return Synced(*_TWO.unpack(body))
+            case ActionKind.DISPATCHED:
+                return Dispatched(_ONE.unpack_from(body)[0], _ranges(body))
+            case ActionKind.CANCELLED:
+                return Cancelled(_ONE.unpack_from(body)[0], _ranges(body))
+            case ActionKind.CLOSED:
+                return Closed(*_ONE.unpack(body))
+    except (struct.error, ValueError) as error:
+        raise CorruptRecord(f"a record of kind {record.kind} that says nothing: {error}") from None
+
+
+def _ranges(body: bytes) -> Sequence[int]:
+    ranges = array("Q", body[_ONE.size :])
+    if not ranges or len(ranges) % 2 or any(a > b for a, b in zip(ranges[::2], ranges[1::2], strict=True)):
+        raise ValueError("numbers that are no ranges")
+    return ranges

@@ -1,0 +1,56 @@
+"""A delay service that serves: its port, and the connections to brokers that it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tidemill_delay.machine import Delay
+from tidemill_delay.recovery import FOLDERS, Recovery, Report
+from tidemill_delay.settings import DelaySettings
+from tidemill_host.clock import Clock
+from tidemill_host.dialer import Dialer
+from tidemill_host.disk import Disk
+from tidemill_host.hosted import Hosted, Room
+from tidemill_host.persist import Lanes
+from tidemill_host.storage import Storage
+
+
+def recover(disk: Disk, settings: DelaySettings, now_ms: int) -> tuple[Delay, Report]:
+    """The delay service that lies on a disk."""
+    storage = Storage(disk, FOLDERS)
+    try:
+        recovery = Recovery(storage, settings)
+        return recovery.run(now_ms), recovery.report
+    finally:
+        storage.close()
+
+
+class DelayService(Hosted[Delay]):
+    """See the module."""
+
+    def __init__(self, delay: Delay, disk: Disk, lanes: Lanes, clock: Clock) -> None:
+        room = Room(delay.intake, delay.settings.free_space_min_percent, "the delay service's")
+        super().__init__(delay, disk, lanes, clock, delay.settings.name, room)
+        self.delay = delay
+
+    async def reach(self, host: str, port: int) -> None:
+        """Keep a connection to a broker, until it is cancelled."""
+        await Dialer(self.server, host, port).keep()
+
+    def everywhere(self, group: str) -> None:
+        """A lone broker has every subject."""
+        self.delay.everywhere((group,), self._clock.now_ms())
+        self.turn.start()
+
+    async def drain(self, deadline_seconds: float = 10.0) -> None:
+        """Take no more work, answer what was taken, checkpoint, close."""
+        self.server.stop_listening()
+        self.delay.drain()
+        self.delay.keeping.checkpoint(self._clock.now_ms())
+        self.turn.start()
+        await self.settle(lambda: self.turn.idle and self.delay.keeping.settled, deadline_seconds)
+        self.close("the delay service stops")
+
+    async def ended(self) -> Exception:
+        """Until it has failed: why."""
+        return await asyncio.shield(self.failed)

@@ -1,0 +1,154 @@
+"""What a batch must be to be kept for later, and its places: in the message log, and in the hours it falls into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tidemill_delay.hours import file_of, rows_of
+from tidemill_delay.rows import Times, encode_rows, pack_piece
+from tidemill_delay.scatter import Piece, due_of, scatter
+from tidemill_delay.state import State
+from tidemill_delay.wheel import Entries
+from tidemill_host.machine import Buffer
+from tidemill_ledger.columns import check_bodies
+from tidemill_ledger.logs import Logs
+from tidemill_wire import limits
+from tidemill_wire.batch import NOT_TAKEN, Flags, Header, check_said, partition_name, read_header, stamp
+from tidemill_wire.errors import CorruptBatch, Refused, WireError
+from tidemill_wire.fields import parse_subject
+from tidemill_wire.lanes import parse_priority
+
+OTHERS = NOT_TAKEN & ~int(Flags.DELAYED)
+
+
+@dataclass(slots=True)
+class Taken:
+    """What became of the batches of one SEND."""
+
+    firsts: list[int] = field(default_factory=list[int])
+    refused: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
+    entries: list[Entries] = field(default_factory=list[Entries])
+    messages: int = 0
+
+
+class Intake:
+    """Takes batches into the message log and the calendar."""
+
+    def __init__(self, state: State, logs: Logs, hour_ms: int, horizon_ms: int) -> None:
+        self._state = state
+        self._logs = logs
+        self._hour_ms = hour_ms
+        self._horizon_ms = horizon_ms
+        self.refusal: WireError | None = None
+        """Set while nothing may be written, with the reason."""
+
+    def take(self, buffer: bytearray, now_ms: int) -> Taken:
+        """Store what can be stored. A batch that is refused harms no other batch of the frame."""
+        taken = Taken()
+        view = memoryview(buffer)
+        at = 0
+        now_ms = max(now_ms, self._state.closed_ms)  # an hour that is closed gets nothing more
+        while at < len(view):
+            try:
+                header = read_header(view, at)
+                if len(taken.firsts) >= limits.SEND_BATCHES_MAX:
+                    raise CorruptBatch(f"a SEND of more than {limits.SEND_BATCHES_MAX} batches")
+                if header.length > len(view) - at:
+                    raise CorruptBatch(
+                        f"a batch of {header.length} bytes of which {len(view) - at} are there"
+                    )
+            except CorruptBatch as error:
+                self._refuse(taken, Refused("corrupt_batch", str(error)))
+                break  # without a length nobody knows where the next one begins
+            try:
+                due = self._admit(view, at, header, now_ms)
+                first = self._state.repeated(header.producer_id, header.producer_sequence)
+                if first is None and self.refusal is not None:
+                    raise self.refusal
+                taken.firsts.append(
+                    self._store(view, at, header, due, now_ms, taken) if first is None else first
+                )
+            except WireError as error:
+                self._refuse(taken, error)
+            at += header.length
+        return taken
+
+    def _refuse(self, taken: Taken, error: WireError) -> None:
+        taken.firsts.append(-1)
+        taken.refused.append((len(taken.firsts) - 1, error.kind.number, error.detail))
+
+    def _admit(self, view: memoryview, at: int, header: Header, now_ms: int) -> Times:
+        """When the messages of a batch are due, if it may enter."""
+        try:
+            check_said(view, at, header)
+            if not header.flags & Flags.DELAYED:
+                raise Refused("unsupported_flag", "a batch that is not for later, sent to a delay service")
+            if header.flags & OTHERS:
+                raise Refused("unsupported_flag", f"a batch with the flags {header.flags:#x}")
+            parse_subject(partition_name(view, at, header).decode("ascii", "replace"))
+            if header.priority:
+                parse_priority(header.priority)
+            check_bodies(view, at, header, limits.MESSAGE_BYTES_MAX)
+            due = due_of(view, at, header)
+        except CorruptBatch as error:
+            raise Refused("corrupt_batch", str(error)) from error
+        latest = int(due.max())
+        if latest - now_ms > self._horizon_ms:
+            days = (latest - now_ms) / 86_400_000
+            raise Refused(
+                "limit_exceeded",
+                f"a message for {days:.1f} days ahead, {self._horizon_ms // 86_400_000} are allowed",
+            )
+        return due
+
+    def _store(self, view: memoryview, at: int, header: Header, due: Times, now_ms: int, taken: Taken) -> int:
+        logs, state = self._logs, self._state
+        place = logs.place_batch(header.length)
+        first = state.messages
+        stamp(view, at, header.length, first, place.position, now_ms, logs.epoch)
+        batch = view[at : at + header.length]
+        logs.append(place.file, batch, header.length)
+        for entries, appends in scattered(state, batch, due, (self._hour_ms, logs.epoch)):
+            for file, buffers in appends:
+                for buffer in buffers:
+                    logs.append(file, buffer, len(buffer))
+            taken.entries.append(entries)
+        state.remember(header.producer_id, header.producer_sequence, first)
+        taken.messages += header.messages
+        return first
+
+
+Appends = list[tuple[str, list[Buffer]]]
+
+
+def scattered(
+    state: State, batch: memoryview, due: Times, terms: tuple[int, int]
+) -> list[tuple[Entries, Appends]]:
+    """Place a batch that the message log has: its numbers in each hour, and what is to be written there. Hours that are
+    closed have had theirs. ``terms`` are the length of an hour and the epoch.
+    """
+    hour_ms, epoch = terms
+    header = read_header(batch)
+    state.messages += header.messages
+    placed: list[tuple[Entries, Appends]] = []
+    for piece in scatter(batch, header, due, hour_ms):
+        if piece.hour < state.closed_ms:
+            continue
+        placed.append(_place(state, piece, header.stored_at_ms, epoch))
+    return placed
+
+
+def _place(state: State, piece: Piece, stored_at_ms: int, epoch: int) -> tuple[Entries, Appends]:
+    count = len(piece.due)
+    first, place = state.hour(piece.hour).place(count, piece.length)
+    packed = pack_piece(place, piece.length)
+    head = piece.stamp(first, place, stored_at_ms, epoch)
+    appends: Appends = [
+        (file_of(piece.hour), [head, piece.said]),
+        (rows_of(piece.hour), [encode_rows(piece.due, packed)]),
+    ]
+    numbers = np.arange(first, first + count, dtype=np.int64)
+    entries = Entries(piece.hour, piece.due, np.full(count, packed, np.uint64), numbers)
+    return entries, appends

@@ -1,0 +1,146 @@
+"""Housekeeping: background sync, checkpoints, what is removed.
+
+A checkpoint is packed in one moment, together with the ends of both logs, and a sync is asked for, which is of the
+hours' files, too; it is written when the disk has everything up to there. Then the message log below it is removed, for
+the hours have all of it.
+"""
+
+from __future__ import annotations
+
+from tidemill_delay.actions import Closed, Synced, encode_action
+from tidemill_delay.hours import file_of, rows_of
+from tidemill_delay.settings import DelaySettings
+from tidemill_delay.snapshots import pack_state
+from tidemill_delay.state import State
+from tidemill_host.machine import Replace
+from tidemill_journal.checkpoint import checkpoint_file, wrap
+from tidemill_ledger.logs import Logs
+from tidemill_wire import limits
+
+
+class Keeping:
+    """Decides when to sync, to checkpoint and to remove."""
+
+    def __init__(self, state: State, logs: Logs, settings: DelaySettings, now_ms: int) -> None:
+        self._state = state
+        self._logs = logs
+        self._settings = settings
+        self._events = 0
+        self._checkpoint_at_ms = now_ms
+        self._packed: tuple[int, tuple[int, int], bytes] | None = None
+        """The ``Ready`` that must be synced, the ends of the logs, the checkpoint."""
+        self._unsynced_since_ms: int | None = None
+        self._closing: tuple[int, list[int]] | None = None
+        """The ``Ready`` with the record that hours are closed, and those hours."""
+        self._recorded = (0, 0)
+        self.sync_now = False
+        self.checkpoints: list[int] = []
+        self._ends: dict[int, tuple[int, int]] = {}
+        """Of each checkpoint the ends of the logs that it knows."""
+
+    def note(self, events: int, now_ms: int) -> None:
+        """So many batches or actions were written."""
+        self._events += events
+        if self._unsynced_since_ms is None:
+            self._unsynced_since_ms = now_ms
+
+    def wants_sync(self) -> bool:
+        """Whether the next ``Ready`` asks for a sync that no answer waits for; asked once."""
+        wanted, self.sync_now = self.sync_now, False
+        return wanted
+
+    @property
+    def settled(self) -> bool:
+        """No checkpoint is on its way to the disk."""
+        return self._packed is None and not self._logs.has_writes
+
+    def wake_ms(self, now_ms: int) -> int:
+        """When there is something to do."""
+        wake = self._checkpoint_at_ms + self._settings.checkpoint_interval_ms
+        if self._events >= self._settings.checkpoint_events:
+            wake = self._checkpoint_at_ms + self._settings.checkpoint_pause_ms
+        if self._unsynced_since_ms is not None:
+            wake = min(wake, self._unsynced_since_ms + self._settings.sync_interval_ms)
+        return max(wake, now_ms + 1)
+
+    def ticked(self, now_ms: int, loaded: int | None) -> None:
+        """``loaded`` is the earliest hour that is being read."""
+        settings = self._settings
+        if self._logs.all_synced:
+            self._unsynced_since_ms = None
+        elif self._unsynced_since_ms is None or now_ms >= self._unsynced_since_ms + settings.sync_interval_ms:
+            self.sync_now = True
+            self._unsynced_since_ms = now_ms
+        waited = now_ms - self._checkpoint_at_ms
+        due = self._events >= settings.checkpoint_events or waited >= settings.checkpoint_interval_ms
+        if self._events and self._packed is None and due and waited >= settings.checkpoint_pause_ms:
+            self._close(now_ms, loaded)
+            self.checkpoint(now_ms)
+        elif waited >= settings.checkpoint_interval_ms:
+            self._checkpoint_at_ms = now_ms
+
+    def checkpoint(self, now_ms: int) -> None:
+        """Pack the state as it is now; the file follows when the disk has the logs up to here."""
+        logs = self._logs
+        self._events = 0
+        self._checkpoint_at_ms = now_ms
+        ends = logs.messages.end, logs.actions.end
+        number = logs.number + (1 if logs.has_writes else 0)
+        self._packed = number, ends, pack_state(self._state, *ends)
+        self.sync_now = True
+        if number <= logs.mark.synced:
+            self.persisted()
+
+    def persisted(self) -> None:
+        """The disk has come further."""
+        logs = self._logs
+        if self._packed is not None and self._packed[0] <= logs.mark.synced:
+            _, ends, payload = self._packed
+            self._packed = None
+            number = max(self.checkpoints, default=0) + 1
+            logs.replace(Replace(checkpoint_file(number), lambda: wrap(payload)))
+            self.checkpoints.append(number)
+            self._ends[number] = ends
+            self._remove()
+        if self._closing is not None and self._closing[0] <= logs.mark.synced:
+            for hour in self._closing[1]:
+                logs.remove(file_of(hour))
+                logs.remove(rows_of(hour))
+            self._closing = None
+
+    def record_synced(self, now_ms: int) -> None:
+        """For recovery: below it, bad bytes are damage."""
+        logs = self._logs
+        synced = logs.synced_message_position, logs.synced_action_position
+        if synced != self._recorded and logs.all_synced and self._events:
+            kind, body = encode_action(Synced(*synced))
+            logs.record(kind, body, now_ms)
+            self._recorded = logs.synced_message_position, logs.actions.end
+
+    def _close(self, now_ms: int, loaded: int | None) -> None:
+        """Hours that are over, and have nothing that waits, go; up to the first that has."""
+        before_ms = now_ms // self._settings.hour_ms * self._settings.hour_ms
+        waiting = [hour.start_ms for hour in self._state.hours.values() if hour.waiting]
+        before_ms = min(before_ms, min(waiting, default=before_ms))
+        before_ms = before_ms if loaded is None else min(before_ms, loaded)
+        gone = [start_ms for start_ms in self._state.hours if start_ms < before_ms]
+        if not gone or self._closing is not None:
+            return
+        action = Closed(before_ms)
+        self._logs.record(*encode_action(action), now_ms)
+        self._state.apply(action)
+        self._closing = self._logs.number + 1, gone
+
+    def _remove(self) -> None:
+        """Old checkpoints, and what of the logs the oldest that is left does not need."""
+        logs = self._logs
+        while len(self.checkpoints) > limits.CHECKPOINTS_KEPT:
+            number = self.checkpoints.pop(0)
+            self._ends.pop(number, None)
+            logs.remove(checkpoint_file(number))
+        if len(self._ends) < len(self.checkpoints):
+            return  # those that were there at the start do not say here what they need
+        message, action = (min(column) for column in zip(*self._ends.values(), strict=True))
+        for segments, needed in ((logs.messages, message), (logs.actions, action)):
+            while len(segments.bases) > 1 and segments.bases[1] <= needed:
+                logs.remove(segments.file(segments.drop_oldest()))

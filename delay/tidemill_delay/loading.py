@@ -1,0 +1,78 @@
+"""The next page of an hour: all that is due before some moment, and not more than the wheel has room for.
+
+    idle ──► counting ──► choosing ──► idle           an hour with more messages than room
+    idle ──────────────► choosing ──► idle            the others
+
+The index is read from its beginning in steps; *counting* finds the moment, *choosing* takes the rows before it. What is
+placed meanwhile is told by ``placed``, and comes into the page as well.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidemill_delay.hours import Hour, rows_of
+from tidemill_delay.rows import ROW_BYTES, decode_rows
+from tidemill_delay.settings import DelaySettings
+from tidemill_delay.wheel import Entries
+from tidemill_host.machine import Slice
+
+STEP_ROWS = 256 * 1024
+BINS = 3600
+
+
+class Page:
+    """One page of one hour: what is due after ``low_ms``, up to ``high_ms``, once that is known. Both are at the end of
+    a tick: what is due in one tick is sent together, and must not be parted.
+    """
+
+    def __init__(self, hour: Hour, settings: DelaySettings, low_ms: int, room: int) -> None:
+        self.hour = hour
+        self.low_ms = low_ms
+        self.high_ms: int | None = None
+        self.entries: list[Entries] = []
+        self._end_ms = hour.start_ms + settings.hour_ms
+        self._width_ms = -(-settings.hour_ms // (BINS * settings.tick_ms)) * settings.tick_ms
+        self._room = max(1, room)
+        self._rows = hour.count
+        self._at = 0
+        self._bins = np.zeros(BINS + 1, np.int64)
+        if hour.waiting <= room:
+            self.high_ms = self._end_ms
+
+    def next(self) -> Slice | None:
+        """What to read now; ``None`` when the page is whole."""
+        if self._at >= self._rows:
+            return None
+        count = min(STEP_ROWS, self._rows - self._at)
+        return Slice(rows_of(self.hour.start_ms), self._at * ROW_BYTES, count * ROW_BYTES)
+
+    def loaded(self, data: bytes | bytearray | memoryview) -> None:
+        """The rows that ``next`` asked for."""
+        rows = decode_rows(data)
+        numbers = np.arange(self._at, self._at + len(rows), dtype=np.int64)
+        self._at += len(rows)
+        keep = (rows["due"] > self.low_ms) & self.hour.done.without(numbers)
+        if self.high_ms is None:
+            since = np.maximum(rows["due"][keep] - self.hour.start_ms, 0)
+            places = np.minimum(-(-since // self._width_ms), BINS)
+            self._bins += np.bincount(places, minlength=BINS + 1)
+            if self._at >= self._rows:
+                self._choose()
+            return
+        keep &= rows["due"] <= self.high_ms
+        self.entries.append(
+            Entries(self.hour.start_ms, rows["due"][keep].copy(), rows["piece"][keep].copy(), numbers[keep])
+        )
+
+    def _choose(self) -> None:
+        """As many bins as there is room for, but at least the first that has anything."""
+        sums = np.cumsum(self._bins)
+        first = int(np.searchsorted(sums, 0, "right"))
+        last = max(int(np.searchsorted(sums, self._room, "right")) - 1, first)
+        self.high_ms = min(self._end_ms, self.hour.start_ms + last * self._width_ms)
+        self._at = 0
+
+    def placed(self, entries: Entries) -> None:
+        """Messages of this hour came while it is being loaded; those beyond the page are in the file for the next."""
+        self.entries.append(entries)

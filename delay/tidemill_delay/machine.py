@@ -1,0 +1,288 @@
+"""The delay service as a machine: commands and ``now`` in, a ``Ready`` out.
+
+received  ->  SEND       intake        answered when written or synced
+              SENT       courier       the broker has it: DISPATCHED
+ticked    ->  hours that come near are loaded, what is due is taken off the wheel, syncs and checkpoints
+persisted ->  what was written may be read: pages, and pieces that are due
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+
+from tidemill_delay.actions import Action, Dispatched, encode_action
+from tidemill_delay.courier import LATE_MS, Courier, Unit
+from tidemill_delay.hours import ranges_of
+from tidemill_delay.intake import Intake
+from tidemill_delay.keeping import Keeping
+from tidemill_delay.loading import Page
+from tidemill_delay.settings import DelaySettings
+from tidemill_delay.state import State
+from tidemill_delay.wheel import Entries, Wheel
+from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready, Send, Unread
+from tidemill_ledger.logs import Logs
+from tidemill_wire.commands import (
+    Command,
+    Done,
+    Failed,
+    Goodbye,
+    Ping,
+    SendBatches,
+    Sent,
+    Welcome,
+    encode_command,
+)
+from tidemill_wire.connection import Event, Rejected
+from tidemill_wire.errors import Refused, Unavailable, WireError
+
+
+class Delay:
+    """One delay service."""
+
+    def __init__(self, state: State, logs: Logs, settings: DelaySettings, now_ms: int) -> None:
+        self.state = state
+        self.logs = logs
+        self.settings = settings
+        self.intake = Intake(state, logs, settings.hour_ms, 1000 * settings.horizon_seconds)
+        self.keeping = Keeping(state, logs, settings, now_ms)
+        self.wheel = Wheel(settings.tick_ms)
+        self.courier = Courier(settings.tick_ms)
+        self.refused: Counter[str] = Counter()
+        self.delivered = 0
+        self.late_ms = 0
+        """How late the last answer of a broker was; 0 of what was past when it came."""
+        self._sends: list[Send] = []
+        self._reads: list[Read] = []
+        self._pages: dict[int, int] = {}
+        """Of hours that are in the wheel: due times up to this are."""
+        self._page: Page | None = None
+        self._page_at_ms = 0
+        self.unread = 0
+        """How often the disk did not read what it has."""
+        self._when_written: deque[tuple[int, Callable[[int], None]]] = deque()
+        self._draining = False
+        self._wake_at_ms = now_ms
+
+    # The contract.
+
+    def connected(self, peer: Peer, now_ms: int) -> None:
+        """Whoever it is."""
+
+    def disconnected(self, peer: Peer, now_ms: int) -> None:
+        self.courier.lost(peer)
+
+    def received(self, peer: Peer, command: Event, now_ms: int) -> None:
+        correlation = command.correlation
+        if isinstance(command, Rejected):
+            self._refuse(peer, correlation, command.error)
+            return
+        try:
+            self._decide(peer, correlation, command.command, now_ms)
+        except WireError as error:
+            self._refuse(peer, correlation, error)
+
+    def ticked(self, now_ms: int) -> None:
+        self._turn(now_ms)
+        self.keeping.ticked(now_ms, None if self._page is None else self._page.hour.start_ms)
+        self._set_wake(now_ms)
+
+    def persisted(self, mark: Mark, now_ms: int) -> None:
+        self.logs.persisted(mark)
+        while self._when_written and self._when_written[0][0] <= mark.written:
+            self._when_written.popleft()[1](now_ms)
+        self.keeping.persisted()
+        self._set_wake(now_ms)
+
+    def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
+        if isinstance(data, Unread):
+            self._unread(token, now_ms)
+        elif token == 0:
+            self._page_loaded(data, now_ms)
+        else:
+            self.courier.loaded(token, data, now_ms)
+        self.courier.work(now_ms)
+        self._set_wake(now_ms)
+
+    def ready(self) -> Ready:
+        sends = [*self._sends, *self.courier.sends]
+        reads = [*self._reads, *self.courier.reads]
+        ready = Ready(sends=sends, reads=reads, drops=self.courier.drops, sync=self.keeping.wants_sync())
+        self._sends, self._reads = [], []
+        self.courier.sends, self.courier.reads, self.courier.drops = [], [], []
+        self.logs.take(ready)
+        ready.wake_at_ms = self._wake_at_ms
+        return ready
+
+    # Decisions.
+
+    def _decide(self, peer: Peer, correlation: int, command: Command, now_ms: int) -> None:
+        match command:
+            case SendBatches(batches):
+                self._take(peer, correlation, batches, now_ms)
+            case Sent() | Failed() if self.courier.knows(peer):
+                self._delivered(self.courier.answered(peer, correlation, command, now_ms), now_ms)
+                self.courier.work(now_ms)
+            case Welcome():
+                self.courier.met(peer, command.broker.partition("-")[0])
+                self.courier.work(now_ms)
+            case Ping():
+                self._say(peer, correlation, Done(), Durability.HERE)
+            case Goodbye():
+                self.courier.lost(peer)
+            case _:
+                raise Refused("malformed_command", f"a delay service does not take {command.kind.name}")
+        self._set_wake(now_ms)
+
+    def _take(self, peer: Peer, correlation: int, batches: bytearray, now_ms: int) -> None:
+        if self._draining:
+            raise Unavailable("shutting_down", "the delay service is about to stop")
+        taken = self.intake.take(batches, now_ms)
+        for entries in taken.entries:
+            self._placed(entries, now_ms)
+        self.keeping.note(len(taken.firsts), now_ms)
+        level = Durability.SYNCED if self.settings.synced else Durability.WRITTEN
+        self._say(peer, correlation, Sent(taken.firsts, taken.refused), level)
+        if taken.entries:
+            self._after_write(self._turn, now_ms)
+
+    def _placed(self, entries: Entries, now_ms: int) -> None:
+        """What was placed in an hour that is in the wheel goes there as well, when it is written."""
+        page = self._page
+        if page is not None and page.hour.start_ms == entries.hour:
+            page.placed(entries)
+            return
+        high_ms = self._pages.get(entries.hour)
+        if high_ms is not None:
+            near = entries.where(entries.due <= high_ms)
+            self._after_write(lambda _now_ms: self.wheel.add(near), now_ms)
+
+    def _delivered(self, units: list[Unit], now_ms: int) -> None:
+        """Brokers have them: say so, hour by hour."""
+        by_hour: dict[int, list[int]] = {}
+        for unit in units:
+            self.delivered += len(unit.numbers)
+            self.late_ms = max(0, now_ms - unit.due_ms) if unit.due_ms else 0
+            by_hour.setdefault(unit.hour, []).extend(ranges_of(unit.numbers))
+        for hour, ranges in by_hour.items():
+            self.act(Dispatched(hour, ranges), now_ms)
+
+    def act(self, action: Action, now_ms: int) -> None:
+        """Write an action, and apply it."""
+        self.logs.record(*encode_action(action), now_ms)
+        self.keeping.note(1, now_ms)
+        self.state.apply(action)
+
+    # Time.
+
+    def _turn(self, now_ms: int) -> None:
+        """Load what comes near, send what is due."""
+        self._load(now_ms)
+        for entries in self.wheel.take(now_ms):
+            hour = self.state.hours.get(entries.hour)  # gone when all that was left of it is cancelled
+            left = None if hour is None else entries.where(hour.done.without(entries.numbers))
+            if left is not None and len(left.due):
+                self.courier.take(left)
+        self.courier.work(now_ms)
+        self._set_wake(now_ms)
+
+    def _load(self, now_ms: int) -> None:
+        """Begin to load the next page: of the earliest hour that is near and not wholly in the wheel."""
+        if self._page is not None or now_ms < self._page_at_ms:
+            return
+        hour_ms, ahead_ms = self.settings.hour_ms, self.settings.ahead_ms
+        for start_ms in [one for one in self._pages if one < self.state.closed_ms]:
+            del self._pages[start_ms]
+        for start_ms in sorted(self.state.hours):
+            if start_ms > now_ms + ahead_ms:
+                return
+            high_ms = self._pages.get(start_ms)
+            hour = self.state.hours[start_ms]
+            if high_ms is not None and high_ms >= start_ms + hour_ms:
+                continue
+            room = self.settings.wheel_messages - self.wheel.size - self.courier.size
+            if high_ms is not None and room < self.settings.wheel_messages // 2:
+                return  # there is something of this hour in the wheel: when half of it is gone, more comes
+            self._page = Page(hour, self.settings, -1 if high_ms is None else high_ms, room)
+            self._after_write(self._read_page, now_ms)
+            return
+
+    def _read_page(self, now_ms: int) -> None:
+        page = self._page
+        assert page is not None
+        piece = page.next()
+        if piece is not None:
+            self._reads.append(Read(0, piece))
+            return
+        self._page = None
+        assert page.high_ms is not None
+        self._pages[page.hour.start_ms] = page.high_ms
+        for entries in page.entries:
+            self.wheel.add(entries.where(entries.due <= page.high_ms))
+        self._turn(now_ms)
+
+    def _unread(self, token: int, now_ms: int) -> None:
+        """The disk refuses to read: nothing is given up for it, so it is tried again."""
+        self.unread += 1
+        if token:
+            self.courier.unread(token, now_ms)
+        else:
+            self._page = None
+            self._page_at_ms = now_ms + LATE_MS
+
+    def _page_loaded(self, data: Buffer, now_ms: int) -> None:
+        assert self._page is not None
+        self._page.loaded(data)
+        self._read_page(now_ms)
+
+    def _after_write(self, step: Callable[[int], None], now_ms: int) -> None:
+        """Do it when all that was placed so far can be read."""
+        number = self.logs.number + (1 if self.logs.has_writes else 0)
+        if number <= self.logs.mark.written:
+            step(now_ms)
+        else:
+            self._when_written.append((number, step))
+
+    def _set_wake(self, now_ms: int) -> None:
+        wakes = [
+            self.keeping.wake_ms(now_ms),
+            self.wheel.next_ms(),
+            self.courier.wake_ms(),
+            self._next_hour(now_ms),
+        ]
+        self._wake_at_ms = max(now_ms + 1, min(wake for wake in wakes if wake is not None))
+
+    def _next_hour(self, now_ms: int) -> int | None:
+        """When an hour comes near."""
+        far = [one - self.settings.ahead_ms for one in self.state.hours if one not in self._pages]
+        return max(now_ms + 1, min(far), self._page_at_ms) if far and self._page is None else None
+
+    def route(self, subject: str, groups: Sequence[str], now_ms: int) -> None:
+        """Somebody says which broker groups take a subject."""
+        self.courier.route(subject, groups)
+        self.courier.work(now_ms)
+        self._set_wake(now_ms)
+
+    def everywhere(self, groups: Sequence[str], now_ms: int) -> None:
+        """Broker groups that take every subject."""
+        self.courier.route_all(groups)
+        self.courier.work(now_ms)
+        self._set_wake(now_ms)
+
+    # Plumbing.
+
+    def drain(self) -> None:
+        """Take no more work."""
+        self._draining = True
+
+    def _say(self, peer: Peer, correlation: int, command: Command, after: Durability) -> None:
+        self._sends.append(Send(peer, encode_command(command, correlation), (), after))
+
+    def _refuse(self, peer: Peer, correlation: int, error: WireError) -> None:
+        self.refused[error.kind.name] += 1
+        self._say(peer, correlation, Failed(error.kind.number, error.detail), Durability.HERE)
+
+    def check(self) -> None:
+        """The invariants of everything, after every step in the simulator."""
+        self.state.check()
+        self.wheel.check()

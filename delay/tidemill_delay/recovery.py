@@ -1,0 +1,198 @@
+"""From what lies on the disk to a delay service that serves.
+
+1. the newest checkpoint that is whole
+2. the action log from there on: applied
+3. the files of the hours: cut to what the checkpoint says of them, and those of hours that it does not know removed
+4. the message log from there on: placed again, with the same numbers at the same places
+5. torn tails are cut; a START record, synced before anything is served
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidemill_delay.actions import ActionKind, Started, Synced, decode_action, encode_action
+from tidemill_delay.hours import file_of, rows_of, start_of
+from tidemill_delay.intake import scattered
+from tidemill_delay.machine import Delay
+from tidemill_delay.rows import ROW_BYTES
+from tidemill_delay.scatter import due_of
+from tidemill_delay.settings import DelaySettings
+from tidemill_delay.snapshots import unpack_state
+from tidemill_delay.state import State
+from tidemill_host.machine import Append, Buffer, Ready, Remove
+from tidemill_journal.errors import CorruptLog, CorruptRecord
+from tidemill_journal.segments import Segments
+from tidemill_ledger.logs import Logs
+from tidemill_ledger.opening import Opening
+from tidemill_ledger.scanning import BatchScanner, RecordScanner, records_behind
+from tidemill_ledger.storage import Storage
+from tidemill_wire.batch import Header
+from tidemill_wire.errors import CorruptBatch
+
+BATCHES_MAX = 1 << 20
+SCHEDULE = "schedule"
+FOLDERS = ("message", "action", SCHEDULE, "checkpoint", "aside")
+WRITE_BYTES = 8 * 1024 * 1024
+EPOCH = 1
+
+
+@dataclass(slots=True)
+class Report:
+    """What a recovery found and did; it is logged."""
+
+    checkpoint: int = 0
+    actions_replayed: int = 0
+    batches_replayed: int = 0
+    cut_bytes: dict[str, int] = field(default_factory=dict[str, int])
+
+
+class Recovery:
+    """One recovery; ``run`` is its story."""
+
+    def __init__(self, storage: Storage, settings: DelaySettings) -> None:
+        self._storage = storage
+        self._settings = settings
+        self._opening = Opening(storage)
+        self._state = State()
+        self._message_position = self._action_position = 0
+        self._message_synced = self._action_synced = 0
+        self._appends: dict[str, list[Buffer]] = {}
+        self._appended = 0
+        self.report = Report(cut_bytes=self._opening.cut_bytes)
+
+    def run(self, now_ms: int) -> Delay:
+        """The service as it was, ready to be run."""
+        self._load_checkpoint()
+        self._tidy_hours()
+        actions = self._replay_actions()
+        messages = self._replay_messages()
+        self._flush()
+        self._remove_closed()
+        self._opening.sync(messages, self._message_synced)
+        self._opening.sync(actions, self._action_synced)
+        logs = Logs(messages, actions, EPOCH, BATCHES_MAX)
+        self._start(logs, now_ms)
+        delay = Delay(self._state, Logs(messages, actions, EPOCH, BATCHES_MAX), self._settings, now_ms)
+        delay.keeping.checkpoints = self._opening.checkpoint_numbers()
+        delay.keeping.note(self.report.actions_replayed + self.report.batches_replayed, now_ms)
+        delay.check()
+        return delay
+
+    def _load_checkpoint(self) -> None:
+        ends = {folder: self._opening.end_of(folder) for folder in ("message", "action")}
+        for number, payload in self._opening.payloads():
+            try:
+                state, message_position, action_position = unpack_state(payload)
+            except CorruptRecord:
+                continue
+            if message_position > ends["message"] or action_position > ends["action"]:
+                detail = f"checkpoint {number} was written when the logs were longer"
+                raise CorruptLog("message or action", min(ends.values()), detail)
+            self._state = state
+            self._message_position = self._message_synced = message_position
+            self._action_position = self._action_synced = action_position
+            self.report.checkpoint = number
+            return
+
+    def _tidy_hours(self) -> None:
+        """What a file has beyond the checkpoint is placed again; whatever it has less is damage."""
+        hours = self._state.hours
+        for name in self._storage.names(SCHEDULE):
+            start_ms = start_of(name)
+            if start_ms not in hours:
+                self._storage.write_now([Remove(f"{SCHEDULE}/{name}")])
+        for start_ms, hour in hours.items():
+            for file, size in ((file_of(start_ms), hour.size), (rows_of(start_ms), ROW_BYTES * hour.count)):
+                found = self._storage.size(file) or 0
+                if found < size:
+                    raise CorruptLog(file, found, f"the checkpoint knows {size} bytes")
+                if found > size:
+                    self._storage.shorten(file, size)
+
+    def _replay_actions(self) -> Segments:
+        segments = self._opening.open("action", self._settings.action_segment_bytes, self._action_synced)
+        for base in list(segments.bases):
+            end = segments.end_of(base)
+            if end <= self._action_position:
+                continue
+            start = max(base, self._action_position)
+            scanner = RecordScanner(self._storage.reader(segments.file(base)), base, end, start)
+            try:
+                for record in scanner:
+                    action = decode_action(record)
+                    self._state.apply(action)
+                    self.report.actions_replayed += 1
+                    if isinstance(action, Synced):
+                        self._note_synced(action)
+            except CorruptRecord as error:
+                self._note_synced_behind(segments, scanner.position)
+                self._opening.cut(segments, scanner.position, self._action_synced, error)
+                break
+        return segments
+
+    def _note_synced(self, action: Synced) -> None:
+        self._message_synced = max(self._message_synced, action.message_position)
+        self._action_synced = max(self._action_synced, action.action_position)
+
+    def _note_synced_behind(self, segments: Segments, position: int) -> None:
+        """A whole SYNCED record behind bad bytes may know that they had been good: then they are no torn tail."""
+        for base in segments.bases:
+            end = segments.end_of(base)
+            if end <= position:
+                continue
+            read = self._storage.reader(segments.file(base))
+            for record in records_behind(read, base, end, max(base, position)):
+                if record.kind == ActionKind.SYNCED:
+                    action = decode_action(record)
+                    assert isinstance(action, Synced)
+                    self._note_synced(action)
+
+    def _replay_messages(self) -> Segments:
+        segments = self._opening.open("message", self._settings.segment_bytes, self._message_synced)
+        for base in list(segments.bases):
+            end = segments.end_of(base)
+            if end <= self._message_position:
+                continue
+            read = self._storage.reader(segments.file(base))
+            scanner = BatchScanner(read, base, end, self._message_position)
+            try:
+                for header, _ in scanner:
+                    if header.position >= self._message_position:
+                        self._place(header, memoryview(read(header.position - base, header.length)))
+            except CorruptBatch as error:
+                self._opening.cut(segments, scanner.position, self._message_synced, error)
+                break
+        return segments
+
+    def _place(self, header: Header, batch: memoryview) -> None:
+        state = self._state
+        self.report.batches_replayed += 1
+        state.remember(header.producer_id, header.producer_sequence, header.first_sequence)
+        due = due_of(batch, 0, header)
+        for _, appends in scattered(state, batch, due, (self._settings.hour_ms, EPOCH)):
+            for file, buffers in appends:
+                self._appends.setdefault(file, []).extend(buffers)
+                self._appended += sum(map(len, buffers))
+        if self._appended >= WRITE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        writes = [Append(file, buffers, sum(map(len, buffers))) for file, buffers in self._appends.items()]
+        if writes:
+            self._storage.write_now(writes)
+        self._appends, self._appended = {}, 0
+
+    def _remove_closed(self) -> None:
+        for name in self._storage.names(SCHEDULE):
+            if start_of(name) not in self._state.hours:
+                self._storage.write_now([Remove(f"{SCHEDULE}/{name}")])
+
+    def _start(self, logs: Logs, now_ms: int) -> None:
+        """The START record, on the disk before anything is served."""
+        started = Started(self._state.boot + 1)
+        logs.record(*encode_action(started), now_ms)
+        self._state.apply(started)
+        ready = Ready()
+        logs.take(ready)
+        self._storage.write_now(ready.writes)

@@ -1,0 +1,105 @@
+"""A batch cut into pieces, one for each hour that its messages fall into.
+
+Most batches fall into one hour as they are, and are not touched: their piece is the batch with another stamp, which
+says the hour's numbers and places. What the producer compressed is unpacked before it is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tidemill_delay.rows import Times
+from tidemill_ledger.excerpts import Excerpt
+from tidemill_ledger.gathering import Rows, part
+from tidemill_wire.batch import (
+    HEADER_BYTES,
+    STAMP_BYTES,
+    Header,
+    Origin,
+    encode_batch,
+    partition_name,
+    stamp_of,
+)
+from tidemill_wire.codec import Codec
+from tidemill_wire.columns import Batch, Column, lay_out, read_directory
+from tidemill_wire.errors import CorruptBatch
+
+AT_ONCE = 0
+"""The due time of what was due when it was stored."""
+
+Bytes = bytes | bytearray | memoryview
+
+
+class Piece(NamedTuple):
+    """Messages of one hour: their due times, and the batch that they are, without its stamp."""
+
+    hour: int
+    due: Times
+    said: memoryview
+
+    @property
+    def length(self) -> int:
+        """Of the whole batch."""
+        return STAMP_BYTES + len(self.said)
+
+    def stamp(self, first: int, place: int, stored_at_ms: int, epoch: int) -> bytes:
+        """What comes before ``said``."""
+        return stamp_of(self.length, first, place, stored_at_ms, epoch)
+
+
+def due_of(view: memoryview, at: int, header: Header) -> Times:
+    """When each message is due, as its producer says."""
+    entry = read_directory(view, at, header).get(Column.DELIVER_DELTAS)
+    if entry is None or entry[0] or entry[2] != 8 * header.messages:
+        raise CorruptBatch("a batch for later that does not say when")
+    deltas = np.frombuffer(view, "<i8", header.messages, entry[1])
+    return np.asarray(header.created_at_ms + deltas, np.int64)
+
+
+def scatter(batch: memoryview, header: Header, due: Times, hour_ms: int) -> Iterator[Piece]:
+    """The pieces of a batch that is stamped, the earliest hour first."""
+    stored_at_ms = header.stored_at_ms
+    hours = np.maximum(due, stored_at_ms) // hour_ms * hour_ms
+    told = np.where(due <= stored_at_ms, AT_ONCE, due)
+    first = int(hours[0])
+    if (hours == first).all():
+        yield Piece(first, told, batch[STAMP_BYTES:])
+        return
+    excerpt = _opened(batch, header)
+    name = partition_name(batch, 0, header)
+    origin = Origin(
+        name, header.producer_id, header.producer_sequence, header.batch_id, header.created_at_ms, Codec.NONE,
+        Batch(batch).flags, header.priority, header.bloom,
+    )  # fmt: skip
+    for hour in np.unique(hours).tolist():
+        rows: Rows = np.flatnonzero(hours == hour)
+        yield Piece(hour, told[rows], memoryview(part(excerpt, rows, origin))[STAMP_BYTES:])
+
+
+def _opened(batch: memoryview, header: Header) -> Excerpt:
+    """All of a batch, with no column compressed."""
+    whole = batch if header.codec == Codec.NONE else _unpacked(batch, header)
+    excerpt = Excerpt(header.position, len(whole))
+    excerpt.arrived(0, bytes(whole))
+    excerpt.open()
+    return excerpt
+
+
+def _unpacked(data: memoryview, header: Header) -> bytearray:
+    batch = Batch(data)
+    columns = [
+        (Column(kind), [bytes(batch.column(Column(kind)) or b"")]) for kind in read_directory(data, 0, header)
+    ]
+    name = bytes(data[HEADER_BYTES : HEADER_BYTES + header.name_length])
+    origin = Origin(
+        name, header.producer_id, header.producer_sequence, header.batch_id, header.created_at_ms, Codec.NONE,
+        batch.flags, header.priority, header.bloom,
+    )  # fmt: skip
+    whole = encode_batch(origin, header.messages, len(columns), lay_out(columns, Codec.NONE))
+    whole[:STAMP_BYTES] = stamp_of(
+        len(whole), header.first_sequence, header.position, header.stored_at_ms, header.epoch
+    )
+    return whole

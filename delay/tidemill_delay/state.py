@@ -1,0 +1,67 @@
+"""The calendar, and who has sent what. It follows from the two logs: messages are ``placed``, actions are applied.
+
+Invariants: an hour below ``closed_ms`` is not there; ``messages`` counts all that were ever placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from tidemill_delay.actions import Action, Cancelled, Closed, Dispatched, Started, Synced
+from tidemill_delay.hours import Hour
+from tidemill_ledger.producers import Remembering
+
+
+class State(Remembering):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.boot = 0
+        self.messages = 0
+        self.closed_ms = 0
+        self.hours: dict[int, Hour] = {}
+        self.cancelled = 0
+
+    def hour(self, start_ms: int) -> Hour:
+        """An hour, made by its first message."""
+        hour = self.hours.get(start_ms)
+        if hour is None:
+            hour = self.hours[start_ms] = Hour(start_ms)
+        return hour
+
+    def apply(self, action: Action) -> None:
+        """What an action changes."""
+        match action:
+            case Started(boot):
+                self.boot = boot
+            case Synced():
+                pass
+            case Dispatched(start_ms, ranges):
+                self._done(start_ms, ranges)
+            case Cancelled(start_ms, ranges):
+                self.cancelled += self._done(start_ms, ranges)
+            case Closed(before_ms):
+                self.closed_ms = max(self.closed_ms, before_ms)
+                for start_ms in [one for one in self.hours if one < before_ms]:
+                    del self.hours[start_ms]
+            case _:
+                assert_never(action)
+
+    def _done(self, start_ms: int, ranges: Sequence[int]) -> int:
+        if start_ms < self.closed_ms:
+            return 0
+        return self.hour(start_ms).done.add(ranges)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are neither delivered nor cancelled."""
+        return sum(hour.waiting for hour in self.hours.values())
+
+    def check(self) -> None:
+        """The invariants."""
+        for start_ms, hour in self.hours.items():
+            assert start_ms >= self.closed_ms
+            assert start_ms == hour.start_ms
+            hour.check()

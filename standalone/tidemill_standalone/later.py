@@ -1,0 +1,96 @@
+"""The delay service beside a lone broker: in its process, on a port of its own, in a folder of its own.
+
+The broker serves first. What is for later is taken as soon as this one has read what it has: a client that asks before
+is told of nobody who takes it, and asks again. When its folder cannot be used, that is said and tried again, and the
+broker goes on without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from typing import Any
+
+from tidemill_delay.doors.service import DelayService, recover
+from tidemill_delay.settings import read_settings
+from tidemill_host.clock import RealClock
+from tidemill_host.disk import RealDisk
+from tidemill_host.process import make_lanes, note
+from tidemill_journal.errors import JournalError
+from tidemill_wire.errors import TidemillError
+from tidemill_wire.settings import settings_line
+
+FOLDER = "delay"
+AGAIN_SECONDS = 2.0
+
+
+class DelayBeside:
+    """See the module."""
+
+    def __init__(self, arguments: argparse.Namespace, broker: str) -> None:
+        self._folder = os.path.join(arguments.data, FOLDER)
+        self._host = arguments.host
+        self._group = broker.partition("-")[0]
+        self._settings = read_settings(os.environ)
+        note(settings_line("delay", self._settings))
+        self._service: DelayService | None = None
+        self._port = 0
+        self._said = ""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Who takes messages for later, as ``/v1/routes`` lists it: without a host, which is the one that was asked."""
+        if self._service is None:
+            return []
+        group = self._settings.name.partition("-")[0]
+        return [
+            {"group": group, "name": self._settings.name, "host": None, "port": self._port, "state": "RW"}
+        ]
+
+    def metrics(self) -> bytes:
+        """Its numbers."""
+        from tidemill_delay.doors.metrics import render_metrics
+
+        return b"" if self._service is None else render_metrics(self._service)
+
+    async def keep(self, broker_port: int) -> None:
+        """Serve until it is cancelled; begin again after a failure."""
+        while True:
+            try:
+                await self._live(broker_port)
+            except (JournalError, TidemillError, OSError) as error:
+                self._say_once(
+                    f"the delay service cannot use {self._folder} ({error}), the broker serves without: mend it, or "
+                    "stop the queue and move that folder away"
+                )
+            self._service = None
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _live(self, broker_port: int) -> None:
+        """One life, to its failure."""
+        os.makedirs(self._folder, exist_ok=True)
+        disk, clock = RealDisk(self._folder), RealClock()
+        delay, report = await asyncio.to_thread(recover, disk, self._settings, clock.now_ms())
+        for folder, size in report.cut_bytes.items():
+            sys.stderr.write(f"tidemill: cut {size} bytes of a torn {folder} log of the delay service\n")
+        service = DelayService(delay, disk, make_lanes(), clock)
+        try:
+            self._port = await service.listen(self._host, 0)
+            service.everywhere(self._group)
+            self._service, self._said = service, ""
+            async with asyncio.TaskGroup() as tasks:
+                reaching = tasks.create_task(service.reach(self._host, broker_port))
+                error = await service.ended()
+                reaching.cancel()
+            known = isinstance(error, OSError | TidemillError | JournalError)
+            raise error if known else TidemillError(f"it made a mistake: {error!r}")
+        except asyncio.CancelledError:
+            await service.drain()
+            raise
+
+    def _say_once(self, sentence: str) -> None:
+        said = " ".join(sentence.split())
+        if said != self._said:
+            self._said = said
+            sys.stderr.write(f"tidemill: {said}\n")

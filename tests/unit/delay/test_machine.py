@@ -1,0 +1,133 @@
+"""A delay service beside a real broker: never early, never lost, and once."""
+
+from __future__ import annotations
+
+import pytest
+
+from samples.delays import HOUR_MS, NOW_MS, DelayRig, later
+from tidemill_wire.commands import SendBatches, Sent
+
+TICK_MS = 500
+
+
+def bodies(rig: DelayRig) -> list[bytes]:
+    return [body for _, _, body in rig.arrived]
+
+
+def test_a_message_arrives_at_the_tick_after_its_time_and_not_before() -> None:
+    rig = DelayRig()
+    due = NOW_MS + 10_200
+    assert rig.send([b"tide"], due).first_sequences == [0]
+    rig.wait(10_200)
+    assert rig.arrived == []
+    rig.wait(TICK_MS)
+    [(at_ms, identity, body)] = rig.arrived
+    assert body == b"tide"
+    assert due <= at_ms <= due + TICK_MS
+    assert identity.endswith("-0")
+
+
+def test_what_is_past_goes_at_once() -> None:
+    rig = DelayRig()
+    rig.send([b"late"], NOW_MS - 5_000)
+
+    assert bodies(rig) == [b"late"]
+
+
+def test_messages_of_one_batch_keep_their_ids_however_they_are_parted() -> None:
+    rig = DelayRig()
+    due = [NOW_MS + 3 * HOUR_MS, NOW_MS + 1_000, NOW_MS + 3 * HOUR_MS + 2_000, NOW_MS + 1_100]
+    rig.send([b"a", b"b", b"c", b"d"], *due)
+    rig.wait(4 * HOUR_MS)
+
+    assert [body for _, _, body in rig.arrived] == [b"b", b"d", b"a", b"c"]
+    assert [identity.rpartition("-")[2] for _, identity, _ in rig.arrived] == ["1", "3", "0", "2"]
+    assert len({identity.rpartition("-")[0] for _, identity, _ in rig.arrived}) == 1
+
+
+@pytest.mark.parametrize("death", ["restart", "power_cut"])
+def test_what_was_answered_arrives_once_whatever_happens_in_between(death: str) -> None:
+    rig = DelayRig()
+    for number in range(40):
+        rig.send([b"%d" % number], NOW_MS + (number * 37_000) % (5 * HOUR_MS))
+        if number % 7 == 0:
+            getattr(rig, death)()
+    for _ in range(60):
+        rig.wait(HOUR_MS // 10)
+        getattr(rig, death)()
+
+    assert sorted(bodies(rig), key=int) == [b"%d" % number for number in range(40)]
+
+
+def test_an_answer_of_the_broker_that_was_lost_is_no_second_message() -> None:
+    rig = DelayRig()
+    rig.send([b"a", b"b"], NOW_MS + 1_000)
+    rig.deaf = True
+    rig.wait(2_000)
+    rig.deaf = False
+    rig.restart()
+    rig.wait(5_000)
+
+    assert bodies(rig) == [b"a", b"b"]
+    assert rig.delay.state.waiting == 0
+
+
+def test_a_batch_that_is_sent_again_is_recognised_also_after_a_restart() -> None:
+    rig = DelayRig()
+    batch = later([b"once"], [NOW_MS + 2_000])
+    for _ in range(2):
+        answer = rig.ask(SendBatches(bytearray(batch)))
+        assert isinstance(answer, Sent)
+        assert (answer.first_sequences, answer.refused) == ([0], [])
+        rig.restart()
+    rig.wait(4_000)
+
+    assert bodies(rig) == [b"once"]
+
+
+def test_hours_that_are_over_and_done_leave_nothing_on_the_disk() -> None:
+    rig = DelayRig()
+    for number in range(30):
+        rig.send([b"x" * 100], NOW_MS + number * 10_000)
+    rig.wait(6 * HOUR_MS)
+    rig.send([b"now"], 0)
+    rig.wait(120_000)
+
+    assert len(bodies(rig)) == 31
+    assert len(rig.delay.state.hours) <= 1
+    names = [name for name in rig.disk.names.cached if name.startswith("schedule/")]
+    assert len(names) <= 2
+    assert rig.delay.logs.messages.start > 0
+
+
+def test_while_nobody_reaches_the_broker_messages_wait() -> None:
+    rig = DelayRig()
+    rig.away = True
+    rig.restart()
+    rig.send([b"a"], NOW_MS + 1_000)
+    rig.wait(60_000)
+    assert rig.arrived == []
+    rig.away = False
+    rig.meet()
+
+    assert bodies(rig) == [b"a"]
+
+
+def test_what_is_farther_away_than_allowed_is_refused_with_the_limit() -> None:
+    rig = DelayRig()
+    answer = rig.send([b"far"], NOW_MS + 800 * 86_400_000)
+    [(_, _, detail)] = answer.refused
+
+    assert "800.0 days ahead, 731 are allowed" in detail
+    assert rig.delay.state.messages == 0
+
+
+def test_a_subject_without_a_route_is_asked_for_and_waits() -> None:
+    rig = DelayRig()
+    rig.send([b"a"], NOW_MS + 1_000, subject="other")
+    rig.wait(2_000)
+    assert rig.delay.courier.wanted == {"other"}
+    rig.delay.route("other", ("g0",), rig.now_ms)
+    rig.pump()
+
+    assert rig.delay.state.waiting == 0
