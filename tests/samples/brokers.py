@@ -165,26 +165,6 @@ class Rig(Hosting):
         assert isinstance(answer, Failed), answer
         return answer.number
 
-    def wait(self, milliseconds: int) -> None:
-        """Time passes; the broker is woken when it asked for it."""
-        end = self.now_ms + milliseconds
-        while self.wake_at_ms <= end:
-            self.now_ms = max(self.now_ms, self.wake_at_ms)
-            self.broker.ticked(self.now_ms)
-            self.pump()
-            assert self.wake_at_ms > self.now_ms, "it asks for time that has passed"
-        self.now_ms = end
-
-    def pump(self) -> None:
-        """Carry out all that the broker asks for."""
-        while True:
-            ready = self.broker.ready()
-            self.wake_at_ms = ready.wake_at_ms if ready.wake_at_ms is not None else self.now_ms + 1000
-            if not ready:
-                break
-            self.carry_out(ready)
-        self.broker.check()
-
 
 def spans(pulled: Pulled) -> list[tuple[int, int, int]]:
     """First sequence, count and attempts of each grant."""

@@ -120,26 +120,6 @@ class DelayRig(Hosting):
         assert isinstance(answer, Sent), answer
         return answer
 
-    def wait(self, milliseconds: int) -> None:
-        """Time passes; the service is woken when it asked for it."""
-        end = self.now_ms + milliseconds
-        while self.wake_at_ms <= end:
-            self.now_ms = max(self.now_ms, self.wake_at_ms)
-            self.delay.ticked(self.now_ms)
-            self.pump()
-            assert self.wake_at_ms > self.now_ms, "it asks for time that has passed"
-        self.now_ms = end
-
-    def pump(self) -> None:
-        """Carry out all that the service asks for."""
-        while True:
-            ready = self.delay.ready()
-            self.wake_at_ms = ready.wake_at_ms if ready.wake_at_ms is not None else self.now_ms + 1000
-            if not ready:
-                break
-            self.carry_out(ready)
-        self.delay.check()
-
     def _deliver(self, send: Send) -> None:
         if send.peer != BROKER:
             super()._deliver(send)

@@ -6,25 +6,34 @@ What it does not model: lanes, sockets, the loop. A test says with ``holds_syncs
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from sim.disk import SimDisk
-from tidemill_broker.doors import Runs
 from tidemill_host.files import Files
-from tidemill_host.machine import Append, Durability, Mark, Peer, Read, Ready, Send
+from tidemill_host.machine import Append, Durability, Machine, Mark, Peer, Read, Ready, Send
 from tidemill_wire.commands import Command, parse_command
+from tidemill_wire.connection import Event
 from tidemill_wire.frame import FrameDecoder
+
+
+class Hosted(Machine[Event], Protocol):
+    """A machine that knows its invariants."""
+
+    def check(self) -> None: ...
 
 
 class Hosting:
     """One machine after the other on one disk."""
 
-    machine: Runs
+    machine: Hosted
+    wake_at_ms: int
 
     def __init__(self, disk: SimDisk, now_ms: int) -> None:
         self.disk = disk
         self.now_ms = now_ms
         self.holds_syncs = self.holds_reads = False
 
-    def begin_life(self, machine: Runs) -> None:
+    def begin_life(self, machine: Hosted) -> None:
         """What the one before it held in memory is gone."""
         self.machine = machine
         self.files = Files(self.disk.mount())
@@ -35,6 +44,26 @@ class Hosting:
         self.answers: dict[int, Command] = {}
         self._dirty: dict[str, None] = {}
         self._held: list[tuple[int, Send]] = []
+
+    def wait(self, milliseconds: int) -> None:
+        """Time passes; the machine is woken when it asked for it."""
+        end = self.now_ms + milliseconds
+        while self.wake_at_ms <= end:
+            self.now_ms = max(self.now_ms, self.wake_at_ms)
+            self.machine.ticked(self.now_ms)
+            self.pump()
+            assert self.wake_at_ms > self.now_ms, "it asks for time that has passed"
+        self.now_ms = end
+
+    def pump(self) -> None:
+        """Carry out all that the machine asks for."""
+        while True:
+            ready = self.machine.ready()
+            self.wake_at_ms = ready.wake_at_ms if ready.wake_at_ms is not None else self.now_ms + 1000
+            if not ready:
+                break
+            self.carry_out(ready)
+        self.machine.check()
 
     def carry_out(self, ready: Ready) -> None:
         """One ``Ready``: writes, then what waits for them, then reads."""
