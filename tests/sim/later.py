@@ -1,0 +1,220 @@
+"""Messages for later in a world: a broker, a delay service beside it, and real clients that send ahead.
+
+What is sent with a delay is answered by the delay service; both servers are killed, cut off and stalled. Messages that
+were answered come to the broker's log once and not before their time, and a consumer gets them. Clocks are not stepped:
+when a clock is wrong, so is the time at which a message is due. Tiny hours, pages and segments are drawn from the seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any
+
+from sim.autopsy import NOW_MS, image_of, read_batches
+from sim.faults import Kind
+from sim.kernel import make_lanes
+from sim.world import Env, Phases, World
+from tidemill import Client
+from tidemill.errors import BrokerUnreachable, LeaseLost, OutcomeUnknown, TidemillError
+from tidemill.settings import ClientSettings
+from tidemill_broker.doors import Service
+from tidemill_broker.doors import recover as recover_broker
+from tidemill_broker.settings import BrokerSettings
+from tidemill_delay.doors.service import DelayService, recover
+from tidemill_delay.machine import Delay
+from tidemill_delay.settings import DelaySettings
+from tidemill_host.machine import Ready
+
+PORT = 7400
+BROKER, DELAY, CONSUMER = "s1", "later", "c1"
+SUBJECT = "reminder"
+DELAYS_S = (-1.0, 0.0, 0.3, 1.0, 3.0, 8.0, 20.0)
+CROWD_MAX = 12
+GAP_S = 0.15
+ROUTES = {
+    "version": 1,
+    "brokers": [{"group": "g0", "name": "g0-0", "host": BROKER, "port": PORT, "state": "RW"}],
+    "delays": [{"group": "delay", "name": "delay-0", "host": DELAY, "port": PORT, "state": "RW"}],
+}
+
+
+class Listing:
+    """The HTTP port of a queue that lists itself. It is always there: who is where does not change."""
+
+    async def get(self, path: str, timeout_s: float = 0.0) -> Any:
+        del path, timeout_s
+        return ROUTES
+
+    async def post(self, path: str, body: object, timeout_s: float = 0.0) -> Any:
+        raise BrokerUnreachable(f"{path} is not here")
+
+    async def lines(self, path: str, body: object, silence_s: float) -> AsyncGenerator[Any]:
+        raise BrokerUnreachable(f"{path} is not here")
+        yield
+
+
+def draw_settings(seed: str) -> DelaySettings:
+    """Limits so small that everything happens."""
+    rng = random.Random(f"{seed}/delay")
+    return DelaySettings(
+        hour_ms=rng.choice((2_000, 10_000, 300_000)),
+        tick_ms=rng.choice((50, 100, 500)),
+        wheel_messages=rng.choice((4, 50, 1 << 20)),
+        segment_bytes=rng.choice((2_000, 20_000, 1 << 20)),
+        action_segment_bytes=rng.choice((300, 5_000, 1 << 20)),
+        checkpoint_events=rng.choice((5, 50, 1000)),
+        checkpoint_pause_ms=rng.choice((50, 500)),
+        checkpoint_interval_ms=rng.choice((500, 5_000)),
+        sync_interval_ms=rng.choice((20, 200)),
+        free_space_min_percent=rng.choice((0, 5)),
+    )
+
+
+class Later:
+    """The scenario."""
+
+    servers = (BROKER, DELAY)
+    kinds = tuple(kind for kind in Kind if kind not in {Kind.CLOCK_STEP, Kind.BIT_ROT})
+    probes = ("closed", "paged", "read_again")
+
+    def __init__(self, seed: str) -> None:
+        rng = random.Random(f"{seed}/later")
+        self.phases = Phases(warm_up_s=0.3, faults_s=rng.choice((3.0, 8.0)), drain_max_s=300.0)
+        self._producers = ("p1", "p2")[: rng.randrange(1, 3)]
+        self.clients = (*self._producers, CONSUMER)
+        self._settings = draw_settings(seed)
+        self._broker_settings = BrokerSettings(durability="high", segment_bytes=rng.choice((5_000, 1 << 20)))
+        self._due_ms: dict[bytes, int] = {}
+        self._answered: set[bytes] = set()
+        self._given: Counter[bytes] = Counter()
+        self._finished: set[str] = set()
+        self._problems: list[str] = []
+        self._world: World
+
+    def build(self, world: World) -> None:
+        self._world = world
+        world.add_server(BROKER, self._serve_broker)
+        world.add_server(DELAY, self._serve_delay)
+        for name in self._producers:
+            world.add_client(name, self._produce)
+        world.add_client(CONSUMER, self._consume)
+
+    def drained(self) -> bool:
+        return self._finished >= set(self._producers) and self._answered <= set(self._given)
+
+    def check(self, world: World) -> list[str]:
+        """The broker's log: what was answered is there, once, and was stored when it was due."""
+        image = image_of(world.nodes[BROKER].disk)
+        broker, _ = recover_broker(image.mount(), self._broker_settings, NOW_MS)
+        stored: dict[bytes, list[int]] = {}
+        for batch in read_batches(image.mount(), broker):
+            for body in batch.bodies():
+                stored.setdefault(body, []).append(batch.header.stored_at_ms)
+        problems = [f"lost: {body!r}" for body in self._answered if body not in stored]
+        problems += [f"twice: {body!r}" for body, times in stored.items() if len(times) > 1]
+        problems += [f"invented: {body!r}" for body in stored if body not in self._due_ms]
+        problems += [
+            f"early: {body!r} by {self._due_ms[body] - times[0]} ms"
+            for body, times in stored.items()
+            if times[0] < self._due_ms.get(body, 0)
+        ]
+        return self._problems + problems
+
+    # -- servers -----------------------------------------------------------------------------------------------
+
+    async def _serve_broker(self, env: Env) -> None:
+        broker, _ = recover_broker(env.disk, self._broker_settings, env.clock.now_ms())
+        service = Service(broker, env.disk, make_lanes(kernel=env.life % 2 == 1), env.clock)
+        await service.listen("0.0.0.0", PORT)
+        await asyncio.shield(service.failed)
+        raise SystemExit(1)
+
+    async def _serve_delay(self, env: Env) -> None:
+        delay, _ = recover(env.disk, self._settings, env.clock.now_ms())
+        machine: Any = delay
+        ready = delay.ready
+
+        def check_and_ready() -> Ready:
+            delay.check()
+            self._look(delay)
+            return ready()
+
+        machine.ready = check_and_ready
+        service = DelayService(delay, env.disk, make_lanes(kernel=env.life % 2 == 1), env.clock)
+        await service.listen("0.0.0.0", PORT)
+        service.everywhere("g0")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(service.reach(BROKER, PORT))
+            await service.ended()
+            raise SystemExit(1)
+
+    def _look(self, delay: Delay) -> None:
+        """What came about."""
+        probes, state = self._world.probes, delay.state
+        probes["read_again"] = max(probes["read_again"], delay.unread)
+        probes["closed"] |= state.closed_ms > 0
+        waiting = sum(hour.waiting for hour in state.hours.values())
+        probes["paged"] |= waiting > self._settings.wheel_messages
+
+    # -- clients -----------------------------------------------------------------------------------------------
+
+    def _client(self, env: Env) -> Client:
+        rng = env.rng
+        settings = ClientSettings(
+            linger_ms=rng.choice((0, 3)),
+            batch_bytes=rng.choice((500, 1 << 20)),
+            send_timeout_s=rng.choice((1.0, 4.0, 30.0)),
+            dead_peer_s=rng.choice((1.0, 3.0)),
+            backoff_max_s=rng.choice((0.2, 2.0)),
+            pull_wait_ms=rng.choice((100, 2_000)),
+            random=random.Random(rng.getrandbits(64)),
+            now_ms=env.clock.now_ms,
+            seconds=env.clock.seconds,
+            stay_awake=False,
+            routes_cache=False,
+            open_port=lambda _host, _port: Listing(),
+        )
+        return Client(f"{BROKER}:7401", settings=settings)
+
+    async def _produce(self, env: Env) -> None:
+        client = self._client(env)
+        number = 0
+        while not env.quiet.is_set():
+            crowd = env.rng.randrange(1, CROWD_MAX) if env.rng.random() < 0.3 else 1
+            bodies = [b"%s.%d.%d" % (env.name.encode(), env.life, number + index) for index in range(crowd)]
+            number += crowd
+            async with asyncio.TaskGroup() as sending:
+                for body in bodies:
+                    sending.create_task(self._send(env, client, body))
+            await asyncio.sleep(env.rng.expovariate(1 / GAP_S))
+        await client.close()
+        self._finished.add(env.name)
+
+    async def _send(self, env: Env, client: Client, body: bytes) -> None:
+        delay_s = env.rng.choice(DELAYS_S)
+        now_ms = env.clock.now_ms()
+        self._due_ms[body] = now_ms + round(1000 * max(0.0, delay_s))
+        try:
+            await client.send(SUBJECT, body, delay=max(0.0, delay_s))
+        except OutcomeUnknown:
+            pass  # it may come, and need not
+        except TidemillError:
+            pass  # it was not taken
+        else:
+            self._answered.add(body)
+
+    async def _consume(self, env: Env) -> None:
+        client = self._client(env)
+        async with client.consume(SUBJECT, group="g") as messages:
+            async for message in messages:
+                self._given[message.body] += 1
+                with suppress(LeaseLost):  # then it comes again
+                    await message.ack()
+
+
+def make(seed: str) -> Later:
+    return Later(seed)
