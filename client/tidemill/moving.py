@@ -6,7 +6,8 @@
 
 While it is *holding* nothing more of the subject's order keys leaves, and what comes gathers where it would have: a
 batch that is refused for its route has to go before what was handed in behind it. What waits is then handed out anew,
-message by message in its order; what was refused is certainly not stored, so it may be taken apart.
+message by message in its order; what was refused is certainly not stored, so it may be taken apart. So may what is
+refused out of a spool (``apart.py``): while a broker is given that, what comes after it is held, too.
 
 A subject that is only tried in order follows at once, and what waits stays where it is.
 """
@@ -63,7 +64,7 @@ class Moving:
         said so already.
         """
         route = self._router.atlas.routes.get(subject)
-        if route is None or route.current == self._followed.get(subject):
+        if route is None or route.current == self._followed.get(subject, route.current):
             self._router.want(subject)
             self._router.beat_soon()
 
@@ -76,7 +77,7 @@ class Moving:
 
     def _follow(self, subject: str, route: PartitionSet) -> None:
         keyed = list(self._keyed(subject))
-        if any(partition.in_flight for partition in keyed):
+        if any(partition.in_flight or _is_replaying(partition.lane) for partition in keyed):
             self.holding.add(subject)
             for partition in keyed:
                 partition.held = True
@@ -112,6 +113,11 @@ class Moving:
             extras = _extras(parcel, first)
             home = self._desk.home_of(parcel.partition, extras.order_key if extras is not None else None)
             self._desk.count(home.add(home, bodies[first], extras, waiter, parcel.deadline, place))
+
+
+def _is_replaying(lane: Lane) -> bool:
+    """A broker is there, and is given what was spooled."""
+    return lane.stopped and lane.link is not None
 
 
 def _claims(parcel: Parcel) -> Iterable[tuple[Waiter, int, int, int]]:

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
+from tidemill.apart import take_apart
 from tidemill.budget import Budget
 from tidemill.errors import TidemillError, again
 from tidemill.gather import cut
@@ -32,23 +31,18 @@ from tidemill.router import Router
 from tidemill.routes import Address
 from tidemill.session import Session, Watchers
 from tidemill.settings import ClientSettings
+from tidemill.spooler import Places
 from tidemill.spread import Key, Spread, Standing
 from tidemill.tasks import Tasks
 from tidemill.ways import Ways
+from tidemill_wire.columns import Batch
+from tidemill_wire.fields import living_subject
 from tidemill_wire.routes import Partition as Place
 
 log = logging.getLogger("tidemill")
 
 ANYWHERE = ""
 """The lane of what has no route."""
-
-
-class Places(Protocol):
-    """Where lanes keep what they cannot send."""
-
-    def add(self, lane: Lane, carrier: Callable[[str, str], Lane | None]) -> None:
-        """A lane begins."""
-        ...
 
 
 class Producer:
@@ -306,7 +300,7 @@ class Producer:
             self._sessions[group] = session
             self._tasks.start(session.run(), f"tidemill sends to {group or 'anywhere'}")
             if self._places is not None:
-                self._places.add(lane, self.carrier)
+                self._places.add(lane, self)
         return lane
 
     async def _locate(self, group: str) -> Address:
@@ -376,6 +370,13 @@ class Producer:
         return max(
             (lane for lane in lanes if lane.link is not None), key=lambda one: one.standing, default=None
         )
+
+    def pieces_of(self, batch: bytes, lane: Lane) -> list[tuple[str, bytes]]:
+        """A spooled batch as ``apart.py`` takes it apart, by the newest route."""
+        subject = living_subject(Batch(batch).partition)
+        self._moving.outdated(subject)
+        route = self._router.atlas.routes.get(subject)
+        return [] if route is None else take_apart(batch, lane.group, route.current)
 
     @property
     def link(self) -> Link | None:

@@ -8,8 +8,9 @@
 
 While the file holds anything the lane is stopped, so a partition's batches reach the broker in the order of their
 numbers. What has no route is spooled without a broker group; ``carrier`` finds one for each of its batches, which then
-goes to no other until it is answered. A batch that a broker refuses for good is set aside in ``<spool>.refused``,
-counted and logged: its sender has gone.
+goes to no other until it is answered. A batch whose order keys lie elsewhere is taken apart; it counts as sent when its
+pieces are in the spools of those who have them now (``mover``). A batch that a broker refuses for good is set aside in
+``<spool>.refused``, counted and logged: its sender has gone.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from tidemill.backoff import Backoff
 from tidemill.errors import ConnectionLost, OutcomeUnknown, TidemillError, Unavailable, wire_error
@@ -35,15 +36,48 @@ from tidemill_wire.fields import living_subject
 T = TypeVar("T")
 Carrier: TypeAlias = Callable[[str, str], Lane | None]
 """Who takes a batch of a subject now; or the broker group that it was sent to before."""
+Mover: TypeAlias = Callable[[bytes, Lane], Awaitable[bool]]
+"""Brings a batch that a lane's broker refuses for its route to where its order keys lie; whether that is known."""
+
+OUTDATED = "route_outdated"
 
 log = logging.getLogger("tidemill")
+
+
+class Sender(Protocol):
+    """The producer, as spools know it."""
+
+    def lane(self, group: str) -> Lane:
+        """The lane to a broker group."""
+        ...
+
+    def carrier(self, subject: str, group: str = "") -> Lane | None:
+        """Who takes a batch of a subject now; or the broker group that it was sent to before."""
+        ...
+
+    def pieces_of(self, batch: bytes, lane: Lane) -> list[tuple[str, bytes]]:
+        """What of a batch goes to which broker group, which is refused where it went; nothing: that is not known."""
+        ...
+
+
+class Places(Protocol):
+    """Where lanes keep what they cannot send."""
+
+    def add(self, lane: Lane, sender: Sender) -> None:
+        """A lane begins."""
+        ...
 
 
 class Spooler:
     """See the module."""
 
     def __init__(
-        self, path: str | os.PathLike[str], settings: ClientSettings, lane: Lane, carrier: Carrier
+        self,
+        path: str | os.PathLike[str],
+        settings: ClientSettings,
+        lane: Lane,
+        carrier: Carrier,
+        mover: Mover,
     ) -> None:
         self.refused = 0
         """Batches set aside."""
@@ -53,11 +87,14 @@ class Spooler:
         self._eager = not lane.group or Path(path).exists()
         """What is for one broker group begins when something is to be kept; what was left begins at once."""
         self._carrier = carrier
+        self._mover = mover
         self._bound = ""
         """The broker group to which the first batch of the file was sent, when nobody knows what became of it."""
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
         self._spool: Spool | None = None
+        self._turn = asyncio.Lock()
+        """Whoever touches the file has it alone."""
         self._wanted = asyncio.Event()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         lane.keeper = self
@@ -69,6 +106,23 @@ class Spooler:
     def needed(self) -> None:
         """Something changed: no broker for too long, or one that is back."""
         self._wanted.set()
+
+    async def keep(self, batches: list[bytes]) -> bool:
+        """Batches that were spooled for another broker group: whether they are in this file now. What is gathered here
+        waits until they are sent.
+        """
+        self._eager = True
+        self.needed()
+        try:
+            await self.opened()
+            self._lane.stopped = True
+            spool = self._spool
+            return spool is not None and await self._blocking(lambda: spool.append(batches))
+        except (TidemillError, OSError) as error:
+            log.warning("spool_failed %s: %s", self._path, error)
+            return False
+        finally:
+            self.needed()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -152,6 +206,12 @@ class Spooler:
             else:
                 link.close()
                 return
+            tried = {index: error for index, error in refused.items() if not _is_outdated(error)}
+            if not any(isinstance(error, ConnectionLost | Unavailable) for error in tried.values()):
+                moved = [index for index in refused if index not in tried]
+                refused = tried | await self._move(
+                    [(index, refused[index], batches[index]) for index in moved], lane
+                )
             if any(isinstance(error, ConnectionLost | Unavailable) for error in refused.values()):
                 # All of the frame again: what of it was stored is recognised, and so it goes to the same.
                 if not any(isinstance(error, ConnectionLost) for error in refused.values()):
@@ -165,6 +225,12 @@ class Spooler:
                 log.error("spooled_batch_refused %s: %s", self._path, error)
                 await self._blocking(partial(spool.set_aside, batches[index]))
             await self._blocking(partial(spool.sent, position))
+
+    async def _move(
+        self, outdated: list[tuple[int, TidemillError, bytes]], lane: Lane
+    ) -> dict[int, TidemillError]:
+        """Which of them stay, and why. Those that went are pieces somewhere; done again, it makes the same pieces."""
+        return {index: error for index, error, batch in outdated if not await self._mover(batch, lane)}
 
     def _for_one(self, batches: list[bytes], position: int) -> tuple[list[bytes], int, Lane | None]:
         """As many of the batches as the lane of the first one takes, the position behind them, and that lane."""
@@ -186,7 +252,12 @@ class Spooler:
         return await future
 
     async def _blocking(self, job: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(None, job)
+        async with self._turn:
+            return await self._loop.run_in_executor(None, job)
+
+
+def _is_outdated(error: TidemillError) -> bool:
+    return isinstance(error, Unavailable) and error.kind.name == OUTDATED
 
 
 def _resolve(future: asyncio.Future[Answer], answer: Answer) -> None:

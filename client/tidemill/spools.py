@@ -1,19 +1,20 @@
 """The spool files of a client: one for each lane.
 
 ``<spool>`` is for what has no route: where a broker lists itself that is everything. ``<spool>.to.GROUP`` is for what
-may be sent to that broker group only, because it may have stored it. What an earlier process left is sent as well.
+may be sent to that broker group only, because it may have stored it, or because its order keys lie there. What an
+earlier process left is sent as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from glob import escape
 from pathlib import Path
 
 from tidemill.lane import Lane
 from tidemill.producer import Producer
 from tidemill.settings import ClientSettings
-from tidemill.spooler import Spooler
+from tidemill.spooler import Sender, Spooler
 from tidemill.tasks import Tasks
 
 BOUND = ".to."
@@ -29,14 +30,34 @@ class Spools:
         self._settings = settings
         self._tasks = tasks
         self._spoolers: dict[str, Spooler] = {}
+        self._brought: set[bytes] = set()
+        """Pieces that lie in their spool, of batches of which another piece found no room in its own."""
 
-    def add(self, lane: Lane, carrier: Callable[[str, str], Lane | None]) -> None:
+    def add(self, lane: Lane, sender: Sender) -> None:
         """A lane begins: what it cannot send has a place."""
         group = lane.group
         path = self._path.with_name(f"{self._path.name}{BOUND}{group}") if group else self._path
-        spooler = Spooler(path, self._settings, lane, lambda subject, bound: carrier(subject, bound or group))
+        spooler = Spooler(
+            path,
+            self._settings,
+            lane,
+            lambda subject, bound: sender.carrier(subject, bound or group),
+            partial(self._move, sender),
+        )
         self._spoolers[group] = spooler
         self._tasks.start(spooler.run(), f"tidemill spool {group}".rstrip())
+
+    async def _move(self, sender: Sender, batch: bytes, lane: Lane) -> bool:
+        """A batch that is refused for its route goes to the spools of those who have its order keys now."""
+        pieces = sender.pieces_of(batch, lane)
+        for group in dict.fromkeys(group for group, _ in pieces):
+            sender.lane(group)
+            mine = [piece for home, piece in pieces if home == group and piece not in self._brought]
+            if mine and not await self._spoolers[group].keep(mine):
+                return False
+            self._brought.update(mine)
+        self._brought.difference_update(piece for _, piece in pieces)
+        return bool(pieces)
 
     async def open(self, producer: Producer) -> None:
         """Until the file of what has no route is open, and those that an earlier process left."""

@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,3 +143,28 @@ async def test_budget_is_even_when_all_has_ended(town: Any, until: Callable[...,
         await sending
 
         assert mq._producer.budget.held == 0
+
+
+@pytest.mark.parametrize("batch_bytes", [600, 100_000], ids=["small", "large"])
+async def test_what_is_refused_out_of_a_spool_goes_where_its_keys_lie_now_and_is_not_overtaken(
+    town: Any, until: Callable[..., Any], tmp_path: Path, batch_bytes: int
+) -> None:
+    settings = replace(QUICK, batch_bytes=batch_bytes, spool_after_s=0.01)
+    async with town(groups=2) as t:
+        t.realm.route("a", "g0")
+        async with t.client(settings=settings, spool=tmp_path / "spool") as mq:
+            await send_all(mq, 0, 2)
+            await t.places["g0"].stop()
+            receipts = await send_all(mq, 2, 6)
+            assert all(one.spooled for one in receipts)
+            t.places["g0"].broker.refuse_batch = closed
+            await t.places["g0"].start()
+            await until(lambda: mq._producer.lane("g0").link)
+            t.realm.route("a", "g1", "g0/a#1", former=[["g0"]])
+            t.places["g0"].broker.refuse_batch = lambda subject: closed(subject) if subject == "a" else None
+            await send_all(mq, 6, 9)
+        assert order(t, "g0", "g1", "g0/a#1") == {key: [str(number) for number in range(9)] for key in KEYS}
+        assert len(t.stored("g0")) == 2 * len(KEYS)
+        assert t.stored("g1")
+        assert t.stored("g0", "a#1")
+        assert {one.stat().st_size for one in tmp_path.glob("spool.to.*")} == {24}
