@@ -23,11 +23,13 @@ from sim.autopsy import NOW_MS, image_of, read_batches
 from sim.cluster import LONG_LEASE_MS, draw_settings
 from sim.faults import Kind
 from sim.kernel import make_lanes
+from sim.spools import opener
 from sim.world import Env, Phases, World
 from tidemill import Client
 from tidemill.errors import BrokerUnreachable, OutcomeUnknown, TidemillError, Unavailable
 from tidemill.settings import ClientSettings
 from tidemill_broker.doors import Service, recover
+from tidemill_broker.machine import Broker
 from tidemill_wire.ordering import Chart
 from tidemill_wire.routes import PartitionSet
 
@@ -112,10 +114,14 @@ class Routed:
     async def _serve(self, env: Env) -> None:
         settings = replace(self.settings, name=f"{GROUPS[env.name]}-0")
         broker, _ = recover(env.disk, settings, env.clock.now_ms())
+        self._watch(broker, env)
         service = Service(broker, env.disk, make_lanes(kernel=env.life % 2 == 0), env.clock)
         await service.listen("0.0.0.0", PORT)
         await service.failed
         raise SystemExit(1)
+
+    def _watch(self, broker: Broker, env: Env) -> None:
+        """A life of a broker begins."""
 
     async def _govern(self, env: Env) -> None:
         """Meta comes and goes, and one route grows."""
@@ -130,7 +136,7 @@ class Routed:
         self.realm.away = False
         self.realm.changed()
 
-    def _client(self, env: Env) -> Client:
+    def _client(self, env: Env, spool: str | None = None) -> Client:
         rng = env.rng
         settings = ClientSettings(
             linger_ms=rng.choice((0, 3)),
@@ -149,8 +155,9 @@ class Routed:
             stay_awake=False,
             seconds=env.clock.seconds,
             open_port=self.realm.open_port,
+            open_ack_file=opener(env.disk),
         )
-        return Client("m1:7401", settings=settings)
+        return Client("m1:7401", settings=settings, spool=spool)
 
     async def _produce(self, env: Env) -> None:
         client = self._client(env)

@@ -37,6 +37,7 @@ FAMILIES = {
     "sim.replicated:make": 1,
     "sim.routed:make": 1,
     "sim.spooled:make": 1,
+    "sim.adopted:make": 1,
     "sim.repeated:make": 1,
     "sim.worked:make": 1,
     "sim.later:make": 1,

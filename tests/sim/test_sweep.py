@@ -70,6 +70,13 @@ def test_what_is_acked_into_a_spool_never_comes_again() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_what_fails_while_its_broker_is_away_comes_from_the_other_one() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.adopted:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_what_is_said_twice_is_done_once() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.repeated:make")
