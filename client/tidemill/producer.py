@@ -264,8 +264,15 @@ class Producer:
         found = self._partitions[key]
         self._unrouted.pop(key, None)
         if home.open or home.refused:
-            self.anywhere.relieve(home, found)
+            self._take_home(home, found)
         return found
+
+    def _take_home(self, home: Partition, found: Partition) -> None:
+        """What waited for a route has one: all of it to the partition whose turn it is, but for order keys."""
+        if home.ordered:
+            self._moving.hand_out(home)
+        else:
+            self.anywhere.relieve(home, found)
 
     def _reroute(self, key: Key, spread: Spread) -> None:
         """A subject's route may be another one: what may leave the former partitions does."""
@@ -342,7 +349,7 @@ class Producer:
             key = (home.name, home.priority) if home.priority else home.name
             found = self._partitions.get(key)
             if found is not None:
-                self.anywhere.relieve(home, found)
+                self._take_home(home, found)
             elif self._find_way(key, home) is None:
                 self._unrouted[key] = home
 
