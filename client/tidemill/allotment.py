@@ -1,4 +1,4 @@
-"""What meta allots to one consumer by key: a tenure for each of its subjects. Pure.
+"""What meta allots to one consumer by key, or an exclusive one: a tenure for each of its subjects. Pure.
 
 Where no meta answers there is none, and the consumer takes what the broker's lock gives it.
 """

@@ -314,6 +314,7 @@ class Consumer:
             delivery is not None
             and self._index + 1 < delivery.count
             and delivery.until > self._background.loop.time()
+            and not self._consumer.fenced
         ):
             # Within a delivery nobody waits for the loop: it looks at the index, at most every few milliseconds.
             self._index += 1

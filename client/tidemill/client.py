@@ -130,6 +130,7 @@ class Client:
         if due_ms is None:
             producer.put(subject, body, extras, Single(future), priority)
         else:
+            self._check()
             producer.later.put(subject, body, extras_with(extras, due_ms), Single(future), priority)
         return await future
 

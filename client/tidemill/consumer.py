@@ -37,6 +37,7 @@ from tidemill.settings import ClientSettings
 from tidemill.subscription import Subscription
 from tidemill.tasks import Tasks
 from tidemill.why import why_of
+from tidemill_wire.kinds import Mode
 
 BREATHE_S = 0.01
 """How long iteration goes on without letting the event loop turn."""
@@ -71,6 +72,8 @@ class Consumer:
         """The handler has all of the delivery in its hands, and not only the message at ``index``."""
         self._taking: tuple[Delivery, int] | None = None
         """What ``take`` gives next."""
+        self._fence: Allotment | None = None
+        """Of an exclusive consumer: what is asked before each message, where meta allots."""
         self._closing = False
         self._loop: asyncio.AbstractEventLoop
         self._breathe_at = 0.0
@@ -91,6 +94,7 @@ class Consumer:
         self._siblings[self] = None
         identity = Identity(self._subscription, self._name.text)
         self._pullers = Pullers(identity, settings, self._inbox, self._router, self._keeper, self._tasks)
+        self._fence = self.allotment if self._subscription.mode is Mode.EXCLUSIVE else None
         self._tasks.start(self._brokers.run(), "tidemill brokers of a consumer")
         return self
 
@@ -106,7 +110,8 @@ class Consumer:
         delivery = self._delivery
         index = self.index + 1
         now = self._loop.time()
-        if delivery is None or index >= delivery.count or now >= delivery.until:
+        fenced = self._fence is not None and self._fence.governs
+        if delivery is None or index >= delivery.count or now >= delivery.until or fenced:
             delivery = await self.next_delivery()
             return Message(delivery, self.index)
         self.index = index
@@ -127,6 +132,8 @@ class Consumer:
         delivery, first = await self._rest_of(*begun) or (await self._next(), 0)
         self._delivery, self._whole = delivery, whole
         self.index = delivery.count - 1 if whole else first
+        if self.fenced:
+            delivery.begun.update(range(first, self.index + 1))
         return delivery
 
     async def take(self) -> Message:
@@ -139,12 +146,19 @@ class Consumer:
             self._taking = None
         delivery, index = found or (await self._next(), 0)
         self._taking = (delivery, index + 1) if index + 1 < delivery.count else None
+        if self.fenced:
+            delivery.begun.add(index)
         return Message(delivery, index)
 
     @property
     def allotment(self) -> Allotment | None:
-        """Of a consumer by key: what meta allots to it."""
+        """Of a consumer by key, and of an exclusive one: what meta allots to it."""
         return self._brokers.allotment
+
+    @property
+    def fenced(self) -> bool:
+        """Whether meta is to be heard before each message: nothing is begun beside the handler's back."""
+        return self._fence is not None and self._fence.governs
 
     def is_ours(self, message: Message) -> bool:
         """Whether what it is in is this consumer's own, as far as anybody said."""
@@ -181,15 +195,24 @@ class Consumer:
         return None
 
     async def _may_begin(self, delivery: Delivery) -> bool:
-        """Whether the lease still runs. When that is not certain the broker is asked."""
-        while self._loop.time() >= delivery.until:
-            if delivery.until == REVOKED or delivery.done == delivery.count:
-                return False  # it was taken back, or given back meanwhile
-            try:
-                await delivery.settler.extend(delivery.subject, delivery.unsettled())
-            except LeaseLost:
+        """Whether the lease still runs; when that is not certain the broker is asked. And of an exclusive consumer
+        whether meta authorises it still; until it does, or says that it is another's, nothing is begun.
+        """
+        inbox, fence = self._inbox, self._fence
+        assert inbox is not None
+        while True:
+            while self._loop.time() >= delivery.until:
+                if delivery.until == REVOKED or delivery.done == delivery.count:
+                    return False  # it was taken back, or given back meanwhile
+                try:
+                    await delivery.settler.extend(delivery.subject, delivery.unsettled())
+                except LeaseLost:
+                    return False
+            if fence is None or fence.may_begin(self._brokers.group_of(delivery.settler), delivery.subject):
+                return True
+            if inbox.closed or inbox.error is not None:
                 return False
-        return True
+            await inbox.wait()
 
     def arm(self) -> None:
         """Something was handled: tell it soon."""
@@ -239,6 +262,7 @@ class Consumer:
             if ranges := delivery.settle(0, self.index):
                 delivery.settler.ack(delivery.subject, ranges)
             self.index = -1
+            self._brokers.look()
 
     def _tell(self) -> None:
         """Ack what was handled before the current message."""
@@ -261,7 +285,9 @@ class Consumer:
                     return delivery
                 continue
             if chain.rest:
-                self._sift(chain.rest.popleft())
+                rest = chain.rest.popleft()
+                if await self._rest_of(rest, 0) is not None:
+                    self._sift(rest)
                 continue
             stuck, delivery = inbox.stuck, inbox.pop()
             if delivery is None:

@@ -72,7 +72,7 @@ class Delivery:
         self.done = 0
         self.early: set[int] = set()
         self.begun: set[int] = set()
-        """Indexes that are at work, by key: their leases are kept over a new connection, too."""
+        """Indexes that are at work, of what meta allots: their leases are kept over a new connection, too."""
         self.over: set[int] = set()
         """Of these, the indexes whose lease the broker calls lost: there is none to keep any more."""
         self.gone = False

@@ -84,9 +84,14 @@ class Moving:
             return
         self.holding.discard(subject)
         self._followed[subject] = route
-        waiting: list[Parcel] = []
         for partition in keyed:
             partition.held = False
+        self.hand_out(*keyed)
+
+    def hand_out(self, *partitions: Partition) -> None:
+        """What waits in them, none of which is stored, goes where it belongs by the route that is followed."""
+        waiting: list[Parcel] = []
+        for partition in partitions:
             waiting += partition.lane.flights.give_up(partition)
             waiting += partition.lane.gather.give_up(partition)
         for parcel in waiting:

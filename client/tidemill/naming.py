@@ -1,9 +1,9 @@
 """What a client names: the subjects that it sends to, and its consumers. Pure: what meta is told of them, and to whom
 its answers go.
 
-What meta allots to a consumer by key comes with the answer to a heartbeat. A watch stream says only that there is
-another version of an allocation: who is behind asks at once, and again soon as long as the replica that answers does
-not know of it.
+What meta allots to a consumer by key, or an exclusive one, comes with the answer to a heartbeat. A watch stream says
+only that there is another version of an allocation: who is behind asks at once, and again soon as long as the replica
+that answers does not know of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Member(NamedTuple):
     consumer: str
     mode: Mode
     allotment: Allotment | None = None
-    """Of a consumer by key: what meta allots to it."""
+    """Of a consumer by key, and of an exclusive one: what meta allots to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Naming:
         consumed = (name for one in self.members.values() for name in one.subjects if not is_pattern(name))
         return list(dict.fromkeys((*consumed, *self.produced)))
 
-    def _by_key(self) -> Iterable[tuple[str, Member, Allotment]]:
+    def _allotted_ones(self) -> Iterable[tuple[str, Member, Allotment]]:
         for one in self.members.values():
             if one.allotment is not None:
                 for name in one.subjects:
@@ -81,7 +81,7 @@ class Naming:
     def interest(self, names: list[str]) -> dict[str, Any]:
         """What a watch stream is to be about; ``names`` in their order, if they are too many for one."""
         patterns = [name for one in self.members.values() for name in one.subjects if is_pattern(name)]
-        groups = dict.fromkeys((name, one.group) for name, one, _ in self._by_key())
+        groups = dict.fromkeys((name, one.group) for name, one, _ in self._allotted_ones())
         return {
             "subjects": names[:TOLD_MAX], "patterns": patterns if len(names) <= TOLD_MAX else ["*"], "known": 0,
             "groups": [{"subject": subject, "group": group} for subject, group in groups][:TOLD_MAX],
@@ -94,7 +94,7 @@ class Naming:
                 "subject": name,
                 "group": one.group,
                 "consumer": one.consumer,
-                "consumption": _consumption(one.mode),
+                "consumption": _consumption(one),
             }
             | ({} if one.allotment is None else {"allocation": one.allotment.applied(name)})
             for one in self.members.values()
@@ -105,7 +105,7 @@ class Naming:
         body = {"client": client, "produces": produces, "consumes": consumes, "known": revision}
         allotted = {
             (name, one.group, one.consumer): (allotment, allotment.now())
-            for name, one, allotment in self._by_key()
+            for name, one, allotment in self._allotted_ones()
         }
         return Beat(body, allotted)
 
@@ -125,14 +125,16 @@ class Naming:
         """Meta has shared out anew, and has not said what is whose."""
         return any(
             allotment.version(name) < self._versions.get(f"{name}/{one.group}", 0)
-            for name, one, allotment in self._by_key()
+            for name, one, allotment in self._allotted_ones()
         )
 
     @property
     def waits(self) -> bool:
         """Some consumer is to ask again soon."""
-        return any(allotment.awaited for _, _, allotment in self._by_key()) or self.behind
+        return any(allotment.awaited for _, _, allotment in self._allotted_ones()) or self.behind
 
 
-def _consumption(mode: Mode) -> str:
-    return {Mode.BROADCAST: "broadcast", Mode.KEYED: "ordered"}.get(mode, "shared")
+def _consumption(member: Member) -> str:
+    if member.mode is Mode.EXCLUSIVE:  # of patterns meta allots nothing
+        return "exclusive" if member.allotment is not None else "shared"
+    return {Mode.BROADCAST: "broadcast", Mode.KEYED: "ordered"}.get(member.mode, "shared")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
+from functools import cached_property, partial
 
 from tidemill.apart import take_apart
 from tidemill.budget import Budget
@@ -75,7 +75,6 @@ class Producer:
         """Messages with an order key that were sent to another partition than their own."""
         self._forsaken: set[str] = set()
         """Broker groups that it was said of."""
-        self._later: Later | None = None
         self.ways = Ways(router, settings.send_timeout_s if places is None else settings.spool_after_s)
         router.listeners.append(self._routes_changed)
         self.anywhere = self.lane(ANYWHERE)
@@ -102,14 +101,10 @@ class Producer:
         if lane.scheduled is None:
             lane.wake()
 
-    @property
+    @cached_property
     def later(self) -> Later:
         """What is sent for later."""
-        if self._closed is not None:
-            raise again(self._closed)
-        if self._later is None:
-            self._later = Later(self._settings, self._router, self._tasks, self.budget)
-        return self._later
+        return Later(self._settings, self._router, self._tasks, self.budget)
 
     def put_each(self, messages: list[tuple[str, bytes]], place: int, waiter: Waiter) -> None:
         """Messages of many subjects: they leave together. One that is refused ends it; those before it leave."""
@@ -269,8 +264,15 @@ class Producer:
         found = self._partitions[key]
         self._unrouted.pop(key, None)
         if home.open or home.refused:
-            self.anywhere.relieve(home, found)
+            self._take_home(home, found)
         return found
+
+    def _take_home(self, home: Partition, found: Partition) -> None:
+        """What waited for a route has one: all of it to the partition whose turn it is, but for order keys."""
+        if home.ordered:
+            self._moving.hand_out(home)
+        else:
+            self.anywhere.relieve(home, found)
 
     def _reroute(self, key: Key, spread: Spread) -> None:
         """A subject's route may be another one: what may leave the former partitions does."""
@@ -347,7 +349,7 @@ class Producer:
             key = (home.name, home.priority) if home.priority else home.name
             found = self._partitions.get(key)
             if found is not None:
-                self.anywhere.relieve(home, found)
+                self._take_home(home, found)
             elif self._find_way(key, home) is None:
                 self._unrouted[key] = home
 
@@ -391,8 +393,8 @@ class Producer:
         self.ways.close()
         for lane in self._lanes.values():
             lane.fail(error)
-        if self._later is not None:
-            self._later.fail(error)
+        if "later" in vars(self):
+            self.later.fail(error)
         self._partitions.clear()
         self._unrouted.clear()
         self.budget.close()

@@ -153,7 +153,7 @@ class Puller:
             subscription = self._identity.subscription
             messages = min(inbox.wanted(self.settler), PULL_MESSAGES_MAX)
             wait_ms = settings.pull_wait_ms
-            if self.share is not None:
+            if self.share is not None and self.share.allotment.governs:
                 wait_ms = min(wait_ms, ALLOTTED_WAIT_MS)
             on_answer = partial(self._pulled, Asked(messages, self._loop.time(), self.settler.era), link)
             versions = (

@@ -33,6 +33,9 @@ from tidemill_wire.fields import living_subject
 from tidemill_wire.filters import is_pattern, matches_pattern
 from tidemill_wire.kinds import Mode
 
+LOOK_S = 0.1
+"""How often is looked whether what is to be let go was settled: a worker settles when nobody looks."""
+
 log = logging.getLogger("tidemill")
 
 
@@ -59,7 +62,7 @@ class Pullers:
         self._closing = False
         mine = identity.subscription
         router.listeners.append(self._changed.set)
-        self.allotment = self._allotment(mine.mode)
+        self.allotment = self._allotment()
         member = Member(mine.subjects, mine.base or mine.group, identity.consumer, mine.mode, self.allotment)
         self._lapses = 0
         router.join(self, member)
@@ -74,8 +77,11 @@ class Pullers:
 
     # -- what meta allots --------------------------------------------------------------------------------------
 
-    def _allotment(self, mode: Mode) -> Allotment | None:
-        if mode is not Mode.KEYED:
+    def _allotment(self) -> Allotment | None:
+        mine = self._identity.subscription
+        if mine.mode is Mode.EXCLUSIVE and any(map(is_pattern, mine.subjects)):
+            return None  # meta allots subjects by their names; each broker group has one such consumer
+        if mine.mode not in (Mode.KEYED, Mode.EXCLUSIVE):
             return None
         loop, now_ms = asyncio.get_running_loop(), self._settings.now_ms
         made = Allotment(lambda: Moment(loop.time(), now_ms() / 1000))
@@ -96,6 +102,7 @@ class Pullers:
                     puller.settler.doubt(subject)
         self._lapses = allotment.lapses
         self._changed.set()
+        self._inbox.wake()
 
     def look(self) -> None:
         """Something was handled: perhaps all of a partition that is to be let go."""
@@ -166,11 +173,13 @@ class Pullers:
             await self._follow(self._sources())
             self._let_go()
             told = True
+            leaving = self.allotment is not None and bool(self.allotment.leaving())
+            wait_s = settings.routes_poll_s if self._pullers else backoff.next()
             try:
-                async with asyncio.timeout(settings.routes_poll_s if self._pullers else backoff.next()):
+                async with asyncio.timeout(LOOK_S if leaving else wait_s):
                     await self._changed.wait()
             except TimeoutError:
-                told = False
+                told = leaving
 
     async def _follow(self, sources: Mapping[str, tuple[str, ...]]) -> None:
         """Pull from where the routes lead, and nothing from where they do not lead any more."""

@@ -1,4 +1,4 @@
-"""Which consumer of a group in order has which partition: even, and nobody moves without need.
+"""Which consumer of a group in order has which partition: even, and nobody moves without need; or one has them all.
 
 A partition that moves has a *former* consumer until it is sure that this one handles none of its messages any more:
 it said that it let go, or the time for which it was authorised is over. Only then the new one is granted it. So no
@@ -9,10 +9,14 @@ two consumers are ever authorised for one partition; the broker's lock makes the
 | granted to A | A joins, leaves or dies, and it is B's now | owned by B, with former A |
 | owned by B, with former A | A says that it applied this version, or left | granted to B |
 | the same | A left, or its authorisation is over, and every replica knows that it is B's | granted to B |
+
+An exclusive consumer makes it *alone*: all partitions are one consumer's, who stays it while it is there, and is
+granted none of them before every former of any is gone. Else two would be at work, each in another broker group.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -41,13 +45,28 @@ def shared_out(
     return shared
 
 
-def rebalanced(allocation: Allocation, partitions: Sequence[str], consumers: Collection[str]) -> Allocation:
+def given_to_one(
+    partitions: Sequence[str], consumers: Collection[str], owners: Mapping[str, str]
+) -> dict[str, str]:
+    """One owner of all partitions: who has most of them, so that nobody who has all is moved; of equals the first by
+    name, so that consumers of several subjects that come together are the same one for all of them.
+    """
+    if not consumers:
+        return {}
+    held = Counter(owners.values())
+    one = min(consumers, key=lambda name: (-held[name], name))
+    return dict.fromkeys(partitions, one)
+
+
+def rebalanced(
+    allocation: Allocation, partitions: Sequence[str], consumers: Collection[str], *, alone: bool = False
+) -> Allocation:
     """The allocation among those consumers. What a partition was taken from is its former, whoever it is: a replica
     of meta that has not heard of it may authorise that one yet.
     """
     owners = dict(allocation.owners)
-    shared = shared_out(partitions, consumers, owners)
-    if shared == owners:
+    shared = (given_to_one if alone else shared_out)(partitions, consumers, owners)
+    if shared == owners and alone == allocation.alone:
         return allocation
     since = allocation.version + 1
     moved = [
@@ -56,7 +75,7 @@ def rebalanced(allocation: Allocation, partitions: Sequence[str], consumers: Col
         if shared.get(partition) != owner
     ]
     ordered = tuple((partition, shared[partition]) for partition in partitions if partition in shared)
-    return replace(allocation, owners=ordered, formers=_merged([*allocation.formers, *moved]))
+    return replace(allocation, owners=ordered, formers=_merged([*allocation.formers, *moved]), alone=alone)
 
 
 def released(allocation: Allocation, applied: Mapping[str, int], over: Collection[Former]) -> Allocation:
@@ -70,6 +89,8 @@ def released(allocation: Allocation, applied: Mapping[str, int], over: Collectio
 def granted(allocation: Allocation, consumer: str) -> tuple[str, ...]:
     """The partitions whose messages a consumer may handle."""
     awaited = {one.partition for one in allocation.formers if one.consumer != consumer}
+    if allocation.alone and awaited:
+        return ()
     return tuple(
         partition for partition, owner in allocation.owners if owner == consumer and partition not in awaited
     )

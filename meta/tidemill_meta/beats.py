@@ -11,8 +11,10 @@ from tidemill_meta.values import Consumption, broker_key, consumer_group_key
 from tidemill_wire.routes import State
 
 Role: TypeAlias = Literal["master", "slave", "none"]
+Asks: TypeAlias = Consumption | Literal["exclusive"]
+"""How a consumer asks for its group. Exclusive is in order, and all of it for one consumer."""
 ROLES = ("master", "slave", "none")
-CONSUMPTIONS = ("shared", "broadcast", "ordered")
+CONSUMPTIONS = ("shared", "broadcast", "ordered", "exclusive")
 BROKER_FIELDS = frozenset({"group", "name", "boot", "epoch", "positions", "load", "state", "role", "told"})
 CLIENT_FIELDS = frozenset({"client", "produces", "consumes", "known"})
 CONSUMES_FIELDS = frozenset({"subject", "group", "consumer", "consumption", "allocation"})
@@ -51,12 +53,17 @@ class Consumes:
     subject: str
     group: str
     consumer: str
-    consumption: Consumption = "shared"
+    consumption: Asks = "shared"
     allocation: int = 0
 
     @property
     def key(self) -> str:
         return consumer_group_key(self.subject, self.group)
+
+    @property
+    def of_group(self) -> Consumption:
+        """What a group is that is made by this use."""
+        return "ordered" if self.consumption == "exclusive" else self.consumption
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ def _parse_consumes(body: object, client: str) -> Consumes:
         asked.subject("subject"),
         asked.group("group"),
         asked.consumer("consumer", client),
-        cast("Consumption", asked.one_of("consumption", CONSUMPTIONS, "shared")),
+        cast("Asks", asked.one_of("consumption", CONSUMPTIONS, "shared")),
         asked.whole("allocation", 0),
     )
 

@@ -20,6 +20,8 @@ class Seen:
     here: set[str] = field(default_factory=set[str])
     over: set[str] = field(default_factory=set[str])
     applied: dict[str, int] = field(default_factory=dict[str, int])
+    alone: bool = False
+    """One of them consumes exclusively."""
 
 
 def member(client: str, consumer: str) -> str:
@@ -34,8 +36,11 @@ def client_of(member_name: str) -> str:
 def seen_by_group(
     view: View, senses: Senses, now_ms: int, only: Collection[str] | None = None
 ) -> dict[str, Seen]:
-    """All consumers in order that are here, by group; ``only``: of these groups."""
+    """All consumers in order that are here, by group; ``only``: of these groups. Those that take a group as they find
+    it count only where nobody else is: they hear of no allocation, and a broker that knows of one refuses them.
+    """
     found: dict[str, Seen] = {}
+    unversed: dict[str, set[str]] = {}
     for beat in senses.clients.here(senses.session_ms, now_ms):
         for consumes in beat.consumes:
             key = consumes.key
@@ -43,8 +48,14 @@ def seen_by_group(
                 continue
             seen = found.setdefault(key, Seen())
             name = member(beat.client, consumes.consumer)
+            if consumes.consumption == "shared":
+                unversed.setdefault(key, set()).add(name)
+                continue
             seen.here.add(name)
             seen.applied[name] = consumes.allocation
+            seen.alone = seen.alone or consumes.consumption == "exclusive"
+    for key, names in unversed.items():
+        found[key].here |= set() if found[key].here else names
     return found
 
 
@@ -72,11 +83,14 @@ def _judged(draft: Draft, senses: Senses, key: str, seen: Seen, now_ms: int) -> 
     known = draft.get(Allocation, key) or Allocation(group.subject, group.name)
     if route is None:
         return None
+    heard = set(seen.here)
     _look_for_others(known, senses, seen, now_ms)
+    # Whoever is silent for a moment, perhaps all of them, does not change what the group is.
+    alone = seen.alone or (known.alone and (not heard or seen.here != heard))
     partitions = [partition.key for partition in route.current.partitions]
     settled = [one for one in known.formers if senses.known_to_all((key, one), now_ms)]
     over = {one for one in settled if one.consumer in seen.over}
-    changed = rebalanced(released(known, seen.applied, over), partitions, seen.here)
+    changed = rebalanced(released(known, seen.applied, over), partitions, seen.here, alone=alone)
     return None if changed == known else changed
 
 
@@ -131,6 +145,7 @@ def is_unsettled(view: View, beat: ClientBeat) -> bool:
         closed = closed_to(view, consumes.subject, consumes.group)
         if mine - closed - set(granted(allocation, name)):
             return True
-        if name not in owners and (not owners or len(set(owners)) < len(owners)):
+        spare = not owners or (len(set(owners)) < len(owners) and not allocation.alone)
+        if name not in owners and spare:
             return True  # it has just come, and the next judgement gives it some
     return False

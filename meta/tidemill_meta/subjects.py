@@ -95,8 +95,16 @@ def _create(draft: Draft, senses: Senses, subject: str, now_ms: int) -> None:
 def lacking(view: View, beat: ClientBeat) -> bool:
     """Whether a client names a subject or group that is not there yet."""
     return any(view.get(Route, subject) is None for subject in beat.subjects) or any(
-        view.get(ConsumerGroupRecord, one.key) is None for one in beat.consumes
+        (known := view.get(ConsumerGroupRecord, one.key)) is None or is_mistaken(known, one)
+        for one in beat.consumes
     )
+
+
+def is_mistaken(known: ConsumerGroupRecord, consumes: Consumes) -> bool:
+    """Whether a group that nobody declared is in order, and was made as shared: by a consumer of a pattern, or by one
+    that takes a group as it finds it. Brokers let nobody in who asks for it in another way than it was made for there.
+    """
+    return known.declared is None and known.consumption == "shared" and consumes.consumption == "exclusive"
 
 
 def use_subject(draft: Draft, senses: Senses, subject: str, now_ms: int) -> None:
@@ -110,7 +118,10 @@ def use_subject(draft: Draft, senses: Senses, subject: str, now_ms: int) -> None
 
 def use_group(draft: Draft, senses: Senses, consumes: Consumes) -> None:
     """A client consumes with a group."""
-    if draft.get(ConsumerGroupRecord, consumes.key) is not None:
+    known = draft.get(ConsumerGroupRecord, consumes.key)
+    if known is not None:
+        if is_mistaken(known, consumes):
+            draft.put(replace(known, consumption=consumes.of_group))
         return
     if draft.get(Removal, consumes.key) is not None:
         detail = f"group {consumes.group!r} of {consumes.subject!r} was removed, and no use makes it again"
@@ -119,7 +130,7 @@ def use_group(draft: Draft, senses: Senses, consumes: Consumes) -> None:
         raise Denied(
             "unknown_consumer_group", f"there is no group {consumes.group!r} of {consumes.subject!r}"
         )
-    draft.put(ConsumerGroupRecord(consumes.subject, consumes.group, consumes.consumption, None))
+    draft.put(ConsumerGroupRecord(consumes.subject, consumes.group, consumes.of_group, None))
 
 
 def expand(draft: Draft, senses: Senses, subject: str, asked: Asked, now_ms: int) -> Route:

@@ -272,6 +272,8 @@ class Allocation:
     owners: tuple[tuple[str, str], ...] = ()
     formers: tuple[Former, ...] = ()
     version: int = 0
+    alone: bool = False
+    """All partitions are one consumer's."""
 
     @property
     def key(self) -> str:
@@ -279,13 +281,14 @@ class Allocation:
 
     def to_map(self) -> dict[str, Any]:
         formers = [[one.partition, one.consumer, one.since] for one in self.formers]
-        return {"owners": dict(self.owners), "formers": formers}
+        return {"owners": dict(self.owners), "formers": formers} | ({"alone": True} if self.alone else {})
 
     @classmethod
     def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> Allocation:
         subject, _, group = key.partition("/")
         formers = tuple(Former(*row) for row in body["formers"])
-        return cls(subject, group, tuple(body["owners"].items()), formers, version)
+        alone = bool(body.get("alone", False))
+        return cls(subject, group, tuple(body["owners"].items()), formers, version, alone)
 
 
 @dataclass(frozen=True, slots=True)

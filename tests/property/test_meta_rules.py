@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Literal
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -44,16 +45,21 @@ def test_every_partition_has_one_owner_shares_differ_by_one_and_moves_are_fewest
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["join", "leave", "hear", "over"]), st.integers(0, 5)), max_size=60)
+    st.lists(st.tuples(st.sampled_from(["join", "leave", "hear", "over"]), st.integers(0, 5)), max_size=60),
+    st.sampled_from([frozenset[str](), frozenset({"c0"}), frozenset(f"c{number}" for number in range(6))]),
 )
+@example([("join", 1), ("join", 2), ("hear", 1), ("hear", 2), ("join", 0), ("hear", 1)], frozenset({"c0"}))
 def test_no_partition_is_granted_to_two_consumers_whatever_they_have_heard(
-    steps: list[tuple[str, int]],
+    steps: list[tuple[str, int]], exclusive: frozenset[str]
 ) -> None:
-    """Each consumer goes on with what it heard last, until it hears of a later version; then it says so."""
+    """Each consumer goes on with what it heard last, until it hears of a later version; then it says so. Where all are
+    exclusive one of them has anything at all; where one is, from when it has come and the others have heard of it.
+    """
     partitions = [f"g/s#{number}" for number in range(7)]
     allocation, here = Allocation("s", "g"), set[str]()
     applied: dict[str, int] = {}
     holds: dict[str, frozenset[str]] = {}
+    since = 0
 
     def store(changed: Allocation) -> Allocation:
         return changed if changed == allocation else replace(changed, version=allocation.version + 1)
@@ -74,10 +80,17 @@ def test_no_partition_is_granted_to_two_consumers_whatever_they_have_heard(
                     over = [one for one in allocation.formers if one.consumer == name]
                     allocation = store(released(allocation, applied, over))
         before = allocation.version
-        allocation = store(rebalanced(released(allocation, applied, []), partitions, here))
+        alone = bool(here & exclusive) or (allocation.alone and not here)
+        since = allocation.version + 1 if alone and not allocation.alone else since
+        released_now = released(allocation, applied, [])
+        allocation = store(rebalanced(released_now, partitions, here, alone=alone))
         assert allocation.version >= before
         held = [partition for held in holds.values() for partition in held]
         assert len(held) == len(set(held))
+        if allocation.alone:
+            at_work = [name for name, mine in holds.items() if mine]
+            granted_alone = [name for name in at_work if applied[name] >= since]
+            assert len(at_work) <= 1 or not granted_alone
 
 
 SITES = st.lists(
@@ -136,20 +149,24 @@ def test_whoever_is_promoted_has_all_that_was_committed(seed: int, metas: int, b
     assert cluster.led, "a group that healed has a master that commits"
 
 
-@settings(max_examples=40)
-@given(st.integers(0, 1 << 32), st.integers(1, 3))
-@example(3, 3)
-def test_no_two_consumers_are_authorised_for_a_partition_at_a_time(seed: int, metas: int) -> None:
-    """Consumers that die, come, and are cut off; meta's replicas that die, stand still, or lose their database."""
+@settings(max_examples=60)
+@given(st.integers(0, 1 << 32), st.integers(1, 3), st.sampled_from(["ordered", "exclusive"]))
+@example(3, 3, "ordered")
+def test_no_two_consumers_are_authorised_for_a_partition_at_a_time(
+    seed: int, metas: int, asks: Literal["ordered", "exclusive"]
+) -> None:
+    """Consumers that die, come, and are cut off; meta's replicas that die, stand still, or lose their database. Of
+    exclusive consumers no two are authorised for anything.
+    """
     chance = random.Random(seed)
     world = World(metas)
     for name in ("g1", "g2"):
         world.register(name, f"{name}-0")
-    world.client("first", Consumes("s", "g", "c", "ordered"))
+    world.client("first", Consumes("s", "g", "c", asks))
     world.first.meta.client_left("first", world.now_ms)
     for replica in world.replicas:
         replica.read()
-    consumers = [Consumer(world, f"p{number}", chance) for number in range(4)]
+    consumers = [Consumer(world, f"p{number}", chance, asks) for number in range(4)]
     owned = 0
     for _ in range(500):
         trouble(world, chance)
@@ -165,6 +182,7 @@ def test_no_two_consumers_are_authorised_for_a_partition_at_a_time(seed: int, me
         held = [partition for consumer in consumers for partition in consumer.handles]
         assert len(held) == len(set(held))
         owned += len(held)
+        assert asks == "ordered" or sum(bool(consumer.handles) for consumer in consumers) <= 1
 
     assert owned, "nobody was ever authorised: nothing was tested"
 
@@ -190,9 +208,12 @@ def trouble(world: World, chance: random.Random) -> None:
 class Consumer:
     """A process that consumes in order: now and then it stops, is killed, stands still, or asks another replica."""
 
-    def __init__(self, world: World, name: str, chance: random.Random) -> None:
+    def __init__(
+        self, world: World, name: str, chance: random.Random, asks: Literal["ordered", "exclusive"]
+    ) -> None:
         self._world = world
         self._name = name
+        self._asks: Literal["ordered", "exclusive"] = asks
         self._chance = chance
         self._alive = chance.random() < 0.7
         self._cut = False
@@ -240,7 +261,7 @@ class Consumer:
             return
         try:
             answer = self._world.client(
-                self._name, Consumes("s", "g", "c", "ordered", self._applied), at=number
+                self._name, Consumes("s", "g", "c", self._asks, self._applied), at=number
             )
         except (Denied, StoreAway):
             return

@@ -35,6 +35,7 @@ class Realm:
     beat_ms: int = 50
     allotted: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
     """Of subjects that are consumed in order: a version, and the partitions of whoever asks."""
+    authorised_ms: int = 60_000
     _changes: list[asyncio.Event] = field(default_factory=list)
 
     # -- what people and brokers do ----------------------------------------------------------------------------
@@ -144,7 +145,7 @@ class Realm:
     def _allotment_of(self, consumes: dict[str, Any]) -> dict[str, Any]:
         version, partitions = self.allotted[consumes["subject"]]
         said = {name: consumes[name] for name in ("subject", "group", "consumer")}
-        return {**said, "allocation": version, "partitions": partitions, "authorised_ms": 60_000}
+        return {**said, "allocation": version, "partitions": partitions, "authorised_ms": self.authorised_ms}
 
     def _brokers(self) -> dict[str, Any]:
         return {"revision": self.revision, "brokers": list(self.rows.values())}

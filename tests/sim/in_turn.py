@@ -117,6 +117,8 @@ class Handling:
         realm._world.probes["again"] += message.attempts > 0
         if self.group == KEYED:
             realm.turns.owned(env, broker_group, message.subject)
+        if self.group == EXCLUSIVE:
+            realm.turns.alone(env, self.group, message.subject)
         if send is None or (self.group == KEYED and not send.key):
             return Begun(None, place, name)
         line = send.key if self.group == KEYED else f"{broker_group}/{message.subject}"
@@ -196,6 +198,8 @@ class InTurn(Handling):
         await self.realm.founded()
         while True:
             client = self.realm.client(env)
+            if self.group == EXCLUSIVE:
+                self.realm.turns.loners[env.name] = env, client
             stays_until_s = env.loop.now + env.rng.choice(STAYS_S)
             if self.group == EXCLUSIVE:
                 consumer = client.consume(

@@ -4,7 +4,7 @@ Nothing stands in for anything: the clients ask three replicas of the real meta,
 and consume from all broker groups at once. Two subjects lie on both of them.
 
     key      two or three workers by key: meta shares the partitions out among them
-    one      two exclusive consumers: one of them at a time for each partition
+    one      two exclusive consumers: of each subject one of them at a time, over all broker groups
     cast     two broadcast consumers: each of them everything, in order
 
 Each producer sends a key's messages one after the other, so the order of its answers is the order of the key. ``Turns``
@@ -49,6 +49,7 @@ class Together(Whole):
         "wished_in",
         "hand_overs",
         "shared_out",
+        "succeeded",
         "again",
         "failed",
         "drains",

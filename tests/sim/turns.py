@@ -2,7 +2,9 @@
 
     begun too soon   an earlier message of its key, answered before it was sent, was not handled yet by its group
     two at once      another process is at a message of the key, under a lease that it knows to run
-    two owners       a partition is two consumers' by what meta has told each of them, and both may begin
+    two owners       a partition is two consumers' by what meta has told each of them, and both may begin; of exclusive
+                     ones, anything of the subject is, on whatever broker groups
+    two alone        an exclusive consumer begins while another, authorised, is at a message on whatever broker group
 
 A process that stands still is excused for what it is at, and what was killed is at nothing.
 """
@@ -49,6 +51,10 @@ class Turns:
         """Of each group and key, how many of those that were answered are handled or excused, from the first on."""
         self.sharers: dict[str, tuple[Env, Client]] = {}
         """The clients whose consumers share partitions by key, by their nodes."""
+        self.loners: dict[str, tuple[Env, Client]] = {}
+        """Those whose consumers are exclusive."""
+        self._alone: dict[str, str] = {}
+        """Of each subject, the loner that began something last."""
 
     def answered(self, send: Send) -> None:
         """The next message of its key may be sent now."""
@@ -82,6 +88,38 @@ class Turns:
                     f"two owners: {env.name} and {name} may begin what is in {broker_group}/{partition} "
                     f"at {env.loop.now:.6f} s"
                 )
+
+    def alone(self, env: Env, group: str, subject: str) -> None:
+        """One of the loners begins something of a subject."""
+        if self._alone.setdefault(subject, env.name) != env.name:
+            self._alone[subject] = env.name
+            self._world.probes["succeeded"] += 1
+        for name in self.loners:
+            if name == env.name or not self._authorised(name, subject):
+                continue
+            where = f"{env.name} began something of {subject} at {env.loop.now:.6f} s"
+            if self._authorised(name, subject, owning=True):
+                self._problems.append(f"two owners: {where}, which {name} may begin, too")
+            for (its_group, line), turns in self._open.items():
+                if its_group != group or line.partition("/")[2] != subject:
+                    continue
+                if any(
+                    one.env.name == name and self._lives(one.env) and not self._stood_still(one)
+                    for one in turns
+                ):
+                    self._problems.append(f"two alone: {where}, and {name} is at something of {line}")
+
+    def _authorised(self, node: str, subject: str, *, owning: bool = False) -> bool:
+        """Whether a loner may begin messages of a subject, as its time goes; ``owning``: and some are its own."""
+        env, client = self.loners[node]
+        if not self._lives(env):
+            return False
+        allotments = [one.allotment for one in client._consumers if one._pullers is not None]
+        tenures = [one._of(subject) for one in allotments if one is not None]
+        return any(
+            one is not None and one.authorised(now()) and (one.ours or not owning)
+            for one, now in zip(tenures, [one.now for one in allotments if one is not None], strict=True)
+        )
 
     def _owns(self, node: str, broker_group: str, partition: str) -> bool:
         env, client = self.sharers[node]

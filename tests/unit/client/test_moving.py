@@ -168,3 +168,28 @@ async def test_what_is_refused_out_of_a_spool_goes_where_its_keys_lie_now_and_is
         assert t.stored("g1")
         assert t.stored("g0", "a#1")
         assert {one.stat().st_size for one in tmp_path.glob("spool.to.*")} == {24}
+
+
+@pytest.mark.parametrize("routed", [False, True])
+async def test_what_waits_for_a_route_goes_where_its_key_lies(
+    town: Any, until: Callable[..., Any], routed: bool
+) -> None:
+    """Also when it was handed in before anybody had said that there are routes; the others take turns."""
+    async with town(groups=2) as t, t.client(settings=replace(QUICK, batch_bytes=600)) as mq:
+        if routed:
+            t.realm.route("other", "g0")
+            await mq.send("other", b"")
+            t.realm.hindrance = "no_broker_group"  # until it is there
+        else:
+            t.realm.away = True
+        sending = asyncio.ensure_future(send_all(mq, 0, 5))
+        await until(lambda: mq._producer is not None and any(mq._producer.anywhere.laden))
+        t.realm.away = False
+        t.realm.route("a", "g0", "g1")
+        await sending
+        chart = Chart(PartitionSet.from_map(t.realm.routes["a"]))
+
+    for group in ("g0", "g1"):
+        found = order(t, group)
+        assert set(found) == {key for key in KEYS if chart.of(key).group == group}
+        assert all(numbers == [str(number) for number in range(5)] for numbers in found.values())

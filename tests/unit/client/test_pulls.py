@@ -38,17 +38,21 @@ async def nowhere() -> Any:
 
 @pytest.mark.parametrize(
     "allots, wanted_ms, waits_ms",
-    [(False, 15_000, 15_000), (True, 15_000, ALLOTTED_WAIT_MS), (True, 100, 100)],
+    [(None, 15_000, 15_000), (False, 15_000, 15_000), (True, 15_000, ALLOTTED_WAIT_MS), (True, 100, 100)],
 )
 async def test_a_pull_of_what_was_allotted_waits_for_a_moment_only(
-    allots: bool, wanted_ms: int, waits_ms: int
+    allots: bool | None, wanted_ms: int, waits_ms: int
 ) -> None:
-    """What is allotted next is named by the next pull."""
+    """What is allotted next is named by the next pull. Where nobody allots anything, none has to be quick."""
     settings = ClientSettings(pull_wait_ms=wanted_ms)
     identity = Identity(Subscription(("a",), "g", 0, None), "ann")
     puller = Puller(identity, settings, Inbox(1000, 1000), nowhere)
-    if allots:
-        puller.share = Share("g0", Allotment(lambda: Moment(0.0, 0.0)), lambda: None)
+    if allots is not None:
+        allotment = Allotment(lambda: Moment(0.0, 0.0))
+        puller.share = Share("g0", allotment, lambda: None)
+        if allots:
+            row = {"subject": "a", "allocation": 3, "partitions": ["g0/a"], "authorised_ms": 9000}
+            allotment.answered(Moment(0.0, 0.0), row)
     line: Any = Line()
 
     puller._up(line)

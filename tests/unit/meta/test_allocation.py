@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill_meta.allocation import granted, rebalanced, released, shared_out
+from tidemill_meta.allocation import given_to_one, granted, rebalanced, released, shared_out
 from tidemill_meta.values import Allocation, Former
 
 FOUR = ("g/a", "g/b", "g/c", "g/d")
@@ -70,3 +70,37 @@ def test_former_of_a_later_version_is_not_released_by_an_earlier_one() -> None:
 
     assert released(allocation, {"x": 4}, []) is allocation
     assert released(allocation, {"x": 5}, []).formers == ()
+
+
+# -- one alone ---------------------------------------------------------------------------------------------------
+
+
+def test_one_consumer_is_given_all_and_stays_the_one_while_it_is_there() -> None:
+    first = given_to_one(FOUR, ["y", "x"], {})
+
+    assert first == dict.fromkeys(FOUR, "x")
+    assert given_to_one((*FOUR, "g/e"), ["w", "x", "y"], first) == dict.fromkeys((*FOUR, "g/e"), "x")
+    assert given_to_one(FOUR, ["w", "y"], first) == dict.fromkeys(FOUR, "w")
+    assert given_to_one(FOUR, [], first) == {}
+
+
+def test_one_alone_is_granted_nothing_while_anybody_may_hold_anything() -> None:
+    """Else it would be at work in one broker group while its former is in another one."""
+    shared = stored(rebalanced(Allocation("s", "g"), FOUR, ["x", "y", "z"]))
+    alone = stored(rebalanced(shared, FOUR, ["x", "y", "z"], alone=True))
+    assert {owner for _, owner in alone.owners} == {"x"}
+    assert [granted(alone, name) for name in "xyz"] == [(), (), ()]
+
+    half = released(alone, {"y": alone.version}, [])
+    assert granted(half, "x") == ()
+    assert granted(released(half, {"z": alone.version}, []), "x") == FOUR
+
+
+def test_allocation_says_when_it_is_one_consumers_alone_also_when_nothing_moves() -> None:
+    one = stored(rebalanced(Allocation("s", "g"), FOUR, ["x"]))
+    alone = stored(rebalanced(one, FOUR, ["x"], alone=True))
+
+    assert (one.alone, alone.alone, alone.version) == (False, True, one.version + 1)
+    assert rebalanced(alone, FOUR, ["x", "y"], alone=True) is alone
+    assert Allocation.from_map(alone.key, alone.version, alone.to_map()) == alone
+    assert Allocation.from_map(one.key, one.version, {"owners": dict(one.owners), "formers": []}) == one
