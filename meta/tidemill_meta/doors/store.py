@@ -53,8 +53,9 @@ class SqlStore:
     def __init__(self, url: str) -> None:
         self._engine = _engine(url)
         self.alone = self._engine.dialect.name == "sqlite"
-        # On PostgreSQL each statement of an exchange is a transaction by itself: three round trips in place of ten.
-        self._board = (
+        # On PostgreSQL each statement outside a turn is a transaction by itself: an exchange that has news to read is
+        # five round trips in place of fourteen, each of which waits for a processor on a busy machine.
+        self._plain = (
             self._engine if self.alone else self._engine.execution_options(isolation_level="AUTOCOMMIT")
         )
 
@@ -66,7 +67,7 @@ class SqlStore:
         await self._engine.dispose()
 
     async def changes(self, after: int) -> Changes:
-        async with self._transaction() as connection:
+        async with self._transaction(self._plain) as connection:
             return await _changes(connection, after)
 
     async def commit(self, after: int, decide: Decide) -> Changes:
@@ -85,7 +86,7 @@ class SqlStore:
         return Changes(revision + 1, entries)
 
     async def exchange(self, mine: Bulletin) -> Board:
-        async with self._transaction(self._board) as connection:
+        async with self._transaction(self._plain) as connection:
             row = {"replica": mine.replica, "number": mine.number, "body": mine.body}
             await connection.execute(self._post, row)
             # A statement of its own, with a view of its own: what is read is then later than what is written.
