@@ -8,7 +8,7 @@ import pytest
 
 from tidemill import ClientClosed, Refused
 from tidemill.later import due_at
-from tidemill.testing import Queue
+from tidemill.testing import Client
 from tidemill_wire.limits import DELAY_MS_MAX
 
 NOW_MS = 1_800_000_000_000
@@ -54,7 +54,7 @@ def test_a_moment_too_far_ahead_is_refused_with_the_limit() -> None:
 
 
 async def test_a_closed_client_takes_nothing_for_later() -> None:
-    async with Queue() as mq:
+    async with Client() as mq:
         await mq.send("orders", b"now")
     with pytest.raises(ClientClosed):
         await mq.send("orders", b"later", delay=1)
