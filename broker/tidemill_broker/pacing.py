@@ -34,7 +34,7 @@ class Pacing:
     floor_bytes: int = 64 * MIB
     """So much in a second beyond what comes in costs the master a tenth of a core at most, however little it works."""
     share: int = 10
-    """One of so many bytes of work: a byte copied costs about as much as one that is appended."""
+    """One of so many bytes of work: a byte copied costs half as much as one that is appended, or as much."""
     near_bytes: int = CHUNKS_AHEAD_BYTES
     """The last stretch, which may all be on its way at once."""
 

@@ -34,7 +34,7 @@ def test_slaves_that_copy_together_cost_what_one_of_them_would_and_all_arrive() 
 
 
 def test_the_share_costs_a_tenth_of_the_work_at_most() -> None:
-    """A byte copied costs about as much as one that is appended. Below that it is the floor that costs."""
+    """A byte copied costs no more than one that is appended. Below that it is the floor that costs."""
     for work in (640 * MIB, 900 * MIB):
         assert rate_of(Traffic(work, work), 1, Pacing()) - work <= work / 10
 
