@@ -165,7 +165,7 @@ class Master:
                 self._pace()
             wake_at_ms = self._beat_at_ms if self.halted else mine.wake_at_ms or self._beat_at_ms
             out.wake_at_ms = min(self._beat_at_ms, wake_at_ms)
-            for feed in self.feeds.values():
+            for feed in list(self.feeds.values()):
                 out.sends += self._feed(feed, sync=out.sync)
                 out.wake_at_ms = min(out.wake_at_ms, feed.pace.wake_at_ms(self._now_ms) or out.wake_at_ms)
         out.sends += self._out
@@ -237,6 +237,7 @@ class Master:
     def _feed(self, feed: Feed, *, sync: bool) -> Iterable[Send]:
         logs = self.broker.logs
         if feed.is_late(logs):
+            del self.feeds[feed.peer]  # said once: who is asked until nothing is left to say would never end
             self._drops.append(feed.peer)
             return []
         sends = list(feed.chunks(logs, self.committed, sync, self._now_ms))

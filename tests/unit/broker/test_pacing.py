@@ -7,7 +7,7 @@ from tidemill_broker.pacing import COMMAND_BYTES, LOOK_MS, WINDOW_MS, Pace, Paci
 from tidemill_broker.replication import Master
 from tidemill_wire.commands import Command
 from tidemill_wire.limits import MIB
-from tidemill_wire.replication import Chunk
+from tidemill_wire.replication import Chunk, Ends
 
 RULE = Pacing(idle_bytes=10, floor_bytes=100, share=4, near_bytes=500)
 FOREVER_MS = 60_000
@@ -203,3 +203,13 @@ def test_a_master_that_holds_back_wakes_when_more_may_be_sent() -> None:
 
     assert feed.pace.rate > 0
     assert wake_at_ms == feed.pace.wake_at_ms(copying.group["a"].now_ms)
+
+
+def test_a_slave_whose_next_bytes_were_removed_is_dropped_once() -> None:
+    copying = Copying()
+    copying.group.run()
+    [feed] = copying.master.feeds.values()
+    feed._sent = Ends(-1, -1)
+
+    assert copying.master.ready().drops == [feed.peer]
+    assert not copying.master.ready()
