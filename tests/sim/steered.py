@@ -76,7 +76,9 @@ class InOrder(Consuming):
             steered.problems.append(f"order: {where}, after {max(begun)}")
         begun.add(message.sequence)
         failed = steered.failed.get(key)
-        if failed is not None and message.sequence > failed:
+        if failed is not None and failed < steered.retention.floors.get(key[1], 0):
+            del steered.failed[key]  # the broker had not heard of it, being away, and retention came first
+        elif failed is not None and message.sequence > failed:
             steered.problems.append(f"order: {where}, and {failed} had failed and not come again")
         elif failed == message.sequence:
             del steered.failed[key]
