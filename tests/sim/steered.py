@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
-from sim.checkers import Ack, History, Outcome, Promise, Terms, missing, violations
+from sim.checkers import Ack, History, Outcome, Promise, Terms, missing, place_of, violations
 from sim.clients import Consuming, Producing
 from sim.cluster import SERVER, Cluster, Wish
 from sim.graveyard import Letter
@@ -76,8 +76,8 @@ class InOrder(Consuming):
             steered.problems.append(f"order: {where}, after {max(begun)}")
         begun.add(message.sequence)
         failed = steered.failed.get(key)
-        if failed is not None and failed < steered.retention.floors.get(key[1], 0):
-            del steered.failed[key]  # the broker had not heard of it, being away, and retention came first
+        if failed is not None and steered.is_gone(message.subject, failed):
+            del steered.failed[key]  # the broker was away when it failed, and had it no more when it was back
         elif failed is not None and message.sequence > failed:
             steered.problems.append(f"order: {where}, and {failed} had failed and not come again")
         elif failed == message.sequence:
@@ -130,6 +130,12 @@ class Steered(Cluster):
         self._given: dict[tuple[int, int], int] = {}
         pairs = [f"{group}-{number}" for group in (ORDER, ONCE, MOVED) for number in PAIR]
         self.clients = (*self._producers, *pairs, *self.casts, "mover")
+
+    def is_gone(self, subject: str, sequence: int) -> bool:
+        """Whether a message may have been taken by a power cut, or was by retention."""
+        place, terms = place_of(subject, sequence), self._terms()
+        sends = [send for send in self.history.sends.values() if send.place == place]
+        return all(terms.may_be_lost(send.promise, send) or terms.expired(send) for send in sends)
 
     def build(self, world: World) -> None:
         self._world = world
