@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,6 +36,8 @@ class FakeMessage:
     stored_at: datetime = datetime(2026, 9, 1, 0, 0, 0, 123_456, tzinfo=UTC)
     priority: int = 0
     order_key: str | None = None
+    delay: timedelta | None = None
+    at: datetime | None = None
 
 
 @dataclass
@@ -132,10 +134,8 @@ class FakeClient:
     async def send(self, subject: str, body: bytes, **more: Any) -> FakeMessage:
         return self.queue.add(subject, body, **{**more, "tags": frozenset(more.get("tags", ()))})
 
-    async def send_many(
-        self, subject: str, bodies: Sequence[bytes], *, priority: int = 0
-    ) -> list[FakeMessage]:
-        return [self.queue.add(subject, body, priority=priority) for body in bodies]
+    async def send_many(self, subject: str, bodies: Sequence[bytes], **more: Any) -> list[FakeMessage]:
+        return [self.queue.add(subject, body, **more) for body in bodies]
 
     def consume(self, subjects: str | Iterable[str], **more: Any) -> FakeConsumer:
         names = [subjects] if isinstance(subjects, str) else list(subjects)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -138,4 +139,29 @@ def test_a_wrong_command_is_one_sentence_and_exit_code_two(command, queue, argum
     assert outcome.code == 2
     assert said in outcome.err
     assert len(outcome.err.splitlines()) == 1
+    assert queue.messages == []
+
+
+def test_a_delay_or_a_time_is_sent_along_with_one_message_and_with_lines(command, queue) -> None:
+    command("send", "orders", "x", "--delay", "1h30m")
+    command("send", "orders", "--lines", "-", "--at", "2027-01-01T09:00+08:00", stdin=b"a\nb\n")
+    moment = datetime(2027, 1, 1, 1, tzinfo=UTC)
+    assert [message.delay for message in queue.messages] == [timedelta(minutes=90), None, None]
+    assert [message.at for message in queue.messages] == [None, moment, moment]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--delay", "soon"], "is no duration: write one such as 30s, 90m, 1h30m or 7d"),
+        (["--delay", "90"], "is no duration"),
+        (["--at", "tomorrow"], "is no time: write one such as 2027-01-01T09:00+08:00"),
+        (["--at", "2027-01-01T09:00"], "has no time zone: write it behind the time"),
+        (["--delay", "1s", "--at", "2027-01-01T09:00Z"], "exclude each other: give one of them"),
+    ],
+)
+def test_what_is_no_time_is_said_before_anything_is_connected(command, queue, options, sentence) -> None:
+    outcome = command("send", "orders", "x", *options)
+    assert outcome.code == 2
+    assert sentence in outcome.err
     assert queue.messages == []
