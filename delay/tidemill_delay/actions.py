@@ -13,6 +13,7 @@ from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import Record
 
 _ONE = struct.Struct("<q")
+_LIFE = struct.Struct("<qq")
 _TWO = struct.Struct("<QQ")
 
 
@@ -28,9 +29,10 @@ class ActionKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A life begins."""
+    """A life begins, with hours of this length."""
 
     boot: int
+    hour_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,8 @@ Action: TypeAlias = Started | Synced | Dispatched | Cancelled | Closed
 def encode_action(action: Action) -> tuple[int, bytes]:
     """Kind and body of the record."""
     match action:
-        case Started(boot):
-            return ActionKind.STARTED, _ONE.pack(boot)
+        case Started(boot, hour_ms):
+            return ActionKind.STARTED, _LIFE.pack(boot, hour_ms)
         case Synced(message_position, action_position):
             return ActionKind.SYNCED, _TWO.pack(message_position, action_position)
         case Dispatched(hour, ranges):
@@ -90,7 +92,7 @@ def decode_action(record: Record) -> Action:
     try:
         match ActionKind(record.kind):
             case ActionKind.STARTED:
-                return Started(*_ONE.unpack(body))
+                return Started(*_LIFE.unpack(body))
             case ActionKind.SYNCED:
                 return Synced(*_TWO.unpack(body))
             case ActionKind.DISPATCHED:

@@ -73,11 +73,12 @@ class Keeping:
             self._unsynced_since_ms = now_ms
         waited = now_ms - self._checkpoint_at_ms
         due = self._events >= settings.checkpoint_events or waited >= settings.checkpoint_interval_ms
-        if self._events and self._packed is None and due and waited >= settings.checkpoint_pause_ms:
+        if due and self._packed is None and waited >= settings.checkpoint_pause_ms:
             self._close(now_ms, loaded)
-            self.checkpoint(now_ms)
-        elif waited >= settings.checkpoint_interval_ms:
-            self._checkpoint_at_ms = now_ms
+            if self._events:
+                self.checkpoint(now_ms)
+            else:
+                self._checkpoint_at_ms = now_ms
 
     def checkpoint(self, now_ms: int) -> None:
         """Pack the state as it is now; the file follows when the disk has the logs up to here."""
@@ -130,6 +131,7 @@ class Keeping:
         self._logs.record(*encode_action(action), now_ms)
         self._state.apply(action)
         self._closing = self._logs.number + 1, gone
+        self.note(1, now_ms)
 
     def _remove(self) -> None:
         """Old checkpoints, and what of the logs the oldest that is left does not need."""

@@ -17,7 +17,7 @@ from tidemill_delay.intake import scattered
 from tidemill_delay.machine import Delay
 from tidemill_delay.rows import ROW_BYTES
 from tidemill_delay.scatter import due_of
-from tidemill_delay.settings import DelaySettings
+from tidemill_delay.settings import PREFIX, DelaySettings
 from tidemill_delay.snapshots import unpack_state
 from tidemill_delay.state import State
 from tidemill_host.machine import Append, Buffer, Ready, Remove
@@ -29,6 +29,7 @@ from tidemill_ledger.scanning import BatchScanner, RecordScanner, records_behind
 from tidemill_ledger.storage import Storage
 from tidemill_wire.batch import Header
 from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.settings import SettingsError
 
 BATCHES_MAX = 1 << 20
 SCHEDULE = "schedule"
@@ -66,6 +67,7 @@ class Recovery:
         self._load_checkpoint()
         self._tidy_hours()
         actions = self._replay_actions()
+        self._check_hours()
         messages = self._replay_messages()
         self._flush()
         self._remove_closed()
@@ -148,6 +150,16 @@ class Recovery:
                     assert isinstance(action, Synced)
                     self._note_synced(action)
 
+    def _check_hours(self) -> None:
+        """What was placed in hours of one length is not found in those of another."""
+        before_ms, now_ms = self._state.hour_ms, self._settings.hour_ms
+        has_some = bool(self._state.hours) or self._opening.end_of("message") > self._message_position
+        if has_some and before_ms not in (0, now_ms):
+            raise SettingsError(
+                f"{PREFIX}HOUR_MS is {now_ms}, and this folder has messages in hours of {before_ms}: set it to that, "
+                "or change it when none is left"
+            )
+
     def _replay_messages(self) -> Segments:
         segments = self._opening.open("message", self._settings.segment_bytes, self._message_synced)
         for base in list(segments.bases):
@@ -190,7 +202,7 @@ class Recovery:
 
     def _start(self, logs: Logs, now_ms: int) -> None:
         """The START record, on the disk before anything is served."""
-        started = Started(self._state.boot + 1)
+        started = Started(self._state.boot + 1, self._settings.hour_ms)
         logs.record(*encode_action(started), now_ms)
         self._state.apply(started)
         ready = Ready()

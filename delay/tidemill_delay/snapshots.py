@@ -21,6 +21,7 @@ def pack_state(state: State, message_position: int, action_position: int) -> byt
         "message": message_position,
         "action": action_position,
         "boot": state.boot,
+        "hour_ms": state.hour_ms,
         "messages": state.messages,
         "closed": state.closed_ms,
         "cancelled": state.cancelled,
@@ -40,7 +41,7 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
         if said["version"] != VERSION:
             raise CorruptRecord(f"a checkpoint of version {said['version']}; this side reads {VERSION}")
         state = State()
-        state.boot, state.messages = said["boot"], said["messages"]
+        state.boot, state.hour_ms, state.messages = said["boot"], said["hour_ms"], said["messages"]
         state.closed_ms, state.cancelled = said["closed"], said["cancelled"]
         for start_ms, count, size, done in said["hours"]:
             hour = state.hours[start_ms] = Hour(start_ms)

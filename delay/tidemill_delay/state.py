@@ -19,6 +19,8 @@ class State(Remembering):
     def __init__(self) -> None:
         super().__init__()
         self.boot = 0
+        self.hour_ms = 0
+        """How long the hours of the calendar are; 0 before the first life."""
         self.messages = 0
         self.closed_ms = 0
         self.hours: dict[int, Hour] = {}
@@ -34,8 +36,8 @@ class State(Remembering):
     def apply(self, action: Action) -> None:
         """What an action changes."""
         match action:
-            case Started(boot):
-                self.boot = boot
+            case Started(boot, hour_ms):
+                self.boot, self.hour_ms = boot, hour_ms
             case Synced():
                 pass
             case Dispatched(start_ms, ranges):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from samples.delays import HOUR_MS, NOW_MS, DelayRig, later
 from tidemill_wire.commands import SendBatches, Sent
+from tidemill_wire.settings import SettingsError
 
 TICK_MS = 500
 
@@ -131,3 +134,22 @@ def test_a_subject_without_a_route_is_asked_for_and_waits() -> None:
     rig.pump()
 
     assert rig.delay.state.waiting == 0
+
+
+def test_hours_of_another_length_are_refused_while_messages_wait_and_taken_when_none_does() -> None:
+    rig = DelayRig()
+    rig.send([b"a"], NOW_MS + 2 * HOUR_MS)
+    right, rig.settings = rig.settings, replace(rig.settings, hour_ms=2 * HOUR_MS)
+    for _ in range(2):
+        with pytest.raises(SettingsError, match=f"in hours of {HOUR_MS}: set it to that"):
+            rig.restart()
+    rig.settings = right
+    rig.restart()
+    rig.wait(4 * HOUR_MS)
+    assert (bodies(rig), rig.delay.state.hours) == ([b"a"], {})
+
+    rig.settings = replace(right, hour_ms=2 * HOUR_MS)
+    rig.restart()
+    rig.send([b"b"], rig.now_ms + 3 * HOUR_MS)
+    rig.wait(4 * HOUR_MS)
+    assert bodies(rig) == [b"a", b"b"]
