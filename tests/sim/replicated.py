@@ -311,7 +311,7 @@ def draw_pacing(seed: str) -> Pacing:
     rng = random.Random(f"{seed}/pacing")
     return Pacing(
         idle_bytes=rng.choice((1, 30_000, 200_000, 1 << 30)),
-        floor_bytes=rng.choice((500, 5_000, 50_000)),
+        floor_bytes=rng.choice((4_000, 5_000, 50_000)),
         share=rng.choice((4, 100, 1 << 30)),
         near_bytes=rng.choice((0, 1_000, 20_000)),
     )

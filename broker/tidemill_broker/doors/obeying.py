@@ -27,6 +27,7 @@ class Obeying:
             return await self._local.ask(due)
         if self._asked is None:
             self._asked = due, self._local.ask(due)
+            self._asked[1].add_done_callback(_heard)
         fence, answer = self._asked
         await asyncio.wait([answer], timeout=patience_s)
         if not answer.done():
@@ -34,3 +35,9 @@ class Obeying:
         self._asked = None
         said = answer.result()
         return said if fence == due else await self.ask(due, patience_s)
+
+
+def _heard(answer: asyncio.Future[Command]) -> None:
+    """Its error is for who asks next; nobody does when this broker becomes something else."""
+    if not answer.cancelled():
+        answer.exception()
