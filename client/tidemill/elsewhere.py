@@ -49,7 +49,7 @@ class Elsewhere:
         self,
         settings: ClientSettings,
         other: Callable[[str], Link | None],
-        start: Callable[[Coroutine[Any, Any, None]], None],
+        start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self.moved = 0
         """Messages."""

@@ -20,11 +20,12 @@ class Tasks:
         self._on_crash = on_crash
         self._tasks: dict[asyncio.Task[None], None] = {}
 
-    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run it until it ends, or until ``close``."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks[task] = None
         task.add_done_callback(self._done)
+        return task
 
     async def close(self) -> None:
         """Cancel all and see them end."""

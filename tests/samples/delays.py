@@ -58,11 +58,12 @@ class DelayRig(Hosting):
         disk: SimDisk | None = None,
         now_ms: int = NOW_MS,
         broker: Rig | None = None,
+        arrived: list[tuple[int, str, bytes]] | None = None,
     ) -> None:
         self.settings = settings
         super().__init__(disk or empty_disk(), now_ms)
         self.broker = broker or Rig(now_ms=now_ms)
-        self.arrived: list[tuple[int, str, bytes]] = []
+        self.arrived: list[tuple[int, str, bytes]] = [] if arrived is None else arrived
         """When, id and body of each message that the broker stored."""
         self.deaf = False
         """The broker takes what it is sent, and its answers get lost."""

@@ -31,12 +31,9 @@ class Delaying:
 
     def live(self, life: int, disk: Mount) -> None:
         rig = self._begin(life, disk)
-        try:
-            for number, ahead_ms in enumerate(STEPS_MS):
-                self._send(rig, life, number, ahead_ms)
-                rig.wait(LIFE_MS // len(STEPS_MS))
-        finally:
-            self._arrived += rig.arrived
+        for number, ahead_ms in enumerate(STEPS_MS):
+            self._send(rig, life, number, ahead_ms)
+            rig.wait(LIFE_MS // len(STEPS_MS))
         bodies = {body for _, _, body in self._arrived}
         self._problems += [
             f"late: {body!r}"
@@ -45,7 +42,8 @@ class Delaying:
         ]
 
     def _begin(self, life: int, disk: Mount) -> DelayRig:
-        return DelayRig(self._settings, disk.disk, NOW_MS + LIFE_MS * (life - 1), self._broker)
+        now_ms = NOW_MS + LIFE_MS * (life - 1)
+        return DelayRig(self._settings, disk.disk, now_ms, self._broker, self._arrived)
 
     def _send(self, rig: DelayRig, life: int, number: int, ahead_ms: int) -> None:
         bodies = [b"%d.%d.%d" % (life, number, index) + b" " * 60 for index in range(1 + number % 3)]
@@ -56,16 +54,15 @@ class Delaying:
 
     def check(self, disk: Mount) -> list[str]:
         """The last life, to the end of all times: what was answered came once, and nothing before its time."""
-        rig = DelayRig(self._settings, disk.disk, NOW_MS + 10 * LIFE_MS, self._broker)
+        rig = self._begin(11, disk)
         rig.wait(6 * HOUR_MS)
-        arrived = [*self._arrived, *rig.arrived]
-        bodies = [body for _, _, body in arrived]
+        bodies = [body for _, _, body in self._arrived]
         problems = [*self._problems]
         problems += [f"lost: {body!r}" for body in self._answered if body not in bodies]
         problems += [f"twice: {body!r}" for body in set(bodies) if bodies.count(body) > 1]
         problems += [
             f"early: {body!r} by {self._due[body] - at_ms} ms"
-            for at_ms, _, body in arrived
+            for at_ms, _, body in self._arrived
             if at_ms < self._due[body]
         ]
         if rig.delay.state.waiting:

@@ -110,9 +110,7 @@ class Subscriber:
             if consumer.in_order:
                 await self._idle.wait()
             message = await consumer.take()
-            self._counts.in_progress += 1
-            self._idle.clear()
-            self._running.start(self._handle(message), f"tidemill handles {self._handler.name}")
+            self._begin(message)
 
     async def _pull_by_key(self, consumer: Consumer) -> None:
         self._keyed = keyed = Keyed(consumer, self._tasks)
@@ -120,9 +118,7 @@ class Subscriber:
         while True:
             await self._slots.acquire()
             begun = await keyed.next()
-            self._counts.in_progress += 1
-            self._idle.clear()
-            self._running.start(self._handle(begun.message, begun), f"tidemill handles {self._handler.name}")
+            self._begin(begun.message, begun)
 
     def stop(self) -> None:
         """Pull no more, and give back what was not begun."""
@@ -142,9 +138,29 @@ class Subscriber:
             future.cancel()
         self._idle.set()
 
+    def _begin(self, message: Message, begun: Begun | None = None) -> None:
+        self._counts.in_progress += 1
+        self._idle.clear()
+        entered: list[bool] = []
+        task = self._running.start(
+            self._handle(message, entered, begun), f"tidemill handles {self._handler.name}"
+        )
+        task.add_done_callback(lambda _task: self._ended(message, entered, begun))
+
+    def _ended(self, message: Message, entered: list[bool], begun: Begun | None) -> None:
+        """Of a task that was cancelled before its first step the task itself never hears."""
+        if entered:
+            return
+        self._counts.released += 1
+        message.release()
+        if begun is not None:
+            begun.done()
+        self._free()
+
     # -- one message -------------------------------------------------------------------------------------------
 
-    async def _handle(self, message: Message, begun: Begun | None = None) -> None:
+    async def _handle(self, message: Message, entered: list[bool], begun: Begun | None) -> None:
+        entered.append(True)
         parked = False
         began = self._loop.time()
         context = Context(self._client, self._handler, message, self._loop)
