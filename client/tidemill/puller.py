@@ -363,7 +363,7 @@ class Puller:
 
     def _give_all_back(self) -> None:
         """Left to their leases, those that are not begun would take what is at work along when these end."""
-        for subject in {delivery.subject for delivery in self.settler.outstanding}:
+        for subject in dict.fromkeys(delivery.subject for delivery in self.settler.outstanding):
             self.give_back(subject)
 
     def give_up(self, name: str, over: Callable[[], None]) -> bool:

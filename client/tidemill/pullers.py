@@ -95,7 +95,7 @@ class Pullers:
         if allotment.error is not None:
             self._inbox.fail(allotment.error)
         for group, puller in self._pullers.items():
-            for subject in {one.subject for one in puller.settler.outstanding}:
+            for subject in dict.fromkeys(one.subject for one in puller.settler.outstanding):
                 if not allotment.is_ours(group, subject):
                     puller.give_back(subject)
                 elif allotment.lapses > self._lapses:

@@ -78,7 +78,7 @@ class Tenure:
         if version < self.version:
             return  # it was overtaken by a later one
         self.version = version
-        named = {one for one in partitions if self._refused.get(one, -1) < version}
+        named = dict.fromkeys(one for one in partitions if self._refused.get(one, -1) < version)
         self._refused = {one: past for one, past in self._refused.items() if past >= version}
         if self._held and not sent.before(self._until):
             self.lapses += 1
