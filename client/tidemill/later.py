@@ -74,8 +74,7 @@ class Later:
         partition = self._lane.partition(subject, priority)
         deadline = self._loop.time() + self._settings.send_timeout_s
         self._budget.held += self._lane.gather.add_many(partition, bodies, place, waiter, deadline)
-        parcel = partition.open[-1]
-        parcel.due = [*(parcel.due or ()), *[due_ms] * (parcel.messages - len(parcel.due or ()))]
+        partition.open[-1].note_due(due_ms)
         self._wake()
 
     def _wake(self) -> None:

@@ -206,7 +206,13 @@ class Parcel:
         if self.order_keys is not None:
             self.order_keys.append(extras.order_key)
         if extras.due_ms is not None:
-            self.due = [*(self.due or ()), extras.due_ms]
+            self.note_due(extras.due_ms)
+
+    def note_due(self, due_ms: int) -> None:
+        """All messages that were added since the last call are for later, and due then."""
+        if self.due is None:
+            self.due = []
+        self.due += [due_ms] * (self.messages - len(self.due))
 
     @property
     def keyed(self) -> int:
