@@ -44,7 +44,7 @@ from tidemill_journal.index import FOLDER as INDEXES
 from tidemill_journal.index import decode_head, index_file
 from tidemill_journal.segments import Segments
 from tidemill_ledger.opening import Opening
-from tidemill_ledger.scanning import BatchScanner, RecordScanner, records_behind
+from tidemill_ledger.scanning import BatchScanner, RecordScanner
 from tidemill_ledger.storage import Storage
 from tidemill_wire import limits
 from tidemill_wire.batch import Header
@@ -148,11 +148,11 @@ class Recovery:
                     self._note(action)
                     self._acted_at_ms = record.at_ms
                     self.report.actions_replayed += 1
-                    if isinstance(action, Synced) and not self._settings.replicated:
-                        self._message_synced = max(self._message_synced, action.message_position)
-                        self._action_synced = max(self._action_synced, action.action_position)
+                    self._note_synced(action)
             except CorruptRecord as error:
-                self._note_synced_behind(segments, scanner.position)
+                for record in self._opening.behind(segments, scanner.position):
+                    if record.kind == ActionKind.SYNCED:
+                        self._note_synced(decode_action(record))
                 self._opening.cut(segments, scanner.position, self._action_synced, error)
                 break
         if self._state.epochs and self._part.role is Role.LONE:
@@ -170,20 +170,11 @@ class Recovery:
             case _:
                 pass
 
-    def _note_synced_behind(self, segments: Segments, position: int) -> None:
-        """A whole SYNCED record behind bad bytes may know that they had been good: then they are no torn tail."""
-        for base in segments.bases:
-            end = segments.end_of(base)
-            if end <= position:
-                continue
-            for record in records_behind(
-                self._storage.reader(segments.file(base)), base, end, max(base, position)
-            ):
-                if record.kind == ActionKind.SYNCED and not self._settings.replicated:
-                    action = decode_action(record)
-                    assert isinstance(action, Synced)
-                    self._message_synced = max(self._message_synced, action.message_position)
-                    self._action_synced = max(self._action_synced, action.action_position)
+    def _note_synced(self, action: Action) -> None:
+        """Up to where this disk has had both logs; of a broker in a group another disk may have written it."""
+        if isinstance(action, Synced) and not self._settings.replicated:
+            self._message_synced = max(self._message_synced, action.message_position)
+            self._action_synced = max(self._action_synced, action.action_position)
 
     def _replay_messages(self) -> Segments:
         settings = self._settings

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill_delay.actions import ActionKind, Started, Synced, decode_action, encode_action
+from tidemill_delay.actions import Action, ActionKind, Started, Synced, decode_action, encode_action
 from tidemill_delay.hours import file_of, rows_of, start_of
 from tidemill_delay.intake import scattered
 from tidemill_delay.machine import Delay
@@ -25,7 +25,7 @@ from tidemill_journal.errors import CorruptLog, CorruptRecord
 from tidemill_journal.segments import Segments
 from tidemill_ledger.logs import Logs
 from tidemill_ledger.opening import Opening
-from tidemill_ledger.scanning import BatchScanner, RecordScanner, records_behind
+from tidemill_ledger.scanning import BatchScanner, RecordScanner
 from tidemill_ledger.storage import Storage
 from tidemill_wire.batch import Header
 from tidemill_wire.errors import CorruptBatch
@@ -70,7 +70,7 @@ class Recovery:
         self._check_hours()
         messages = self._replay_messages()
         self._flush()
-        self._remove_closed()
+        self._remove_strays()
         self._opening.sync(messages, self._message_synced)
         self._opening.sync(actions, self._action_synced)
         logs = Logs(messages, actions, EPOCH, BATCHES_MAX)
@@ -99,12 +99,8 @@ class Recovery:
 
     def _tidy_hours(self) -> None:
         """What a file has beyond the checkpoint is placed again; whatever it has less is damage."""
-        hours = self._state.hours
-        for name in self._storage.names(SCHEDULE):
-            start_ms = start_of(name)
-            if start_ms not in hours:
-                self._storage.write_now([Remove(f"{SCHEDULE}/{name}")])
-        for start_ms, hour in hours.items():
+        self._remove_strays()
+        for start_ms, hour in self._state.hours.items():
             for file, size in ((file_of(start_ms), hour.size), (rows_of(start_ms), ROW_BYTES * hour.count)):
                 found = self._storage.size(file) or 0
                 if found < size:
@@ -125,30 +121,19 @@ class Recovery:
                     action = decode_action(record)
                     self._state.apply(action)
                     self.report.actions_replayed += 1
-                    if isinstance(action, Synced):
-                        self._note_synced(action)
+                    self._note_synced(action)
             except CorruptRecord as error:
-                self._note_synced_behind(segments, scanner.position)
+                for record in self._opening.behind(segments, scanner.position):
+                    if record.kind == ActionKind.SYNCED:
+                        self._note_synced(decode_action(record))
                 self._opening.cut(segments, scanner.position, self._action_synced, error)
                 break
         return segments
 
-    def _note_synced(self, action: Synced) -> None:
-        self._message_synced = max(self._message_synced, action.message_position)
-        self._action_synced = max(self._action_synced, action.action_position)
-
-    def _note_synced_behind(self, segments: Segments, position: int) -> None:
-        """A whole SYNCED record behind bad bytes may know that they had been good: then they are no torn tail."""
-        for base in segments.bases:
-            end = segments.end_of(base)
-            if end <= position:
-                continue
-            read = self._storage.reader(segments.file(base))
-            for record in records_behind(read, base, end, max(base, position)):
-                if record.kind == ActionKind.SYNCED:
-                    action = decode_action(record)
-                    assert isinstance(action, Synced)
-                    self._note_synced(action)
+    def _note_synced(self, action: Action) -> None:
+        if isinstance(action, Synced):
+            self._message_synced = max(self._message_synced, action.message_position)
+            self._action_synced = max(self._action_synced, action.action_position)
 
     def _check_hours(self) -> None:
         """What was placed in hours of one length is not found in those of another."""
@@ -195,7 +180,8 @@ class Recovery:
             self._storage.write_now(writes)
         self._appends, self._appended = {}, 0
 
-    def _remove_closed(self) -> None:
+    def _remove_strays(self) -> None:
+        """Files of hours that are not there."""
         for name in self._storage.names(SCHEDULE):
             if start_of(name) not in self._state.hours:
                 self._storage.write_now([Remove(f"{SCHEDULE}/{name}")])

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from tidemill_journal.checkpoint import FOLDER as CHECKPOINTS
 from tidemill_journal.checkpoint import checkpoint_file, checkpoint_number, unwrap
 from tidemill_journal.errors import CorruptLog, CorruptRecord
+from tidemill_journal.records import Record
 from tidemill_journal.segments import Segments, base_of, from_listing
+from tidemill_ledger.scanning import records_behind
 from tidemill_ledger.storage import Storage
 
 
@@ -54,6 +56,14 @@ class Opening:
         last = segments.file(segments.open_base)
         if (self._storage.size(last) or 0) > position - segments.open_base:
             self._storage.set_aside(last, position - segments.open_base)
+
+    def behind(self, segments: Segments, position: int) -> Iterator[Record]:
+        """Whole records behind bad bytes: one of them may know that these had been good, and are no torn tail."""
+        for base in segments.bases:
+            end = segments.end_of(base)
+            if end > position:
+                read = self._storage.reader(segments.file(base))
+                yield from records_behind(read, base, end, max(base, position))
 
     def sync(self, segments: Segments, synced: int) -> None:
         """A killed process left bytes in the page cache: what is shown from now on must not be taken back."""
