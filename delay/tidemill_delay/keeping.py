@@ -68,6 +68,7 @@ class Keeping:
         settings = self._settings
         if self._logs.all_synced:
             self._unsynced_since_ms = None
+            self._record_synced(now_ms)
         elif self._unsynced_since_ms is None or now_ms >= self._unsynced_since_ms + settings.sync_interval_ms:
             self.sync_now = True
             self._unsynced_since_ms = now_ms
@@ -109,7 +110,7 @@ class Keeping:
                 logs.remove(rows_of(hour))
             self._closing = None
 
-    def record_synced(self, now_ms: int) -> None:
+    def _record_synced(self, now_ms: int) -> None:
         """For recovery: below it, bad bytes are damage."""
         logs = self._logs
         synced = logs.synced_message_position, logs.synced_action_position

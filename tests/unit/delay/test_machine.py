@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from samples.brokers import put_file, read_file
 from samples.delays import HOUR_MS, NOW_MS, DelayRig, later
+from tidemill_journal.errors import CorruptLog
 from tidemill_wire.commands import SendBatches, Sent
 from tidemill_wire.settings import SettingsError
 
@@ -153,3 +156,18 @@ def test_hours_of_another_length_are_refused_while_messages_wait_and_taken_when_
     rig.send([b"b"], rig.now_ms + 3 * HOUR_MS)
     rig.wait(4 * HOUR_MS)
     assert bodies(rig) == [b"a", b"b"]
+
+
+def test_damage_in_what_the_disk_had_refuses_the_start_and_is_no_torn_tail() -> None:
+    rig = DelayRig()
+    rig.send([b"a" * 100], NOW_MS + 2 * HOUR_MS)
+    rig.wait(1_000)
+    rig.send([b"b" * 100], NOW_MS + 2 * HOUR_MS)
+    rig.wait(1_000)
+    log = f"message/{0:020}.log"
+    data = bytearray(read_file(rig.disk, log))
+    data[150] ^= 1
+    put_file(rig.disk, log, bytes(data))
+
+    with pytest.raises(CorruptLog, match=re.escape(log)):
+        rig.restart()
