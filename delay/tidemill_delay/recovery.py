@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tidemill_delay.actions import Action, ActionKind, Started, Synced, decode_action, encode_action
 from tidemill_delay.hours import file_of, rows_of, start_of
-from tidemill_delay.intake import scattered
+from tidemill_delay.intake import lane_of, scattered
 from tidemill_delay.machine import Delay
 from tidemill_delay.rows import ROW_BYTES
 from tidemill_delay.scatter import due_of
@@ -165,7 +165,8 @@ class Recovery:
     def _place(self, header: Header, batch: memoryview) -> None:
         state = self._state
         self.report.batches_replayed += 1
-        state.remember(header.producer_id, header.producer_sequence, header.first_sequence)
+        senders = state.senders(lane_of(batch, 0, header))
+        senders.remember(header.producer_id, header.producer_sequence, header.first_sequence)
         due = due_of(batch, 0, header)
         for _, appends in scattered(state, batch, due, (self._settings.hour_ms, EPOCH)):
             for file, buffers in appends:

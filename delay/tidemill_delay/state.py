@@ -13,11 +13,10 @@ from tidemill_delay.hours import Hour
 from tidemill_ledger.producers import Remembering
 
 
-class State(Remembering):
+class State:
     """See the module."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.boot = 0
         self.hour_ms = 0
         """How long the hours of the calendar are; 0 before the first life."""
@@ -25,6 +24,8 @@ class State(Remembering):
         self.closed_ms = 0
         self.hours: dict[int, Hour] = {}
         self.cancelled = 0
+        self.lanes: dict[str, Remembering] = {}
+        """Who has sent what, by lane: a producer counts in each of them apart."""
 
     def hour(self, start_ms: int) -> Hour:
         """An hour, made by its first message."""
@@ -32,6 +33,10 @@ class State(Remembering):
         if hour is None:
             hour = self.hours[start_ms] = Hour(start_ms)
         return hour
+
+    def senders(self, lane: str) -> Remembering:
+        """Who has sent what to a lane of a subject."""
+        return self.lanes.setdefault(lane, Remembering())
 
     def apply(self, action: Action) -> None:
         """What an action changes."""
