@@ -16,9 +16,15 @@ from collections import Counter, deque
 from tidemill_broker.action_records import decode_action
 from tidemill_broker.actions import Buried
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import Part, judge
 from tidemill_broker.partitions import Partition
-from tidemill_broker.receiving import (
+from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Replace, Send, Unread
+from tidemill_journal.checkpoint import checkpoint_file, wrap
+from tidemill_journal.entries import pack_size
+from tidemill_journal.errors import CorruptRecord
+from tidemill_journal.segments import Place, Segments
+from tidemill_ledger.columns import place_of_key_hashes
+from tidemill_ledger.membership import Part, judge
+from tidemill_ledger.receiving import (
     Gap,
     Receiving,
     Whole,
@@ -27,12 +33,6 @@ from tidemill_broker.receiving import (
     record_length,
     records_in,
 )
-from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Replace, Send, Unread
-from tidemill_journal.checkpoint import checkpoint_file, wrap
-from tidemill_journal.entries import pack_size
-from tidemill_journal.errors import CorruptRecord
-from tidemill_journal.segments import Place, Segments
-from tidemill_ledger.columns import place_of_key_hashes
 from tidemill_wire import limits
 from tidemill_wire.batch import Header
 from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, Welcome, encode_command

@@ -31,7 +31,6 @@ from tidemill_broker.burials import PREFIX, Burials
 from tidemill_broker.indexes import SegmentIndex
 from tidemill_broker.logs import Logs
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import LONE, Part, Role
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.snapshots import packed_at_ms, unpack_state
@@ -43,6 +42,7 @@ from tidemill_journal.errors import CorruptLog, CorruptRecord, JournalError
 from tidemill_journal.index import FOLDER as INDEXES
 from tidemill_journal.index import decode_head, index_file
 from tidemill_journal.segments import Segments
+from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_ledger.opening import Opening
 from tidemill_ledger.scanning import BatchScanner, RecordScanner
 from tidemill_ledger.storage import Storage

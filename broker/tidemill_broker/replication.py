@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from tidemill_broker.committed import Numbers, has
-from tidemill_broker.feeds import Feed
-from tidemill_broker.handover import Leaving
-from tidemill_broker.lone_lease import LoneLease, refusal
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import Part, common_ends, judge
-from tidemill_broker.pacing import COMMAND_BYTES, Pacing, Traffic, Watch, rate_of
 from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Send, Unread
+from tidemill_ledger.committed import Numbers, has
+from tidemill_ledger.feeds import Feed
+from tidemill_ledger.handover import Leaving
+from tidemill_ledger.lone_lease import LoneLease, refusal
+from tidemill_ledger.membership import Part, common_ends, judge
+from tidemill_ledger.pacing import COMMAND_BYTES, Pacing, Traffic, Watch, rate_of
 from tidemill_wire import limits
 from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, encode_command
 from tidemill_wire.connection import Event, Received

@@ -7,13 +7,13 @@ again where to cut. What is behind (``remove_all``) is not copied: others of the
 
 from __future__ import annotations
 
-from tidemill_broker.membership import Part
 from tidemill_broker.snapshots import unpack_state
 from tidemill_host.machine import Remove
 from tidemill_journal.checkpoint import FOLDER as CHECKPOINTS
 from tidemill_journal.checkpoint import checkpoint_number, unwrap
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.segments import base_of
+from tidemill_ledger.membership import Part
 from tidemill_ledger.storage import Storage
 from tidemill_wire.replication import Ends
 

@@ -32,8 +32,6 @@ from tidemill_broker.actions import Action, Pulled
 from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.following import Follower
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import FENCED, Part, Role, part_of
-from tidemill_broker.pacing import Pacing
 from tidemill_broker.replication import Master
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.dialer import Dialer
@@ -41,6 +39,8 @@ from tidemill_host.local import LocalPeer
 from tidemill_host.machine import Ready
 from tidemill_host.persist import Lanes
 from tidemill_journal.errors import JournalError
+from tidemill_ledger.membership import FENCED, Part, Role, part_of
+from tidemill_ledger.pacing import Pacing
 from tidemill_wire.appointments import Appointment
 
 PORT = 7400

@@ -11,8 +11,8 @@ from tidemill_broker.doors.openapi import assemble
 from tidemill_broker.doors.service import Service
 from tidemill_broker.following import Follower
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import Role
 from tidemill_host.openapi import Part, process_paths, reading, record, ref, whole
+from tidemill_ledger.membership import Role
 from tidemill_wire.addresses import split_address
 
 

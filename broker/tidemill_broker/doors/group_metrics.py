@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from tidemill_broker.following import Follower
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import Role
 from tidemill_broker.replication import Master
+from tidemill_ledger.membership import Role
 from tidemill_wire.replication import Ends, Log
 
 ROLES = (Role.FENCED, Role.SLAVE, Role.MASTER)

@@ -13,7 +13,6 @@ from tidemill_broker.following import Follower
 from tidemill_broker.gate import Told
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import LONE, Part, Role
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.positions import begin_as_asked
 from tidemill_broker.recovery import Recovery, Report
@@ -26,6 +25,7 @@ from tidemill_host.machine import HOST, Send, Unread
 from tidemill_host.persist import Lanes
 from tidemill_host.storage import Storage
 from tidemill_journal.errors import CorruptRun
+from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_wire import limits
 from tidemill_wire.commands import parse_command
 from tidemill_wire.declarations import ConsumerGroup, Subject
