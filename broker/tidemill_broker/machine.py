@@ -14,6 +14,7 @@ subject asks for; messages become visible to consumers at the same moment, not b
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from tidemill_broker.adoption import Adoption
 from tidemill_broker.consume_log import ConsumeLog
@@ -39,6 +40,7 @@ from tidemill_wire.commands import Ack, Command, Extend, Nack, Pull, Purge, Redr
 from tidemill_wire.connection import Event, Rejected
 from tidemill_wire.errors import KIND_BY_NUMBER, Refused, Unavailable, WireError
 from tidemill_wire.fencing import Fence
+from tidemill_wire.replication import EpochStart
 from tidemill_wire.steering import Seek, Suspend
 
 NOTHING = Ready()
@@ -258,6 +260,11 @@ class Broker:
         )
         for partition in partitions.values():
             partition.visible = min(partition.visible, partition.first_kept)
+
+    @property
+    def epochs(self) -> Sequence[EpochStart]:
+        """Those that its log has begun."""
+        return self.state.epochs
 
     def drain(self) -> None:
         """Take no more work; what waits is told so."""

@@ -31,21 +31,21 @@ from tidemill_broker.burials import PREFIX, Burials
 from tidemill_broker.indexes import SegmentIndex
 from tidemill_broker.logs import Logs
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import LONE, Part, Role
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
 from tidemill_broker.settings import BrokerSettings
-from tidemill_broker.snapshots import packed_at_ms, unpack_state
+from tidemill_broker.snapshots import known_ends, packed_at_ms, unpack_state
 from tidemill_broker.state import State
-from tidemill_broker.truncation import prepare
 from tidemill_host.machine import Ready, Remove, Replace
 from tidemill_journal.entries import Rows, decode_directory, directory_size, encode_run, pack_size, run_file
 from tidemill_journal.errors import CorruptLog, CorruptRecord, JournalError
 from tidemill_journal.index import FOLDER as INDEXES
 from tidemill_journal.index import decode_head, index_file
 from tidemill_journal.segments import Segments
+from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_ledger.opening import Opening
 from tidemill_ledger.scanning import BatchScanner, RecordScanner
 from tidemill_ledger.storage import Storage
+from tidemill_ledger.truncation import prepare
 from tidemill_wire import limits
 from tidemill_wire.batch import Header
 from tidemill_wire.errors import CorruptBatch
@@ -87,7 +87,7 @@ class Recovery:
 
     def run(self, now_ms: int) -> Broker:
         """The broker as it was, ready to be run."""
-        self.report.cut_bytes |= prepare(self._storage, self._part)
+        self.report.cut_bytes |= prepare(self._storage, self._part, known_ends)
         self._load_checkpoint()
         self._burials = Burials(self._state)
         actions = self._replay_actions()

@@ -16,7 +16,7 @@ from tidemill_broker.state import State
 from tidemill_broker.tombs import entomb
 from tidemill_journal.errors import CorruptRecord
 from tidemill_wire.batch import SINGLES_FROM
-from tidemill_wire.replication import EpochStart
+from tidemill_wire.replication import Ends, EpochStart
 
 SNAPSHOT_VERSION = 4
 _packer = cast("Any", msgpack.Packer(autoreset=True))
@@ -131,6 +131,11 @@ def _details_of(group: Group) -> list[tuple[int, FailureDetail]]:
 def packed_at_ms(payload: bytes) -> int:
     """When a checkpoint that ``unpack_state`` can read was packed; 0 when it does not say."""
     return int(cast("dict[str, Any]", msgpack.unpackb(payload, strict_map_key=False)).get("at", 0))
+
+
+def known_ends(payload: bytes) -> Ends:
+    """Up to where a checkpoint knows the logs."""
+    return Ends(*unpack_state(payload)[1:])
 
 
 def unpack_state(payload: bytes) -> tuple[State, int, int]:

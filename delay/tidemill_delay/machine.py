@@ -17,6 +17,7 @@ from tidemill_delay.hours import ranges_of
 from tidemill_delay.intake import Intake
 from tidemill_delay.keeping import Keeping
 from tidemill_delay.loading import Page
+from tidemill_delay.nearing import Nearing
 from tidemill_delay.settings import DelaySettings
 from tidemill_delay.state import State
 from tidemill_delay.wheel import Entries, Wheel
@@ -54,8 +55,7 @@ class Delay:
         """How late the last answer of a broker was; 0 of what was past when it came."""
         self._sends: list[Send] = []
         self._reads: list[Read] = []
-        self._pages: dict[int, int] = {}
-        """Of hours that are in the wheel: due times up to this are."""
+        self.nearing = Nearing(state.hours, settings.hour_ms)
         self._page: Page | None = None
         self._page_at_ms = 0
         self.unread = 0
@@ -122,6 +122,7 @@ class Delay:
                 self._take(peer, correlation, batches, now_ms)
             case Sent() | Failed() if self.courier.knows(peer):
                 self._delivered(self.courier.answered(peer, correlation, command, now_ms), now_ms)
+                self._load(now_ms)
                 self.courier.work(now_ms)
             case Welcome():
                 self.courier.met(peer, command.broker.partition("-")[0])
@@ -148,11 +149,12 @@ class Delay:
 
     def _placed(self, entries: Entries, now_ms: int) -> None:
         """What was placed in an hour that is in the wheel goes there as well, when it is written."""
+        self.nearing.placed(entries.hour)
         page = self._page
         if page is not None and page.hour.start_ms == entries.hour:
             page.placed(entries)
             return
-        high_ms = self._pages.get(entries.hour)
+        high_ms = self.nearing.high_ms(entries.hour)
         if high_ms is not None:
             near = entries.where(entries.due <= high_ms)
             self._after_write(lambda _now_ms: self.wheel.add(near), now_ms)
@@ -190,22 +192,16 @@ class Delay:
         """Begin to load the next page: of the earliest hour that is near and not wholly in the wheel."""
         if self._page is not None or now_ms < self._page_at_ms:
             return
-        hour_ms, ahead_ms = self.settings.hour_ms, self.settings.ahead_ms
-        for start_ms in [one for one in self._pages if one < self.state.closed_ms]:
-            del self._pages[start_ms]
-        for start_ms in sorted(self.state.hours):
-            if start_ms > now_ms + ahead_ms:
-                return
-            high_ms = self._pages.get(start_ms)
-            hour = self.state.hours[start_ms]
-            if high_ms is not None and high_ms >= start_ms + hour_ms:
-                continue
-            room = self.settings.wheel_messages - self.wheel.size - self.courier.size
-            if high_ms is not None and room < self.settings.wheel_messages // 2:
-                return  # there is something of this hour in the wheel: when half of it is gone, more comes
-            self._page = Page(hour, self.settings, -1 if high_ms is None else high_ms, room)
-            self._after_write(self._read_page, now_ms)
+        settings = self.settings
+        start_ms = self.nearing.earliest(self.state.closed_ms)
+        if start_ms is None or start_ms > now_ms + settings.ahead_ms:
             return
+        high_ms = self.nearing.high_ms(start_ms)
+        room = settings.wheel_messages - self.wheel.size - self.courier.size
+        if high_ms is not None and room < settings.wheel_messages // 2:
+            return  # there is something of this hour in the wheel: when half of it is gone, more comes
+        self._page = Page(self.state.hours[start_ms], settings, -1 if high_ms is None else high_ms, room)
+        self._after_write(self._read_page, now_ms)
 
     def _read_page(self, now_ms: int) -> None:
         page = self._page
@@ -216,7 +212,7 @@ class Delay:
             return
         self._page = None
         assert page.high_ms is not None
-        self._pages[page.hour.start_ms] = page.high_ms
+        self.nearing.loaded(page.hour.start_ms, page.high_ms)
         for entries in page.entries:
             self.wheel.add(entries.where(entries.due <= page.high_ms))
         self._turn(now_ms)
@@ -253,9 +249,13 @@ class Delay:
         self._wake_at_ms = max(now_ms + 1, min(wake for wake in wakes if wake is not None))
 
     def _next_hour(self, now_ms: int) -> int | None:
-        """When an hour comes near."""
-        far = [one - self.settings.ahead_ms for one in self.state.hours if one not in self._pages]
-        return max(now_ms + 1, min(far), self._page_at_ms) if far and self._page is None else None
+        """When an hour comes near; of one that is partly in the wheel, whoever takes something off it looks."""
+        start_ms = self.nearing.earliest(self.state.closed_ms)
+        if start_ms is None or self._page is not None:
+            return None
+        if self.nearing.high_ms(start_ms) is not None:
+            return self._page_at_ms if self._page_at_ms > now_ms else None
+        return max(now_ms + 1, start_ms - self.settings.ahead_ms, self._page_at_ms)
 
     def route(self, subject: str, groups: Sequence[str], now_ms: int) -> None:
         """Somebody says which broker groups take a subject."""
@@ -286,3 +286,5 @@ class Delay:
         """The invariants of everything, after every step in the simulator."""
         self.state.check()
         self.wheel.check()
+        self.courier.check()
+        self.nearing.check(self.state.hours, self.state.closed_ms)

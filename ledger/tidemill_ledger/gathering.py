@@ -8,13 +8,14 @@ they were. Of texts only what is wanted is read. What the producer compressed is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tidemill_ledger.excerpts import Excerpt, Span
-from tidemill_wire.batch import HEADER_BYTES, Flags, Header, Origin, encode_batch, stamp
+from tidemill_wire.batch import HEADER_BYTES, Flags, Origin, encode_batch, origin_of, stamp
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Column, lay_out
 from tidemill_wire.errors import CorruptBatch
@@ -95,7 +96,8 @@ def plan(excerpt: Excerpt, rows: Rows) -> list[Span]:
 def gather(excerpt: Excerpt, rows: Rows) -> bytearray:
     """The batch of these messages for a consumer, stamped as the other one is. What ``plan`` names has been read."""
     header = excerpt.header
-    origin = _origin(header, bytes(excerpt.view(HEADER_BYTES, header.name_length)))
+    origin = origin_of(header, bytes(excerpt.view(HEADER_BYTES, header.name_length)))
+    origin = replace(origin, flags=origin.flags | Flags.GATHERED)
     columns = _columns(excerpt, rows)
     columns.append((Column.INDEXES, [rows.astype("<i4").tobytes()]))
     batch = _encode(origin, rows, columns)
@@ -146,13 +148,6 @@ def runs_of(rows: Rows) -> list[tuple[int, int]]:
     firsts = rows[np.concatenate(([0], breaks + 1))]
     lasts = rows[np.concatenate((breaks, [len(rows) - 1]))]
     return list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))
-
-
-def _origin(header: Header, name: bytes) -> Origin:
-    return Origin(
-        name, header.producer_id, header.producer_sequence, header.batch_id, header.created_at_ms, Codec.NONE,
-        Flags(header.flags) | Flags.GATHERED, header.priority, header.bloom,
-    )  # fmt: skip
 
 
 def _gather_texts(

@@ -13,10 +13,10 @@ from samples.brokers import SUBJECT, batch_of, copy_of, empty_disk, files_of, re
 from samples.hosting import Hosting
 from sim.disk import SimDisk
 from tidemill_broker.doors import machine_for, recover
-from tidemill_broker.following import Follower
-from tidemill_broker.membership import FENCED, Part, Role, part_of
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.machine import HOST, Peer
+from tidemill_ledger.following import Follower
+from tidemill_ledger.membership import FENCED, Part, Role, part_of
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.commands import Command, Pull, Pulled, SendBatches, Sent, Welcome
 from tidemill_wire.connection import Received

@@ -8,16 +8,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+from tidemill_broker.applying import BrokerApplier
 from tidemill_broker.doors.status import groups_of
-from tidemill_broker.following import Follower
 from tidemill_broker.gate import Told
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import LONE, Part, Role
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.positions import begin_as_asked
 from tidemill_broker.recovery import Recovery, Report
-from tidemill_broker.replication import Master
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import Clock
 from tidemill_host.disk import Disk
@@ -26,6 +24,9 @@ from tidemill_host.machine import HOST, Send, Unread
 from tidemill_host.persist import Lanes
 from tidemill_host.storage import Storage
 from tidemill_journal.errors import CorruptRun
+from tidemill_ledger.following import Follower
+from tidemill_ledger.membership import LONE, Part, Role
+from tidemill_ledger.replication import Master
 from tidemill_wire import limits
 from tidemill_wire.commands import parse_command
 from tidemill_wire.declarations import ConsumerGroup, Subject
@@ -41,7 +42,7 @@ from tidemill_wire.vigil import Vigil
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
 
 
-Runs: TypeAlias = Broker | Master | Follower
+Runs: TypeAlias = Broker | Master[Broker] | Follower[Broker]
 
 
 def recover(disk: Disk, settings: BrokerSettings, now_ms: int, part: Part = LONE) -> tuple[Broker, Report]:
@@ -54,7 +55,7 @@ def recover(disk: Disk, settings: BrokerSettings, now_ms: int, part: Part = LONE
         storage.close()
 
 
-def machine_for(broker: Broker, part: Part, now_ms: int) -> Master | Follower | None:
+def machine_for(broker: Broker, part: Part, now_ms: int) -> Master[Broker] | Follower[Broker] | None:
     """The machine for a broker's part; a lone one is its own."""
     name = broker.settings.name
     if part.role is Role.LONE:
@@ -62,7 +63,7 @@ def machine_for(broker: Broker, part: Part, now_ms: int) -> Master | Follower | 
     return (
         Master(broker, name, part, now_ms)
         if part.role is Role.MASTER
-        else Follower(broker, name, part, now_ms)
+        else Follower(broker, BrokerApplier(broker), name, part, now_ms)
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from samples.brokers import put_file, read_file
-from samples.delays import HOUR_MS, NOW_MS, OTHER_SUBJECT, DelayRig, later
+from samples.delays import HOUR_MS, NOW_MS, OTHER_SUBJECT, SMALL, DelayRig, later
+from tidemill_delay.hours import Hour
 from tidemill_journal.errors import CorruptLog
 from tidemill_wire.commands import SendBatches, Sent
 from tidemill_wire.settings import SettingsError
@@ -187,3 +189,37 @@ def test_damage_in_what_the_disk_had_refuses_the_start_and_is_no_torn_tail() -> 
 
     with pytest.raises(CorruptLog, match=re.escape(log)):
         rig.restart()
+
+
+class Untouched(dict[int, Hour]):
+    """A calendar of which nobody may look at all hours."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("all hours of the calendar were looked at")
+
+    keys = values = items = __iter__  # type: ignore[assignment]
+
+
+def test_a_message_costs_nothing_for_each_hour_of_the_calendar(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DelayRig(replace(SMALL, checkpoint_events=1000))
+    for number in range(20):
+        rig.send([b"far"], NOW_MS + (20 - number) * HOUR_MS)
+    monkeypatch.setattr(rig.delay, "check", lambda: None)  # it does look at all of them
+    rig.delay.state.hours = Untouched(rig.delay.state.hours)
+    rig.send([b"near"], NOW_MS + 600)
+    rig.wait(1_500)
+
+    assert bodies(rig) == [b"near"]
+
+
+def test_more_of_an_hour_is_loaded_as_soon_as_a_broker_has_taken_what_filled_the_wheel() -> None:
+    rig = DelayRig(replace(SMALL, wheel_messages=4))
+    rig.away = True
+    rig.restart()
+    for number in range(20):
+        rig.send([b"%d" % number], NOW_MS + 2 * HOUR_MS + TICK_MS * number)
+    rig.wait(2 * HOUR_MS + 20 * TICK_MS)
+    rig.away = False
+    rig.meet()
+
+    assert sorted(bodies(rig), key=int) == [b"%d" % number for number in range(20)]

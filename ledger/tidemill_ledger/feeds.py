@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidemill_broker.logs import Logs
-from tidemill_broker.pacing import Pace
 from tidemill_host.machine import Durability, Peer, Send, Slice
 from tidemill_journal.segments import Segments
+from tidemill_ledger.logs import Logs
+from tidemill_ledger.pacing import Pace
 from tidemill_wire import limits
 from tidemill_wire.commands import encode_command
 from tidemill_wire.replication import Chunk, Ends, Log, Marks, Reached

@@ -7,24 +7,28 @@ again where to cut. What is behind (``remove_all``) is not copied: others of the
 
 from __future__ import annotations
 
-from tidemill_broker.membership import Part
-from tidemill_broker.snapshots import unpack_state
+from collections.abc import Callable
+from typing import TypeAlias
+
 from tidemill_host.machine import Remove
 from tidemill_journal.checkpoint import FOLDER as CHECKPOINTS
 from tidemill_journal.checkpoint import checkpoint_number, unwrap
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.segments import base_of
+from tidemill_ledger.membership import Part
 from tidemill_ledger.storage import Storage
 from tidemill_wire.replication import Ends
 
 LOGS = ("message", "action")
+Known: TypeAlias = Callable[[bytes], Ends]
+"""Up to where a checkpoint knows the logs, or ``CorruptRecord``."""
 
 
-def prepare(storage: Storage, part: Part) -> dict[str, int]:
+def prepare(storage: Storage, part: Part, known: Known) -> dict[str, int]:
     """What a part says of the logs; how many bytes were cut. A slave's that begin late, and cannot be read without a
     checkpoint, are worth nothing.
     """
-    cut = cut_logs(storage, part.cut) if part.cut is not None else {}
+    cut = cut_logs(storage, part.cut, known) if part.cut is not None else {}
     if part.follows:
         remove_empty(storage)
         if part.anew or (begins_late(storage) and not _checkpoints(storage)):
@@ -32,10 +36,10 @@ def prepare(storage: Storage, part: Part) -> dict[str, int]:
     return {folder: size for folder, size in cut.items() if size}
 
 
-def cut_logs(storage: Storage, ends: Ends) -> dict[str, int]:
+def cut_logs(storage: Storage, ends: Ends, known: Known) -> dict[str, int]:
     """Cut both logs; how many bytes of each."""
     for file in _checkpoints(storage):
-        if _knows_more(storage, file, ends):
+        if _knows_more(storage, file, ends, known):
             storage.write_now([Remove(file)])
     return {folder: _cut(storage, folder, end) for folder, end in zip(LOGS, ends, strict=True)}
 
@@ -76,9 +80,9 @@ def _cut(storage: Storage, folder: str, end: int) -> int:
     return cut
 
 
-def _knows_more(storage: Storage, file: str, ends: Ends) -> bool:
+def _knows_more(storage: Storage, file: str, ends: Ends, known: Known) -> bool:
     try:
-        _, message, action = unpack_state(unwrap(storage.reader(file)(0, storage.size(file) or 0)))
+        message, action = known(unwrap(storage.reader(file)(0, storage.size(file) or 0)))
     except CorruptRecord:
         return True  # nobody would read it
     return message > ends.message or action > ends.action
