@@ -169,4 +169,6 @@ async def topics() -> None:
         measurement.finish(sent, create_s=0.0, first_touch_s=first_s)
 
 
-driving.main({"produce": produce, "consume": consume, "sync": sync, "e2e": end_to_end, "topics": topics, "due": due})
+driving.main(
+    {"produce": produce, "consume": consume, "sync": sync, "e2e": end_to_end, "topics": topics, "due": due}
+)

@@ -145,11 +145,16 @@ class Tidemill(Peer):
         found.append(replace(send, workload="d", variant="send", mode="sync", topic="sync", options={}))
         if session.durability is Durability.PAGE_CACHE:
             later = replace(
-                send, workload="t-produce", variant="send_many of 500", options={**send.options, "later": 7200}
+                send,
+                workload="t-produce",
+                variant="send_many of 500",
+                options={**send.options, "later": 7200},
             )
             found += [replace(later, size=size, topic=f"later-{size}") for size in (1024, 100)]
             found.append(
-                replace(send, workload="t-due", variant="send_many of 50", mode="due", topic="due", options={})
+                replace(
+                    send, workload="t-due", variant="send_many of 50", mode="due", topic="due", options={}
+                )
             )
             found.append(replace(send, workload="e", variant="send", mode="e2e", topic="e2e", options={}))
         return found
