@@ -102,7 +102,7 @@ class Intake:
                 break  # without a length nobody knows where the next one begins
             stop = at + header.length
             try:
-                partition = self._admit(view, at, header, now_ms)
+                partition = self.admit(view, at, header, now_ms)
                 first = partition.repeated(header.producer_id, header.producer_sequence)
                 if first is None and self.refusal is not None:
                     raise self.refusal
@@ -208,11 +208,13 @@ class Intake:
     def _refuse(self, taken: Taken, error: WireError) -> None:
         taken.refused.append((len(taken.first_sequences) - 1, error.kind.number, error.detail))
 
-    def _admit(self, view: memoryview, at: int, header: Header, now_ms: int) -> Partition:
+    def admit(
+        self, view: memoryview, at: int, header: Header, now_ms: int, not_taken: int = NOT_TAKEN
+    ) -> Partition:
         """The batch's partition, if the batch may enter."""
         try:
             check_said(view, at, header)
-            if header.flags & NOT_TAKEN:
+            if header.flags & not_taken:
                 _refuse_flags(header.flags)
             name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])
             partition = self._state.by_name.get(name)
@@ -221,7 +223,7 @@ class Intake:
             check_bodies(view, at, header, partition.settings.message_bytes_max)
         except CorruptBatch as error:
             raise Refused("corrupt_batch", str(error)) from error
-        return self._lane(partition, header.priority, now_ms) if header.priority else partition
+        return self.lane(partition, header.priority, now_ms) if header.priority else partition
 
     def _check_open(self, batch: memoryview, header: Header, partition: Partition) -> None:
         """Whether it takes messages now, and these order keys; what it has taken before it answers again."""
@@ -232,7 +234,7 @@ class Intake:
             except CorruptBatch as error:
                 raise Refused("corrupt_batch", str(error)) from error
 
-    def _lane(self, partition: Partition, priority: int, now_ms: int) -> Partition:
+    def lane(self, partition: Partition, priority: int, now_ms: int) -> Partition:
         """The lane of a subject, made by its first message."""
         parse_priority(priority)
         lane = self._state.lanes.get(partition.identity, {}).get(priority)
