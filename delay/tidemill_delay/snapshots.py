@@ -6,17 +6,19 @@ from typing import Any, cast
 
 import msgpack
 
-from tidemill_delay.hours import Hour, Marks
+from tidemill_delay.hours import Hour, Marks, file_of, rows_of
+from tidemill_delay.rows import ROW_BYTES
 from tidemill_delay.state import State
 from tidemill_journal.errors import CorruptRecord
 from tidemill_wire.batch import SINGLES_FROM
+from tidemill_wire.replication import Ends, EpochStart
 
 VERSION = 1
 
 
 def pack_state(state: State, message_position: int, action_position: int) -> bytes:
     """Everything a restart needs besides the logs from these positions on, and the files of the hours."""
-    said = {
+    said: dict[str, Any] = {
         "version": VERSION,
         "message": message_position,
         "action": action_position,
@@ -31,7 +33,24 @@ def pack_state(state: State, message_position: int, action_position: int) -> byt
         "producers": list(state.producers.items()),
         "singles": [(*key, first) for key, first in state.singles.items()],
     }
+    if state.epochs:
+        said["epochs"] = [tuple(start) for start in state.epochs]
     return cast("bytes", msgpack.packb(said))
+
+
+def known_ends(payload: bytes) -> Ends:
+    """Up to where a checkpoint knows the logs."""
+    return Ends(*unpack_state(payload)[1:])
+
+
+def files_of(state: State) -> list[tuple[str, int]]:
+    """What is to be there besides a checkpoint of this state: files, and how much of each."""
+    hours = state.hours.values()
+    return [
+        one
+        for hour in hours
+        for one in ((file_of(hour.start_ms), hour.size), (rows_of(hour.start_ms), ROW_BYTES * hour.count))
+    ]
 
 
 def unpack_state(payload: bytes) -> tuple[State, int, int]:
@@ -47,6 +66,7 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             hour = state.hours[start_ms] = Hour(start_ms)
             hour.count, hour.size, hour.done = count, size, Marks.from_bytes(done)
         state.producers.update({producer: list(seen) for producer, seen in said["producers"]})
+        state.epochs = [EpochStart(*row) for row in said.get("epochs", ())]
         for producer, sequence, first in said["singles"]:
             assert producer >= SINGLES_FROM
             state.singles[producer, sequence] = first
