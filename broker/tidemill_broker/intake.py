@@ -98,17 +98,19 @@ class Intake:
                     raise CorruptBatch(f"a batch of {header.length} bytes of which {size - at} are there")
             except CorruptBatch as error:
                 taken.first_sequences.append(-1)
-                self._refuse(taken, Refused("corrupt_batch", str(error)))
+                self._refuse(taken, error)
                 break  # without a length nobody knows where the next one begins
             stop = at + header.length
             try:
                 partition = self._admit(view, at, header, now_ms)
                 first = partition.repeated(header.producer_id, header.producer_sequence)
+                if first is None:
+                    check_bodies(view, at, header, partition.settings.message_bytes_max)
                 if first is None and self.refusal is not None:
                     raise self.refusal
                 if first is None and (self.gate.shut or self._state.fences):
                     self._check_open(view[at:stop], header, partition)
-            except WireError as error:
+            except (WireError, CorruptBatch) as error:
                 taken.first_sequences.append(-1)
                 self._refuse(taken, error)
                 partition, first = None, -1
@@ -205,32 +207,29 @@ class Intake:
         if piece:
             self._logs.append(file, piece, len(piece))
 
-    def _refuse(self, taken: Taken, error: WireError) -> None:
+    def _refuse(self, taken: Taken, error: WireError | CorruptBatch) -> None:
+        if isinstance(error, CorruptBatch):
+            error = Refused("corrupt_batch", str(error))
         taken.refused.append((len(taken.first_sequences) - 1, error.kind.number, error.detail))
 
     def _admit(self, view: memoryview, at: int, header: Header, now_ms: int) -> Partition:
-        """The batch's partition, if the batch may enter."""
-        try:
-            check_said(view, at, header)
-            if header.flags & NOT_TAKEN:
-                _refuse_flags(header.flags)
-            name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])
-            partition = self._state.by_name.get(name)
-            if partition is None or name.startswith(OWN):
-                partition = self.create(name, now_ms)
-            check_bodies(view, at, header, partition.settings.message_bytes_max)
-        except CorruptBatch as error:
-            raise Refused("corrupt_batch", str(error)) from error
+        """The partition of a batch that arrived as it was said. What it holds is looked at only when it is new: what
+        was taken once is taken again, whatever the limits are by now.
+        """
+        check_said(view, at, header)
+        if header.flags & NOT_TAKEN:
+            _refuse_flags(header.flags)
+        name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])
+        partition = self._state.by_name.get(name)
+        if partition is None or name.startswith(OWN):
+            partition = self.create(name, now_ms)
         return self._lane(partition, header.priority, now_ms) if header.priority else partition
 
     def _check_open(self, batch: memoryview, header: Header, partition: Partition) -> None:
         """Whether it takes messages now, and these order keys; what it has taken before it answers again."""
         self.gate.check(partition.name)
         if header.flags & Flags.ORDERED or header.column_count > 2:
-            try:
-                self._state.fences.check(base_of(partition), batch)
-            except CorruptBatch as error:
-                raise Refused("corrupt_batch", str(error)) from error
+            self._state.fences.check(base_of(partition), batch)
 
     def _lane(self, partition: Partition, priority: int, now_ms: int) -> Partition:
         """The lane of a subject, made by its first message."""

@@ -67,7 +67,7 @@ class Gather:
         size = len(body) + MESSAGE_OVERHEAD_BYTES
         if extras is not None:
             size += len(extras.key or "") + sum(map(len, extras.tags or ())) + len(extras.properties or b"")
-            size += len(extras.order_key or "")
+            size += len(extras.order_key or "") + len(extras.timer_key or "")
         queue = partition.open
         if queue and self._fits(queue[-1], size, 1):
             parcel = queue[-1]
@@ -172,8 +172,9 @@ class Gather:
             content = Content(parcel.bodies)
             if not parcel.plain:
                 content = Content(
-                    parcel.bodies, parcel.keys, parcel.tags, parcel.order_keys, parcel.properties
-                )
+                    parcel.bodies, parcel.keys, parcel.tags, parcel.order_keys, parcel.properties,
+                    timer_keys=parcel.timer_keys,
+                )  # fmt: skip
             flags = Flags.ORDERED if content.order_keys is not None else Flags(0)
             if parcel.due is not None:
                 flags |= Flags.DELAYED

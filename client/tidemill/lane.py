@@ -186,12 +186,12 @@ class Lane:
                 if not self._steadiness.steady:
                     self._avoid()
                 self._budget.give_back(size)
-        elif isinstance(answer, TidemillError):
+        elif isinstance(answer, TidemillError) and not flight.doubtful:
             self.flights.land(flight)
             for batch in flight.batches:
                 self._refuse(batch, answer)
         else:
-            link.close()  # An answer that is none: the bytes are sent again over a new connection.
+            link.close()  # An answer that is none, or is no answer to a doubt: the bytes are sent once more.
             return
         self._owner.landed()
         if (self.gather or self.flights.refused) and self.scheduled is None:

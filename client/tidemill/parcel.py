@@ -59,6 +59,8 @@ class Extras(NamedTuple):
     order_key: str | None = None
     due_ms: int | None = None
     """When it is to be given out, of a message for later."""
+    timer_key: str | None = None
+    """By what such a message is found while it waits."""
 
 
 NO_EXTRAS = Extras()
@@ -129,7 +131,8 @@ class Parcel:
 
     __slots__ = (
         "batch_id", "bodies", "company", "data", "deadline", "due", "error", "keys", "messages", "number", "order_keys",
-        "partition", "place", "plain", "properties", "size", "tags", "waiter",
+        "partition", "place", "plain", "properties", "size", "tags", "timer_keys",
+        "waiter",
     )  # fmt: skip
 
     number: int
@@ -139,6 +142,7 @@ class Parcel:
     tags: list[tuple[str, ...]] | None
     properties: list[bytes] | None
     order_keys: list[str | None] | None
+    timer_keys: list[str | None] | None
 
     def __init__(
         self,
@@ -185,7 +189,7 @@ class Parcel:
         """The extras of the message that was added last. Columns begin when one is needed."""
         if self.plain:
             self.plain = False
-            self.keys = self.tags = self.properties = self.order_keys = None
+            self.keys = self.tags = self.properties = self.order_keys = self.timer_keys = None
         before = len(self.bodies) - 1
         if extras.key is not None and self.keys is None:
             self.keys = list[str | None]([None]) * before
@@ -197,6 +201,10 @@ class Parcel:
             self.partition.ordered = True
             if self.order_keys is None:
                 self.order_keys = list[str | None]([None]) * before
+        if extras.timer_key is not None and self.timer_keys is None:
+            self.timer_keys = list[str | None]([None]) * before
+        if self.timer_keys is not None:
+            self.timer_keys.append(extras.timer_key)
         if self.keys is not None:
             self.keys.append(extras.key)
         if self.tags is not None:

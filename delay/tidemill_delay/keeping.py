@@ -36,6 +36,8 @@ class Keeping:
         self._unsynced_since_ms: int | None = None
         self._closing: deque[tuple[int, list[int]]] = deque()
         """Ends of records that say that hours are closed, and those hours."""
+        self._covered = 0
+        """The end of the action log that the newest checkpoint knows."""
         self.level = self.leads = True
         self.committed: Ends | None = None
         """Of a slave, which hears of it; for any other one that is committed which is persisted."""
@@ -68,7 +70,9 @@ class Keeping:
         return pack_state(self._state, message_position, action_position)
 
     def closed(self, position: int, hours: list[int]) -> None:
-        """The record that ends there says that these hours are over: their files go when it is there to stay."""
+        """The record that ends there says that these hours are over: their files go when a checkpoint knows it, for one
+        that does not would miss them.
+        """
         self._closing.append((position, hours))
 
     @property
@@ -138,13 +142,9 @@ class Keeping:
             logs.replace(Replace(checkpoint_file(number), lambda: wrap(payload)))
             self.checkpoints.append(number)
             self._ends[number] = ends
+            self._covered = ends[1]
             self._remove()
-        while (
-            self._closing
-            and not self.held
-            and self._closing[0][0] <= logs.synced_action_position
-            and self._is_committed(0, self._closing[0][0])
-        ):
+        while self._closing and not self.held and self._closing[0][0] <= self._covered:
             for hour in self._closing.popleft()[1]:
                 logs.remove(file_of(hour))
                 logs.remove(rows_of(hour))

@@ -91,8 +91,8 @@ class Recovery:
         delay.keeping.checkpoints = self._opening.checkpoint_numbers()
         delay.keeping.note(self.report.actions_replayed + self.report.batches_replayed, now_ms)
         closed = sorted(self._known - self._state.hours.keys())
-        if closed:  # by whom, and whether all have it, shows when something behind it is committed
-            delay.keeping.closed(actions.end + 1, closed)
+        if closed:  # whether all have the record shows when there is a checkpoint behind it
+            delay.keeping.closed(actions.end, closed)
         if not self._part.follows:  # else one of its logs may be ahead
             delay.check()
         return delay

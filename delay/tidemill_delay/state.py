@@ -15,11 +15,10 @@ from tidemill_wire.limits import EPOCHS_MAX
 from tidemill_wire.replication import EpochStart
 
 
-class State(Remembering):
+class State:
     """See the module."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.boot = 0
         self.hour_ms = 0
         """How long the hours of the calendar are; 0 before the first life."""
@@ -29,6 +28,8 @@ class State(Remembering):
         self.cancelled = 0
         self.epochs: list[EpochStart] = []
         """Those that the log has begun."""
+        self.lanes: dict[str, Remembering] = {}
+        """Who has sent what, by lane: a producer counts in each of them apart."""
 
     def hour(self, start_ms: int) -> Hour:
         """An hour, made by its first message."""
@@ -36,6 +37,10 @@ class State(Remembering):
         if hour is None:
             hour = self.hours[start_ms] = Hour(start_ms)
         return hour
+
+    def senders(self, lane: str) -> Remembering:
+        """Who has sent what to a lane of a subject."""
+        return self.lanes.setdefault(lane, Remembering())
 
     def apply(self, action: Action) -> None:
         """What an action changes."""

@@ -7,7 +7,7 @@ they were. Of texts only what is wanted is read. What the producer compressed is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ Rows = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int32]
 Runs = Sequence[tuple[int, int]]
 Columns = list[tuple[Column, Sequence[Any]]]
+NOTHING: Mapping[Column, bytes] = {}
 
 _TEXTS = {
     Column.BODY_OFFSETS: Column.BODIES,
@@ -32,6 +33,7 @@ _TEXTS = {
     Column.ORDER_KEY_OFFSETS: Column.ORDER_KEYS,
     Column.PROPERTY_OFFSETS: Column.PROPERTIES,
     Column.ORIGIN_OFFSETS: Column.ORIGINS,
+    Column.TIMER_KEY_OFFSETS: Column.TIMER_KEYS,
 }
 _NUMBERS = {
     Column.KEY_HASHES: "<u8",
@@ -106,9 +108,10 @@ def gather(excerpt: Excerpt, rows: Rows) -> bytearray:
     return batch
 
 
-def part(excerpt: Excerpt, rows: Rows, origin: Origin) -> bytearray:
-    """The batch of these messages, as somebody says it; not stamped."""
-    columns = _columns(excerpt, rows)
+def part(excerpt: Excerpt, rows: Rows, origin: Origin, said: Mapping[Column, bytes] = NOTHING) -> bytearray:
+    """The batch of these messages as somebody says it, not stamped; what is ``said`` replaces columns of theirs."""
+    columns = [column for column in _columns(excerpt, rows) if column[0] not in said]
+    columns += [(kind, [data]) for kind, data in said.items()]
     if Column.SOURCES not in excerpt.entries:
         columns.append((Column.SOURCES, [rows.astype("<i4").tobytes()]))
     return _encode(origin, rows, columns)

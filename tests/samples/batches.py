@@ -50,12 +50,18 @@ def gathered() -> bytearray:
     return encode_batch(origin(flags=Flags.GATHERED), 2, len(columns), lay_out(columns, Codec.NONE))
 
 
+def timed() -> Content:
+    """Two messages for later, one of which can be found by a timer key."""
+    return Content([b"remind", b"report"], deliver_deltas=[90_000, 3_600_000], timer_keys=["order-17", None])
+
+
 BATCHES: dict[str, bytearray] = {
     "single": build_batch(origin(), Content([b"hello"])),
     "several": build_batch(origin(), Content([b"one", b"", b"three"])),
     "full": build_batch(origin(flags=Flags.ORDERED | Flags.DELAYED, priority=3), full()),
     "stamped": stamped(build_batch(origin(), Content([b"hello"]))),
     "gathered": stamped(gathered()),
+    "timed": build_batch(origin(flags=Flags.DELAYED), timed()),
 }
 PACKED: dict[str, bytearray] = {
     "lz4": build_batch(origin(Codec.LZ4), Content([TEXT, b"short", TEXT], keys=["a", "b", "c"])),
@@ -81,8 +87,8 @@ def values(batch: Batch) -> dict[str, Any]:
         "attempts": batch.numbers(Column.ATTEMPTS, "i", count),
         "origins": batch.origins(),
     }
-    indexes = batch.numbers(Column.INDEXES, "i", count)
-    return said if indexes is None else {**said, "indexes": indexes}
+    later = {"indexes": batch.numbers(Column.INDEXES, "i", count), "timer_keys": batch.timer_keys()}
+    return said | {name: column for name, column in later.items() if column is not None}
 
 
 def read_properties(batch: Batch) -> list[str] | None:

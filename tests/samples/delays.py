@@ -21,7 +21,7 @@ from tidemill_wire.frame import FrameDecoder
 
 HOUR_MS = 300_000
 NOW_MS = CREATED_MS // HOUR_MS * HOUR_MS + 10 * HOUR_MS
-SUBJECT = "order.created"
+SUBJECT, OTHER_SUBJECT = SUBJECTS = ("order.created", "order.paid")
 BROKER = Peer(7)
 SMALL = DelaySettings(
     hour_ms=HOUR_MS,
@@ -82,7 +82,8 @@ class DelayRig(Hosting):
         self.report = recovery.report
         self.begin_life(self.delay)
         self.delay.connected(Peer(1), self.now_ms)
-        self.delay.route(SUBJECT, ("g0",), self.now_ms)
+        for subject in SUBJECTS:
+            self.delay.route(subject, ("g0",), self.now_ms)
         self.meet()
 
     def meet(self) -> None:

@@ -13,7 +13,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import Literal
@@ -42,7 +42,6 @@ SLICE_FROM_BYTES = 256  # smaller values are cut faster out of a bytes object th
 COMPRESS_FROM_BYTES = 512  # less is not worth the call
 TWO_OFFSETS = struct.Struct("<ii")
 SINGLE = struct.Struct("<HHIIIHHIIIii")  # directory and offsets of a batch that is one body
-HASH = struct.Struct("<Q")
 _FORMATS: dict[str, Literal["i", "q", "Q"]] = {"i": "i", "q": "q", "Q": "Q"}
 PADDING = tuple(bytes(size) for size in range(8))
 
@@ -73,6 +72,9 @@ class Column(IntEnum):
     INDEXES = 19
     SUMS = 20
     SOURCES = 21
+    TIMER_KEY_OFFSETS = 22
+    TIMER_KEYS = 23
+    REPLACES = 24
 
 
 class Entry(tuple[int, int, int, int]):
@@ -94,6 +96,7 @@ class Content:
     deliver_deltas: Sequence[int] | None = None
     attempts: Sequence[int] | None = None
     origins: Sequence[str] | None = None
+    timer_keys: Sequence[str | None] | None = None
 
 
 def hash_text(text: bytes) -> int:
@@ -135,14 +138,14 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
     _add_numbers(columns, Column.DELIVER_DELTAS, "q", content.deliver_deltas)
     _add_numbers(columns, Column.ATTEMPTS, "i", content.attempts)
     _add_text(columns, Column.ORIGIN_OFFSETS, Column.ORIGINS, content.origins)
+    _add_text(columns, Column.TIMER_KEY_OFFSETS, Column.TIMER_KEYS, content.timer_keys)
     if bloom:
-        origin = _with_bloom(origin, bloom)
+        origin = replace(origin, bloom=bloom)
     return encode_batch(origin, len(bodies), len(columns), lay_out(columns, origin.codec))
 
 
 def _plain(content: Content) -> bool:
-    said = (content.keys, content.tags, content.order_keys, content.properties, content.created_deltas)
-    return said == (None,) * 5 and (content.deliver_deltas, content.attempts, content.origins) == (None,) * 3
+    return content == Content(content.bodies)
 
 
 def _build_single(origin: Origin, body: bytes) -> bytearray:
@@ -150,13 +153,6 @@ def _build_single(origin: Origin, body: bytes) -> bytearray:
     size = len(body)
     directory = ENTRY.pack(Column.BODY_OFFSETS, 0, 0, 8, 8) + ENTRY.pack(Column.BODIES, 0, 8, size, size)
     return encode_batch(origin, 1, 2, (directory, TWO_OFFSETS.pack(0, size), body, PADDING[-size & 7]))
-
-
-def _with_bloom(origin: Origin, bloom: int) -> Origin:
-    return Origin(
-        origin.partition, origin.producer_id, origin.producer_sequence, origin.batch_id, origin.created_at_ms,
-        origin.codec, origin.flags, origin.priority, bloom,
-    )  # fmt: skip
 
 
 def _add_keys(columns: list[tuple[Column, Sequence[bytes]]], keys: Sequence[str | None] | None) -> None:
@@ -340,6 +336,9 @@ class Batch:
 
     def origins(self) -> list[str] | None:
         return self._texts(Column.ORIGIN_OFFSETS, Column.ORIGINS, self.header.messages)
+
+    def timer_keys(self) -> list[str] | None:
+        return self._texts(Column.TIMER_KEY_OFFSETS, Column.TIMER_KEYS, self.header.messages)
 
     def properties(self) -> list[bytes] | None:
         """The msgpack map of each message, or ``b""``."""

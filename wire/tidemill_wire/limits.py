@@ -65,7 +65,7 @@ CORRELATIONS_MAX = 1024  # requests of one connection that wait for an answer; m
 
 # Producers.
 PRODUCER_BATCHES_REMEMBERED = 5  # of each producer in each partition; a client keeps no more SENDs in flight
-PRODUCERS_REMEMBERED_MAX = 1024  # of each partition; the one silent for longest is forgotten
+PRODUCERS_REMEMBERED_MAX = 1024  # of each partition at least; those silent for longest are forgotten
 SINGLES_REMEMBERED_MAX = (
     1024  # of each partition; batches whose producer sends no other, as keyed ones over HTTP
 )

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from samples.brokers import put_file, read_file
-from samples.delays import HOUR_MS, NOW_MS, SMALL, DelayRig, later
+from samples.delays import HOUR_MS, NOW_MS, OTHER_SUBJECT, SMALL, DelayRig, later
 from tidemill_delay.hours import Hour
 from tidemill_journal.errors import CorruptLog
 from tidemill_wire.commands import SendBatches, Sent
@@ -78,6 +78,22 @@ def test_an_answer_of_the_broker_that_was_lost_is_no_second_message() -> None:
 
     assert bodies(rig) == [b"a", b"b"]
     assert rig.delay.state.waiting == 0
+
+
+def test_a_producer_counts_in_each_subject_apart() -> None:
+    rig = DelayRig()
+    for sequence in range(1, 8):
+        rig.send_as(sequence, [b"a%d" % sequence], NOW_MS + 1_000)
+    answers = [
+        rig.send_as(sequence, [b"b%d" % sequence], NOW_MS + 1_000, subject=OTHER_SUBJECT)
+        for sequence in (1, 2)
+    ]
+    assert [answer.first_sequences for answer in answers] == [[7], [8]]
+    rig.power_cut()
+    assert rig.send_as(2, [b"b2"], NOW_MS + 1_000, subject=OTHER_SUBJECT).first_sequences == [8]
+    rig.wait(2_000)
+
+    assert sorted(bodies(rig)) == [*(b"a%d" % number for number in range(1, 8)), b"b1", b"b2"]
 
 
 def test_a_batch_that_is_sent_again_is_recognised_also_after_a_restart() -> None:

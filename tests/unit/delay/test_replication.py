@@ -211,3 +211,19 @@ def test_a_master_that_hands_over_writes_nothing_more_and_asks_again_when_nobody
 
     assert group.arrived == [b"1"]
     assert master.delay.state.waiting == 0
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_slave_finds_the_files_that_its_checkpoint_knows_whenever_it_is_restarted(power: bool) -> None:
+    group = pair(checkpoint_interval_ms=20_000)
+    for number in range(1, 9):
+        due_ms = NOW_MS + number * HOUR_MS // 4
+        group["a"].send_later([b"%d" % number], due_ms, number=number)
+    for turn in range(60):
+        group.pass_time(16_000, 8_000)
+        if turn % 3 == 0:
+            group.restart("b", power=power)
+            group.appoint(1, "a", ["a", "b"], to="b")
+
+    assert group["b"].delay.state.closed_ms > NOW_MS
+    assert group.arrived == [b"%d" % number for number in range(1, 9)]
