@@ -41,6 +41,9 @@ class BrokerApplier:
     def loaded(self, token: int, data: Buffer | Unread) -> None:
         self._broker.consume_log.loaded(token, data)
 
+    def files(self, snapshot: bytes) -> Sequence[tuple[str, int]]:
+        return ()
+
     def take_reads(self) -> list[Read]:
         consume_log = self._broker.consume_log
         reads, consume_log.reads = consume_log.reads, []

@@ -36,7 +36,7 @@ from tidemill_broker.settling import Settling
 from tidemill_broker.state import State
 from tidemill_broker.steering import Steering, WaitingSeek
 from tidemill_broker.transactions import Transactions
-from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready, Unread
+from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready, Slice, Unread
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Ack, Command, Extend, Nack, Pull, Purge, Redrive, Release, SendBatches
 from tidemill_wire.connection import Event, Rejected
@@ -52,6 +52,8 @@ NOTHING = Ready()
 
 class Broker:
     """One broker of one broker group, which it is the master of."""
+
+    folds_messages = False
 
     def __init__(self, state: State, logs: Logs, settings: BrokerSettings, now_ms: int) -> None:
         self.state = state
@@ -283,6 +285,13 @@ class Broker:
     def epochs(self) -> Sequence[EpochStart]:
         """Those that its log has begun."""
         return self.state.epochs
+
+    def files(self) -> Sequence[Slice]:
+        """What a copy of the state needs besides: nothing, for messages come with their log."""
+        return ()
+
+    def hold(self, *, on: bool) -> None:
+        """Segments that go while a slave is sent them are noticed by its feed."""
 
     def drain(self) -> None:
         """Take no more work; what waits is told so."""

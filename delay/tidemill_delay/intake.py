@@ -147,6 +147,14 @@ def scattered(
     return placed
 
 
+def placed_again(state: State, batch: memoryview, hour_ms: int) -> list[tuple[Entries, Appends]]:
+    """What a batch of the message log brings about, whenever it is read: at the same places, for the same producer."""
+    header = read_header(batch)
+    senders = state.senders(lane_of(batch, 0, header))
+    senders.remember(header.producer_id, header.producer_sequence, header.first_sequence)
+    return scattered(state, batch, due_of(batch, 0, header), (state.hour_ms or hour_ms, header.epoch))
+
+
 def _place(state: State, piece: Piece, stored_at_ms: int, epoch: int) -> tuple[Entries, Appends]:
     count = len(piece.due)
     first, place = state.hour(piece.hour).place(count, piece.length)

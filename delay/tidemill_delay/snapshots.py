@@ -6,9 +6,11 @@ from typing import Any, cast
 
 import msgpack
 
-from tidemill_delay.hours import Hour, Marks
+from tidemill_delay.hours import Hour, Marks, file_of, rows_of
+from tidemill_delay.rows import ROW_BYTES
 from tidemill_delay.state import State
 from tidemill_journal.errors import CorruptRecord
+from tidemill_wire.replication import Ends, EpochStart
 
 VERSION = 2
 READABLE = (1, VERSION)
@@ -17,7 +19,7 @@ READABLE = (1, VERSION)
 
 def pack_state(state: State, message_position: int, action_position: int) -> bytes:
     """Everything a restart needs besides the logs from these positions on, and the files of the hours."""
-    said = {
+    said: dict[str, Any] = {
         "version": VERSION,
         "message": message_position,
         "action": action_position,
@@ -34,7 +36,24 @@ def pack_state(state: State, message_position: int, action_position: int) -> byt
             for lane, one in state.lanes.items()
         ],
     }
+    if state.epochs:
+        said["epochs"] = [tuple(start) for start in state.epochs]
     return cast("bytes", msgpack.packb(said))
+
+
+def known_ends(payload: bytes) -> Ends:
+    """Up to where a checkpoint knows the logs."""
+    return Ends(*unpack_state(payload)[1:])
+
+
+def files_of(state: State) -> list[tuple[str, int]]:
+    """What is to be there besides a checkpoint of this state: files, and how much of each."""
+    hours = state.hours.values()
+    return [
+        one
+        for hour in hours
+        for one in ((file_of(hour.start_ms), hour.size), (rows_of(hour.start_ms), ROW_BYTES * hour.count))
+    ]
 
 
 def unpack_state(payload: bytes) -> tuple[State, int, int]:
@@ -49,6 +68,7 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
         for start_ms, count, size, done in said["hours"]:
             hour = state.hours[start_ms] = Hour(start_ms)
             hour.count, hour.size, hour.done = count, size, Marks.from_bytes(done)
+        state.epochs = [EpochStart(*row) for row in said.get("epochs", ())]
         for lane, producers, singles in said.get("senders", ()):
             senders = state.senders(lane)
             senders.producers.update({producer: list(seen) for producer, seen in producers})

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from tidemill_delay.actions import Action, Cancelled, Closed, Dispatched, Started, Synced
+from tidemill_delay.actions import Action, Cancelled, Closed, Dispatched, EpochBegun, Started, Synced
 from tidemill_delay.hours import Hour
 from tidemill_ledger.producers import Remembering
+from tidemill_wire.limits import EPOCHS_MAX
+from tidemill_wire.replication import EpochStart
 
 
 class State:
@@ -24,6 +26,8 @@ class State:
         self.closed_ms = 0
         self.hours: dict[int, Hour] = {}
         self.cancelled = 0
+        self.epochs: list[EpochStart] = []
+        """Those that the log has begun."""
         self.lanes: dict[str, Remembering] = {}
         """Who has sent what, by lane: a producer counts in each of them apart."""
 
@@ -53,6 +57,9 @@ class State:
                 self.closed_ms = max(self.closed_ms, before_ms)
                 for start_ms in [one for one in self.hours if one < before_ms]:
                     del self.hours[start_ms]
+            case EpochBegun(epoch, message_position, action_position):
+                self.epochs.append(EpochStart(epoch, message_position, action_position))
+                del self.epochs[:-EPOCHS_MAX]
             case _:
                 assert_never(action)
 

@@ -237,7 +237,8 @@ class Follower(Generic[Inner]):
         if self._master is not None and self._streams:
             logs = self.inner.logs
             synced = Ends(logs.synced_message_position, logs.synced_action_position)
-            send = encode_command(Reached(self.part.epoch, self.ends, synced), 0)
+            copied = 0 if self._copying is None else self._copying.copied
+            send = encode_command(Reached(self.part.epoch, self.ends, synced, copied), 0)
             self._out.append(Send(self._master, send, (), Durability.WRITTEN))
 
     # The stream.
@@ -245,9 +246,9 @@ class Follower(Generic[Inner]):
     def _take(self, chunk: Chunk, now_ms: int) -> None:
         if chunk.epoch != self.part.epoch:
             raise Gap(f"a piece of epoch {chunk.epoch}, this is a slave of epoch {self.part.epoch}")
-        if chunk.log is Log.SNAPSHOT:
+        if chunk.log in (Log.SNAPSHOT, Log.FILES):
             if self._copying is not None:
-                self._copying.state += chunk.data
+                self._copy(self._copying, chunk)
             return
         keeping = self.inner.keeping
         if chunk.data:
@@ -278,13 +279,24 @@ class Follower(Generic[Inner]):
 
     # From nothing.
 
+    def _copy(self, copying: Copying, chunk: Chunk) -> None:
+        """Of the snapshot, or of a file that it names."""
+        if chunk.log is Log.SNAPSHOT:
+            copying.state += chunk.data
+            if len(copying.state) == copying.size:
+                copying.files = [one for one in self._applier.files(bytes(copying.state)) if one[1]]
+            return
+        logs = self.inner.logs
+        logs.append(copying.take(chunk), chunk.data, len(chunk.data))
+        copying.last = logs.number + 1
+
     def _copied(self, copying: Copying) -> None:
         """The snapshot becomes a checkpoint when the disk has the logs up to it; then the broker begins with that."""
         logs = self.inner.logs
         synced = Ends(logs.synced_message_position, logs.synced_action_position)
         there = all(have >= need for have, need in zip(synced, copying.level, strict=True))
         if copying.number is None:
-            if there and len(copying.state) == copying.size:
+            if there and copying.whole and logs.mark.synced >= copying.last:
                 file = checkpoint_file(self.inner.keeping.checkpoint_number + 1)
                 logs.replace(Replace(file, wrap(bytes(copying.state))))
                 copying.number = logs.number + 1
@@ -307,5 +319,30 @@ class Copying:
         self.size = size
         self.level = level
         self.state = bytearray()
+        self.files: list[tuple[str, int]] | None = None
+        """Those that it names, and that are not here yet; ``None`` as long as nobody knows."""
+        self.copied = 0
+        """Bytes of files."""
+        self.last = 0
+        """The ``Ready`` that writes the last of them."""
+        self._file = self._at = 0
         self.number: int | None = None
         """The ``Ready`` that writes it as a checkpoint."""
+
+    @property
+    def whole(self) -> bool:
+        """All of it has come."""
+        return self.files is not None and self._file == len(self.files)
+
+    def take(self, chunk: Chunk) -> str:
+        """The file that a piece is the next one of."""
+        if self.files is None or self._file >= len(self.files):
+            raise Gap("a piece of a file that no snapshot names")
+        file, size = self.files[self._file]
+        if (chunk.base, chunk.position) != (self._file, self._at) or self._at + len(chunk.data) > size:
+            raise Gap(f"a piece at {chunk.position} of file {chunk.base}, where {self._at} was to come")
+        self._at += len(chunk.data)
+        self.copied += len(chunk.data)
+        if self._at == size:
+            self._file, self._at = self._file + 1, 0
+        return file

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tidemill_host.machine import Buffer, Durability, Machine, Read, Unread
+from tidemill_host.machine import Buffer, Durability, Machine, Read, Slice, Unread
 from tidemill_ledger.logs import Logs
 from tidemill_ledger.receiving import Whole
 from tidemill_wire.connection import Event
@@ -22,7 +22,11 @@ class Keeping(Protocol):
     sync_now: bool
     level: bool
     """Both logs are as they were at one moment; a slave's may not be, and are then nothing to begin with again."""
-    checkpoint_number: int
+
+    @property
+    def checkpoint_number(self) -> int:
+        """Of the newest."""
+        ...
 
     def pack(self, message_position: int, action_position: int, now_ms: int) -> bytes:
         """The state as it is now, up to these positions, for whoever begins with it."""
@@ -48,6 +52,11 @@ class Keeping(Protocol):
 class Replicated(Machine[Event], Protocol):
     """The machine inside."""
 
+    folds_messages: bool
+    """Its state follows from all messages that ever came, and its actions speak of them: so they are sent before the
+    actions, and when the log has lost the first of them, a slave with nothing needs a copy. Else actions come first.
+    """
+
     @property
     def logs(self) -> Logs: ...
 
@@ -65,6 +74,14 @@ class Replicated(Machine[Event], Protocol):
 
     def reveal(self, level: Durability, reached: int, now_ms: int) -> None:
         """Show what asks for no more than that level, as far as it has come."""
+        ...
+
+    def files(self) -> Sequence[Slice]:
+        """What a copy of the state as it is now needs besides; it grows, and is not changed."""
+        ...
+
+    def hold(self, *, on: bool) -> None:
+        """A slave is being sent such files, and what follows on them: nothing of it is removed."""
         ...
 
     def check(self) -> None:
@@ -93,6 +110,10 @@ class Applier(Protocol):
 
     def loaded(self, token: int, data: Buffer | Unread) -> None:
         """What one of the reads brought."""
+        ...
+
+    def files(self, snapshot: bytes) -> Sequence[tuple[str, int]]:
+        """Which files come with a snapshot, and how large they are; or ``CorruptRecord``."""
         ...
 
     def take_reads(self) -> list[Read]:

@@ -25,7 +25,7 @@ from tidemill_ledger.membership import Part, judge
 from tidemill_ledger.pacing import COMMAND_BYTES, Pacing, Traffic, Watch, rate_of
 from tidemill_ledger.replicated import Replicated
 from tidemill_wire import limits
-from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, encode_command
+from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, Sent, Welcome, encode_command
 from tidemill_wire.connection import Event, Received
 from tidemill_wire.errors import KIND_BY_NAME, Refused, Unavailable, WireError
 from tidemill_wire.replication import Appoint, Begin, Ends, Follow, Handover, Reached, Stand, Stood
@@ -116,6 +116,8 @@ class Master(Generic[Inner]):
                     self._hand_over(to, (peer, correlation), now_ms)
                 case Ping() | Goodbye():
                     self.inner.received(peer, command, now_ms)
+                case Sent() | Failed() | Welcome() if self.halted:
+                    self._drops.append(peer)  # an answer that can have no consequence: it is asked for again
                 case _ if self._leaving is not None:
                     raise self._leaving.refusal()
                 case _ if self.halted:
@@ -156,6 +158,7 @@ class Master(Generic[Inner]):
     def ready(self) -> Ready:
         out = Ready()
         if not self._over:
+            self.inner.hold(on=not all(feed.counts for feed in self.feeds.values()))
             mine = self.inner.ready()
             out = Ready(mine.writes, [], mine.reads, list(mine.drops), mine.sync, mine.wake_at_ms)
             if mine.writes:
@@ -245,7 +248,8 @@ class Master(Generic[Inner]):
             del self.feeds[feed.peer]  # said once: who is asked until nothing is left to say would never end
             self._drops.append(feed.peer)
             return []
-        sends = list(feed.chunks(logs, self.committed, sync, self._now_ms))
+        first = self.inner.folds_messages
+        sends = list(feed.chunks(logs, self.committed, self._now_ms, sync=sync, messages_first=first))
         if not sends and (sync or self._now_ms - feed.said_at_ms >= limits.HEARTBEAT_MS):
             sends.append(feed.beat(logs, self.committed, sync, self._now_ms))
         return sends
@@ -266,8 +270,9 @@ class Master(Generic[Inner]):
         if answer.anew or (answer.start != follow.ends and not is_empty(follow.ends, answer.start)):
             return  # it will come again
         feed = self.feeds[peer] = Feed(peer, follow.name, answer.start, now_ms)
-        feed.snapshot = memoryview(snapshot)
-        feed.counts = not snapshot
+        if snapshot:
+            feed.copy(snapshot, self.inner.files())
+            self.inner.hold(on=True)
         self._reached.pop(follow.name, None)
         self._pace()
 

@@ -148,7 +148,9 @@ COMMANDS: dict[str, Command] = {
         3, Log.MESSAGES, 0, 4096, Marks.SYNC | Marks.LEVEL, Ends(4096, 8192), memoryview(BATCHES["stamped"])
     ),
     "chunk-nothing": Chunk(3, Log.ACTIONS, 0, 0, Marks(0), Ends(4096, 8192)),
+    "chunk-of-a-file": Chunk(3, Log.FILES, 4, 1048576, Marks(0), Ends(0, 0), memoryview(b"an hour")),
     "reached": Reached(3, Ends(12288, 16384), Ends(4096, 8192)),
+    "reached-copying": Reached(3, Ends(12288, 16384), Ends(4096, 8192), 1 << 30),
     "appoint": Appoint(APPOINTMENT, {"g0-0": "10.0.0.1:7400", "g0-1": "10.0.0.2:7400"}),
     "appoint-lease": Appoint(APPOINTMENT, {"g0-0": "10.0.0.1:7400"}, 5_000, 1_780_000_000_000),
     "stand": Stand(True),
