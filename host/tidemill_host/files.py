@@ -108,6 +108,13 @@ class Files:
             found.append(data)
         return found
 
+    def take(self, piece: Slice) -> bytes:
+        """The bytes, asked for twice, for who can do no more than say which ones the disk refuses."""
+        found = self._read_twice(piece)
+        if isinstance(found, Unread):
+            raise OSError(errno.EIO, str(found))
+        return found
+
     def _read_twice(self, piece: Slice) -> bytes | Unread:
         with suppress(OSError):
             return self.read(piece)
