@@ -102,9 +102,9 @@ class Gather:
         room = self._batch_bytes
         now_ms = self._signature.now_ms()
         for partition in self._waiting:
-            if partition.refused or not partition.open or (partition.ordered and partition.in_flight):
+            if not partition.open or partition.refused or partition.held:
                 continue
-            if partition.held:
+            if partition.ordered and (partition.in_flight or partition.behind):
                 continue
             parcel = partition.open[0]
             if parcel.size > room and frame:
