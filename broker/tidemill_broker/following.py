@@ -34,7 +34,7 @@ from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.segments import Place, Segments
 from tidemill_ledger.columns import place_of_key_hashes
 from tidemill_wire import limits
-from tidemill_wire.batch import Header
+from tidemill_wire.batch import DEDUPLICATED, Header
 from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, Welcome, encode_command
 from tidemill_wire.connection import Event, Received, Rejected
 from tidemill_wire.errors import CorruptBatch, Unavailable, WireError
@@ -330,6 +330,8 @@ class Follower:
                     partition.recent.append(
                         header.first_sequence, header.position, size, header.stored_at_ms, header.bloom
                     )
+                    if header.flags & DEDUPLICATED:
+                        state.deduplication.note_in(partition, header, whole.data, at)
                 partition.next_sequence = max(partition.next_sequence, end)
                 partition.remember(header.producer_id, header.producer_sequence, header.first_sequence)
                 index = state.index.open

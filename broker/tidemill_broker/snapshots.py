@@ -67,6 +67,8 @@ def state_parts(
         snapshot["allocations"] = allocations
     if state.fences:
         snapshot["fences"] = state.fences.to_list()
+    if state.deduplication:
+        snapshot["dedup"] = Rows(map(_pack, state.deduplication.to_list()))
     details = [(group.identity, _details_of(group)) for group in state.groups.values() if group.doomed]
     if details:
         snapshot["details"] = details
@@ -156,6 +158,8 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             state.groups[identity].allocation, state.groups[identity].allocated = version, consumer
         for row in values.get("fences", ()):
             state.fences.restore(row)
+        for row in values.get("dedup", ()):
+            state.deduplication.restore(row)
         for identity, details in values.get("details", ()):
             doomed = state.groups[identity].doomed
             doomed.update({first: FailureDetail(*detail) for first, detail in details})

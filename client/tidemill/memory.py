@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidemill.delivery import add_range
+from tidemill.memory_dedup import KnownKeys
 from tidemill.memory_graves import Graves
-from tidemill.memory_peer import EPOCH, Peer
+from tidemill.memory_peer import Peer
 from tidemill.memory_stores import (
     Lease,
     Member,
@@ -32,7 +33,7 @@ from tidemill.memory_stores import (
 from tidemill.memory_transport import MemoryTransport
 from tidemill.memory_why import Diary, Place
 from tidemill.settings import ProtocolFactory, wall_clock_ms
-from tidemill_wire.batch import partition_name, read_header, stamp
+from tidemill_wire.batch import partition_name, read_header
 from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.commands import (
     Ack,
@@ -81,6 +82,9 @@ class MemoryBroker:
         self, attempts_max: int = ATTEMPTS_MAX, *, now_ms: Callable[[], int] = wall_clock_ms
     ) -> None:
         self.attempts_max = attempts_max
+        self._now_ms = now_ms
+        self.dedup_keys: dict[str, KnownKeys] = {}
+        """By subject; ``window_s`` of one may be set."""
         self.graves = Graves(now_ms)
         self.diary = Diary(now_ms)
         self.subjects: dict[str, StoredSubject] = {}
@@ -136,6 +140,7 @@ class MemoryBroker:
         """Keep batches. One that comes twice is answered as the first time."""
         firsts: list[int] = []
         refused: list[tuple[int, int, str]] = []
+        duplicates: list[tuple[int, bytes]] = []
         at = 0
         while at < len(buffer):
             header = read_header(buffer, at)
@@ -147,19 +152,20 @@ class MemoryBroker:
             else:
                 subject = lane_for(self.subjects, self.groups, name, header.priority)
                 seen = subject.producers.setdefault(header.producer_id, [])
+                known = self.dedup_keys.setdefault(name, KnownKeys())
                 if seen and header.producer_sequence <= seen[-1][0]:
+                    duplicates += [(len(firsts), told)] if (told := known.told(header)) else []
                     firsts.append(dict(seen).get(header.producer_sequence, -1))
                 else:
-                    first = subject.next_sequence
-                    stamp(buffer, at, header.length, first, 0, header.created_at_ms, EPOCH)
-                    subject.batches.append(bytes(buffer[at : at + header.length]))
-                    subject.firsts.append(first)
-                    subject.next_sequence += header.messages
-                    seen.append((header.producer_sequence, first))
-                    del seen[:-5]
-                    firsts.append(first)
+                    batch = buffer[at : at + header.length]
+                    kept, told = known.sift(batch, subject.next_sequence, self._now_ms())
+                    duplicates += [(len(firsts), told)] if told else []
+                    firsts.append(-1 if kept is None else subject.store(kept))
+                    if kept is not None:
+                        seen.append((header.producer_sequence, firsts[-1]))
+                        del seen[:-5]
             at += header.length
-        return Sent(firsts, refused)
+        return Sent(firsts, refused, duplicates)
 
     def settle(self, command: Settle) -> list[int]:
         """What became of deliveries; the ranges that nobody held."""

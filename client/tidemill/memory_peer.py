@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tidemill.memory_stores import EPOCH
 from tidemill_wire.commands import Command, Failed, Hello, Pulled, encode_command
 from tidemill_wire.connection import Connection, Received, Rejected, Role
 from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch
@@ -12,7 +13,6 @@ from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch
 if TYPE_CHECKING:
     from tidemill.memory import MemoryBroker
 
-EPOCH = 1
 NAME = "memory"
 
 

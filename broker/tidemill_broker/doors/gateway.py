@@ -44,7 +44,7 @@ from tidemill_broker.doors.gateway_requests import (
     unknown_kind,
     value_of,
 )
-from tidemill_broker.doors.gateway_rows import render
+from tidemill_broker.doors.gateway_rows import render, sent_rows
 from tidemill_broker.doors.gateway_settling import parse_receipts, parts_of
 from tidemill_broker.doors.service import Service
 from tidemill_broker.groups import Group
@@ -54,7 +54,7 @@ from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, json_response, refusal_of
 from tidemill_host.routing import Route, Variables
 from tidemill_wire import limits
-from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin, message_id
+from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin
 from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.commands import (
     Ack,
@@ -135,6 +135,8 @@ class Gateway:
             origin = self._origin(subject, keyed, priority)
             if content.order_keys is not None:
                 origin = replace(origin, flags=Flags.ORDERED)
+            if content.dedup_keys is not None:
+                origin = replace(origin, flags=origin.flags | Flags.DEDUPLICATED)
             batch = build_batch(origin, content)
             count = len(content.bodies)
             del content
@@ -142,8 +144,7 @@ class Gateway:
         assert isinstance(answer, Sent)
         for _, number, detail in answer.refused:
             raise wire_error(number, detail)
-        first = answer.first_sequences[0]
-        rows = [{"id": message_id(origin.batch_id, at), "sequence": first + at} for at in range(count)]
+        rows = sent_rows(origin.batch_id, count, answer)
         return json_response({"subject": subject, "messages": rows})
 
     async def _content(self, request: web.BaseRequest, room: Room) -> tuple[Content, int]:

@@ -49,6 +49,13 @@ def _message_fields() -> dict[str, Part]:
             "maxLength": limits.KEY_BYTES_MAX,
             "description": f"messages of one are handled in their order; at most {limits.KEY_BYTES_MAX} bytes of UTF-8",
         },
+        "dedup_key": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": limits.KEY_BYTES_MAX,
+            "description": "of messages with one the first is stored, within the subject's window; without an order key"
+            " it is that, too",
+        },
         "tags": {
             "type": "array",
             "maxItems": limits.TAGS_MAX,
@@ -65,7 +72,7 @@ def _message_fields() -> dict[str, Part]:
 
 def schemas() -> Part:
     """Messages as they are sent and received, and what settles them."""
-    optional = ("key", "order_key", "tags", "properties")
+    optional = ("key", "order_key", "dedup_key", "tags", "properties")
     priority: Part = {
         "priority": whole(
             0,
@@ -152,7 +159,12 @@ def _sent() -> Part:
         {
             "id": {"type": "string", "pattern": "^[0-9a-f]{32}-[0-9]+$"},
             "sequence": whole(0, description="the message's number in its subject"),
-        }
+            "duplicate": {
+                "const": True,
+                "description": "it was stored before: id and sequence are that one's",
+            },
+        },
+        ("duplicate",),
     )
     return record({"subject": ref("Subject"), "messages": {"type": "array", "minItems": 1, "items": row}})
 
@@ -305,6 +317,7 @@ def _sending() -> Part:
             ),
             header("Tidemill-Key", "the key of messages that name none of their own", word),
             header("Tidemill-Order-Key", "the order key of messages that name none of their own", word),
+            header("Tidemill-Dedup-Key", "the dedup key of messages that name none of their own", word),
             header("Tidemill-Priority", "the priority, when the body names none", "[0-7]"),
             header("Tidemill-Tags", "tags of messages that name none of their own", f"{tag}(?:,{tag}){{0,9}}"),
         ],

@@ -6,6 +6,7 @@ import pytest
 
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
 from tidemill_journal.entries import layout_runs, pack_size
+from tidemill_ledger import producers
 from tidemill_wire import limits
 from tidemill_wire.batch import SINGLES_FROM
 
@@ -84,6 +85,7 @@ def test_batch_between_remembered_ones_that_was_never_stored_is_not_stored_late(
 
 def test_producer_silent_for_longest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PRODUCERS_REMEMBERED_MAX", 3)
+    monkeypatch.setattr(producers, "FORGOTTEN_TOGETHER", 0)
     one = partition()
     for first, producer in enumerate((1, 2, 3, 1)):
         one.remember(producer, first, first)
