@@ -25,6 +25,7 @@ class ActionKind(IntEnum):
     DISPATCHED = 3
     CANCELLED = 4
     CLOSED = 5
+    BEGUN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,14 @@ class Closed:
     before_ms: int
 
 
-Action: TypeAlias = Started | Synced | Dispatched | Cancelled | Closed
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What is due up to then may be on its way from here on, and is not cancelled any more."""
+
+    until_ms: int
+
+
+Action: TypeAlias = Started | Synced | Dispatched | Cancelled | Closed | Begun
 
 
 def encode_action(action: Action) -> tuple[int, bytes]:
@@ -82,6 +90,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.CANCELLED, _ONE.pack(hour) + array("Q", ranges).tobytes()
         case Closed(before_ms):
             return ActionKind.CLOSED, _ONE.pack(before_ms)
+        case Begun(until_ms):
+            return ActionKind.BEGUN, _ONE.pack(until_ms)
         case _:
             assert_never(action)
 
@@ -101,6 +111,8 @@ def decode_action(record: Record) -> Action:
                 return Cancelled(_ONE.unpack_from(body)[0], _ranges(body))
             case ActionKind.CLOSED:
                 return Closed(*_ONE.unpack(body))
+            case ActionKind.BEGUN:
+                return Begun(*_ONE.unpack(body))
     except (struct.error, ValueError) as error:
         raise CorruptRecord(f"a record of kind {record.kind} that says nothing: {error}") from None
 

@@ -8,7 +8,7 @@ the hours have all of it.
 from __future__ import annotations
 
 from tidemill_delay.actions import Closed, Synced, encode_action
-from tidemill_delay.hours import file_of, rows_of
+from tidemill_delay.hours import file_of, names_of, rows_of
 from tidemill_delay.settings import DelaySettings
 from tidemill_delay.snapshots import pack_state
 from tidemill_delay.state import State
@@ -106,8 +106,8 @@ class Keeping:
             self._remove()
         if self._closing is not None and self._closing[0] <= logs.mark.synced:
             for hour in self._closing[1]:
-                logs.remove(file_of(hour))
-                logs.remove(rows_of(hour))
+                for file in (file_of(hour), rows_of(hour), names_of(hour)):
+                    logs.remove(file)
             self._closing = None
 
     def _record_synced(self, now_ms: int) -> None:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidemill_delay.actions import Action, ActionKind, Started, Synced, decode_action, encode_action
-from tidemill_delay.hours import file_of, rows_of, start_of
-from tidemill_delay.intake import scattered
+from tidemill_delay.hours import file_of, names_of, rows_of, start_of
+from tidemill_delay.intake import note_sent, scattered
 from tidemill_delay.machine import Delay
+from tidemill_delay.names import NAME_BYTES
 from tidemill_delay.rows import ROW_BYTES
 from tidemill_delay.scatter import due_of
 from tidemill_delay.settings import PREFIX, DelaySettings
@@ -101,7 +102,9 @@ class Recovery:
         """What a file has beyond the checkpoint is placed again; whatever it has less is damage."""
         self._remove_strays()
         for start_ms, hour in self._state.hours.items():
-            for file, size in ((file_of(start_ms), hour.size), (rows_of(start_ms), ROW_BYTES * hour.count)):
+            sizes = hour.size, ROW_BYTES * hour.count, NAME_BYTES * hour.names
+            files = file_of(start_ms), rows_of(start_ms), names_of(start_ms)
+            for file, size in zip(files, sizes, strict=True):
                 found = self._storage.size(file) or 0
                 if found < size:
                     raise CorruptLog(file, found, f"the checkpoint knows {size} bytes")
@@ -165,8 +168,8 @@ class Recovery:
     def _place(self, header: Header, batch: memoryview) -> None:
         state = self._state
         self.report.batches_replayed += 1
-        state.remember(header.producer_id, header.producer_sequence, header.first_sequence)
         due = due_of(batch, 0, header)
+        note_sent(state, batch, header)
         for _, appends in scattered(state, batch, due, (self._settings.hour_ms, EPOCH)):
             for file, buffers in appends:
                 self._appends.setdefault(file, []).extend(buffers)

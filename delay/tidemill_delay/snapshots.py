@@ -24,9 +24,19 @@ def pack_state(state: State, message_position: int, action_position: int) -> byt
         "hour_ms": state.hour_ms,
         "messages": state.messages,
         "closed": state.closed_ms,
+        "begun": state.begun_ms,
         "cancelled": state.cancelled,
         "hours": [
-            (hour.start_ms, hour.count, hour.size, hour.done.to_bytes()) for hour in state.hours.values()
+            (
+                hour.start_ms,
+                hour.count,
+                hour.size,
+                hour.done.to_bytes(),
+                hour.names,
+                hour.cancelled.to_bytes(),
+                hour.moved.to_bytes(),
+            )
+            for hour in state.hours.values()
         ],
         "producers": list(state.producers.items()),
         "singles": [(*key, first) for key, first in state.singles.items()],
@@ -43,9 +53,12 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
         state = State()
         state.boot, state.hour_ms, state.messages = said["boot"], said["hour_ms"], said["messages"]
         state.closed_ms, state.cancelled = said["closed"], said["cancelled"]
-        for start_ms, count, size, done in said["hours"]:
+        state.begun_ms = said.get("begun", 0)
+        for start_ms, count, size, done, *more in said["hours"]:
             hour = state.hours[start_ms] = Hour(start_ms)
             hour.count, hour.size, hour.done = count, size, Marks.from_bytes(done)
+            if more:  # else it is of a version that neither found nor changed anything
+                hour.names, hour.cancelled, hour.moved = more[0], *map(Marks.from_bytes, more[1:3])
         state.producers.update({producer: list(seen) for producer, seen in said["producers"]})
         for producer, sequence, first in said["singles"]:
             assert producer >= SINGLES_FROM

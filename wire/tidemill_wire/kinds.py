@@ -40,6 +40,12 @@ class Kind(IntEnum):
     FENCED = 42
     YIELD = 48
     ADOPT = 49
+    CANCEL = 56
+    RESCHEDULE = 57
+    CHANGED = 58
+    SHOW = 59
+    LIST = 60
+    WAITING = 61
 
 
 class Start(IntEnum):
