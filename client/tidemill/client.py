@@ -44,12 +44,13 @@ from tidemill.spools import Spools
 from tidemill.steering import Moved, To
 from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
+from tidemill.timers import Timing
 from tidemill_wire.fields import parse_group, parse_subject
 from tidemill_wire.lanes import parse_priority
 from tidemill_wire.steering import Suspend
 
 
-class Client:
+class Client(Timing):
     """``Client("localhost:7401")``: HOST:HTTP_PORT; without it TIDEMILL_SERVER, or this machine."""
 
     def __init__(
@@ -342,6 +343,8 @@ class Client:
             self._closed = self._closed or closed
             if self._producer is not None:
                 self._producer.fail(self._closed)
+            if self._desk is not None:
+                self._desk.close()
             await self._router.close()
             await self._tasks.close()
             if self._spools is not None:
