@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -20,8 +20,10 @@ from typing import Any, Self
 from tidemill import search, steering
 from tidemill.bulk import Where, send_each, send_many
 from tidemill.chain import Chain, Filter, Match, parse_match
+from tidemill.check_back import CheckBack
 from tidemill.consumer import Consumer
 from tidemill.dead import DeadLetters
+from tidemill.deciding import Deciding
 from tidemill.encode import (
     Body,
     as_body,
@@ -44,6 +46,7 @@ from tidemill.spools import Spools
 from tidemill.steering import Moved, To
 from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
+from tidemill.transactions import Transaction
 from tidemill_wire.fields import parse_group, parse_subject
 from tidemill_wire.lanes import parse_priority
 from tidemill_wire.steering import Suspend
@@ -66,6 +69,7 @@ class Client:
         self._looker = Looker(self._servers, self._router, self.settings.open_port)
         self._pid = os.getpid()
         self._tasks = Tasks(self._crashed)
+        self._deciding = Deciding(self._router, self.settings, self._tasks)
         self._consumers: dict[Consumer, None] = {}
         self._producer: Producer | None = None
         self._closed: TidemillError | None = None
@@ -80,6 +84,7 @@ class Client:
             await self._spools.open(self._sender())
         if self._keeper is not None:
             await self._keeper.open()
+        self._deciding.open()
         return self
 
     async def __aexit__(
@@ -153,6 +158,25 @@ class Client:
     async def send_each(self, messages: Iterable[tuple[str, Body]]) -> Receipts:
         """Store messages of many subjects in one go: ``[("subject.a", b"1"), ("subject.b", b"2")]``."""
         return await send_each(await self._ready(), messages)
+
+    def transaction(self, group: str) -> Transaction:
+        """Messages that are seen together when its block ends, and never when an exception leaves it. When this process
+        dies in between, who answers for its producer ``group`` is asked: ``async with mq.transaction("shop") as tx``.
+        """
+        self._check()
+        return self._deciding.transaction(group)
+
+    def check_back(self, group: str) -> Callable[[CheckBack], CheckBack]:
+        """The function below answers for a producer group, while the client is open: what became of a transaction that
+        nobody has decided? ``commit``, ``rollback``, or ``unknown`` when it cannot say yet.
+        """
+
+        def register(handler: CheckBack) -> CheckBack:
+            self._check()
+            self._deciding.answer(group, handler)
+            return handler
+
+        return register
 
     # -- consuming ---------------------------------------------------------------------------------------------
 
@@ -321,6 +345,7 @@ class Client:
             self._closed = self._closed or closed
             if self._producer is not None:
                 self._producer.fail(self._closed)
+            self._deciding.fail(self._closed)
             await self._router.close()
             await self._tasks.close()
             if self._spools is not None:
@@ -337,6 +362,7 @@ class Client:
         if self._producer is None:
             self._router.begin()
             self._producer = Producer(self.settings, self._router, self._tasks, self._spools)
+            self._deciding.open()
         return self._producer
 
     async def _ready(self) -> Producer:
@@ -351,3 +377,4 @@ class Client:
         self._closed.__cause__ = error
         if self._producer is not None:
             self._producer.fail(self._closed)
+        self._deciding.fail(self._closed)

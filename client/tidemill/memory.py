@@ -29,6 +29,7 @@ from tidemill.memory_stores import (
     sum_of,
     wrong_priority,
 )
+from tidemill.memory_transactions import MemoryTransactions
 from tidemill.memory_transport import MemoryTransport
 from tidemill.memory_why import Diary, Place
 from tidemill.settings import ProtocolFactory, wall_clock_ms
@@ -58,6 +59,7 @@ from tidemill_wire.kinds import Place as Goal
 from tidemill_wire.lanes import lane_name, priority_of
 from tidemill_wire.ranges import pairs
 from tidemill_wire.steering import Seek, Suspend
+from tidemill_wire.transacting import Check, Decide, Half
 
 LEASE_MS = 60_000
 ATTEMPTS_MAX = 32
@@ -83,6 +85,7 @@ class MemoryBroker:
         self.attempts_max = attempts_max
         self.graves = Graves(now_ms)
         self.diary = Diary(now_ms)
+        self.transactions = MemoryTransactions(self.store, now_ms)
         self.subjects: dict[str, StoredSubject] = {}
         self.groups: dict[tuple[str, str], StoredGroup] = {}
         self.peers: dict[Peer, None] = {}
@@ -129,6 +132,9 @@ class MemoryBroker:
                 self.rebury(peer, correlation, command)
             case Seek() | Suspend():
                 self.steer(peer, correlation, command)
+            case Half() | Decide() | Check():
+                self.transactions.handle(peer, correlation, command)
+                self.serve()
             case _:
                 peer.fail(correlation, "malformed_command", f"a broker does not take {command.kind.name}")
 
@@ -251,6 +257,7 @@ class MemoryBroker:
 
     def gone(self, peer: Peer) -> None:
         """What it held is due again."""
+        self.transactions.gone(peer)
         for waiting in [one for one in self._waiting if one.peer is peer]:
             waiting.timer.cancel()
             del self._waiting[waiting]
