@@ -174,6 +174,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
     from tidemill_broker.doors.segments import SegmentRanges
+    from tidemill_broker.doors.transactions import TransactionsDoor
     from tidemill_broker.doors.why import Why
     from tidemill_host.web import Web
 
@@ -188,7 +189,8 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     ranges = SegmentRanges(service, disk, lanes.read)
     steering = Steering(service, queries)
     why = Why(broker, Files(disk), queries, clock)
-    doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges)
+    transactions = TransactionsDoor(service)
+    doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges, transactions)
     routes = [route for door in doors for route in door.routes()]
     neighbour = premises.neighbour
     if neighbour is not None:
@@ -207,6 +209,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     await _until(service, part, premises)
     gateway.close()
     steering.close()
+    transactions.close()
     replicas.close()
     end: Part | int = 0
     if service.turned.done() and not service.failed.done():

@@ -76,6 +76,8 @@ class Client:
     groups = done(client.Client.groups)
     find = done(client.Client.find)
     why = done(client.Client.why)
+    undecided = done(client.Client.undecided)
+    decide = done(client.Client.decide)
 
     def transaction(self, group: str) -> Transaction:
         """Messages that are seen together when its block ends, and never when an exception leaves it."""

@@ -46,7 +46,8 @@ from tidemill.spools import Spools
 from tidemill.steering import Moved, To
 from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
-from tidemill.transactions import Transaction
+from tidemill.transactions import Outcome, Transaction
+from tidemill.undecided import Undecided, decide, list_undecided
 from tidemill_wire.fields import parse_group, parse_subject
 from tidemill_wire.lanes import parse_priority
 from tidemill_wire.steering import Suspend
@@ -303,6 +304,16 @@ class Client:
         """What a group could not handle: ``async for`` over it, ``redrive`` it, ``purge`` it."""
         self._check()
         return DeadLetters(self._looker.holders, self.settings, (subject, group))
+
+    async def undecided(self) -> Undecided:
+        """Transactions that are pending, at all brokers."""
+        self._check()
+        return await list_undecided(self._looker)
+
+    async def decide(self, identity: str, outcome: Outcome) -> int:
+        """End a transaction in its producer's stead; how many messages were committed."""
+        self._check()
+        return await decide(self._looker, self.settings, identity, outcome)
 
     async def _look(self, path: str, parameters: Mapping[str, str]) -> Any:
         return await self._looker.look(path, parameters)

@@ -6,9 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidemill.memory_peer import Peer
-from tidemill_wire.batch import Flags, Origin, read_header
+from tidemill_wire.batch import Flags, Origin, partition_name, read_header
 from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.commands import Done
 from tidemill_wire.transacting import (
@@ -67,6 +68,24 @@ class MemoryTransactions:
         """Nobody is asked over that connection any more."""
         for group, waiting in self._waiting.items():
             self._waiting[group] = deque(one for one in waiting if one[0] is not peer)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Those that are pending, as a broker's HTTP port says them."""
+        return [
+            {
+                "id": transaction_id(number),
+                "group": kept.group,
+                "subjects": sorted({partition_name(one, 0, read_header(one)).decode() for one in halves}),
+                "messages": sum(read_header(one).messages for one in halves),
+                "bytes": sum(map(len, halves)),
+                "stored_ms": kept.at_ms,
+                "checks": kept.checks,
+                "next_check_ms": kept.at_ms + round(1000 * self.check_after_s),
+                "committing": False,
+            }
+            for number, kept in self.pending.items()
+            for halves in [list(kept.halves.values())]
+        ]
 
     def _give_up(self, group: str, one: tuple[Peer, int]) -> None:
         """Its wait is over."""

@@ -31,6 +31,8 @@ def test_page_describes_every_path_there_is(queue: Queue) -> None:
 
     assert {path for path, item in paths.items() if "post" in item} == {
         "/v1/subjects/{subject}/messages",
+        "/v1/transactions/{transaction}/commit",
+        "/v1/transactions/{transaction}/rollback",
         *(
             f"/v1/subjects/{{subject}}/groups/{{group}}/{verb}"
             for verb in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import subprocess
 import sys
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from e2e.asking import post
 from e2e.conftest import MakeQueue
-from e2e.queues import Queue
+from e2e.queues import Queue, run_command
 from e2e.services import environment
 from tidemill import Client, ClientSettings, PendingTransaction, Refused
 
@@ -158,3 +160,65 @@ def test_program_of_the_document_runs(make_queue: MakeQueue, tmp_path: Path) -> 
     assert (done.returncode, done.stderr) == (0, b"")
     [message] = queue.get("/v1/subjects/order.paid/messages")["messages"]
     assert message["key"] == "o-17"
+
+
+def rows(queue: Queue, *options: str) -> list[dict[str, Any]]:
+    done = run_command("transactions", "list", "--output", "json", *options, server=queue.server)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+async def test_person_lists_and_decides(make_queue: MakeQueue) -> None:
+    queue = make_queue().start()
+    async with client(queue) as mq:
+        first, second = mq.transaction(group="shop"), mq.transaction(group="bar")
+        await first.send("order.paid", b"one")
+        await first.send("order.shipped", b"two")
+        await second.send("order.paid", b"three")
+        found = await asyncio.to_thread(rows, queue)
+        assert [(row["id"], row["group"], row["messages"]) for row in found] == [
+            (first.id, "shop", 2),
+            (second.id, "bar", 1),
+        ]
+        assert found[0]["subjects"] == ["order.paid", "order.shipped"]
+        assert [row["id"] for row in await asyncio.to_thread(rows, queue, "--group", "bar")] == [second.id]
+
+        done = await asyncio.to_thread(
+            run_command, "transactions", "commit", first.id, "--output", "json", server=queue.server
+        )
+        assert json.loads(done.stdout) == {"id": first.id, "outcome": "commit", "messages": 2}
+        again = await asyncio.to_thread(run_command, "transactions", "commit", first.id, server=queue.server)
+        assert again.stdout == f"Transaction {first.id} is committed: 2 messages.\n"
+        wrong = await asyncio.to_thread(
+            run_command, "transactions", "rollback", first.id, server=queue.server
+        )
+        assert (wrong.returncode, "was committed" in wrong.stderr) == (1, True)
+        gone = await asyncio.to_thread(
+            run_command, "transactions", "rollback", second.id, server=queue.server
+        )
+        assert gone.stdout == f"Transaction {second.id} is rolled back.\n"
+        assert await asyncio.to_thread(rows, queue) == []
+        assert await first.commit() == 2, "it is, already"
+        assert await seen(mq, "order.paid") == [b"one"]
+        unknown = await asyncio.to_thread(
+            run_command, "transactions", "commit", "8" * 16, server=queue.server
+        )
+        assert "is not here, or was decided long ago" in unknown.stderr
+
+
+async def test_transactions_are_listed_and_decided_over_http(make_queue: MakeQueue) -> None:
+    queue = make_queue().start()
+    async with client(queue) as mq:
+        tx = mq.transaction(group="shop")
+        await tx.send("order.paid", b"one")
+        listed = queue.get("/v1/transactions")
+        assert (listed["pending"], listed["transactions"][0]["id"]) == (1, tx.id)
+        path = f"/v1/transactions/{tx.id}"
+        assert (await asyncio.to_thread(post, queue, f"{path}/commit", None)).value == {"count": 1}
+        late = await asyncio.to_thread(post, queue, f"{path}/rollback", None)
+        assert (late.status, late.code) == (409, "transaction_decided")
+        none = await asyncio.to_thread(post, queue, f"/v1/transactions/{'8' * 16}/commit", None)
+        assert (none.status, none.code) == (404, "unknown_transaction")
+        wrong = await asyncio.to_thread(post, queue, "/v1/transactions/7/commit", None)
+        assert wrong.status == 400
+        assert await seen(mq, "order.paid") == [b"one"]

@@ -267,6 +267,33 @@ async def test_all_of_a_transaction_lies_on_one_broker_group(town: Any) -> None:
             await tx.send("c", "z")
 
 
+# -- by a person -----------------------------------------------------------------------------------------------
+
+
+async def test_pending_transactions_are_listed_and_decided_in_their_producers_stead() -> None:
+    async with Client() as mq:
+        first, second = mq.transaction(group=GROUP), mq.transaction(group="other")
+        await first.send("a", "one")
+        await second.send_many("b", ["two", "three"])
+        found = await mq.undecided()
+        assert [(row["id"], row["group"], row["broker"], row["messages"]) for row in found.rows] == [
+            (first.id, GROUP, "g0", 1),
+            (second.id, "other", "g0", 2),
+        ]
+        assert (found.pending, found.away) == (2, [])
+
+        assert await mq.decide(second.id, "commit") == 2
+        assert await mq.decide(first.id, "rollback") == 0
+        assert (await mq.undecided()).rows == []
+        with pytest.raises(Refused, match="was rolled back"):
+            await mq.decide(first.id, "commit")
+        with pytest.raises(Refused, match="is not here, or was decided long ago"):
+            await mq.decide("8" * 16, "commit")
+        with pytest.raises(ValueError, match="is no transaction"):
+            await mq.decide("17", "commit")
+        assert (stored(mq.broker), stored(mq.broker, "b")) == ([], [b"two", b"three"])
+
+
 # -- without an event loop -------------------------------------------------------------------------------------
 
 
