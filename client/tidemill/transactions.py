@@ -67,7 +67,10 @@ class Transactions:
         if not atlas.brokers:
             await self._router.refresh()
         if not atlas.routed:
-            return home or (await self._router.writable()).group, subject
+            taking = (
+                group for group, one in atlas.brokers.items() if "W" in one.state and one.state != "NRW"
+            )
+            return home or next(taking, None) or (await self._router.writable()).group, subject
         if subject not in atlas.routes:
             await self._ways.learn(subject)
         if subject in self._router.refused:

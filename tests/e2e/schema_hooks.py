@@ -1,10 +1,11 @@
 """For schemathesis: what a schema cannot say of a request that is right.
 
-A receive waits for nothing, or the run would be made of waiting.
+A receive waits for nothing, or the run would be made of waiting. A transaction is the one that there is.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -18,6 +19,9 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         wait_ms = body.get("wait_ms", 0)
         if type(wait_ms) in {int, float} and 0 <= wait_ms <= 60_000:
             body["wait_ms"] = 0
+    path = case.path_parameters
+    if isinstance(path, dict) and re.fullmatch("[89a-f][0-9a-f]{15}", str(path.get("transaction", ""))):
+        path["transaction"] = os.environ["TRANSACTION"] or path["transaction"]
     query = case.query
     if (
         case.operation.method.upper() == "GET"
