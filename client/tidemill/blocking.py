@@ -23,8 +23,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tidemill import client, consumer, dead
+from tidemill import client, consumer, dead, transactions
 from tidemill.background import Background, Until, done, found
+from tidemill.blocking_transactions import PlainCheckBack, Transaction, in_a_thread
 from tidemill.chain import Filter, Match
 from tidemill.dead import Chosen, DeadLetter
 from tidemill.delivery import Delivery
@@ -79,6 +80,32 @@ class Client:
     cancel = done(client.Client.cancel)
     reschedule = done(client.Client.reschedule)
     timer = done(client.Client.timer)
+    undecided = done(client.Client.undecided)
+    decide = done(client.Client.decide)
+
+    def transaction(self, group: str) -> Transaction:
+        """Messages that are seen together when its block ends, and never when an exception leaves it."""
+        background, mq = self._behind()
+
+        async def made() -> transactions.Transaction:
+            return mq.transaction(group)
+
+        return Transaction(background, background.run(made()))
+
+    def check_back(self, group: str) -> Callable[[PlainCheckBack], PlainCheckBack]:
+        """The function below answers for a producer group, from now until the client is closed; in a thread of its own.
+        It returns ``commit``, ``rollback``, or ``unknown`` when it cannot say yet.
+        """
+        background, mq = self._behind()
+
+        def register(handler: PlainCheckBack) -> PlainCheckBack:
+            async def registered() -> None:
+                mq.check_back(group)(in_a_thread(handler))
+
+            background.run(registered())
+            return handler
+
+        return register
 
     def consume(
         self,

@@ -46,10 +46,15 @@ FOUND_BY_STORMS = {"no-fence-at-send": "0", "heir-open-before-all-is-settled": "
 """What takes order keys that move."""
 FOUND_BY_WORKERS = {"idempotency-key-ignored": "16", "worker-begins-one-too-many": "0"}
 """What takes workers, or the gateway."""
+FOUND_BY_HALVES = {"commit-answered-before-it-is-kept": "0"}
+"""What takes a broker group with transactions."""
 FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_EXPERIMENTS = {
     "cancel-after-its-tick-has-begun": "sim.timing",
     "cancel-answered-before-it-is-durable": "sim.timing",
+    "commit-applied-twice": "sim.halving",
+    "commit-believed-without-its-copies": "sim.halving",
+    "pending-transactions-not-in-checkpoint": "sim.halving",
     "dispatched-before-it-is-delivered": "sim.delaying",
     "hours-not-cut-on-start": "sim.delaying",
     "late-insert-not-in-the-wheel": "sim.delaying",
@@ -70,6 +75,7 @@ EXPERIMENTS = (
     "sim.burying",
     "sim.delaying",
     "sim.deposed",
+    "sim.halving",
     "sim.hanging",
     "sim.idling",
     "sim.renewing",
@@ -113,6 +119,8 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
         place = ("sim.hunting", group, "sim.replicated:make")
     if (worked := FOUND_BY_WORKERS.get(bug.stem)) is not None:
         place = ("sim.hunting", worked, "sim.worked:make")
+    if (half := FOUND_BY_HALVES.get(bug.stem)) is not None:
+        place = ("sim.hunting", half, "sim.halves:make")
     if (heir := FOUND_BY_HEIRS.get(bug.stem)) is not None:
         place = ("sim.hunting", heir, "sim.inherited:make")
     if (keyed := FOUND_BY_ORDER_KEYS.get(bug.stem)) is not None:

@@ -21,6 +21,7 @@ from tidemill.cli import (
     status,
     subjects,
     timers,
+    transactions,
     up,
     why,
     worker,
@@ -51,6 +52,7 @@ def build() -> typer.Typer:
     application.add_typer(groups.build(), name="groups")
     application.add_typer(dead.build(), name="dead")
     application.add_typer(timers.build(), name="timers")
+    application.add_typer(transactions.build(), name="transactions")
     application.add_typer(outbox.build(), name="outbox")
     application.add_typer(broker.build(), name="broker")
     application.add_typer(inspect.build(), name="inspect")
