@@ -41,6 +41,7 @@ FAMILIES = {
     "sim.repeated:make": 1,
     "sim.worked:make": 1,
     "sim.later:make": 1,
+    "sim.calendars:make": 1,
     "sim.whole:make": 1,
     "sim.inherited:make": 2,
     "sim.together:make": 4,
