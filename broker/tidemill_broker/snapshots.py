@@ -65,6 +65,8 @@ def state_parts(
     ]
     if allocations:
         snapshot["allocations"] = allocations
+    if transactions := state.transactions.to_list():
+        snapshot["transactions"] = transactions
     if state.fences:
         snapshot["fences"] = state.fences.to_list()
     details = [(group.identity, _details_of(group)) for group in state.groups.values() if group.doomed]
@@ -161,6 +163,7 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             state.groups[identity].allocation, state.groups[identity].allocated = version, consumer
         for row in values.get("fences", ()):
             state.fences.restore(row)
+        state.transactions.restore(*values.get("transactions", ((), ())))
         for identity, details in values.get("details", ()):
             doomed = state.groups[identity].doomed
             doomed.update({first: FailureDetail(*detail) for first, detail in details})

@@ -302,6 +302,12 @@ class Client:
         return 0 if self._producer is None else self._producer.unordered
 
     @property
+    def later_is_away(self) -> bool:
+        """No delay service could be reached for a second: what is sent for later waits for one."""
+        producer = self._producer
+        return producer is not None and "later" in vars(producer) and producer.later.away
+
+    @property
     def spooled_acks(self) -> dict[str, int]:
         """Of what was settled while no broker could be reached, in messages: how many are ``waiting`` in the spool, and
         since the client began how many were ``spooled``, ``told``, told ``too_late``, ``dropped`` after a day, and

@@ -80,6 +80,11 @@ class Later:
         partition.open[-1].note_due(due_ms)
         self._wake()
 
+    @property
+    def away(self) -> bool:
+        """It could not be reached for a while."""
+        return self._lane.overdue
+
     def _wake(self) -> None:
         if self._lane.scheduled is None:
             self._lane.wake()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tidemill_ledger.excerpts import Excerpt, Span
 from tidemill_wire.batch import HEADER_BYTES, Flags, Origin, encode_batch, origin_of, stamp
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import Column, lay_out
+from tidemill_wire.columns import Batch, Column, lay_out
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.sums import tag_sum
 
@@ -122,6 +122,13 @@ def source_of(excerpt: Excerpt, row: int) -> int:
     if Column.SOURCES not in excerpt.entries:
         return row
     return int(np.frombuffer(excerpt.column(Column.SOURCES), "<i4", excerpt.header.messages)[row])
+
+
+def ids_of(batch: Batch, first: int, count: int) -> list[str]:
+    """The ids of some messages of a batch, which are those that their sender was told."""
+    sources = batch.numbers(Column.SOURCES, "i", batch.header.messages)
+    rows = range(first, first + count)
+    return [batch.message_id(row if sources is None else sources[row]) for row in rows]
 
 
 def _columns(excerpt: Excerpt, rows: Rows) -> Columns:

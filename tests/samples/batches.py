@@ -6,7 +6,10 @@ from array import array
 from typing import Any
 
 import msgpack
+import numpy as np
 
+from tidemill_ledger.excerpts import Excerpt
+from tidemill_ledger.gathering import part
 from tidemill_wire.batch import Flags, Origin, encode_batch, stamp
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content, build_batch, lay_out, offsets_of
@@ -94,3 +97,14 @@ def values(batch: Batch) -> dict[str, Any]:
 def read_properties(batch: Batch) -> list[str] | None:
     rows = batch.properties()
     return None if rows is None else [row.hex() for row in rows]
+
+
+def part_of(batch: bytearray, *rows: int) -> bytearray:
+    """Some messages of a batch, as a delay service sends them."""
+    whole = stamped(bytearray(batch))
+    excerpt = Excerpt(Batch(whole).header.position, len(whole))
+    excerpt.arrived(0, bytes(whole))
+    excerpt.open()
+    header = Batch(whole).header
+    name = Batch(whole).partition.encode()
+    return part(excerpt, np.asarray(rows), Origin(name, 7, 1, header.batch_id, header.created_at_ms))

@@ -51,6 +51,7 @@ from tidemill_wire.replication import (
     Stood,
 )
 from tidemill_wire.steering import Seek, Sought, Suspend
+from tidemill_wire.transacting import Check, CheckRow, Checks, Decide, Half, Verdict
 from tidemill_wire.yielding import Yield
 
 APPOINTMENT = Appointment("g0", 3, "g0-0", ("g0-0", "g0-1"), ("g0-0",), 17)
@@ -170,17 +171,25 @@ COMMANDS: dict[str, Command] = {
     "begin-lease": Begin(Appoint(APPOINTMENT, {}, 5_000, 1_780_000_000_000)),
     "begin": Begin(Appoint(APPOINTMENT, {}), Ends(4096, 8192), True),
     "fence": Fence([FenceRow("order.paid", 3, ((0, 256), (512, 640))), FenceRow("order.paid#2", 1, ())]),
+    "half": Half("shop", memoryview(BATCHES["stamped"])),
+    "decide": Decide(0x8000_0000_0000_1234, Verdict.COMMIT),
+    "check": Check("shop", 15_000),
+    "checks": Checks(
+        [CheckRow(0x8000_0000_0000_1234, 1_780_000_000_000, 3, 1)], memoryview(BATCHES["stamped"])
+    ),
+    "checks-none": Checks([]),
     "fenced": Fenced([("order.paid", 3)], [Passed("order.paid", "billing", 2)]),
 }
 
 HEARD_BY_SERVER = frozenset(
     {Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE, Kind.REDRIVE, Kind.PURGE}
     | {Kind.SEEK, Kind.SUSPEND, Kind.YIELD, Kind.ADOPT, Kind.FOLLOW, Kind.REACHED}
+    | {Kind.HALF, Kind.DECIDE, Kind.CHECK}
     | {Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
 )
 HEARD_BY_CLIENT = frozenset(
     {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT, Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
-    | {Kind.FOLLOWED, Kind.CHUNK}
+    | {Kind.FOLLOWED, Kind.CHUNK, Kind.CHECKS}
 )
 HEARD = {Role.SERVER: HEARD_BY_SERVER, Role.CLIENT: HEARD_BY_CLIENT}
 """What each end may be told once it is open, but for the greeting that opens it. Written by hand."""
@@ -207,8 +216,10 @@ def comparable(command: Command) -> Command:
             return replace(command, lost=list(command.lost))
         case Pulled():
             return replace(command, grants=list(command.grants), batches=memoryview(bytes(command.batches)))
-        case Adopt():
+        case Adopt() | Half():
             return replace(command, batch=memoryview(bytes(command.batch)))
+        case Checks():
+            return replace(command, rows=list(command.rows), batches=memoryview(bytes(command.batches)))
         case Chunk():
             return replace(command, data=memoryview(bytes(command.data)))
         case Ack() | Nack() | Extend() | Release() | Redrive() | Purge():

@@ -78,7 +78,7 @@ class Later:
     """The scenario."""
 
     servers = (BROKER, DELAY)
-    kinds = tuple(kind for kind in Kind if kind not in {Kind.CLOCK_STEP, Kind.BIT_ROT})
+    kinds = tuple(kind for kind in Kind if kind not in {Kind.CLOCK_STEP, Kind.BIT_ROT, Kind.BAD_PLACE})
     probes = ("closed", "paged", "read_again")
 
     def __init__(self, seed: str) -> None:

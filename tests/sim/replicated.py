@@ -49,7 +49,8 @@ GONE_S = 1000.0
 KINDS = tuple(
     kind
     for kind in Kind
-    if kind not in {Kind.BIT_ROT, Kind.READ_ERROR}  # what recovers from those is one broker alone
+    if kind
+    not in {Kind.BIT_ROT, Kind.BAD_PLACE, Kind.READ_ERROR}  # what recovers from those is one broker alone
 )
 
 

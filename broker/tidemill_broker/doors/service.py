@@ -33,6 +33,7 @@ from tidemill_wire.fields import DEAD_PREFIX
 from tidemill_wire.kinds import Start
 from tidemill_wire.lanes import LANE_PREFIX
 from tidemill_wire.routes import State
+from tidemill_wire.transacting import HALF_PARTITION
 from tidemill_wire.vigil import Vigil
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
@@ -155,7 +156,7 @@ class Service(Hosted[Runs]):
                 "groups": len(partition.groups),
             }
             for partition in self.broker.state.by_name.values()
-            if not partition.name.startswith((DEAD_PREFIX, LANE_PREFIX))
+            if not partition.name.startswith((DEAD_PREFIX, LANE_PREFIX, HALF_PARTITION))
         ]
 
     def groups(self) -> list[dict[str, Any]]:
