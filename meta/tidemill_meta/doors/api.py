@@ -308,6 +308,7 @@ class Api:
         return {
             "version": max(1, self._meta.registry.revision),
             "brokers": list(self._meta.brokers(self._now_ms()).values()),
+            "delays": self._meta.delays(self._now_ms()),
             "routes": [self._meta.route(subject) for subject in subjects],
         }
 

@@ -21,6 +21,7 @@ from tidemill_host.openapi import (
 from tidemill_meta.asked import ADDRESS_CHARS_MAX, LABELS_MAX, NAMES_MAX, WHOLE_MAX
 from tidemill_meta.beats import CONSUMPTIONS, ROLES
 from tidemill_meta.routing import PARTITIONS_MAX
+from tidemill_meta.values import SERVICES
 from tidemill_wire.fields import CONSUMER, NAME
 from tidemill_wire.routes import LOGICAL_PARTITIONS, STATES
 
@@ -113,9 +114,9 @@ def _brokers() -> dict[str, Part]:
     registration = record(
         {
             "group": A_NAME, "name": A_NAME, "addresses": addresses, "labels": labels, "boot": COUNT, "folder": TEXT,
-            "epoch": COUNT,
+            "epoch": COUNT, "service": {"enum": list(SERVICES)},
         },
-        ("labels", "folder", "epoch"),
+        ("labels", "folder", "epoch", "service"),
     )  # fmt: skip
     beat = record(
         {
@@ -319,7 +320,8 @@ def _broker_schemas() -> dict[str, Part]:
                             "fences": ROWS}),
         "GroupState": record(_GROUP_STATE),
         "GroupMoved": record({**_GROUP_STATE, "moved": {**COUNT, "description": "subjects whose route has changed"}}),
-        "BrokerGroup": {"type": "object", "required": ["group", "epoch", "master", "in_sync", "problem", "brokers"]},
+        "BrokerGroup": {"type": "object", "required": ["group", "service", "epoch", "master", "in_sync", "problem",
+                                                       "brokers"]},
     }  # fmt: skip
 
 
@@ -383,7 +385,13 @@ def _client_schemas() -> dict[str, Part]:
     )
     routes = _many(ref("Route"), WHOLE_MAX)
     return {
-        "Routes": record({"version": whole(1), "brokers": _many(record(broker)), "routes": routes}, ("routes",)),
+        "Routes": record(
+            {
+                "version": whole(1), "brokers": _many(record(broker)),
+                "delays": {**_many(record(broker)), "description": "who takes messages for later"}, "routes": routes,
+            },
+            ("delays", "routes"),
+        ),
         "Client": record({"client": TEXT, "silent_ms": COUNT, "produces": _many(TEXT), "consumes": _many(consumed)}),
         "ClientAnswer": record(
             {
