@@ -320,8 +320,7 @@ def _broker_schemas() -> dict[str, Part]:
                             "fences": ROWS}),
         "GroupState": record(_GROUP_STATE),
         "GroupMoved": record({**_GROUP_STATE, "moved": {**COUNT, "description": "subjects whose route has changed"}}),
-        "BrokerGroup": {"type": "object", "required": ["group", "service", "epoch", "master", "in_sync", "problem",
-                                                       "brokers"]},
+        "BrokerGroup": {"type": "object", "required": ["group", "epoch", "master", "in_sync", "problem", "brokers"]},
     }  # fmt: skip
 
 
@@ -385,13 +384,8 @@ def _client_schemas() -> dict[str, Part]:
     )
     routes = _many(ref("Route"), WHOLE_MAX)
     return {
-        "Routes": record(
-            {
-                "version": whole(1), "brokers": _many(record(broker)),
-                "delays": {**_many(record(broker)), "description": "who takes messages for later"}, "routes": routes,
-            },
-            ("delays", "routes"),
-        ),
+        "Routes": record({"version": whole(1), "brokers": _many(record(broker)), "delays": _many(record(broker)),
+                          "routes": routes}, ("delays", "routes")),
         "Client": record({"client": TEXT, "silent_ms": COUNT, "produces": _many(TEXT), "consumes": _many(consumed)}),
         "ClientAnswer": record(
             {
