@@ -61,13 +61,15 @@ def moving_row(route: Route) -> dict[str, Any]:
     }
 
 
-def group_rows(view: View, senses: Senses, now_ms: int) -> Iterator[dict[str, Any]]:
-    """Broker groups as people look at them."""
-    for group in sorted(view.all(BrokerGroup), key=lambda one: one.name):
+def group_rows(
+    view: View, senses: Senses, now_ms: int, service: Service = "broker"
+) -> Iterator[dict[str, Any]]:
+    """Broker groups, or delay groups, as people look at them."""
+    groups = (group for group in view.all(BrokerGroup) if group.service == service)
+    for group in sorted(groups, key=lambda one: one.name):
         members = senses.members(group, now_ms)
         yield {
             "group": group.name,
-            "service": group.service,
             "epoch": group.epoch,
             "version": group.version,
             "state": senses.state(group, now_ms),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from tidemill_delay.applying import DelayApplier
@@ -18,6 +19,7 @@ from tidemill_host.storage import Storage
 from tidemill_ledger.following import Follower
 from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_ledger.replication import Master
+from tidemill_wire.routes import State
 
 Runs: TypeAlias = Delay | Master[Delay] | Follower[Delay]
 
@@ -58,6 +60,25 @@ class DelayService(Hosted[Runs]):
     async def reach(self, host: str, port: int) -> None:
         """Keep a connection to a broker, until it is cancelled."""
         await Dialer(self.server, host, port).keep()
+
+    @property
+    def state(self) -> State:
+        """What the disk lets it take."""
+        return "RW" if self.delay.intake.refusal is None else "R"
+
+    def heed(self, due: object) -> None:
+        """Meta has no other words for a delay service than an appointment."""
+        raise AssertionError(due)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it brings messages to brokers."""
+        return not isinstance(self.machine, Follower)
+
+    def found(self, subject: str, groups: Sequence[str]) -> None:
+        """Which broker groups take a subject."""
+        self.delay.route(subject, groups, self._clock.now_ms())
+        self.turn.start()
 
     def everywhere(self, group: str) -> None:
         """A lone broker has every subject."""

@@ -138,6 +138,7 @@ def _brokers() -> dict[str, Part]:
     group = ("group",)
     listed = reading("brokers", "Broker groups and their brokers", _many(ref("BrokerGroup")), [])
     return {
+        "/v1/delays": reading("delays", "Delay groups and their services", _many(ref("BrokerGroup")), []),
         "/v1/brokers": {
             **listed,
             **_asking("register", "A broker begins to live", registration, ref("Stand"), stand),
