@@ -13,7 +13,7 @@ from tidemill_host.machine import Buffer, Read, Unread
 from tidemill_journal.entries import pack_size
 from tidemill_ledger.columns import place_of_key_hashes
 from tidemill_ledger.receiving import Gap, Whole, batches_in, records_in
-from tidemill_wire.batch import Header
+from tidemill_wire.batch import DEDUPLICATED, Header
 from tidemill_wire.lanes import lane_name, priority_of
 from tidemill_wire.replication import Ends
 
@@ -86,6 +86,8 @@ class BrokerApplier:
                 partition.recent.append(
                     header.first_sequence, header.position, size, header.stored_at_ms, header.bloom
                 )
+                if header.flags & DEDUPLICATED:
+                    state.deduplication.note_in(partition, header, data, at)
             partition.next_sequence = max(partition.next_sequence, end)
             partition.remember(header.producer_id, header.producer_sequence, header.first_sequence)
             index = state.index.open

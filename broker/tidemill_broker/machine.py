@@ -237,7 +237,7 @@ class Broker:
             self._desk.stored(partition)
             low &= partition.low
         self.keeping.note(len(taken.first_sequences), now_ms, low=low)
-        answer = commands.Sent(taken.first_sequences, taken.refused)
+        answer = commands.Sent(taken.first_sequences, taken.refused, taken.duplicates)
         level = Durability.SYNCED if taken.synced else Durability.WRITTEN
         if taken.touched and not (taken.synced or taken.repeated):
             level = max(map(self._desk.level, taken.touched.values()))

@@ -19,6 +19,7 @@ from typing import Any
 
 from tidemill_journal.entries import Rows, Run, row_count
 from tidemill_ledger.producers import Remembering
+from tidemill_wire.limits import DEDUPLICATION_SECONDS_DEFAULT
 from tidemill_wire.transacting import HALF_PARTITION
 
 
@@ -32,13 +33,19 @@ class SubjectSettings:
     message_bytes_max: int
     best_tried: bool = False
     """In order as far as nothing fails: what does is given out later, and does not hold up what is behind it."""
+    deduplication_seconds: int = DEDUPLICATION_SECONDS_DEFAULT
+    """For how long a dedup key is known; 0: sends with one are refused."""
 
     def to_map(self) -> dict[str, Any]:
         said: dict[str, Any] = {
             "durability": self.durability, "retention": self.retention_seconds,
             "bytes": self.retention_bytes, "message": self.message_bytes_max,
         }  # fmt: skip
-        return said | {"best_tried": True} if self.best_tried else said
+        if self.best_tried:
+            said["best_tried"] = True
+        if self.deduplication_seconds != DEDUPLICATION_SECONDS_DEFAULT:
+            said["dedup"] = self.deduplication_seconds
+        return said
 
     @classmethod
     def from_map(cls, values: Mapping[str, Any]) -> SubjectSettings:
@@ -48,6 +55,7 @@ class SubjectSettings:
             values["bytes"],
             values["message"],
             values.get("best_tried", False),
+            values.get("dedup", DEDUPLICATION_SECONDS_DEFAULT),
         )
 
 

@@ -13,6 +13,7 @@ A crash at any point of this leaves what the next recovery needs: it only trunca
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from tidemill_broker.action_records import decode_action
 from tidemill_broker.actions import (
@@ -49,7 +50,7 @@ from tidemill_ledger.scanning import BatchScanner, RecordScanner
 from tidemill_ledger.storage import Storage
 from tidemill_ledger.truncation import prepare
 from tidemill_wire import limits
-from tidemill_wire.batch import Header
+from tidemill_wire.batch import DEDUPLICATED, Header
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.lanes import lane_name, priority_of, split_lane
 from tidemill_wire.settings import SettingsError
@@ -197,7 +198,9 @@ class Recovery:
             try:
                 for header, name in scanner:
                     hashes = scanner.key_hashes(header)
-                    self._replay_batch(header, name, rows)
+                    partition = self._replay_batch(header, name, rows)
+                    if header.flags & DEDUPLICATED and self._is_news(header, partition):
+                        self._state.deduplication.note(partition, header, partial(scanner.column, header))
                     if (
                         name.startswith(PREFIX)
                         and header.position >= self._message_position
@@ -232,7 +235,12 @@ class Recovery:
             names = [f"{folder}/{name}" for name in self._storage.names(folder)]
             self._storage.write_now([Remove(name) for name in names if name not in sealed])
 
-    def _replay_batch(self, header: Header, name: bytes, rows: dict[int, Rows]) -> None:
+    def _is_news(self, header: Header, partition: Partition) -> bool:
+        """Whether the checkpoint does not know of a batch, nor of its removal."""
+        floor = self._state.tombs.floor(partition)
+        return header.position >= self._message_position and header.first_sequence >= floor
+
+    def _replay_batch(self, header: Header, name: bytes, rows: dict[int, Rows]) -> Partition:
         priority = priority_of(header.first_sequence)
         if priority:
             name = lane_name(name.decode(), priority).encode()
@@ -256,6 +264,7 @@ class Recovery:
             self._commits.found(header)
             partition.next_sequence = max(partition.next_sequence, header.first_sequence + header.messages)
             partition.remember(header.producer_id, header.producer_sequence, header.first_sequence)
+        return partition
 
     def _find_unnamed(self, name: bytes) -> Partition:
         """A subject whose batch reached the disk while the action that named it did not."""

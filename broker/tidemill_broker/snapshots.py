@@ -69,6 +69,8 @@ def state_parts(
         snapshot["transactions"] = transactions
     if state.fences:
         snapshot["fences"] = state.fences.to_list()
+    if state.deduplication:
+        snapshot["dedup"] = Rows(map(_pack, state.deduplication.to_list()))
     details = [(group.identity, _details_of(group)) for group in state.groups.values() if group.doomed]
     if details:
         snapshot["details"] = details
@@ -164,6 +166,8 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
         for row in values.get("fences", ()):
             state.fences.restore(row)
         state.transactions.restore(*values.get("transactions", ((), ())))
+        for row in values.get("dedup", ()):
+            state.deduplication.restore(row)
         for identity, details in values.get("details", ()):
             doomed = state.groups[identity].doomed
             doomed.update({first: FailureDetail(*detail) for first, detail in details})

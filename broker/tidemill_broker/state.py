@@ -41,6 +41,7 @@ from tidemill_broker.actions import (
     Unlocked,
     Voided,
 )
+from tidemill_broker.deduplication import Deduplication
 from tidemill_broker.epochs import go_back, go_on
 from tidemill_broker.failures import SILENT, Failure
 from tidemill_broker.fences import Fences
@@ -94,6 +95,7 @@ class State:
         """Group -> its kin, of the groups of such partitions and of their lanes."""
         self.fences = Fences()
         self.transactions = Transactions()
+        self.deduplication = Deduplication()
         self.index = Index()
         self.leases = Leases(self.consumers)
 
@@ -305,9 +307,7 @@ class State:
             delivery.limit_ms = action.limit_ms
             if run.first >= group.cursor:
                 group.cursor = run.first + run.messages
-                group.start_ms = (
-                    0  # it has begun: a clock that goes back must not make it pass over what comes
-                )
+                group.start_ms = 0  # begun: a clock that goes back must not make it pass over what comes
             else:
                 failure = group.take_failed(run.first, run.messages)
                 delivery.since_ms, delivery.fingerprint = failure.since_ms, failure.fingerprint

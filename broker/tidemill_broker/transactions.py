@@ -45,7 +45,7 @@ from tidemill_wire.transacting import HALF_PARTITION, Decide, Half, Verdict, tra
 
 PRODUCER = 3 << 61
 """The producer id of what holds half messages, with the number of the broker's life."""
-REFUSED = NOT_TAKEN & ~int(Flags.TRANSACTIONAL) | int(Flags.ORDERED)
+REFUSED = NOT_TAKEN & ~int(Flags.TRANSACTIONAL) | int(Flags.ORDERED | Flags.DEDUPLICATED)
 KEPT = SubjectSettings("high", 0, 0, limits.BATCH_BYTES_MAX)
 """What holds half messages is kept while one of them is pending (``keeping.py``), and no longer."""
 HOW = {

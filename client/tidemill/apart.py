@@ -15,6 +15,7 @@ from tidemill.encode import renamed, renumbered
 from tidemill_wire.batch import SINGLES_FROM, Flags, Origin
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Content, build_batch
+from tidemill_wire.deduplication import digests_of
 from tidemill_wire.ordering import logical_partition
 from tidemill_wire.routes import Partition, PartitionSet
 
@@ -63,10 +64,11 @@ def _piece(batch: Batch, place: Partition, rows: Sequence[int]) -> bytes:
         _some(batch.tags(), rows),
         _texts(batch.order_keys(), rows),
         _some(batch.properties(), rows),
+        dedup_keys=_some(digests_of(batch), rows),
     )
     origin = Origin(
         place.name.encode(), producer_id, 1, batch_id, header.created_at_ms, Codec(header.codec),
-        Flags.ORDERED, priority=header.priority,
+        Flags(header.flags), priority=header.priority,
     )  # fmt: skip
     return bytes(build_batch(origin, content))
 

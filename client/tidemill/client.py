@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tidemill import search, steering
-from tidemill.bulk import Where, send_each, send_many
+from tidemill.bulk import Where, send_each, send_keyed, send_many
 from tidemill.chain import Chain, Filter, Match, parse_match
 from tidemill.consumer import Consumer
 from tidemill.dead import DeadLetters
@@ -99,6 +99,7 @@ class Client:
         properties: Mapping[str, Any] | None = None,
         priority: int = 0,
         order_key: str | None = None,
+        dedup_key: str | None = None,
         delay: Delay | None = None,
         at: datetime | None = None,
         timer_key: str | None = None,
@@ -106,6 +107,8 @@ class Client:
         """Store one message; returns when it is as durable as its subject asks for.
 
         Messages with one ``order_key`` are stored in the order in which they are sent, and lie in one partition.
+        Of messages with one ``dedup_key`` the first is stored, whoever sends the others within the subject's window
+        (two minutes, unless it says otherwise); their receipts are ``duplicate``, and say where that one is.
         Messages of a higher ``priority``, 0 to 7, are given out before those of lower ones.
         With a ``delay`` (seconds, or a timedelta) or ``at`` a time it is kept until then, and stored in its subject not
         before; while it waits it is found, cancelled and rescheduled by its id, or by a ``timer_key`` of yours.
@@ -117,15 +120,16 @@ class Client:
         else:
             check_body(len(body))
         extras = None
-        if key is not None or order_key is not None or tags or properties:
-            extras = extras_of(len(body), key, tags, properties, order_key)
+        if key is not None or order_key is not None or dedup_key is not None or tags or properties:
+            extras = extras_of(len(body), key, tags, properties, order_key, dedup_key)
         due_ms = None
         if delay is not None or at is not None or timer_key is not None:
             due_ms = due_at(delay, at, self.settings.now_ms(), timer_key)
         producer = self._producer or self._sender()
         if self._spools is not None and not self._spools.opened:
             await self._spools.open(producer)
-        if order_key is not None and due_ms is None and not producer.ways.known(subject):
+        keyed = extras is not None and extras.order_key is not None
+        if keyed and due_ms is None and not producer.ways.known(subject):
             await producer.ways.learn(subject)
         if producer.full:
             await producer.room()
@@ -144,15 +148,22 @@ class Client:
         bodies: Iterable[Body] | AsyncIterable[Body],
         *,
         priority: int = 0,
+        dedup_keys: Sequence[str | None] | None = None,
         delay: Delay | None = None,
         at: datetime | None = None,
     ) -> Receipts:
         """Store many messages of one subject, in their order; the fastest way in.
 
         When one batch cannot be stored the call fails with its error, after the others have ended.
+        With ``dedup_keys``, one or ``None`` for each of a list of bodies, those that are known are not stored again.
         """
         where = Where(subject, parse_priority(priority), due_at(delay, at, self.settings.now_ms()))
-        return await send_many(await self._ready(), where, bodies)
+        producer = await self._ready()
+        if dedup_keys is not None:
+            if where.due_ms is None and not producer.ways.known(subject):
+                await producer.ways.learn(subject)
+            return await send_keyed(producer, where, bodies, dedup_keys)
+        return await send_many(producer, where, bodies)
 
     async def send_each(self, messages: Iterable[tuple[str, Body]]) -> Receipts:
         """Store messages of many subjects in one go: ``[("subject.a", b"1"), ("subject.b", b"2")]``."""

@@ -175,7 +175,7 @@ class Lane:
             return
         if isinstance(answer, Sent) and len(answer.first_sequences) == len(flight.batches):
             self.flights.land(flight)
-            if answer.refused:
+            if answer.refused or answer.duplicates:
                 self._settle_some(flight, answer)
             else:
                 size = 0
@@ -200,13 +200,14 @@ class Lane:
 
     def _settle_some(self, flight: Flight, answer: Sent) -> None:
         refused = {index: wire_error(number, detail) for index, number, detail in answer.refused}
+        duplicates = dict(answer.duplicates)
         for index, batch in enumerate(flight.batches):
             error = refused.get(index)
             if error is not None:
                 self._refuse(batch, error)
             else:
                 self._budget.give_back(batch.size)
-                batch.stored(answer.first_sequences[index])
+                batch.stored(answer.first_sequences[index], duplicates.get(index, b""))
 
     def _refuse(self, batch: Parcel, error: TidemillError) -> None:
         now = self._loop.time()

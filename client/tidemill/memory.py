@@ -15,9 +15,10 @@ from collections.abc import Callable
 
 from tidemill.delivery import add_range
 from tidemill.memory_clock import MemoryClock
+from tidemill.memory_dedup import KnownKeys
 from tidemill.memory_graves import Graves
 from tidemill.memory_later import MemoryLater
-from tidemill.memory_peer import EPOCH, Peer, Waiting
+from tidemill.memory_peer import Peer, Waiting
 from tidemill.memory_stores import (
     Lease,
     Member,
@@ -34,7 +35,7 @@ from tidemill.memory_stores import (
 from tidemill.memory_transport import MemoryTransport
 from tidemill.memory_why import Diary, Place
 from tidemill.settings import ProtocolFactory, wall_clock_ms
-from tidemill_wire.batch import Flags, Header, partition_name, read_header, stamp
+from tidemill_wire.batch import Flags, Header, partition_name, read_header
 from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.commands import (
     Ack,
@@ -75,6 +76,8 @@ class MemoryBroker:
         self.attempts_max = attempts_max
         self.clock = MemoryClock(now_ms)
         self.later = MemoryLater(self.clock, self._due_now)
+        self.dedup_keys: dict[str, KnownKeys] = {}
+        """By subject; ``window_s`` of one may be set."""
         self.graves = Graves(self.clock.now_ms)
         self.diary = Diary(self.clock.now_ms)
         self.subjects: dict[str, StoredSubject] = {}
@@ -131,6 +134,7 @@ class MemoryBroker:
         """Keep batches. One that comes twice is answered as the first time."""
         firsts: list[int] = []
         refused: list[tuple[int, int, str]] = []
+        duplicates: list[tuple[int, bytes]] = []
         at = 0
         while at < len(buffer):
             header = read_header(buffer, at)
@@ -141,21 +145,25 @@ class MemoryBroker:
                 firsts.append(-1)
             else:
                 data = buffer[at : at + header.length]
-                later = header.flags & Flags.DELAYED
-                firsts.append(self.later.take(bytes(data)) if later else self._keep(name, header, data))
+                if header.flags & Flags.DELAYED:
+                    firsts.append(self.later.take(bytes(data)))
+                else:
+                    first, told = self._keep(name, header, data)
+                    duplicates += [(len(firsts), told)] if told else []
+                    firsts.append(first)
             at += header.length
-        return Sent(firsts, refused)
+        return Sent(firsts, refused, duplicates)
 
-    def _keep(self, name: str, header: Header, data: bytearray) -> int:
+    def _keep(self, name: str, header: Header, data: bytearray) -> tuple[int, bytes]:
+        """The first sequence of a batch, and what is told of messages in it that are there already."""
         subject = lane_for(self.subjects, self.groups, name, header.priority)
-        known = subject.known(header)
-        if known is not None:
-            return known
-        first = subject.note(header)
-        stamp(data, 0, header.length, first, 0, self.clock.now_ms(), EPOCH)
-        subject.batches.append(bytes(data))
-        subject.firsts.append(first)
-        return first
+        keys = self.dedup_keys.setdefault(name, KnownKeys())
+        first = subject.known(header)
+        if first is not None:
+            return first, keys.told(header)
+        now_ms = self.clock.now_ms()
+        kept, told = keys.sift(data, subject.next_sequence, now_ms)
+        return -1 if kept is None else subject.store(kept, now_ms), told
 
     def _due_now(self, data: bytearray) -> None:
         header = read_header(data)

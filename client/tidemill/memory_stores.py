@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tidemill_wire.batch import Header, read_header
+from tidemill_wire.batch import Header, read_header, stamp
 from tidemill_wire.columns import Batch
 from tidemill_wire.errors import WireError
 from tidemill_wire.filters import EVERYTHING, TagFilter
@@ -16,6 +16,8 @@ from tidemill_wire.kinds import Mode, Place
 from tidemill_wire.lanes import LANE_PREFIX, first_of_lane, lane_name, parse_priority
 from tidemill_wire.limits import PRIORITY_MAX
 from tidemill_wire.steering import Seek, Sought
+
+EPOCH = 1
 
 Lease: TypeAlias = tuple[int, int]
 """A sequence and how often it failed."""
@@ -36,6 +38,15 @@ class StoredSubject:
         """Without a priority, the subject itself."""
         begin = first_of_lane(priority)
         return cls(next_sequence=begin, begin=begin)
+
+    def store(self, batch: bytearray, now_ms: int) -> int:
+        """Keep a new batch; its first sequence."""
+        header = read_header(batch)
+        first = self.note(header)
+        stamp(batch, 0, header.length, first, 0, now_ms, EPOCH)
+        self.batches.append(bytes(batch))
+        self.firsts.append(first)
+        return first
 
     def holding(self, sequence: int) -> int:
         """The index of the batch that a sequence is in."""

@@ -41,6 +41,7 @@ _NUMBERS = {
     Column.DELIVER_DELTAS: "<i8",
     Column.ATTEMPTS: "<i4",
     Column.SOURCES: "<i4",
+    Column.DEDUP_KEYS: "V16",
 }
 _TAGS = frozenset({Column.TAG_COUNTS, Column.TAG_HASHES, Column.TAG_OFFSETS, Column.TAGS})
 _KNOWN = {*_TEXTS, *_TEXTS.values(), *_NUMBERS, *_TAGS, Column.SUMS}

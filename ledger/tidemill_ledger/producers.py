@@ -58,7 +58,9 @@ class Remembering:
             del seen[:2]
 
     def _forget(self) -> None:
-        """Those that were silent for longest: several at once, so that it costs nothing where each comes once."""
+        """Those that were silent for longest, so that there is room for one more: several at once, so that it costs
+        nothing where each comes once.
+        """
         silent_first = sorted(self.producers, key=lambda producer: self.producers[producer][-1])
-        for producer in silent_first[: -limits.PRODUCERS_REMEMBERED_MAX]:
+        for producer in silent_first[: 1 - limits.PRODUCERS_REMEMBERED_MAX]:
             del self.producers[producer]

@@ -32,6 +32,7 @@ from tidemill_wire.commands import (
     encode_command,
 )
 from tidemill_wire.connection import Role
+from tidemill_wire.deduplication import Duplicate, packed_rows
 from tidemill_wire.fencing import Fence, Fenced, FenceRow, Passed
 from tidemill_wire.filters import parse_filter
 from tidemill_wire.kinds import Place
@@ -69,6 +70,13 @@ COMMANDS: dict[str, Command] = {
     "send": SendBatches(BATCHES["single"] + BATCHES["several"]),
     "sent": Sent([0, 4_294_967_296]),
     "sent-refused": Sent([12, -1], [(1, 10, "the checksum of a batch does not match its bytes")]),
+    "sent-duplicates": Sent(
+        [12, -1],
+        duplicates=[
+            (0, packed_rows([Duplicate(1, 3, 9, bytes(range(16)))])),
+            (1, packed_rows([Duplicate(0, 0, 4_294_967_296, bytes(16)), Duplicate(1, 7, 11, bytes(16))])),
+        ],
+    ),
     "pull": Pull("billing", "pod-7", ["order.created", "order.paid"], 1000, 1_048_576, 15_000),
     "pull-latest": Pull("billing", "pod-7", ["order.created"], 1, 1, 0, Start.LATEST),
     "pull-held": Pull(
@@ -211,7 +219,7 @@ def comparable(command: Command) -> Command:
             return replace(command, batches=bytearray(command.batches))
         case Sent():
             refused = [(index, number, detail) for index, number, detail in command.refused]
-            return Sent(list(command.first_sequences), refused)
+            return Sent(list(command.first_sequences), refused, tuple(command.duplicates))
         case Done():
             return replace(command, lost=list(command.lost))
         case Pulled():

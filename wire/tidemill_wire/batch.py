@@ -70,10 +70,12 @@ class Flags(IntFlag):
     REDELIVERED = 8
     REPLAYED = 16
     GATHERED = 32
+    DEDUPLICATED = 64
 
 
 GATHERED = int(Flags.GATHERED)  # a plain number: it is looked at for each batch
-NOT_TAKEN = 0xFFFF & ~int(Flags.ORDERED | Flags.REDELIVERED | Flags.REPLAYED)
+DEDUPLICATED = int(Flags.DEDUPLICATED)
+NOT_TAKEN = 0xFFFF & ~int(Flags.ORDERED | Flags.REDELIVERED | Flags.REPLAYED | Flags.DEDUPLICATED)
 """Flags with which no broker takes a batch: those that it does not know, too, for they would be given out as if they
 said nothing.
 """

@@ -20,6 +20,7 @@ from tidemill_wire.adopting import Adopt
 from tidemill_wire.batch import aligned
 from tidemill_wire.burying import PARSERS as BURYING
 from tidemill_wire.burying import Purge, Redrive
+from tidemill_wire.deduplication import ROW as DUPLICATE
 from tidemill_wire.fencing import PARSERS as FENCING
 from tidemill_wire.fencing import Fencing
 from tidemill_wire.fields import Fields, malformed, packed
@@ -137,9 +138,12 @@ class Sent:
     kind: ClassVar = Kind.SENT
     first_sequences: Sequence[int]
     refused: Sequence[tuple[int, int, str]] = ()
+    duplicates: Sequence[tuple[int, bytes]] = ()
+    """Of a batch that held messages which were stored before: its index, and ``deduplication.packed_rows``."""
 
     def fields(self) -> dict[str, Any]:
-        return {"first": packed(self.first_sequences), "refused": list(self.refused)}
+        said = {"first": packed(self.first_sequences), "refused": list(self.refused)}
+        return said | {"duplicates": list(self.duplicates)} if self.duplicates else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +220,14 @@ def _parse_sent(f: Fields, _body: bytearray) -> Sent:
                 refused.append((index, number, detail))
             case _:
                 raise malformed("field 'refused' holds something else than (index, number, detail)")
-    return Sent(firsts, refused)
+    duplicates: list[tuple[int, bytes]] = []
+    for row in f.items("duplicates", len(firsts)):
+        match row:
+            case [int(index), bytes(rows)] if 0 <= index < len(firsts) and not len(rows) % DUPLICATE.size:
+                duplicates.append((index, rows))
+            case _:
+                raise malformed("field 'duplicates' holds something else than (index, rows)")
+    return Sent(firsts, refused, tuple(duplicates))
 
 
 def _parse_pulled(f: Fields, body: bytearray) -> Pulled:

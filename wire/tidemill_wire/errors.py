@@ -94,6 +94,18 @@ ERROR_KINDS = (
         "ask meta for the route, and send it to the partition that has its order key now",
     ),
     ErrorKind(
+        65,
+        "no_dedup_window",
+        False,
+        "declare deduplicationSeconds of the subject, or send without a dedup key",
+    ),
+    ErrorKind(
+        66,
+        "too_many_dedup_keys",
+        True,
+        "shorten deduplicationSeconds of subjects with many dedup keys, or add broker groups",
+    ),
+    ErrorKind(
         70,
         "unknown_transaction",
         False,

@@ -70,6 +70,17 @@ SINGLES_REMEMBERED_MAX = (
     1024  # of each partition; batches whose producer sends no other, as keyed ones over HTTP
 )
 
+# Dedup keys.
+DEDUPLICATION_SECONDS_DEFAULT = (
+    120  # a program that was cut off tries again within it, and a failover is over
+)
+DEDUPLICATION_SECONDS_MAX = 24 * 3600
+DEDUP_KEYS_MAX = 1 << 22  # remembered by a broker: 56 bytes each, so a quarter of a gigabyte
+DEDUP_BATCH_KEYS_MAX = 10_000  # in one batch: were all of them known, where they are fits a control body
+DEDUP_ANSWER_ROWS_MAX = (
+    20_000  # in the answer to one SEND; further batches with duplicates are refused, and come again
+)
+
 # Transactions.
 TRANSACTION_BATCHES_MAX = 100  # half messages of one transaction; all of them are read and copied in one turn
 TRANSACTION_BYTES_MAX = (
@@ -179,6 +190,8 @@ assert GRANTS_MAX * (SUBJECT_NAME_MAX + 64) < CONTROL_BYTES_MAX
 assert 16 * RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX
 assert PULL_SUBJECTS_MAX * (SUBJECT_NAME_MAX + 2) + 16 * HELD_RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX
 assert REQUEST_BYTES_MAX < CONTROL_BYTES_MAX
+assert DEDUP_BATCH_KEYS_MAX <= DEDUP_ANSWER_ROWS_MAX
+assert 32 * DEDUP_ANSWER_ROWS_MAX + 64 * SEND_BATCHES_MAX < CONTROL_BYTES_MAX
 assert HELLO_BYTES_MAX < FRAME_GROWTH_BYTES <= FRAME_BYTES_MAX
 assert PULL_BYTES_MAX + BATCH_BYTES_MAX < RECEIVE_BYTES_MAX
 assert CONTROL_BYTES_MAX < ACTION_SEGMENT_BYTES

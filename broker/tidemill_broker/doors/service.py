@@ -184,4 +184,5 @@ def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSetti
         subject.retention_bytes or 0,
         subject.message_bytes_max or limits.MESSAGE_BYTES_DEFAULT,
         subject.best_tried,
+        subject.deduplication_seconds,
     )

@@ -42,6 +42,7 @@ class Labels:
     priority: int = 0
     order_key: str | None = None
     when: When = NOW
+    dedup_key: str | None = None
 
 
 PLAIN = Labels(None, (), {})
@@ -67,6 +68,9 @@ def send(
     order_key: Annotated[
         str | None, typer.Option(help="Messages with the same one are handled in their order.")
     ] = None,
+    dedup_key: Annotated[
+        str | None, typer.Option(help="Of messages with the same one, the first is stored.")
+    ] = None,
     delay: DelayOption = None,
     at: AtOption = None,
     server: ServerOption = SERVER_DEFAULT,
@@ -79,8 +83,12 @@ def send(
     """
     if sum(each is not None for each in (body, lines, file)) > 1:
         raise wrong_usage("BODY, --file and --lines exclude each other: give one of them")
+    if dedup_key is not None and lines is not None:
+        raise wrong_usage(
+            "--dedup-key names one message, and --lines has many: all but the first were dropped"
+        )
     named = key, tuple(tag or ()), _properties(property_ or [])
-    labels = Labels(*named, parse_priority_option(priority), order_key, parse_when(delay, at))
+    labels = Labels(*named, parse_priority_option(priority), order_key, parse_when(delay, at), dedup_key)
     if lines is not None:
         perform(_send_lines(server, subject, open_input(lines), labels, output), server)
     else:
@@ -141,6 +149,7 @@ async def _send_each(client: Client, subject: str, bodies: Sequence[bytes], labe
                     properties=labels.properties,
                     priority=labels.priority,
                     order_key=labels.order_key,
+                    dedup_key=labels.dedup_key,
                     delay=labels.when.delay,
                     at=labels.when.at,
                 )
@@ -152,14 +161,16 @@ async def _send_each(client: Client, subject: str, bodies: Sequence[bytes], labe
 
 def _print_receipts(receipts: Sequence[Receipt], output: Output) -> None:
     if output is Output.JSON:
-        shown = (
-            json.dumps({"id": receipt.id, "subject": receipt.subject, "sequence": receipt.sequence})
-            for receipt in receipts
-        )
+        shown = (json.dumps(_row(receipt)) for receipt in receipts)
     else:
         shown = (receipt.id for receipt in receipts)
     sys.stdout.write("".join(f"{line}\n" for line in shown))
     sys.stdout.flush()
+
+
+def _row(receipt: Receipt) -> dict[str, object]:
+    row: dict[str, object] = {"id": receipt.id, "subject": receipt.subject, "sequence": receipt.sequence}
+    return row | {"duplicate": True} if receipt.duplicate else row
 
 
 def _body(body: str | None, file: str | None) -> bytes:
