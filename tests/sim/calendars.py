@@ -20,7 +20,7 @@ from sim.disk import SimDisk
 from sim.faults import Kind
 from sim.kernel import make_lanes
 from sim.later import BROKER, CONSUMER, PORT, ROUTES, Later
-from sim.replicated import bytes_of, draw_pacing
+from sim.replicated import KINDS, bytes_of, draw_pacing
 from sim.world import Env, World
 from tidemill.errors import BrokerUnreachable
 from tidemill.settings import ClientSettings
@@ -59,7 +59,7 @@ class Directory:
 class Calendars(Later):
     """The scenario."""
 
-    kinds = tuple(kind for kind in Kind if kind not in {Kind.CLOCK_STEP, Kind.BIT_ROT, Kind.READ_ERROR})
+    kinds = tuple(kind for kind in KINDS if kind is not Kind.CLOCK_STEP)
     probes = (
         *(
             "closed",
