@@ -16,7 +16,6 @@ from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.doors.control import routes_of, values_of
 from tidemill_broker.doors.greeting import greeting
 from tidemill_broker.doors.inspecting import Wanted, run_inspect
-from tidemill_broker.doors.lives import NOBODY, Life, next_life
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
 from tidemill_broker.doors.neighbour import Neighbour
@@ -27,6 +26,7 @@ from tidemill_host.dialer import Dialer
 from tidemill_host.disk import RealDisk
 from tidemill_host.files import Files
 from tidemill_host.listening import listening
+from tidemill_host.lives import NOBODY, Life, next_life
 from tidemill_host.persist import Lanes
 from tidemill_host.process import (
     FolderInUse,
@@ -42,6 +42,7 @@ from tidemill_host.process import (
     stop_event,
 )
 from tidemill_journal.errors import CorruptRun, JournalError
+from tidemill_ledger.attendance import Identity
 from tidemill_ledger.membership import Part, Role, first_part, part_of
 from tidemill_wire import limits
 from tidemill_wire.addresses import address_of, split_address
@@ -51,7 +52,7 @@ from tidemill_wire.errors import TidemillError
 from tidemill_wire.settings import settings_line
 
 if TYPE_CHECKING:
-    from tidemill_broker.doors.attending import Attending
+    from tidemill_host.attending import Attending
 
 NEXT = ("send hello 'first message'", "consume hello --group demo --from earliest --count 1")
 LISTEN_TRIES, LISTEN_PAUSE_SECONDS = 50, 0.1
@@ -273,8 +274,8 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
 
 def _attending(service: Service, premises: Premises) -> Attending | None:
     """What tells meta of this broker; nothing when it is alone, or somebody else appoints."""
-    from tidemill_broker.attendance import Attendance, Identity
-    from tidemill_broker.doors.attending import Attending
+    from tidemill_broker.attendance import Attendance
+    from tidemill_host.attending import Attending
 
     settings, arguments = premises.settings, premises.arguments
     if not (settings.replicated and settings.meta):

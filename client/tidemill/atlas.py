@@ -61,6 +61,7 @@ class Atlas:
         may be another cluster by now, whose epochs and versions begin anew.
         """
         self.routed, self.brokers, self.routes = kept.routed, dict(kept.brokers), dict(kept.routes)
+        self.delays = kept.delays
         self._remembered, self._was_told = set(kept.routes), False
 
     # -- telling -----------------------------------------------------------------------------------------------
@@ -91,11 +92,26 @@ class Atlas:
         else:
             changed |= self._tell_some([mapped(row) for row in listed(said, "brokers")], host)
         if "delays" in said:
-            self.delays = parse_routes({"brokers": said["delays"]}, host)
+            changed |= self._list_delays(parse_routes({"brokers": said["delays"]}, host))
         for row in listed(said, "routes"):
             changed |= self._tell_route(parse_route(row), believed=believed)
         for subject in listed(said, "gone"):
             changed |= self.routes.pop(str(subject), None) is not None
+        return changed
+
+    @property
+    def open_delays(self) -> Routes:
+        """Who takes messages for later now: of each delay group its master."""
+        return tuple(one for one in self.delays if writable(cast("State", one.state)))
+
+    def _list_delays(self, listed: Routes) -> bool:
+        """These are all: whether that changes anything. One of an older epoch than is known tells nothing."""
+        known = {one.group: one for one in self.delays}
+        found = tuple(
+            before if (before := known.get(one.group)) is not None and before.epoch > one.epoch else one
+            for one in listed
+        )
+        changed, self.delays = found != self.delays, found
         return changed
 
     def _tell_some(self, rows: Sequence[Mapping[str, Any]], host: str) -> bool:
@@ -173,6 +189,7 @@ class Atlas:
             "routed": self.routed,
             "brokers": [asdict(one) for one in self.brokers.values()],
             "routes": [asdict(one) for one in self.routes.values()],
+            "delays": [asdict(one) for one in self.delays],
         }
 
     @classmethod
@@ -188,6 +205,7 @@ class Atlas:
             } if version == CACHE_VERSION:
                 atlas.routed = routed
                 atlas.list_brokers(_known_brokers({"brokers": brokers}))
+                atlas.delays = _known_brokers({"brokers": mapped(kept).get("delays", [])})
                 for row in routes:
                     route = _kept_route(row)
                     atlas.routes[route.subject] = route

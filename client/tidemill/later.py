@@ -1,21 +1,25 @@
 """Sending for later: to the delay service, which takes the same SEND as a broker and keeps it until it is due.
 
 It has a lane of its own. Nothing of it goes anywhere else, and nothing of it is spooled: while no delay service can be
-reached such a send waits, and fails at its deadline.
+reached such a send waits, and fails at its deadline. Of several delay groups a client takes one, by chance; when that
+one fails, what comes from then on goes to another one, and what had been given to the first waits for its next master.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from tidemill.budget import Budget
 from tidemill.encode import check_timer_key
-from tidemill.errors import Refused, TidemillError
+from tidemill.errors import BrokerUnreachable, Refused, TidemillError
 from tidemill.lane import Lane
+from tidemill.link import Link
 from tidemill.parcel import NO_EXTRAS, Extras, Partition, Waiter
 from tidemill.router import Router
+from tidemill.routes import Address, Routes
 from tidemill.session import Session, Watchers
 from tidemill.settings import ClientSettings
 from tidemill.tasks import Tasks
@@ -51,48 +55,124 @@ def due_at(delay: Delay | None, at: datetime | None, now_ms: int, timer_key: str
     return due_ms
 
 
+class Way:
+    """To one delay group: which one is decided when it is dialled first, and stays so, for what was sent there may be
+    stored there and nowhere else.
+    """
+
+    def __init__(self, lane: Lane, choose: Callable[[Routes], Address]) -> None:
+        self.lane = lane
+        self.group = ""
+        self.failing = False
+        """It has been lost, or not been reached, since it was there last."""
+        self.session: Session
+        self._choose = choose
+
+    def locate(self, delays: Routes) -> Address:
+        """The master of its group, or of the one that it will be."""
+        open_now = [one for one in delays if one.group == self.group or not self.group]
+        if not open_now:
+            named = f" of the group {self.group}" if self.group else ""
+            raise BrokerUnreachable(f"no delay service{named} is there to take messages for later")
+        address = self._choose(tuple(open_now))
+        self.group = address.group
+        return address
+
+    def up(self, link: Link) -> None:
+        self.failing = False
+        self.lane.up(link)
+
+    def down(self, error: TidemillError) -> None:
+        self.failing = True
+        self.lane.down(error)
+
+
 class Later:
     """See the module."""
 
     def __init__(self, settings: ClientSettings, router: Router, tasks: Tasks, budget: Budget) -> None:
         self._settings = settings
+        self._router = router
+        self._tasks = tasks
         self._budget = budget
         self._loop = asyncio.get_running_loop()
-        self._lane = Lane(LANE, settings, budget, self)
-        self._session = Session(router.delay, settings, Watchers(self._lane.up, self._lane.down))
-        tasks.start(self._session.run(), "tidemill sends for later")
+        self._ways = [self._new_way()]
+        """The one that is taken comes first."""
+        router.listeners.append(self._routes_changed)
 
     def put(self, subject: str, body: bytes, extras: Extras, waiter: Waiter, priority: int = 0) -> None:
         """One message; ``extras`` say when."""
-        partition = self._lane.partition(subject, priority)
+        lane = self._lane
+        partition = lane.partition(subject, priority)
         deadline = self._loop.time() + self._settings.send_timeout_s
         self._budget.held += partition.add(partition, body, extras, waiter, deadline)
-        self._wake()
+        _wake(lane)
 
     def put_many(
         self, subject: str, bodies: list[bytes], place: int, waiter: Waiter, terms: tuple[int, int]
     ) -> None:
         """Bodies for one subject, about a batch of them; ``terms`` are priority and when."""
         priority, due_ms = terms
-        partition = self._lane.partition(subject, priority)
+        lane = self._lane
+        partition = lane.partition(subject, priority)
         deadline = self._loop.time() + self._settings.send_timeout_s
-        self._budget.held += self._lane.gather.add_many(partition, bodies, place, waiter, deadline)
+        self._budget.held += lane.gather.add_many(partition, bodies, place, waiter, deadline)
         partition.open[-1].note_due(due_ms)
-        self._wake()
+        _wake(lane)
 
     @property
     def away(self) -> bool:
         """It could not be reached for a while."""
-        return self._lane.overdue
+        return all(way.lane.overdue for way in self._ways)
 
-    def _wake(self) -> None:
-        if self._lane.scheduled is None:
-            self._lane.wake()
+    # -- ways --------------------------------------------------------------------------------------------------
+
+    @property
+    def _lane(self) -> Lane:
+        """Where a message goes: as ever, unless that fails and another delay group is there."""
+        way = self._ways[0]
+        if way.failing and way.group:
+            found = self._other(way)
+            if found is not None:
+                self._ways.remove(found)
+                self._ways.insert(0, found)
+        return self._ways[0].lane
+
+    def _other(self, failing: Way) -> Way | None:
+        known = {one.group: one for one in self._ways}
+        others = [one.group for one in self._router.atlas.open_delays if one.group != failing.group]
+        for group in others:
+            if group in known and not known[group].failing:
+                return known[group]
+        fresh = [group for group in others if group not in known]
+        if not fresh:
+            return None
+        way = self._new_way()
+        way.group = self._settings.random.choice(fresh)
+        self._ways.append(way)
+        return way
+
+    def _new_way(self) -> Way:
+        lane = Lane(LANE, self._settings, self._budget, self)
+        way = Way(lane, self._settings.random.choice)
+
+        async def locate() -> Address:
+            return way.locate(await self._router.delays())
+
+        way.session = Session(locate, self._settings, Watchers(way.up, way.down))
+        self._tasks.start(way.session.run(), "tidemill sends for later")
+        return way
+
+    def _routes_changed(self) -> None:
+        for address in self._router.atlas.open_delays:
+            for way in self._ways:
+                if way.group == address.group:
+                    way.session.moved(address)
 
     # -- what the lane says --------------------------------------------------------------------------------------
 
     def stands(self, lane: Lane) -> None:
-        """There is no other one to go to."""
+        """What is on its way stays there, and what comes is sent elsewhere."""
 
     def outdated(self, partition: Partition) -> None:
         """A delay service has no fences."""
@@ -102,7 +182,13 @@ class Later:
 
     def fail(self, error: TidemillError) -> None:
         """It is over."""
-        self._lane.fail(error)
+        for way in self._ways:
+            way.lane.fail(error)
+
+
+def _wake(lane: Lane) -> None:
+    if lane.scheduled is None:
+        lane.wake()
 
 
 def extras_with(extras: Extras | None, due_ms: int, timer_key: str | None = None) -> Extras:

@@ -157,13 +157,10 @@ class Router:
             raise BrokerUnreachable(f"no broker serves the broker group {group} now")
         return address
 
-    async def delay(self) -> Address:
-        """The service that takes messages for later."""
+    async def delays(self) -> Routes:
+        """Who takes messages for later now."""
         await self.refresh()
-        for address in self.atlas.delays:
-            if "W" in address.state:
-                return address
-        raise BrokerUnreachable("no delay service is there to take messages for later")
+        return self.atlas.open_delays
 
     async def holding(self, subject: str) -> Routes:
         """The brokers with something of a subject, those that take its messages first."""

@@ -1,7 +1,7 @@
 """Messages that wait at the delay service: find them, cancel them, give them another time.
 
-All questions go over one connection, which is dialled by the first of them and again when it is lost. While no delay
-service can be reached a question waits for it, until the deadline of a send. What changes something and was not
+Each delay group is asked, over a connection that is dialled by the first question and again when it is lost. While one
+cannot be reached a question waits for it, until the deadline of a send. What changes something and was not
 answered is not asked again: its answer would be about a world in which it may have been done.
 """
 
@@ -20,6 +20,7 @@ from tidemill.errors import BrokerUnreachable, ConnectionLost, OutcomeUnknown, T
 from tidemill.later import Delay, due_at
 from tidemill.link import Answer, Link, dial
 from tidemill.router import Router
+from tidemill.routes import Address
 from tidemill.settings import ClientSettings
 from tidemill.subscription import milliseconds
 from tidemill_wire.batch import parse_message_id
@@ -66,14 +67,31 @@ class Desk:
     def __init__(self, router: Router, settings: ClientSettings) -> None:
         self._router = router
         self._settings = settings
-        self._turn = asyncio.Lock()
-        self._link: Link | None = None
+        self._links: dict[str, Link] = {}
+        """By delay group."""
+        self._turns: dict[str, asyncio.Lock] = {}
+        """Of every delay group that was ever heard of: one that nobody leads just now may have what is asked for."""
 
-    async def ask(self, command: Command, wanted: type[Wanted]) -> Wanted:
-        """The answer, or what went wrong."""
-        deadline = asyncio.get_running_loop().time() + self._settings.send_timeout_s
+    async def groups(self) -> list[str]:
+        """All there are, one at least."""
+        deadline = self._deadline()
+        backoff = Backoff(self._settings.backoff_base_s, self._settings.backoff_max_s, self._settings.random)
         while True:
-            answer = await self._answer(command, deadline)
+            for address in await self._router.delays():
+                self._turns.setdefault(address.group, asyncio.Lock())
+            if self._turns:
+                return list(self._turns)
+            await _pause(backoff, deadline, BrokerUnreachable("no delay service is there"))
+
+    async def ask_all(self, command: Command, wanted: type[Wanted]) -> list[Wanted]:
+        """The answers of all delay groups, for nobody knows which of them has a message."""
+        return await asyncio.gather(*(self.ask(group, command, wanted) for group in await self.groups()))
+
+    async def ask(self, group: str, command: Command, wanted: type[Wanted]) -> Wanted:
+        """The answer of a delay group, or what went wrong."""
+        deadline = self._deadline()
+        while True:
+            answer = await self._answer(group, command, deadline)
             if isinstance(answer, wanted):
                 return answer
             if not isinstance(answer, TidemillError):
@@ -85,8 +103,11 @@ class Desk:
             if asyncio.get_running_loop().time() >= deadline:
                 raise answer
 
-    async def _answer(self, command: Command, deadline: float) -> Answer:
-        link = await self._linked(deadline)
+    def _deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self._settings.send_timeout_s
+
+    async def _answer(self, group: str, command: Command, deadline: float) -> Answer:
+        link = await self._linked(group, deadline)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         link.ask(command, lambda answer: None if future.done() else future.set_result(answer))
         try:
@@ -95,25 +116,36 @@ class Desk:
         except TimeoutError:
             return ConnectionLost(f"{link.address} did not answer in time")
 
-    async def _linked(self, deadline: float) -> Link:
+    async def _linked(self, group: str, deadline: float) -> Link:
         settings = self._settings
         backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
-        async with self._turn:
-            while self._link is None or self._link.lost.done():
+        async with self._turns[group]:
+            while (link := self._links.get(group)) is None or link.lost.done():
                 try:
-                    self._link = await dial(await self._router.delay(), settings)
-                except BrokerUnreachable:
-                    wait_s = backoff.next()
-                    if asyncio.get_running_loop().time() + wait_s >= deadline:
-                        raise
-                    await asyncio.sleep(wait_s)
-            return self._link
+                    self._links[group] = await dial(await self._leader(group), settings)
+                except BrokerUnreachable as error:
+                    await _pause(backoff, deadline, error)
+            return link
+
+    async def _leader(self, group: str) -> Address:
+        for address in await self._router.delays():
+            if address.group == group:
+                return address
+        raise BrokerUnreachable(f"nobody leads the delay group {group} just now")
 
     def close(self) -> None:
         """Nothing more is asked."""
-        if self._link is not None:
-            self._link.tell(Goodbye("the client is closed"))
-            self._link.close()
+        for link in self._links.values():
+            link.tell(Goodbye("the client is closed"))
+            link.close()
+
+
+async def _pause(backoff: Backoff, deadline: float, error: BrokerUnreachable) -> None:
+    """Before another try, unless there is no time for one."""
+    wait_s = backoff.next()
+    if asyncio.get_running_loop().time() + wait_s >= deadline:
+        raise error
+    await asyncio.sleep(wait_s)
 
 
 class Timing(ABC):
@@ -156,8 +188,9 @@ class Timing(ABC):
         self, identity: str | None = None, *, subject: str | None = None, timer_key: str | None = None
     ) -> Timer | None:
         """The message that waits under this id, or the first that is due of those under a timer key; ``None``: none."""
-        answer = await self._asks().ask(Show(target_of(identity, subject, timer_key)), Waiting)
-        row = min(answer.rows, key=lambda row: row.due_ms, default=None)
+        answers = await self._asks().ask_all(Show(target_of(identity, subject, timer_key)), Waiting)
+        rows = (row for answer in answers for row in answer.rows)
+        row = min(rows, key=lambda row: row.due_ms, default=None)
         return None if row is None else timer_of(row)
 
     async def timers(
@@ -170,26 +203,29 @@ class Timing(ABC):
         limit: int | None = None,
     ) -> AsyncIterator[Timer]:
         """A subject's messages that wait under timer keys, of those that begin with ``prefix``; due from ``since`` to
-        before ``until``. About in the order in which they are due; what changes meanwhile may be missing, or there
-        twice.
+        before ``until``. Of each delay group about in the order in which they are due; what changes meanwhile may be
+        missing, or there twice.
         """
         name = parse_subject(subject)
         since_ms = 0 if since is None else max(0, milliseconds(since, "since"))
         until_ms = FOR_EVER_MS if until is None else max(0, milliseconds(until, "until"))
-        left, after = limit, ""
-        while left is None or left > 0:
-            size = PAGE if left is None else min(left, TIMERS_PAGE_MAX)
-            page = await self._asks().ask(ListTimers(name, prefix, since_ms, until_ms, after, size), Waiting)
-            for row in page.rows:
-                yield timer_of(row)
-            left = None if left is None else left - len(page.rows)
-            after = page.after
-            if not after:
-                return
+        desk, left = self._asks(), limit
+        for group in await desk.groups():
+            after = ""
+            while left is None or left > 0:
+                size = PAGE if left is None else min(left, TIMERS_PAGE_MAX)
+                command = ListTimers(name, prefix, since_ms, until_ms, after, size)
+                page = await desk.ask(group, command, Waiting)
+                for row in page.rows:
+                    yield timer_of(row)
+                left = None if left is None else left - len(page.rows)
+                after = page.after
+                if not after:
+                    break
 
     async def _change(self, command: Cancel | Reschedule) -> Changed:
-        answer = await self._asks().ask(command, Answered)
-        return Changed(answer.changed, answer.gone)
+        answers = await self._asks().ask_all(command, Answered)
+        return Changed(sum(one.changed for one in answers), sum(one.gone for one in answers))
 
     def _asks(self) -> Desk:
         self._check()

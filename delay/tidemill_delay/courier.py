@@ -33,6 +33,10 @@ AHEAD_BYTES = 32 * 1024 * 1024
 FLIGHT_BATCHES = 512
 FLIGHTS = 4
 """SENDs on their way to one broker."""
+SILENT_MS = 15_000
+"""A broker that has something on its way and answers nothing for so long is dialled anew: when its machine lost power,
+nobody closes the connection. Its answers wait for its slaves, but not for as long as that.
+"""
 SOON_MS, LATE_MS = 1_000, 60_000
 """Until what was refused is tried again."""
 
@@ -64,6 +68,8 @@ class Broker:
     peer: Peer | None = None
     waiting: deque[Parcel] = field(default_factory=deque[Parcel])
     flights: dict[int, list[Parcel]] = field(default_factory=dict[int, list[Parcel]])
+    heard_ms: int = 0
+    """When it answered last, or was sent something with nothing on its way."""
 
     @property
     def batches(self) -> int:
@@ -122,12 +128,16 @@ class Courier:
         while self._put_off and self._put_off[0][0] <= now_ms:
             self._address(heappop(self._put_off)[2])
         for broker in self.brokers.values():
+            if broker.peer is not None and broker.flights and now_ms >= broker.heard_ms + SILENT_MS:
+                self.drops.append(broker.peer)
+                self._ground(broker)
             if broker.peer is not None:
-                self._fly(broker)
+                self._fly(broker, now_ms)
 
     def wake_ms(self) -> int | None:
         """When something is to be tried again."""
         waits = [one[0][0] for one in (self._put_off, self._unreadable) if one]
+        waits += [one.heard_ms + SILENT_MS for one in self.brokers.values() if one.flights]
         return min(waits, default=None)
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -245,8 +255,10 @@ class Courier:
             broker.waiting.extendleft(reversed(flight))
         broker.flights.clear()
 
-    def _fly(self, broker: Broker) -> None:
+    def _fly(self, broker: Broker, now_ms: int) -> None:
         assert broker.peer is not None
+        if not broker.flights:
+            broker.heard_ms = now_ms
         while broker.waiting and len(broker.flights) < FLIGHTS:
             room = FLIGHT_BATCHES - broker.batches
             flight: list[Parcel] = []
@@ -274,6 +286,7 @@ class Courier:
         if flight is None:
             self.drops.append(peer)
             return []
+        broker.heard_ms = now_ms
         refused = {index: number for index, number, _ in answer.refused} if isinstance(answer, Sent) else {}
         done: list[Unit] = []
         for index, parcel in enumerate(flight):

@@ -32,6 +32,7 @@ class Feed:
         """What is left of it to be sent."""
         self._snapshot_at = 0
         self._files: Sequence[Slice] = ()
+        self._files_bytes = 0
         self._file = self._file_at = 0
         """Which of them is sent, and from where on."""
         self._copied = [0, 0]
@@ -50,11 +51,13 @@ class Feed:
     def copy(self, snapshot: bytes, files: Sequence[Slice]) -> None:
         """These come before the logs."""
         self.snapshot, self._files = memoryview(snapshot), files
+        self._files_bytes = sum(one.size for one in files)
         self.counts = not snapshot
 
     def lacks(self, ends: Ends) -> int:
-        """Bytes up to there that the slave has not said it has."""
-        return ends.message - self._behind.message + ends.action - self._behind.action
+        """Bytes up to there that the slave has not said it has, and of the files before."""
+        logs = ends.message - self._behind.message + ends.action - self._behind.action
+        return logs + self._files_bytes - self._copied[1]
 
     @property
     def level(self) -> bool:

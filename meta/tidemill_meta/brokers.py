@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from tidemill_meta.asked import Asked, parse_name
 from tidemill_meta.beats import BrokerBeat, broker_life
@@ -12,10 +12,10 @@ from tidemill_meta.errors import Denied
 from tidemill_meta.promotion import problem_of, promoted
 from tidemill_meta.registry import Draft, View
 from tidemill_meta.senses import Senses
-from tidemill_meta.values import Broker, BrokerGroup, Lives, Route, broker_key
+from tidemill_meta.values import SERVICES, Broker, BrokerGroup, Lives, Route, Service, broker_key
 from tidemill_wire.routes import State
 
-REGISTER_FIELDS = frozenset({"group", "name", "addresses", "labels", "boot", "folder", "epoch"})
+REGISTER_FIELDS = frozenset({"group", "name", "addresses", "labels", "boot", "folder", "epoch", "service"})
 IN_SYNC_FIELDS = frozenset({"master", "epoch", "version", "in_sync"})
 HANDOVER_FIELDS = frozenset({"to", "epoch", "version"})
 REPLICAS_MAX = 8
@@ -29,6 +29,7 @@ class Registration:
 
     broker: Broker
     epoch: int
+    service: Service = "broker"
 
 
 def parse_registration(body: object) -> Registration:
@@ -44,12 +45,17 @@ def parse_registration(body: object) -> Registration:
         asked.whole("boot"),
         asked.text("folder", ""),
     )
-    return Registration(broker, asked.whole("epoch", 0))
+    service = cast("Service", asked.one_of("service", SERVICES, "broker"))
+    return Registration(broker, asked.whole("epoch", 0), service)
 
 
 def register(draft: Draft, senses: Senses, asked: Registration, now_ms: int) -> BrokerGroup:
     """Note a broker, and its group when it is new; the group as it is then."""
     broker = asked.broker
+    there = draft.get(BrokerGroup, broker.group)
+    if there is not None and there.service != asked.service:
+        detail = f"{broker.group} is a {there.service} group, and {broker.name} a {asked.service}"
+        raise Denied("in_use", f"{detail}: give it a name with another group before the dash")
     known = draft.get(Broker, broker.key)
     lost = known is not None and _is_another_folder(known, broker)
     if known is not None:
@@ -61,9 +67,8 @@ def register(draft: Draft, senses: Senses, asked: Registration, now_ms: int) -> 
     life = broker.name, broker.boot
     if group is None:
         # Who knows an epoch comes from a cluster that this store has lost: its master's heartbeats will tell more.
-        if asked.epoch:
-            return draft.put(BrokerGroup(broker.group, 0, "", (life,), ()))
-        return draft.put(BrokerGroup(broker.group, 1, broker.name, (life,), (life,)))
+        new = BrokerGroup(broker.group, 0, "", (life,), (), service=asked.service)
+        return draft.put(new if asked.epoch else replace(new, epoch=1, master=broker.name, in_sync=(life,)))
     replicas = _with(group.replicas, life)
     in_sync = tuple(one for one in group.in_sync if one[0] != broker.name) if lost else group.in_sync
     if len(replicas) > REPLICAS_MAX:

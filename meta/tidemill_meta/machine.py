@@ -183,6 +183,11 @@ class Meta:
         """The masters, by broker group."""
         return broker_rows(self.registry, self.senses, now_ms)
 
+    def delays(self, now_ms: int) -> list[dict[str, Any]]:
+        """The masters of delay groups, in the order of their names."""
+        rows = broker_rows(self.registry, self.senses, now_ms, "delay")
+        return [rows[name] for name in sorted(rows)]
+
     def statistics(self, now_ms: int) -> dict[str, int]:
         """Numbers to watch."""
         groups = list(self.registry.all(BrokerGroup))

@@ -9,7 +9,7 @@ from tidemill_meta.moving import losers
 from tidemill_meta.promotion import problem_of
 from tidemill_meta.registry import View
 from tidemill_meta.senses import Senses
-from tidemill_meta.values import Allocation, Broker, BrokerGroup, Route, SubjectRecord, broker_key
+from tidemill_meta.values import Allocation, Broker, BrokerGroup, Route, Service, SubjectRecord, broker_key
 from tidemill_wire.addresses import split_address
 
 
@@ -28,9 +28,12 @@ def broker_row(view: View, senses: Senses, group: BrokerGroup, now_ms: int) -> d
     }  # fmt: skip
 
 
-def broker_rows(view: View, senses: Senses, now_ms: int) -> dict[str, dict[str, Any]]:
-    """All masters, by broker group."""
-    rows = ((group.name, broker_row(view, senses, group, now_ms)) for group in view.all(BrokerGroup))
+def broker_rows(
+    view: View, senses: Senses, now_ms: int, service: Service = "broker"
+) -> dict[str, dict[str, Any]]:
+    """All masters of such groups, by group."""
+    groups = (group for group in view.all(BrokerGroup) if group.service == service)
+    rows = ((group.name, broker_row(view, senses, group, now_ms)) for group in groups)
     return {name: row for name, row in rows if row is not None}
 
 
@@ -58,9 +61,12 @@ def moving_row(route: Route) -> dict[str, Any]:
     }
 
 
-def group_rows(view: View, senses: Senses, now_ms: int) -> Iterator[dict[str, Any]]:
-    """Broker groups as people look at them."""
-    for group in sorted(view.all(BrokerGroup), key=lambda one: one.name):
+def group_rows(
+    view: View, senses: Senses, now_ms: int, service: Service = "broker"
+) -> Iterator[dict[str, Any]]:
+    """Broker groups, or delay groups, as people look at them."""
+    groups = (group for group in view.all(BrokerGroup) if group.service == service)
+    for group in sorted(groups, key=lambda one: one.name):
         members = senses.members(group, now_ms)
         yield {
             "group": group.name,

@@ -55,6 +55,9 @@ def drain(draft: Draft, senses: Senses, name: str, now_ms: int) -> tuple[BrokerG
 def retire(draft: Draft, senses: Senses, name: str, now_ms: int) -> tuple[BrokerGroup, int]:
     """Take a drained group out of all routes; it as it is then, and of how many subjects."""
     group = find_group(draft, name)
+    if group.service == "delay":
+        detail = f"{name} keeps messages for later, which only itself can tell"
+        raise Denied("in_use", f"{detail}: drain it, wait until none is left, stop it and forget it")
     if not group.draining:
         raise conflict(group, f"{name} is in use: drain it first, and wait until all is consumed")
     sites: list[Site] = [one for one in senses.sites(draft, now_ms) if one.name != name]

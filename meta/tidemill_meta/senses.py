@@ -185,7 +185,14 @@ class Senses:
         changed_at = max(stored.kind_changed_at[kind] for kind in (Broker.KIND, BrokerGroup.KIND))
         moment = now_ms // self.settings.exchange_ms, changed_at
         if self._sites[0] != moment:
-            self._sites = moment, [self._site(stored, group, now_ms) for group in stored.all(BrokerGroup)]
+            self._sites = (
+                moment,
+                [
+                    self._site(stored, group, now_ms)
+                    for group in stored.all(BrokerGroup)
+                    if group.service == "broker"
+                ],
+            )
         counts, sites = view.routed(), self._sites[1]
         for place, site in enumerate(sites):
             if site.partitions != counts[site.name]:

@@ -14,6 +14,8 @@ from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.routes import PartitionSet, State
 
 Consumption: TypeAlias = Literal["shared", "broadcast", "ordered"]
+Service: TypeAlias = Literal["broker", "delay"]
+SERVICES = ("broker", "delay")
 Lives: TypeAlias = tuple[tuple[str, int], ...]
 """Brokers by name, each with the boot that is meant."""
 
@@ -87,6 +89,8 @@ class BrokerGroup:
     version: int = 0
     retired: bool = False
     """Nothing lies on it any more."""
+    service: Service = "broker"
+    """What it serves: a delay group takes messages for later, and no subject lies on it."""
 
     @property
     def key(self) -> str:
@@ -113,7 +117,7 @@ class BrokerGroup:
         return {
             "epoch": self.epoch, "master": self.master, "replicas": dict(self.replicas),
             "in_sync": dict(self.in_sync), "state": self.state, "draining": self.draining,
-            "retired": self.retired,
+            "retired": self.retired, **({} if self.service == "broker" else {"service": self.service}),
         }  # fmt: skip
 
     @classmethod
@@ -121,7 +125,7 @@ class BrokerGroup:
         replicas, in_sync = tuple(body["replicas"].items()), tuple(body["in_sync"].items())
         return cls(
             key, body["epoch"], body["master"], replicas, in_sync, body["state"], body["draining"], version,
-            body.get("retired", False),
+            body.get("retired", False), body.get("service", "broker"),
         )  # fmt: skip
 
 

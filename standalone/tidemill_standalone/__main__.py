@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from tidemill_broker import __main__ as broker
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.settings import read_settings
+from tidemill_delay.settings import read_settings as read_delay_settings
 from tidemill_host.process import FolderInUse, FolderLock, parse_port
 from tidemill_meta.settings import read_settings as read_meta_settings
 from tidemill_standalone.plan import PlanError, Wanted, check, is_cluster
@@ -47,11 +48,15 @@ def cluster(argv: Sequence[str]) -> int:
     arguments = cluster_parser().parse_args(argv)
     wanted = Wanted(
         arguments.data, arguments.host, arguments.http_port, arguments.brokers, arguments.slaves,
-        arguments.manifests,
+        arguments.delays, arguments.manifests, os.environ.get(ADVERTISE, ""),
     )  # fmt: skip
     try:
-        check(wanted, folders_of(wanted.data), os.environ.get(ADVERTISE, ""))
-        for read in (read_settings, read_meta_settings):  # said once, and not by each child
+        check(wanted, folders_of(wanted.data), wanted.advertised)
+        for read in (
+            read_settings,
+            read_meta_settings,
+            read_delay_settings,
+        ):  # said once, and not by each child
             read(os.environ)
         declarations = read_manifests(wanted.manifests)
         lock = FolderLock(wanted.data)
@@ -75,6 +80,7 @@ def cluster_parser() -> argparse.ArgumentParser:
     arguments.add_argument("--http-port", type=parse_port, default=7401)
     arguments.add_argument("--brokers", type=int, default=1)
     arguments.add_argument("--slaves", type=int, default=0)
+    arguments.add_argument("--delays", type=int, default=1)
     return arguments
 
 

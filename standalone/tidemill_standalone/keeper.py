@@ -1,7 +1,7 @@
-"""Keeps a cluster on one machine: meta and all brokers as processes, started again when they end by themselves.
+"""Keeps a cluster on one machine: meta, brokers and delay services as processes, started again when they end.
 
     state      event                         next
-    starting   meta is ready                 the brokers are started
+    starting   meta is ready                 the servers are started
     starting   meta ends before it is ready  ended      exit code 1: meta said why
     starting   all groups are led            running    manifests declared, the ready line
     any        a child ended by itself       the same   started again at its ports, after a wait that doubles
@@ -27,7 +27,7 @@ import aiohttp
 
 from tidemill_broker.doors.greeting import greeting
 from tidemill_host.process import say
-from tidemill_standalone.plan import META, Child, Wanted, broker_of, meta_of, names_of
+from tidemill_standalone.plan import META, Child, Wanted, broker_of, delay_of, delays_of, meta_of, names_of
 from tidemill_wire.addresses import address_of
 from tidemill_wire.declarations import Declaration
 
@@ -75,6 +75,8 @@ class Keeper:
         self._declarations = declarations
         self._meta = Kept(META, lambda ports: meta_of(wanted, ports[1]), (0, wanted.http_port))
         self._brokers = [Kept(name, partial(self._broker, name), (0, 0)) for name in names_of(wanted)]
+        self._delays = [Kept(name, partial(self._delay, name), (0, 0)) for name in delays_of(wanted)]
+        self._servers = [*self._brokers, *self._delays]
         self._begun, self._ending = asyncio.Event(), asyncio.Event()
         """Meta was ready, or never will be; and it is over."""
         self._signals = 0
@@ -89,8 +91,8 @@ class Keeper:
             tasks.create_task(self._keep(self._meta))
             await self._begun.wait()
             if not self._ending.is_set():
-                for broker in self._brokers:
-                    tasks.create_task(self._keep(broker))
+                for server in self._servers:
+                    tasks.create_task(self._keep(server))
                 led = tasks.create_task(self._lead())
                 await self._ending.wait()
                 led.cancel()
@@ -99,6 +101,9 @@ class Keeper:
 
     def _broker(self, name: str, ports: tuple[int, int]) -> Child:
         return broker_of(self._wanted, name, ports, self._meta.ports[1])
+
+    def _delay(self, name: str, ports: tuple[int, int]) -> Child:
+        return delay_of(self._wanted, name, ports, self._meta.ports[1])
 
     # -- one child ------------------------------------------------------------------------------------------------
 
@@ -166,13 +171,13 @@ class Keeper:
         loop = asyncio.get_running_loop()
         led_at = 0.0
         while True:
-            masters = {(one.name, one.epoch) for one in self._brokers if one.role == "master"}
+            masters = {(one.name, one.epoch) for one in self._servers if one.role == "master"}
             # What meta remembers of the last time does not count: it declares nobody dead before it has listened.
             groups = [one for one in await self._groups() if (one["master"], one["epoch"]) in masters]
-            led = len(groups) >= self._wanted.brokers
+            led = len(groups) >= self._wanted.brokers + self._wanted.delays
             led_at = (led_at or loop.time()) if led else 0.0
             replicas = sum(len(one["in_sync"]) for one in groups)
-            if led and (replicas >= len(self._brokers) or loop.time() - led_at > IN_SYNC_SECONDS):
+            if led and (replicas >= len(self._servers) or loop.time() - led_at > IN_SYNC_SECONDS):
                 break
             await asyncio.sleep(LOOK_SECONDS)
         if self._declarations:
@@ -183,9 +188,10 @@ class Keeper:
             say(greeting(host, port, NEXT, "cluster"))
 
     async def _groups(self) -> list[dict[str, Any]]:
-        """The broker groups as meta sees them; none while it does not answer."""
+        """The groups as meta sees them; none while it does not answer."""
         try:
-            return list(await self._ask("GET", "/v1/brokers", None))
+            brokers = list(await self._ask("GET", "/v1/brokers", None))
+            return brokers + list(await self._ask("GET", "/v1/delays", None)) if self._delays else brokers
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return []
 
@@ -214,12 +220,12 @@ class Keeper:
         self._signals += 1
         self._end_soon()
         if self._signals > 1:
-            for kept in (*self._brokers, self._meta):
+            for kept in (*self._servers, self._meta):
                 kept.tell(signal.SIGKILL)
 
     async def _end(self) -> None:
         """Masters first, while somebody can take what they still have to say; meta last."""
-        alive = [one for one in self._brokers if one.process is not None]
+        alive = [one for one in self._servers if one.process is not None]
         masters = (
             {one["master"] for one in await self._groups()} if alive and self._meta.process else set[str]()
         )

@@ -19,7 +19,7 @@ FOLDER = re.compile(r"--data\0[^\0]*/([^/\0]+)\0")
 
 
 class Cluster(Queue):
-    """One cluster on one folder. ``http_port`` is meta's."""
+    """One cluster on one folder, without delay groups unless its options say so. ``http_port`` is meta's."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Cluster(Queue):
         settings: Mapping[str, str] | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        counts = ("--brokers", str(brokers), "--slaves", str(slaves))
+        counts = ("--brokers", str(brokers), "--slaves", str(slaves), "--delays", "0")
         super().__init__(data, manifests, settings, COMMAND, (*counts, *options))
         self.seen: set[int] = set()
 

@@ -56,9 +56,10 @@ def test_a_cluster_starts_serves_and_ends_with_its_last_process(
 ) -> None:
     manifest = tmp_path / "orders.yaml"
     manifest.write_text(MANIFEST)
-    cluster = make_cluster(2, 1, manifests=[manifest]).start()
+    cluster = make_cluster(2, 1, manifests=[manifest], options=("--delays", "1")).start()
 
-    assert set(cluster.children()) == {"meta-0", "g0-0", "g0-1", "g1-0", "g1-1"}
+    names = {"meta-0", "g0-0", "g0-1", "g1-0", "g1-1", "delay-0", "delay-1"}
+    assert set(cluster.children()) == names
     assert [cluster.group(name)["state"] for name in ("g0", "g1")] == ["RW", "RW"]
     partitions = cluster.get("/v1/subjects/orders")["route"]["partitions"]
     assert {one["group"] for one in partitions} == {"g0", "g1"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from tidemill_meta.beats import BrokerBeat, ClientBeat, Consumes
@@ -16,7 +17,7 @@ from tidemill_meta.registry import Draft
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import Bulletin, Changes, Entry
 from tidemill_meta.subjects import told_to
-from tidemill_meta.values import BrokerGroup, broker_key
+from tidemill_meta.values import BrokerGroup, Service, broker_key
 
 Result = TypeVar("Result")
 START_MS = 1_780_000_000_000
@@ -121,9 +122,11 @@ class World:
         epoch: int = 0,
         labels: dict[str, str] | None = None,
         folder: str = "",
+        service: Service = "broker",
     ) -> Any:
         replica = self.replicas[at]
         asked = registration(group, name, boot, epoch=epoch, labels=labels or {}, folder=folder)
+        asked = replace(asked, service=service)
         answer = replica.change(lambda draft, now_ms: replica.meta.register(draft, asked, now_ms))
         replica.meta.registered(asked, replica.now_ms)
         return answer

@@ -27,6 +27,7 @@ class Realm:
     watched: bool = True
     """Whether there are watch streams."""
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    delays: dict[str, dict[str, Any]] = field(default_factory=dict)
     routes: dict[str, dict[str, Any]] = field(default_factory=dict)
     revision: int = 1
     asked: list[str] = field(default_factory=list)
@@ -47,6 +48,13 @@ class Realm:
         self.rows[group] = {
             "group": group, "name": f"{group}-0", "host": host, "port": port, "state": state, "epoch": epoch,
             "control": f"{host}:1",
+        }  # fmt: skip
+        self.changed()
+
+    def serve_later(self, group: str, port: int, state: str = "RW", epoch: int = 1) -> None:
+        """A delay service leads a delay group."""
+        self.delays[group] = {
+            "group": group, "name": f"{group}-0", "host": "127.0.0.1", "port": port, "state": state, "epoch": epoch,
         }  # fmt: skip
         self.changed()
 
@@ -148,7 +156,8 @@ class Realm:
         return {**said, "allocation": version, "partitions": partitions, "authorised_ms": self.authorised_ms}
 
     def _brokers(self) -> dict[str, Any]:
-        return {"revision": self.revision, "brokers": list(self.rows.values())}
+        delays = {"delays": list(self.delays.values())} if self.delays else {}
+        return {"revision": self.revision, "brokers": list(self.rows.values()), **delays}
 
     def _ask(self, path: str) -> None:
         self.asked.append(path)

@@ -94,7 +94,7 @@ class Halves(Replicated):
         master = self.running.get(self.book.appointment.master)
         if master is None or not isinstance(master.machine, Master):
             return True
-        return bool(master.inner.state.transactions.pending)
+        return bool(master.machine.inner.state.transactions.pending)
 
     def _master_problems(self, disk: Mount, broker: Broker, terms: Terms) -> list[str]:
         problems = super()._master_problems(disk, broker, terms)

@@ -163,8 +163,11 @@ class Later:
     # -- clients -----------------------------------------------------------------------------------------------
 
     def _client(self, env: Env) -> Client:
+        return Client(f"{BROKER}:7401", settings=self._settings_of(env))
+
+    def _settings_of(self, env: Env) -> ClientSettings:
         rng = env.rng
-        settings = ClientSettings(
+        return ClientSettings(
             linger_ms=rng.choice((0, 3)),
             batch_bytes=rng.choice((500, 1 << 20)),
             send_timeout_s=rng.choice((1.0, 4.0, 30.0)),
@@ -178,7 +181,6 @@ class Later:
             routes_cache=False,
             open_port=lambda _host, _port: Listing(),
         )
-        return Client(f"{BROKER}:7401", settings=settings)
 
     async def _produce(self, env: Env) -> None:
         client = self._client(env)

@@ -20,11 +20,11 @@ from sim.storehouse import SimStore
 from sim.world import Env
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import ROUTES_TIMEOUT_S, _complaint
-from tidemill_broker.attendance import PATIENCE_SECONDS, Attendance, MetaRefused, Request
+from tidemill_broker.attendance import Attendance
 from tidemill_broker.doors import Service
-from tidemill_broker.doors.obeying import Obeying
 from tidemill_broker.gate import Told
 from tidemill_host.local import LocalPeer
+from tidemill_host.obeying import Obeying
 from tidemill_host.refusals import HttpRefused, wire_response
 from tidemill_host.routing import Route, Router, Variables
 from tidemill_meta.doors.api import Api, denials, parse_body
@@ -32,6 +32,7 @@ from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.watch import Watch, parse_interest
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import StoreAway
+from tidemill_wire.asking import PATIENCE_SECONDS, MetaRefused, Request
 from tidemill_wire.errors import WireError
 from tidemill_wire.replication import Stand, Stood
 

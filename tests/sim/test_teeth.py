@@ -48,6 +48,11 @@ FOUND_BY_WORKERS = {"idempotency-key-ignored": "16", "worker-begins-one-too-many
 """What takes workers, or the gateway."""
 FOUND_BY_HALVES = {"commit-answered-before-it-is-kept": "0"}
 """What takes a broker group with transactions."""
+FOUND_BY_CALENDARS = {
+    "hours-go-before-a-checkpoint-knows": "15",
+    "slave-does-not-mark-what-was-sent": "0",
+}
+"""What takes a delay group."""
 FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_EXPERIMENTS = {
     "cancel-after-its-tick-has-begun": "sim.timing",
@@ -117,6 +122,8 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
         place = ("sim.hunting", repeated, "sim.repeated:make")
     if group is not None:
         place = ("sim.hunting", group, "sim.replicated:make")
+    if (calendar := FOUND_BY_CALENDARS.get(bug.stem)) is not None:
+        place = ("sim.hunting", calendar, "sim.calendars:make")
     if (worked := FOUND_BY_WORKERS.get(bug.stem)) is not None:
         place = ("sim.hunting", worked, "sim.worked:make")
     if (half := FOUND_BY_HALVES.get(bug.stem)) is not None:

@@ -29,12 +29,13 @@ from sim.weeding import Weeding
 from sim.world import Env, Phases, World
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Routes, parse_routes
-from tidemill_broker.attendance import Attendance, Identity
-from tidemill_broker.doors.lives import next_life
+from tidemill_broker.attendance import Attendance
 from tidemill_broker.machine import Broker
 from tidemill_host.clock import Clock
+from tidemill_host.lives import next_life
 from tidemill_host.local import LocalPeer
 from tidemill_journal.entries import row_length
+from tidemill_ledger.attendance import Identity
 from tidemill_ledger.following import Follower
 from tidemill_ledger.replication import Master
 from tidemill_meta.beats import broker_life

@@ -118,6 +118,11 @@ class Service(Hosted[Runs]):
         if problems:
             raise problems[0]
 
+    def heed(self, due: object) -> None:
+        """What meta says to it in a beat."""
+        assert isinstance(due, Told)
+        self.obey(due)
+
     @property
     def state(self) -> State:
         """What the disk lets the broker take."""

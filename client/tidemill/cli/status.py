@@ -26,10 +26,14 @@ def status(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.
 
     async def run() -> None:
         brokers = await look(server, problems)
+        delays = await look_at_delays(server, problems)
         if output is Output.JSON:
-            print(json.dumps({"brokers": brokers, "problems": problems}, ensure_ascii=False))
+            found = {"brokers": brokers, "delays": delays, "problems": problems}
+            print(json.dumps(found, ensure_ascii=False))
             return
-        print_rows([_row(one) for one in brokers], COLUMNS, output, "No broker has registered yet.")
+        print_rows(
+            [_row(one) for one in (*brokers, *delays)], COLUMNS, output, "No broker has registered yet."
+        )
         print("\n".join(["", *problems] if problems else ["", "All is well."]))
 
     perform(run(), server)
@@ -44,11 +48,33 @@ async def look(server: str, problems: list[str]) -> list[dict[str, Any]]:
         if error.status != 404:
             raise
         return [await _one_broker(server, problems)]
+    if not groups:
+        problems.append("no broker has registered at meta: start one with TIDEMILL_META, or `tidemill up`")
+    rows = await _rows(groups, server, problems)
+    problems += await troubles(
+        [(row["group"], row["http"]) for row in rows if row["alive"] and row["role"] == "master"]
+    )
+    return rows
+
+
+async def look_at_delays(server: str, problems: list[str]) -> list[dict[str, Any]]:
+    """All delay services of a cluster; a lone broker has its own in its process."""
+    try:
+        groups: list[dict[str, Any]] = await ask(server, "GET", "/v1/delays")
+    except PortRefused as error:
+        if error.status != 404:
+            raise
+        return []
+    return await _rows(groups, server, problems)
+
+
+async def _rows(
+    groups: Sequence[Mapping[str, Any]], server: str, problems: list[str]
+) -> list[dict[str, Any]]:
+    """The servers of some groups, and what is wrong with them."""
     rows = [_broker(group, one, server) for group in groups for one in group["brokers"]]
     for group in groups:
         problems += problems_of(group)
-    if not groups:
-        problems.append("no broker has registered at meta: start one with TIDEMILL_META, or `tidemill up`")
     processes = await asyncio.gather(*(_process(row["http"]) for row in rows if row["alive"]))
     for row, process in zip([row for row in rows if row["alive"]], processes, strict=True):
         if process is None:
@@ -58,9 +84,6 @@ async def look(server: str, problems: list[str]) -> list[dict[str, Any]]:
             )
         elif is_local(row["http"]):
             row["pid"] = process["pid"]
-    problems += await troubles(
-        [(row["group"], row["http"]) for row in rows if row["alive"] and row["role"] == "master"]
-    )
     return rows
 
 

@@ -44,15 +44,18 @@ def up(
     slaves: Annotated[
         int | None, typer.Option(min=0, max=4, help="So many slaves for each master of the cluster.")
     ] = None,
+    delays: Annotated[
+        int | None, typer.Option(min=0, max=8, help="So many delay groups in the cluster; 1 without it.")
+    ] = None,
 ) -> None:
     """Run a queue in the foreground, until Ctrl-C.
 
-    With --brokers or --slaves it is a cluster of processes on this machine, which are started again when they end.
+    With --brokers, --slaves or --delays it is a cluster: processes on this machine, started again when they end.
     """
     require_server("up")
     if os.path.exists(data) and not os.path.isdir(data):  # of a Path it raises where this user may not look
         raise wrong_usage(f"--data {str(data)!r} is a file: name a folder, it is made when it is missing")
-    is_cluster = brokers is not None or slaves is not None
+    is_cluster = any(count is not None for count in (brokers, slaves, delays))
     if port == http_port != 0 and not is_cluster:
         raise wrong_usage(f"--port and --http-port are both {port}: choose two different ones")
     check_manifests(manifests or [])
@@ -60,6 +63,7 @@ def up(
     where = ["--data", str(data), "--host", host, "--http-port", str(http_port)]
     if is_cluster:
         counts = ["--brokers", str(brokers or 1), "--slaves", str(slaves or 0)]
+        counts += ["--delays", str(1 if delays is None else delays)]
         become("tidemill_standalone", "cluster", *where, *counts, *files)
     become("tidemill_standalone", "up", *where, "--port", str(port), *files)
 

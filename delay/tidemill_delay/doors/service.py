@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from tidemill_delay.applying import DelayApplier
@@ -18,6 +19,7 @@ from tidemill_host.storage import Storage
 from tidemill_ledger.following import Follower
 from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_ledger.replication import Master
+from tidemill_wire.routes import State
 
 Runs: TypeAlias = Delay | Master[Delay] | Follower[Delay]
 
@@ -59,18 +61,41 @@ class DelayService(Hosted[Runs]):
         """Keep a connection to a broker, until it is cancelled."""
         await Dialer(self.server, host, port).keep()
 
+    @property
+    def state(self) -> State:
+        """What the disk lets it take."""
+        return "RW" if self.delay.intake.refusal is None else "R"
+
+    def heed(self, due: object) -> None:
+        """Meta has no other words for a delay service than an appointment."""
+        raise AssertionError(due)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it brings messages to brokers."""
+        return not isinstance(self.machine, Follower)
+
+    def found(self, subject: str, groups: Sequence[str]) -> None:
+        """Which broker groups take a subject."""
+        self.delay.route(subject, groups, self._clock.now_ms())
+        self.turn.start()
+
     def everywhere(self, group: str) -> None:
         """A lone broker has every subject."""
         self.delay.everywhere((group,), self._clock.now_ms())
         self.turn.start()
 
     async def drain(self, deadline_seconds: float = 10.0) -> None:
-        """Take no more work, answer what was taken, checkpoint, close."""
+        """Take no more work, answer what was taken, checkpoint, close. The checkpoint of a slave would wait for its
+        master to say what is committed, which may have ended.
+        """
+        leads, keeping = self.leads, self.delay.keeping
         self.server.stop_listening()
         self.delay.drain()
-        self.delay.keeping.checkpoint(self._clock.now_ms())
+        if leads:
+            keeping.checkpoint(self._clock.now_ms())
         self.turn.start()
-        await self.settle(lambda: self.turn.idle and self.delay.keeping.settled, deadline_seconds)
+        await self.settle(lambda: self.turn.idle and (keeping.settled or not leads), deadline_seconds)
         self.close("the delay service stops")
 
     async def ended(self) -> Exception:

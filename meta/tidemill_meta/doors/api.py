@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from aiohttp import web
@@ -50,9 +51,10 @@ from tidemill_meta.values import (
     Allocation,
     BrokerGroup,
     ConsumerGroupRecord,
+    Service,
     SubjectRecord,
     consumer_group_key,
-)
+)  # fmt: skip
 from tidemill_wire import limits
 from tidemill_wire.declarations import ManifestError, parse_manifests
 
@@ -104,6 +106,7 @@ class Api:
         """By method and path, who answers what comes without one."""
         return {
             ("GET", "/v1/brokers"): self._brokers,
+            ("GET", "/v1/delays"): partial(self._brokers, service="delay"),
             ("DELETE", "/v1/groups/{group}/brokers/{broker}"): self._remove_broker,
             ("GET", "/v1/routes"): self._routes,
             ("GET", "/v1/subjects"): self._subjects,
@@ -197,8 +200,8 @@ class Api:
     async def _of_group(self, decide: Callable[[Draft, int], BrokerGroup]) -> object:
         return appointment_map(await self._replica.change(decide), 0)
 
-    async def _brokers(self, _: Query, __: Variables) -> object:
-        return list(group_rows(self._meta.registry, self._meta.senses, self._now_ms()))
+    async def _brokers(self, _: Query, __: Variables, service: Service = "broker") -> object:
+        return list(group_rows(self._meta.registry, self._meta.senses, self._now_ms(), service))
 
     async def _remove_broker(self, _: Query, variables: Variables) -> object:
         group, broker = variables["group"], variables["broker"]
@@ -308,6 +311,7 @@ class Api:
         return {
             "version": max(1, self._meta.registry.revision),
             "brokers": list(self._meta.brokers(self._now_ms()).values()),
+            "delays": self._meta.delays(self._now_ms()),
             "routes": [self._meta.route(subject) for subject in subjects],
         }
 

@@ -21,6 +21,7 @@ from tidemill_host.openapi import (
 from tidemill_meta.asked import ADDRESS_CHARS_MAX, LABELS_MAX, NAMES_MAX, WHOLE_MAX
 from tidemill_meta.beats import CONSUMPTIONS, ROLES
 from tidemill_meta.routing import PARTITIONS_MAX
+from tidemill_meta.values import SERVICES
 from tidemill_wire.fields import CONSUMER, NAME
 from tidemill_wire.routes import LOGICAL_PARTITIONS, STATES
 
@@ -113,9 +114,9 @@ def _brokers() -> dict[str, Part]:
     registration = record(
         {
             "group": A_NAME, "name": A_NAME, "addresses": addresses, "labels": labels, "boot": COUNT, "folder": TEXT,
-            "epoch": COUNT,
+            "epoch": COUNT, "service": {"enum": list(SERVICES)},
         },
-        ("labels", "folder", "epoch"),
+        ("labels", "folder", "epoch", "service"),
     )  # fmt: skip
     beat = record(
         {
@@ -137,6 +138,7 @@ def _brokers() -> dict[str, Part]:
     group = ("group",)
     listed = reading("brokers", "Broker groups and their brokers", _many(ref("BrokerGroup")), [])
     return {
+        "/v1/delays": reading("delays", "Delay groups and their services", _many(ref("BrokerGroup")), []),
         "/v1/brokers": {
             **listed,
             **_asking("register", "A broker begins to live", registration, ref("Stand"), stand),
@@ -383,7 +385,8 @@ def _client_schemas() -> dict[str, Part]:
     )
     routes = _many(ref("Route"), WHOLE_MAX)
     return {
-        "Routes": record({"version": whole(1), "brokers": _many(record(broker)), "routes": routes}, ("routes",)),
+        "Routes": record({"version": whole(1), "brokers": _many(record(broker)), "delays": _many(record(broker)),
+                          "routes": routes}, ("delays", "routes")),
         "Client": record({"client": TEXT, "silent_ms": COUNT, "produces": _many(TEXT), "consumes": _many(consumed)}),
         "ClientAnswer": record(
             {

@@ -55,6 +55,7 @@ class Watcher:
     subjects: set[str] = field(default_factory=set[str])
     allocations: set[str] = field(default_factory=set[str])
     brokers: set[str] = field(default_factory=set[str])
+    delays: bool = False
     appointments: set[str] = field(default_factory=set[str])
 
 
@@ -89,6 +90,8 @@ class Watch:
         self._rows: dict[str, dict[str, Any]] = {}
         self._texts: dict[tuple[str, ...] | None, bytes] = {}
         """By broker groups, their rows as they are now; ``None``: of all."""
+        self._delays: list[dict[str, Any]] = []
+        """The delay groups as they are now: few, so that all of them are told whenever one changes."""
         self._number = 0
         self.lines = 0
 
@@ -119,6 +122,12 @@ class Watch:
                 self._texts.clear()
                 self._tell("brokers", self._watchers, group)
         self._rows = rows
+        delays = self._meta.delays(self._clock.now_ms())
+        if delays != self._delays:
+            self._delays = delays
+            for watcher in self._watchers:
+                watcher.delays = True
+                watcher.woken.set()
 
     def _subject_changed(self, subject: str) -> None:
         by_pattern = (one for one in self._by_pattern if subject.startswith(one.interest.prefixes))
@@ -189,6 +198,7 @@ class Watch:
                 if route.subject.startswith(interest.prefixes)
             }
         line = self._line(sorted(subjects), sorted(interest.groups), sorted(interest.broker_groups), known)
+        line["delays"] = self._delays
         return self._with_brokers(line, None)
 
     def _next(self, watcher: Watcher) -> bytes:
@@ -199,6 +209,8 @@ class Watch:
         for names in told:
             names.clear()
         line = self._line(subjects, allocations, appointments, 0)
+        if watcher.delays:
+            watcher.delays, line["delays"] = False, self._delays
         return self._with_brokers(line, tuple(brokers)) if brokers else _text(line)
 
     def _with_brokers(self, line: dict[str, Any], groups: tuple[str, ...] | None) -> bytes:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from tidemill_broker.attendance import BEAT_SECONDS, Attendance, Identity, MetaRefused, Request
+from tidemill_broker.attendance import Attendance
 from tidemill_broker.gate import Removal, Told
 from tidemill_broker.load import Load
+from tidemill_ledger.attendance import BEAT_SECONDS, Identity
 from tidemill_meta.settings import MetaSettings
 from tidemill_wire.appointments import Appointment
+from tidemill_wire.asking import MetaRefused, Request
 from tidemill_wire.declarations import Subject
 from tidemill_wire.fencing import Fence, Fenced, FenceRow, Passed
 from tidemill_wire.replication import Appoint, Ends, Stood

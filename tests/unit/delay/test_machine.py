@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from samples.brokers import put_file, read_file
-from samples.delays import HOUR_MS, NOW_MS, OTHER_SUBJECT, SMALL, DelayRig, later
+from samples.delays import BROKER, HOUR_MS, NOW_MS, OTHER_SUBJECT, SMALL, DelayRig, later
 from tidemill_delay.hours import Hour
 from tidemill_journal.errors import CorruptLog
 from tidemill_wire.commands import SendBatches, Sent
@@ -65,6 +65,21 @@ def test_what_was_answered_arrives_once_whatever_happens_in_between(death: str) 
         getattr(rig, death)()
 
     assert sorted(bodies(rig), key=int) == [b"%d" % number for number in range(40)]
+
+
+def test_a_broker_that_answers_nothing_is_dialled_anew() -> None:
+    rig = DelayRig()
+    rig.deaf = True
+    rig.send([b"a"], NOW_MS + 1_000)
+    rig.wait(14_000)
+    assert rig.dropped == []
+    rig.wait(3_000)
+    assert rig.dropped == [BROKER]
+
+    rig.deaf = False
+    rig.meet()
+    assert bodies(rig) == [b"a"]
+    assert rig.delay.state.waiting == 0
 
 
 def test_an_answer_of_the_broker_that_was_lost_is_no_second_message() -> None:

@@ -227,3 +227,24 @@ def test_a_slave_finds_the_files_that_its_checkpoint_knows_whenever_it_is_restar
 
     assert group["b"].delay.state.closed_ms > NOW_MS
     assert group.arrived == [b"%d" % number for number in range(1, 9)]
+
+
+def test_a_slave_makes_no_checkpoint_of_what_may_be_cut() -> None:
+    """There must be one below each cut: of what lies below it, the log may be gone."""
+    group = pair(checkpoint_interval_ms=2_000, checkpoint_events=3)
+    slave = group["b"]
+    group["a"].send_later([b"1"], NOW_MS + HOUR_MS, number=1)
+    group.run()
+    group.pass_time(10_000)
+    before = files_of(slave.disk, "checkpoint")
+    assert before
+    group.passes = lambda _target, command: not isinstance(command, Reached)
+    for number in range(2, 12):
+        group["a"].send_later([b"%d" % number], NOW_MS + HOUR_MS, number=number)
+    group.pass_time(30_000)
+    assert slave.delay.logs.messages.end == group["a"].delay.logs.messages.end
+    assert files_of(slave.disk, "checkpoint") == before
+
+    group.passes = lambda _target, _command: True
+    group.pass_time(10_000)
+    assert files_of(slave.disk, "checkpoint") != before

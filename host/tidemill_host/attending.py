@@ -1,6 +1,6 @@
-"""A broker of a group attends meta: registers, says each second how it stands, and obeys what it is answered.
+"""A server of a group attends meta: registers, says each second how it stands, and obeys what it is answered.
 
-What is said and obeyed is ``attendance.py``'s business; here it is carried over HTTP. Whatever goes wrong on the way is
+What is said and obeyed is its attendance's business; here it is carried over HTTP. Whatever goes wrong on the way is
 tried again with the next beat, at the next replica of meta. Meta away stops nothing by itself.
 """
 
@@ -9,22 +9,49 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from typing import Protocol
 
 import aiohttp
 
-from tidemill_broker.attendance import Attendance, MetaRefused, Next, Request
-from tidemill_broker.doors.obeying import Obeying
-from tidemill_broker.doors.service import Service
-from tidemill_broker.gate import Told
 from tidemill_host.local import LocalPeer
+from tidemill_host.obeying import Obeying
+from tidemill_host.server import Server
+from tidemill_wire.asking import MetaRefused, Request
 from tidemill_wire.errors import WireError
-from tidemill_wire.replication import Stand, Stood
+from tidemill_wire.fencing import Fence
+from tidemill_wire.replication import Appoint, Stand, Stood
+from tidemill_wire.routes import State
+
+
+class Attendance(Protocol):
+    """What is to be said and done, one after the other; what is no request and no command is for the service."""
+
+    beat_s: float
+
+    def beat(self, stood: Stood, state: State) -> object: ...
+
+    def answered(self, status: int, answer: object) -> object | None: ...
+
+
+class Door(Protocol):
+    """The service that attends."""
+
+    server: Server
+
+    @property
+    def state(self) -> State:
+        """What its disk lets it take."""
+        ...
+
+    def heed(self, due: object) -> None:
+        """Do what meta said, and no command says."""
+        ...
 
 
 class Attending:
-    """One broker and its metas. ``keep`` runs until it is cancelled."""
+    """One server and its metas. ``keep`` runs until it is cancelled."""
 
-    def __init__(self, service: Service, attendance: Attendance, metas: Sequence[str]) -> None:
+    def __init__(self, service: Door, attendance: Attendance, metas: Sequence[str]) -> None:
         self._service = service
         self._local = LocalPeer(service.server, lambda _answer: None)
         self._obeying = Obeying(self._local)
@@ -68,16 +95,16 @@ class Attending:
     async def _beat(self, session: aiohttp.ClientSession) -> None:
         stood = await self._local.ask(Stand(asks=True))
         assert isinstance(stood, Stood)
-        due: Next | None = self._attendance.beat(stood, self._service.state)
+        due: object | None = self._attendance.beat(stood, self._service.state)
         while due is not None:
             if isinstance(due, Request):
                 due = self._attendance.answered(*await self._ask(session, due))
             else:
                 answer: object = None
-                if isinstance(due, Told):
-                    self._service.obey(due)
+                if not isinstance(due, Appoint | Fence):
+                    self._service.heed(due)
                 elif (answer := await self._obeying.ask(due, self._attendance.beat_s / 2)) is None:
-                    return  # the next beat says again how this broker stands
+                    return  # the next beat says again how it stands
                 due = self._attendance.answered(200, answer)
 
     async def _ask(self, session: aiohttp.ClientSession, request: Request) -> tuple[int, object]:

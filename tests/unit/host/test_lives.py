@@ -7,8 +7,8 @@ import random
 import pytest
 
 from sim.disk import SimDisk
-from tidemill_broker.doors.lives import FILE, Life, LifeDamaged, next_life
 from tidemill_host.files import Files
+from tidemill_host.lives import FILE, Life, LifeDamaged, next_life
 from tidemill_host.machine import Replace
 
 

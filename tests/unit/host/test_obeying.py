@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from tidemill_broker.doors.obeying import Obeying
 from tidemill_host.local import LocalPeer
+from tidemill_host.obeying import Obeying
 from tidemill_wire.commands import Command
 from tidemill_wire.errors import Unavailable
 from tidemill_wire.fencing import Fence, Fenced, FenceRow

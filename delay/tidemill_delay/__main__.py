@@ -1,0 +1,219 @@
+"""``python -m tidemill_delay``: a delay service of a cluster, one of a delay group. Wiring only.
+
+It is told by meta what it is in its group, and begins anew in the same process when that changes. The one that runs
+beside a lone broker is in that broker's process (``standalone``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill_delay.doors.service import DelayService, machine_for, recover
+from tidemill_delay.settings import PREFIX, DelaySettings, read_settings
+from tidemill_host.clock import RealClock
+from tidemill_host.dialer import Dialer
+from tidemill_host.disk import RealDisk
+from tidemill_host.listening import listening
+from tidemill_host.lives import Life, next_life
+from tidemill_host.persist import Lanes
+from tidemill_host.process import (
+    FolderInUse,
+    FolderLock,
+    calm_collector,
+    keep_memory,
+    make_lanes,
+    note,
+    parse_port,
+    raise_file_limit,
+    run,
+    say,
+    stop_event,
+)
+from tidemill_journal.errors import JournalError
+from tidemill_ledger.attendance import Attending as Attendance
+from tidemill_ledger.attendance import Identity
+from tidemill_ledger.membership import FENCED, Part, Role, part_of
+from tidemill_wire import limits
+from tidemill_wire.addresses import address_of, split_address
+from tidemill_wire.counted import counted
+from tidemill_wire.errors import TidemillError
+from tidemill_wire.settings import SettingsError, settings_line
+
+LISTEN_TRIES, LISTEN_PAUSE_SECONDS = 50, 0.1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    arguments = argparse.ArgumentParser(prog="python -m tidemill_delay")
+    arguments.add_argument("--data", default="tidemill-delay")
+    arguments.add_argument("--host", default="127.0.0.1")
+    arguments.add_argument("--port", type=parse_port, default=7402)
+    arguments.add_argument("--http-port", type=parse_port, default=7403)
+    arguments.set_defaults(known=False)
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run; the exit code."""
+    arguments = parser().parse_args(argv)
+    try:
+        settings = read_settings(os.environ)
+        if not (settings.replicated and settings.meta):
+            raise SettingsError(
+                f"a delay service of its own is one of a group: set {PREFIX}REPLICATED=true and {PREFIX}META, "
+                "or run `tidemill up`, which has one beside its broker"
+            )
+        lock = FolderLock(arguments.data)
+    except (TidemillError, FolderInUse, OSError) as error:
+        sys.stderr.write(f"tidemill: {error}\n")
+        return 1
+    note(settings_line("delay", settings))
+    keep_memory()
+    files_max = raise_file_limit()
+    try:
+        return run(_live(arguments, settings, files_max))
+    except (JournalError, TidemillError, OSError) as error:
+        sys.stderr.write(f"tidemill: {' '.join(str(error).split())}\n")
+        return 1
+    finally:
+        lock.release()
+
+
+@dataclass(slots=True)
+class Premises:
+    """What the process has for as long as it lives, whatever it is in its group."""
+
+    arguments: argparse.Namespace
+    settings: DelaySettings
+    files_max: int
+    disk: RealDisk
+    lanes: Lanes
+    clock: RealClock
+    stopping: asyncio.Event
+    life: Life
+
+
+async def _live(arguments: argparse.Namespace, settings: DelaySettings, files_max: int) -> int:
+    """One part after the other; the exit code."""
+    disk, clock = RealDisk(arguments.data), RealClock()
+    life = next_life(disk, clock.now_ms(), lambda: secrets.token_hex(8))
+    premises = Premises(arguments, settings, files_max, disk, make_lanes(), clock, stop_event(), life)
+    part: Part | int = FENCED
+    while isinstance(part, Part):
+        part = await _play(premises, part)
+    return part
+
+
+async def _play(premises: Premises, part: Part) -> Part | int:
+    """Be a delay service with that part, until it is to be another one, or the process is to end with an exit code."""
+    from tidemill_delay.doors.metrics import render_metrics
+    from tidemill_host.web import Web
+
+    arguments, service = premises.arguments, _prepare(premises, part)
+    port = await _listen(service, arguments)
+
+    def process() -> dict[str, Any]:
+        named = {"name": premises.settings.name, "role": part.role.value}
+        return {**named, "epoch": part.epoch, "pid": os.getpid()}
+
+    values = {
+        "/healthz": lambda: {"status": "ok"},
+        "/readyz": lambda: {"status": "ready"},
+        "/v1/process": process,
+    }
+    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused)
+    http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
+    with listening(arguments.host, arguments.http_port, "--http-port"):
+        http_port = await web.listen(arguments.host, arguments.http_port, http_max)
+    calm_collector()
+    _say_ready(arguments, part, (port, http_port))
+    await _until(service, part, premises)
+    end: Part | int = 0
+    if service.turned.done() and not service.failed.done():
+        await service.rest()
+        end = part_of(premises.settings.name, service.turned.result())
+    elif not service.failed.done():
+        await service.drain()
+    await web.close()
+    if service.failed.done():
+        error = service.failed.result()
+        sys.stderr.write(
+            f"tidemill: the delay service ended ({error!r}): mend what it says, then start again\n"
+        )
+        return 1
+    return end
+
+
+def _prepare(premises: Premises, part: Part) -> DelayService:
+    """The service that lies on the disk, with that part."""
+    disk, clock = premises.disk, premises.clock
+    delay, report = recover(disk, premises.settings, clock.now_ms(), part)
+    for folder, size in report.cut_bytes.items():
+        place = f"{premises.arguments.data}/aside"
+        sys.stderr.write(
+            f"tidemill: cut {counted(size, 'byte')} of a torn {folder} log; a copy is in {place}\n"
+        )
+    machine = machine_for(delay, part, clock.now_ms())
+    service = DelayService(delay, disk, premises.lanes, clock, machine)
+    service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
+    return service
+
+
+async def _listen(service: DelayService, arguments: argparse.Namespace) -> int:
+    """The port; the one of the part before, which the kernel may not have given back yet."""
+    for _ in range(LISTEN_TRIES if arguments.known else 0):
+        try:
+            return await service.listen(arguments.host, arguments.port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        await asyncio.sleep(LISTEN_PAUSE_SECONDS)
+    with listening(arguments.host, arguments.port, "--port"):
+        return await service.listen(arguments.host, arguments.port)
+
+
+async def _until(service: DelayService, part: Part, premises: Premises) -> None:
+    """Serve, attend meta, reach the master or the brokers, until something ends it."""
+    from tidemill_delay.doors.finding import Finding
+    from tidemill_host.attending import Attending
+
+    settings, arguments = premises.settings, premises.arguments
+    metas = settings.meta.split(",")
+    place = settings.advertise or arguments.host
+    data, control = address_of(place, arguments.port), address_of(place, arguments.http_port)
+    group, life = settings.name.partition("-")[0], premises.life
+    identity = Identity(group, settings.name, life.boot, data, control, life.folder, service="delay")
+    async with asyncio.TaskGroup() as tasks:
+        host, port = split_address(part.master_address)
+        work = [tasks.create_task(Attending(service, Attendance[None](identity), metas).keep())]
+        if part.role is Role.SLAVE and port.isdigit():
+            work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
+        if part.role is Role.MASTER:
+            work.append(tasks.create_task(Finding(service, metas).keep()))
+        stopped = tasks.create_task(premises.stopping.wait())
+        await asyncio.wait((service.failed, service.turned, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        for task in work:
+            task.cancel()
+
+
+def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]) -> None:
+    if arguments.known:
+        say(f"{part.role.value} in epoch {part.epoch}")
+        return
+    arguments.port, arguments.http_port = ports  # whatever this process becomes, it stays where it was found
+    arguments.known = True
+    data, control = (address_of(arguments.host, port) for port in ports)
+    say(f"ready tidemill://{data} http://{control}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

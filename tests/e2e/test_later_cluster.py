@@ -1,0 +1,121 @@
+"""Messages for later in a real cluster: a delay group whose masters are killed, and what comes of what they had."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.clusters import Cluster
+from e2e.queues import run_command, wait_until
+from tidemill import Client, ClientSettings
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+SETTINGS = ClientSettings(send_timeout_s=30, backoff_max_s=0.2)
+KILLS = 3
+EACH = 60
+SPREAD_S = 8.0
+"""Messages of one round come due over so long: before a master is killed, and while nobody leads."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path / "cluster", 1, 1, options=("--delays", "1")).start()
+    yield made
+    made.close()
+
+
+def delays_of(cluster: Cluster) -> dict[str, Any]:
+    """The delay group as meta sees it; one without a master while nobody says."""
+    with suppress(OSError, urllib.error.URLError, ValueError, IndexError):
+        found: dict[str, Any] = cluster.get("/v1/delays")[0]
+        return found
+    return {"master": "", "in_sync": [], "epoch": 0, "brokers": []}
+
+
+def wait_led(cluster: Cluster, epoch: int = 1) -> dict[str, Any]:
+    """Until the delay group has a master of that epoch or a later one, and its slave is in sync."""
+
+    def led() -> bool:
+        group = delays_of(cluster)
+        return bool(group["master"]) and group["epoch"] >= epoch and len(group["in_sync"]) == 2
+
+    wait_until("the delay group is whole", led, 60)
+    return delays_of(cluster)
+
+
+def wait_delivered(cluster: Cluster, group: dict[str, Any], count: int) -> None:
+    """Until its master has brought so many to the broker."""
+    [control] = [one["addresses"]["control"] for one in group["brokers"] if one["name"] == group["master"]]
+
+    def delivered() -> bool:
+        with urllib.request.urlopen(f"http://{control}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+        return float(re.findall(r"^tidemill_delay_delivered_total (\S+)$", text, re.MULTILINE)[0]) >= count
+
+    wait_until("some were delivered", delivered, 30)
+
+
+async def test_masters_of_a_delay_group_are_killed_while_messages_come_due_and_none_is_lost_or_early_or_twice(
+    cluster: Cluster,
+) -> None:
+    due: dict[bytes, float] = {}
+    seen: dict[bytes, list[float]] = {}
+    masters: list[str] = []
+    async with Client(cluster.server, settings=SETTINGS) as mq:
+        for life in range(KILLS):
+            group = await asyncio.to_thread(wait_led, cluster, life + 1)
+            masters.append(group["master"])
+            now = time.time()
+            round_of = {
+                b"%d.%d" % (life, index): now + 0.5 + SPREAD_S * index / EACH for index in range(EACH)
+            }
+            due |= round_of
+            await asyncio.gather(
+                *(mq.send("later", body, at=datetime.fromtimestamp(at, UTC)) for body, at in round_of.items())
+            )
+            await asyncio.to_thread(wait_delivered, cluster, group, 3)  # others are on their way
+            os.kill(cluster.children()[masters[-1]], signal.SIGKILL)
+        async with mq.consume("later", group="g") as messages:
+            async for message in messages:
+                seen.setdefault(message.body, []).append(message.stored_at.timestamp())
+                await message.ack()
+                if len(seen) == len(due):
+                    break
+
+    assert len(set(masters)) == 2
+    assert {body: len(times) for body, times in seen.items() if len(times) > 1} == {}
+    early = {body: due[body] - times[0] for body, times in seen.items() if times[0] < due[body] - 0.002}
+    assert early == {}, "by the clock of this machine"
+
+
+def test_a_cluster_says_how_its_delay_group_stands_and_hands_it_over(cluster: Cluster) -> None:
+    before = wait_led(cluster)
+    told = run_command("status", server=cluster.server)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "delay-0" in told.stdout
+    assert "delay-1" in told.stdout
+
+    other = next(name for name in before["in_sync"] if name != before["master"])
+    cluster.post("/v1/groups/delay/handover", {"to": other})
+    wait_until("the other one leads", lambda: delays_of(cluster)["master"] == other, 30)
+    sent = run_command("send", "later", "tide", "--delay", "1s", server=cluster.server)
+    assert sent.returncode == 0, sent.stderr
+    got = run_command(
+        "consume", "later", "--group", "g", "--from", "earliest", "--count", "1", server=cluster.server
+    )
+    assert "tide" in got.stdout
+    [place] = cluster.get("/v1/routes")["delays"]
+    assert place["name"] == other

@@ -1,0 +1,29 @@
+"""Where a delay service in a cluster brings what is due, as meta's answers say it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill_delay.doors.finding import groups_of, rows_of
+
+
+def route(*partitions: str) -> dict[str, object]:
+    """``g1/a#1`` is a further partition of the subject ``a``, on ``g1``."""
+    named = [one.partition("/") for one in partitions]
+    return {"subject": "a", "partitions": [{"group": group, "name": name or "a"} for group, _, name in named]}
+
+
+def test_a_subject_is_brought_to_its_own_partitions_that_take_messages_now() -> None:
+    assert groups_of(route("g0", "g1", "g2/a#1"), ["g0", "g1", "g2"]) == ["g0", "g1"]
+    assert groups_of(route("g0", "g1"), ["g1"]) == ["g1"]
+
+
+def test_when_none_takes_messages_now_they_are_waited_for() -> None:
+    assert groups_of(route("g0", "g1"), []) == ["g0", "g1"]
+
+
+def test_an_answer_that_is_none_is_an_error_and_no_empty_list() -> None:
+    assert rows_of({"brokers": [{"group": "g0"}, 7]}, "brokers") == [{"group": "g0"}]
+    for answer in (None, [], {"brokers": "none"}):
+        with pytest.raises(ValueError, match="no list of brokers"):
+            rows_of(answer, "brokers")
