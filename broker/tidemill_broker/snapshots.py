@@ -158,7 +158,7 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             state.groups[identity].allocation, state.groups[identity].allocated = version, consumer
         for row in values.get("fences", ()):
             state.fences.restore(row)
-        state.transactions.restore(*values.get("transactions", ((), ())))
+        state.transactions.restore(*values.get("transactions", ((), b"")))
         for identity, details in values.get("details", ()):
             doomed = state.groups[identity].doomed
             doomed.update({first: FailureDetail(*detail) for first, detail in details})
