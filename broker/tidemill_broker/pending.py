@@ -14,7 +14,10 @@ answer got lost, is told the same.
 
 from __future__ import annotations
 
+from array import array
+from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, assert_never
 
 from tidemill_broker.transaction_actions import (
@@ -27,6 +30,9 @@ from tidemill_broker.transaction_actions import (
     TransactionAction,
 )
 from tidemill_wire import limits
+
+WHY_BITS = 8
+"""Above them, how many messages were committed."""
 
 
 class Pending:
@@ -76,8 +82,10 @@ class Transactions:
 
     def __init__(self) -> None:
         self.pending: dict[int, Pending] = {}
-        self.decided: dict[int, Decision] = {}
-        """The oldest first."""
+        self.decided: dict[int, int] = {}
+        """The oldest first; messages and why in one number, for there are many."""
+        self._oldest: deque[int] = deque()
+        """The same, to be forgotten from here: a dict is slow at its beginning when much of it was taken out there."""
         self.committing: set[int] = set()
 
     def apply(self, action: TransactionAction) -> None:
@@ -110,9 +118,15 @@ class Transactions:
         self.pending.pop(number, None)
         self.committing.discard(number)
         self.decided.pop(number, None)
-        self.decided[number] = decision
-        if len(self.decided) > limits.TRANSACTIONS_REMEMBERED_MAX:
-            del self.decided[next(iter(self.decided))]
+        self.decided[number] = decision.messages << WHY_BITS | decision.why
+        self._oldest.append(number)
+        while len(self.decided) > limits.TRANSACTIONS_REMEMBERED_MAX:
+            self.decided.pop(self._oldest.popleft(), None)
+
+    def decision(self, number: int) -> Decision | None:
+        """What became of a transaction that was decided of late."""
+        said = self.decided.get(number)
+        return None if said is None else Decision(said & ((1 << WHY_BITS) - 1), said >> WHY_BITS)
 
     def holds(self, begin: int, end: int) -> bool:
         """Whether a half message that is still needed lies there in the message log."""
@@ -131,12 +145,10 @@ class Transactions:
         """As it stands in a checkpoint; empty when there is nothing to say."""
         if not self.pending and not self.decided:
             return []
-        return [
-            [[number, *one.row()] for number, one in self.pending.items()],
-            [[number, *decision] for number, decision in self.decided.items()],
-        ]  # fmt: skip
+        pending = [[number, *one.row()] for number, one in self.pending.items()]
+        return [pending, array("Q", chain.from_iterable(self.decided.items())).tobytes()]
 
-    def restore(self, pending: Iterable[Sequence[Any]], decided: Iterable[Sequence[Any]]) -> None:
+    def restore(self, pending: Iterable[Sequence[Any]], decided: bytes) -> None:
         """What ``to_list`` made."""
         for number, group, at_ms, due_ms, checks, committing, parts in pending:
             self._reopen(number, group, at_ms, [Part(*part) for part in parts])
@@ -144,8 +156,9 @@ class Transactions:
             one.due_ms, one.checks, one.committing = due_ms, checks, committing
             if not committing:
                 self.committing.discard(number)
-        for number, why, messages in decided:
-            self.decided[number] = Decision(why, messages)
+        packed = array("Q", decided)
+        self.decided = dict(zip(packed[::2], packed[1::2], strict=True))
+        self._oldest = deque(self.decided)
 
     def check(self) -> None:
         """Invariants."""

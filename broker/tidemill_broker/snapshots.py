@@ -165,7 +165,7 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             state.groups[identity].allocation, state.groups[identity].allocated = version, consumer
         for row in values.get("fences", ()):
             state.fences.restore(row)
-        state.transactions.restore(*values.get("transactions", ((), ())))
+        state.transactions.restore(*values.get("transactions", ((), b"")))
         for row in values.get("dedup", ()):
             state.deduplication.restore(row)
         for identity, details in values.get("details", ()):

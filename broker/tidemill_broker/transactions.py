@@ -136,7 +136,7 @@ class Transactions:
 
     def _check(self, number: int, group: str) -> Pending | None:
         """The transaction, if it is there and takes half messages still."""
-        known, decided = self._transactions.pending.get(number), self._transactions.decided.get(number)
+        known, decided = self._transactions.pending.get(number), self._transactions.decision(number)
         if decided is not None:
             raise already(number, decided)
         if known is None:
@@ -162,7 +162,7 @@ class Transactions:
     def decide(self, peer: Peer, correlation: int, command: Decide, now_ms: int) -> None:
         """Do it; who asked is answered when no failure can take it back."""
         number, verdict = command.transaction, command.verdict
-        decided = self._transactions.decided.get(number)
+        decided = self._transactions.decision(number)
         if decided is not None:
             if (verdict is Verdict.COMMIT and decided.why) or (
                 verdict is Verdict.ROLLBACK and not decided.why

@@ -109,7 +109,7 @@ class Halves(Replicated):
         """What became of one transaction."""
         there = [stored[send.body] for send in told.sends]
         what = f"transaction {told.identity} of {[send.message for send in told.sends]}"
-        decision = broker.state.transactions.decided.get(parse_transaction_id(told.identity))
+        decision = broker.state.transactions.decision(parse_transaction_id(told.identity))
         probes = self._world.probes
         if any(count > 1 for count in there):
             return [f"committed twice: {what} lies there {there} times"]

@@ -46,7 +46,7 @@ FOUND_BY_STORMS = {"no-fence-at-send": "0", "heir-open-before-all-is-settled": "
 """What takes order keys that move."""
 FOUND_BY_WORKERS = {"idempotency-key-ignored": "16", "worker-begins-one-too-many": "0"}
 """What takes workers, or the gateway."""
-FOUND_BY_HALVES = {"commit-answered-before-it-is-kept": "0"}
+FOUND_BY_HALVES = {"decisions-not-in-checkpoint": "0"}
 """What takes a broker group with transactions."""
 FOUND_BY_CALENDARS = {
     "hours-go-before-a-checkpoint-knows": "15",
@@ -57,9 +57,10 @@ FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_EXPERIMENTS = {
     "cancel-after-its-tick-has-begun": "sim.timing",
     "cancel-answered-before-it-is-durable": "sim.timing",
+    "commit-answered-before-it-is-kept": "sim.halving",
+    "pending-transactions-not-in-checkpoint": "sim.halving",
     "commit-applied-twice": "sim.halving",
     "commit-believed-without-its-copies": "sim.halving",
-    "pending-transactions-not-in-checkpoint": "sim.halving",
     "dispatched-before-it-is-delivered": "sim.delaying",
     "hours-not-cut-on-start": "sim.delaying",
     "late-insert-not-in-the-wheel": "sim.delaying",

@@ -87,7 +87,9 @@ TRANSACTION_BYTES_MAX = (
     BATCH_BYTES_MAX - 64 * KIB
 )  # of them together: what holds one is a batch, too, and they are read at once
 TRANSACTIONS_PENDING_MAX = 10_000  # of a broker; each keeps its segment of the log
-TRANSACTIONS_REMEMBERED_MAX = 10_000  # that are decided: who says so again is told the same
+TRANSACTIONS_REMEMBERED_MAX = (
+    100_000  # decided: who says it again is told the same; half a minute of the most that a broker does
+)
 COMMIT_READ_BYTES_MAX = 64 * MIB  # of half messages that are read to be copied, at a time
 CHECK_AFTER_MS = 6_000  # a producer that is silent for so long is asked what became of its transaction
 CHECK_INTERVAL_MS = 30_000

@@ -103,6 +103,13 @@ CUTS = [
 ]
 
 
+def why(rig: Rig) -> int:
+    """It was rolled back."""
+    decision = rig.broker.state.transactions.decision(FIRST)
+    assert decision is not None
+    return decision.why
+
+
 @pytest.mark.parametrize(("messages", "actions"), CUTS)
 def test_commit_is_done_once_or_not_at_all_wherever_both_logs_end(messages: int, actions: int) -> None:
     check_life(cut(DISK, messages, actions))
@@ -175,9 +182,9 @@ def test_transaction_whose_half_message_was_never_kept_is_rolled_back() -> None:
     rig.disk.kill()
     rig = cut(rig.disk, before, sizes(rig)[1])
 
-    assert rig.broker.state.transactions.decided[FIRST].why == Why.LOST
+    assert why(rig) == Why.LOST
     rig.restart()
-    assert rig.broker.state.transactions.decided[FIRST].why == Why.LOST
+    assert why(rig) == Why.LOST
 
 
 def test_half_message_whose_action_was_not_kept_is_nothing() -> None:
