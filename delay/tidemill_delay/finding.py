@@ -118,10 +118,10 @@ def _meet(
             if isinstance(data, Unread) or len(data) != group.length:
                 raise CorruptBatch(f"a piece cannot be read: {_why(data)}")
             piece = Addressed(data, place_of(group.piece))
+            seen = asker.met(state.hours[hour], piece, rows, now_ms)
         except CorruptBatch as error:
             asker.missed(rows, error)
             continue
-        seen = asker.met(state.hours[hour], piece, rows, now_ms)
         if seen < len(rows):
             return int(group.rows[seen])
         if asker.full:

@@ -9,7 +9,7 @@ import numpy as np
 from tidemill_delay.hours import file_of, names_of, rows_of
 from tidemill_delay.names import encode_names
 from tidemill_delay.rows import Times, encode_rows, pack_piece
-from tidemill_delay.scatter import Piece, due_of, scatter, timer_keys_of
+from tidemill_delay.scatter import Piece, check_packed, due_of, scatter, timer_keys_of
 from tidemill_delay.state import State
 from tidemill_delay.wheel import Entries
 from tidemill_host.machine import Buffer
@@ -96,6 +96,7 @@ class Intake:
             if header.priority:
                 parse_priority(header.priority)
             check_bodies(view, at, header, limits.MESSAGE_BYTES_MAX)
+            check_packed(view[at : at + header.length], header)
             timer_keys_of(view[at : at + header.length], header)
             due = due_of(view, at, header)
         except CorruptBatch as error:

@@ -237,6 +237,11 @@ class Delay:
         for hour, ranges in by_hour.items():
             self.act(Dispatched(hour, ranges), now_ms)
 
+    @property
+    def due(self) -> int:
+        """Messages that are due and not done."""
+        return self.leaving + self.courier.size
+
     def act(self, action: Action, now_ms: int) -> None:
         """Write an action, and apply it."""
         self.logs.record(*encode_action(action), now_ms)
@@ -289,7 +294,7 @@ class Delay:
         if start_ms is None or start_ms > now_ms + settings.ahead_ms:
             return
         high_ms = self.nearing.high_ms(start_ms)
-        room = settings.wheel_messages - self.wheel.size - self.leaving - self.courier.size
+        room = settings.wheel_messages - self.wheel.size - self.due
         if high_ms is not None and room < settings.wheel_messages // 2:
             return  # there is something of this hour in the wheel: when half of it is gone, more comes
         self._page = Page(self.state.hours[start_ms], settings, -1 if high_ms is None else high_ms, room)

@@ -7,6 +7,7 @@ whoever follows it compares the id, or the text, in the piece.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,9 +22,10 @@ BATCH, KEY = 1, 2
 NAME_ROW = np.dtype(
     [("hash", "<u8"), ("piece", "<u8"), ("number", "<u8"), ("subject", "<u4"), ("kind", "<u4")]
 )
+_ROW = struct.Struct("<QQQII")
 Names = npt.NDArray[np.void]
 
-assert NAME_ROW.itemsize == NAME_BYTES
+assert NAME_ROW.itemsize == _ROW.size == NAME_BYTES
 
 
 def encode_names(
@@ -34,11 +36,11 @@ def encode_names(
     """
     (subject, batch_id), (first, piece) = said, place
     sum_ = crc32c(subject)
-    rows = [(hash_text(batch_id), piece, first, sum_, BATCH)]
+    rows = [_ROW.pack(hash_text(batch_id), piece, first, sum_, BATCH)]
     for index, key in enumerate(keys or ()):
         if key:
-            rows.append((hash_text(key.encode()), piece, first + index, sum_, KEY))
-    return np.array(rows, NAME_ROW).tobytes(), len(rows)
+            rows.append(_ROW.pack(hash_text(key.encode()), piece, first + index, sum_, KEY))
+    return b"".join(rows), len(rows)
 
 
 def decode_names(data: bytes | bytearray | memoryview) -> Names:

@@ -29,7 +29,7 @@ from tidemill_wire.errors import CorruptBatch
 AT_ONCE = 0
 """The due time of what was due when it was stored."""
 
-Bytes = bytes | bytearray | memoryview
+KINDS = frozenset(map(int, Column))
 
 
 class Piece(NamedTuple):
@@ -84,6 +84,15 @@ def timer_keys_of(batch: memoryview, header: Header) -> list[str] | None:
     return Batch(batch).timer_keys()
 
 
+def check_packed(batch: memoryview, header: Header) -> None:
+    """What is compressed can be unpacked, whenever it is to be parted; or ``CorruptBatch``."""
+    if header.codec == Codec.NONE:
+        return
+    whole = Batch(batch)
+    for kind in KINDS.intersection(read_directory(batch, 0, header)):
+        whole.column(Column(kind))
+
+
 def opened(batch: memoryview, header: Header) -> Excerpt:
     """All of a batch, with no column compressed."""
     whole = batch if header.codec == Codec.NONE else _unpacked(batch, header)
@@ -95,9 +104,8 @@ def opened(batch: memoryview, header: Header) -> Excerpt:
 
 def _unpacked(data: memoryview, header: Header) -> bytearray:
     batch = Batch(data)
-    columns = [
-        (Column(kind), [bytes(batch.column(Column(kind)) or b"")]) for kind in read_directory(data, 0, header)
-    ]
+    kinds = [Column(kind) for kind in read_directory(data, 0, header) if kind in KINDS]
+    columns = [(kind, [bytes(batch.column(kind) or b"")]) for kind in kinds]
     origin = origin_of(header, partition_name(data, 0, header))
     whole = encode_batch(origin, header.messages, len(columns), lay_out(columns, Codec.NONE))
     whole[:STAMP_BYTES] = stamp_of(

@@ -39,11 +39,12 @@ def later(
     sequence: int = 1,
     subject: str = SUBJECT,
     codec: Codec = Codec.NONE,
+    content: Content | None = None,
     timer_keys: Sequence[str | None] | None = None,
 ) -> bytearray:
     """A batch for later, of a producer that counts."""
     origin = Origin(subject.encode(), 99, sequence, batch_id_of(sequence), CREATED_MS, codec, Flags.DELAYED)
-    content = Content(list(bodies), timer_keys=timer_keys)
+    content = content or Content(list(bodies), timer_keys=timer_keys)
     content.deliver_deltas = [due - CREATED_MS for due in due_ms]
     return build_batch(origin, content)
 

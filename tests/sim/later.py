@@ -1,8 +1,10 @@
 """Messages for later in a world: a broker, a delay service beside it, and real clients that send ahead.
 
 What is sent with a delay is answered by the delay service; both servers are killed, cut off and stalled. Messages that
-were answered come to the broker's log once and not before their time, and a consumer gets them. Clocks are not stepped:
-when a clock is wrong, so is the time at which a message is due. Tiny hours, pages and segments are drawn from the seed.
+were answered come to the broker's log once and not before their time, and a consumer gets them. Some are cancelled or
+given another time while they come due: what was answered as cancelled never comes, what is gone does. In some worlds
+each life of the delay service has a clock that is seconds ahead or behind; what is early is judged with that in mind.
+Tiny hours, pages and segments are drawn from the seed.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from tidemill_broker.settings import BrokerSettings
 from tidemill_delay.doors.service import DelayService, recover
 from tidemill_delay.machine import Delay
 from tidemill_delay.settings import DelaySettings
+from tidemill_host.clock import Clock
 from tidemill_host.machine import Ready
 
 PORT = 7400
@@ -35,6 +38,10 @@ SUBJECTS = ("reminder", "invoice")
 DELAYS_S = (-1.0, 0.0, 0.3, 1.0, 3.0, 8.0, 20.0)
 CROWD_MAX = 12
 GAP_S = 0.15
+CHANGED = 0.35
+"""Of the messages that have some time left, so many are cancelled or moved."""
+CHANGE_S = 2.5
+CLOCK_STEP_MS = 3_000
 ROUTES = {
     "version": 1,
     "brokers": [{"group": "g0", "name": "g0-0", "host": BROKER, "port": PORT, "state": "RW"}],
@@ -74,12 +81,26 @@ def draw_settings(seed: str) -> DelaySettings:
     )
 
 
+class Shifted(Clock):
+    """A clock that stands elsewhere."""
+
+    def __init__(self, clock: Clock, ahead_ms: int) -> None:
+        self._clock = clock
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._ahead_ms
+
+    def seconds(self) -> float:
+        return self._clock.seconds()
+
+
 class Later:
     """The scenario."""
 
     servers = (BROKER, DELAY)
     kinds = tuple(kind for kind in Kind if kind not in {Kind.CLOCK_STEP, Kind.BIT_ROT, Kind.BAD_PLACE})
-    probes = ("closed", "paged", "read_again")
+    probes = ("cancelled", "closed", "gone", "moved", "paged", "read_again")
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/later")
@@ -89,7 +110,11 @@ class Later:
         self._settings = draw_settings(seed)
         self._broker_settings = BrokerSettings(durability="high", segment_bytes=rng.choice((5_000, 1 << 20)))
         self._due_ms: dict[bytes, int] = {}
+        self._subjects: dict[bytes, str] = {}
+        self._step_ms = rng.choice((0, CLOCK_STEP_MS))
         self._answered: set[bytes] = set()
+        """Those that must come."""
+        self._cancelled: set[bytes] = set()
         self._given: Counter[bytes] = Counter()
         self._finished: set[str] = set()
         self._problems: list[str] = []
@@ -115,12 +140,13 @@ class Later:
             for body in batch.bodies():
                 stored.setdefault(body, []).append(batch.header.stored_at_ms)
         problems = [f"lost: {body!r}" for body in self._answered if body not in stored]
+        problems += [f"cancelled and stored: {body!r}" for body in self._cancelled if body in stored]
         problems += [f"twice: {body!r}" for body, times in stored.items() if len(times) > 1]
         problems += [f"invented: {body!r}" for body in stored if body not in self._due_ms]
         problems += [
             f"early: {body!r} by {self._due_ms[body] - times[0]} ms"
             for body, times in stored.items()
-            if times[0] < self._due_ms.get(body, 0)
+            if times[0] < self._due_ms.get(body, 0) - 2 * self._step_ms
         ]
         return self._problems + problems
 
@@ -134,7 +160,8 @@ class Later:
         raise SystemExit(1)
 
     async def _serve_delay(self, env: Env) -> None:
-        delay, _ = recover(env.disk, self._settings, env.clock.now_ms())
+        clock = Shifted(env.clock, env.rng.randint(-self._step_ms, self._step_ms))
+        delay, _ = recover(env.disk, self._settings, clock.now_ms())
         machine: Any = delay
         ready = delay.ready
 
@@ -144,7 +171,7 @@ class Later:
             return ready()
 
         machine.ready = check_and_ready
-        service = DelayService(delay, env.disk, make_lanes(kernel=env.life % 2 == 1), env.clock)
+        service = DelayService(delay, env.disk, make_lanes(kernel=env.life % 2 == 1), clock)
         await service.listen("0.0.0.0", PORT)
         service.everywhere("g0")
         async with asyncio.TaskGroup() as tasks:
@@ -185,29 +212,74 @@ class Later:
     async def _produce(self, env: Env) -> None:
         client = self._client(env)
         number = 0
-        while not env.quiet.is_set():
-            crowd = env.rng.randrange(1, CROWD_MAX) if env.rng.random() < 0.3 else 1
-            bodies = [b"%s.%d.%d" % (env.name.encode(), env.life, number + index) for index in range(crowd)]
-            number += crowd
-            async with asyncio.TaskGroup() as sending:
-                for body in bodies:
-                    sending.create_task(self._send(env, client, body))
-            await asyncio.sleep(env.rng.expovariate(1 / GAP_S))
+        async with asyncio.TaskGroup() as changing:
+            while not env.quiet.is_set():
+                crowd = env.rng.randrange(1, CROWD_MAX) if env.rng.random() < 0.3 else 1
+                bodies = [
+                    b"%s.%d.%d" % (env.name.encode(), env.life, number + index) for index in range(crowd)
+                ]
+                number += crowd
+                async with asyncio.TaskGroup() as sending:
+                    sent = [sending.create_task(self._send(env, client, body)) for body in bodies]
+                for body, task in zip(bodies, sent, strict=True):
+                    identity = task.result()
+                    if identity is not None and env.rng.random() < CHANGED:
+                        changing.create_task(self._change(env, client, body, identity))
+                await asyncio.sleep(env.rng.expovariate(1 / GAP_S))
         await client.close()
         self._finished.add(env.name)
 
-    async def _send(self, env: Env, client: Client, body: bytes) -> None:
+    async def _send(self, env: Env, client: Client, body: bytes) -> str | None:
+        """The id of a message that waits for a while."""
         delay_s = env.rng.choice(DELAYS_S)
         now_ms = env.clock.now_ms()
         self._due_ms[body] = now_ms + round(1000 * max(0.0, delay_s))
+        key = body.decode() if env.rng.random() < 0.5 else None
+        subject = self._subjects[body] = env.rng.choice(SUBJECTS)
         try:
-            await client.send(env.rng.choice(SUBJECTS), body, delay=max(0.0, delay_s))
+            receipt = await client.send(subject, body, delay=max(0.0, delay_s), timer_key=key)
         except OutcomeUnknown:
-            pass  # it may come, and need not
+            return None  # it may come, and need not
         except TidemillError:
-            pass  # it was not taken
-        else:
+            return None  # it was not taken
+        self._answered.add(body)
+        return None if delay_s < 1 else receipt.id
+
+    async def _change(self, env: Env, client: Client, body: bytes, identity: str) -> None:
+        """Cancel it or give it another time, maybe too late. Until that is answered nobody knows what becomes of it."""
+        await asyncio.sleep(env.rng.uniform(0, CHANGE_S))
+        target = {"identity": identity}
+        if env.rng.random() < 0.5 and await self._named(client, body):
+            target = {"subject": self._subjects[body], "timer_key": body.decode()}
+        before = body in self._answered
+        self._answered.discard(body)
+        try:
+            if env.rng.random() < 0.5:
+                changed = await client.cancel(**target)
+                if changed.changed:
+                    self._cancelled.add(body)
+                    self._world.probes["cancelled"] += 1
+                    return
+            else:
+                delay_s = max(0.0, env.rng.choice(DELAYS_S))
+                due_ms = env.clock.now_ms() + round(1000 * delay_s)
+                self._due_ms[body], was_ms = min(due_ms, self._due_ms[body]), self._due_ms[body]
+                changed = await client.reschedule(**target, delay=delay_s)
+                self._due_ms[body] = due_ms if changed.changed else was_ms
+                self._world.probes["moved"] += changed.changed
+        except TidemillError:
+            return
+        self._world.probes["gone"] += changed.gone
+        if before:
             self._answered.add(body)
+
+    async def _named(self, client: Client, body: bytes) -> bool:
+        """Whether it waits under its timer key."""
+        try:
+            timer = await client.timer(subject=self._subjects[body], timer_key=body.decode())
+        except TidemillError:
+            return False
+        return timer is not None and timer.body == body
 
     async def _consume(self, env: Env) -> None:
         client = self._client(env)

@@ -26,7 +26,7 @@ def _numbers(service: DelayService) -> Iterator[tuple[str, str, str, float]]:
     delay = service.delay
     state = delay.state
     yield "waiting", "gauge", "Messages that are neither delivered nor cancelled", state.waiting
-    yield "due", "gauge", "Messages that are due and not delivered", delay.courier.size
+    yield "due", "gauge", "Messages that are due and not delivered", delay.due
     yield "wheel", "gauge", "Messages in memory ahead of their time", delay.wheel.size
     yield "hours", "gauge", "Hours of the calendar with messages", len(state.hours)
     yield "lateness_seconds", "gauge", "How late the last delivery was answered", delay.late_ms / 1000

@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from crc32c import crc32c
 
+from samples.batches import CREATED_MS
 from samples.brokers import put_file, read_file
-from samples.delays import BROKER, HOUR_MS, NOW_MS, OTHER_SUBJECT, SMALL, DelayRig, later
+from samples.delays import (
+    BROKER,
+    HOUR_MS,
+    NOW_MS,
+    OTHER_SUBJECT,
+    SMALL,
+    SUBJECT,
+    DelayRig,
+    batch_id_of,
+    later,
+)
 from tidemill_delay.hours import Hour
 from tidemill_journal.errors import CorruptLog
+from tidemill_wire.batch import (
+    CHECKED_FROM,
+    STAMP_BYTES,
+    STAMP_CRC,
+    Flags,
+    Origin,
+    encode_batch,
+    read_header,
+)
+from tidemill_wire.codec import Codec
+from tidemill_wire.columns import Column, lay_out, offsets_of, read_entries
 from tidemill_wire.commands import SendBatches, Sent
 from tidemill_wire.settings import SettingsError
 
@@ -238,3 +263,41 @@ def test_more_of_an_hour_is_loaded_as_soon_as_a_broker_has_taken_what_filled_the
     rig.meet()
 
     assert sorted(bodies(rig), key=int) == [b"%d" % number for number in range(20)]
+
+
+def strange(codec: Codec) -> tuple[bytearray, dict[int, tuple[int, int]]]:
+    """Two messages for two hours, and a column that nobody knows; where its columns are."""
+    texts = [b"a" * 600, b"b" * 600]
+    deltas = array("q", [NOW_MS + ahead * HOUR_MS - CREATED_MS for ahead in (2, 4)]).tobytes()
+    columns: list[tuple[Any, list[bytes]]] = [
+        (Column.BODY_OFFSETS, [offsets_of(texts)]),
+        (Column.BODIES, texts),
+        (Column.DELIVER_DELTAS, [deltas]),
+        (77, [b"tomorrow"]),
+    ]
+    origin = Origin(SUBJECT.encode(), 99, 1, batch_id_of(1), CREATED_MS, codec, Flags.DELAYED)
+    batch = encode_batch(origin, 2, len(columns), lay_out(columns, codec))
+    return batch, {
+        kind: (entry[1], entry[2]) for kind, entry in read_entries(batch, 0, read_header(batch)).items()
+    }
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_columns_of_a_newer_producer_do_no_harm_when_a_batch_is_parted(codec: Codec) -> None:
+    rig = DelayRig()
+    rig.ask(SendBatches(strange(codec)[0]))
+    rig.wait(5 * HOUR_MS)
+
+    assert bodies(rig) == [b"a" * 600, b"b" * 600]
+
+
+def test_what_cannot_be_unpacked_is_refused_when_it_comes_and_not_found_out_when_it_is_parted() -> None:
+    rig = DelayRig()
+    batch, places = strange(Codec.LZ4)
+    start, size = places[Column.BODIES]
+    batch[start : start + size] = b"\xff" * size
+    STAMP_CRC.pack_into(batch, STAMP_BYTES, crc32c(bytes(batch[CHECKED_FROM:])))
+    answer = rig.ask(SendBatches(batch))
+    assert isinstance(answer, Sent)
+
+    assert "cannot be unpacked" in answer.refused[0][2]

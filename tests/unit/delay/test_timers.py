@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgpack
 import pytest
 
 from samples.brokers import put_file, read_file
 from samples.delays import HOUR_MS, NOW_MS, SMALL, SUBJECT, DelayRig, id_of
 from tidemill_delay import finding
-from tidemill_delay.hours import names_of
+from tidemill_delay.hours import file_of, names_of
+from tidemill_delay.snapshots import pack_state, unpack_state
 from tidemill_wire.codec import Codec
 from tidemill_wire.commands import Command, Failed, SendBatches, Sent
 from tidemill_wire.timing import Cancel, Changed, ListTimers, Reschedule, Show, Target, TimerRow, Waiting
@@ -322,3 +324,47 @@ def test_hours_of_a_former_version_have_no_names_and_are_delivered_as_ever() -> 
     rig.wait(3 * HOUR_MS)
 
     assert bodies(rig) == [b"old"]
+
+
+def test_a_hash_only_says_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("names", "asking"):
+        monkeypatch.setattr(f"tidemill_delay.{module}.hash_text", lambda _text: 7)
+    rig = DelayRig()
+    for number in range(6):
+        rig.send([b"%d" % number, b"+%d" % number], FAR, timer_keys=[f"k{number}", None])
+    assert rig.ask(Cancel(by_key("k2"))) == Changed(1, 0)
+    assert rig.ask(Cancel(by_key("k9"))) == Changed(0, 0)
+    assert rig.ask(Cancel(by_id(4, 1))) == Changed(1, 0)
+    assert rig.ask(Reschedule(by_id(1), NOW_MS + 1_000)) == Changed(1, 0)
+    rig.wait(3 * HOUR_MS)
+
+    left = [b"0", b"+0", b"1", b"+1", b"+2", b"3", b"4", b"+4", b"5", b"+5"]
+    assert sorted(bodies(rig)) == sorted(left)
+    assert bodies(rig)[0] == b"0"
+
+
+def test_a_damaged_piece_is_said_to_whoever_asks_for_it_and_harms_nobody_else() -> None:
+    rig = DelayRig()
+    rig.send([b"damaged"], FAR)
+    rig.send([b"good"], FAR)
+    file = file_of(FAR // HOUR_MS * HOUR_MS)
+    data = bytearray(read_file(rig.disk, file))
+    data[60] ^= 1
+    put_file(rig.disk, file, bytes(data))
+    answer = rig.ask(Cancel(by_id(1)))
+    assert isinstance(answer, Failed)
+    assert "checksum" in answer.detail
+    assert rig.ask(Cancel(by_id(2))) == Changed(1, 0)
+
+
+def test_a_checkpoint_of_a_version_without_timers_is_read() -> None:
+    rig = DelayRig()
+    rig.send([b"a", b"b"], FAR)
+    said = msgpack.unpackb(pack_state(rig.delay.state, 5, 6), strict_map_key=False)
+    del said["begun"]
+    said["hours"] = [row[:4] for row in said["hours"]]
+    state, *positions = unpack_state(msgpack.packb(said))
+
+    assert positions == [5, 6]
+    [hour] = state.hours.values()
+    assert (hour.count, hour.names, hour.cancelled.count, state.begun_ms) == (2, 0, 0, 0)
