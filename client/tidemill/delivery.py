@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import chain
 from typing import Any, Protocol, cast
 
@@ -217,6 +218,16 @@ class Delivery:
         base = self.pull_sequence
         return [bound for index in sorted(self.begun - self.over) for bound in (base + index, base + index)]
 
+    def keep(self, at_work: AbstractSet[int]) -> None:
+        """Those of its messages that this consumer is at, under an earlier delivery: begun, as these are."""
+        try:
+            if not hasattr(self, "bodies"):
+                self.open()
+            left = (index for index in range(self.done, self.count) if index not in self.early)
+            self.begun |= {index for index in left if self.sequence_of(index) in at_work}
+        except CorruptBatch:
+            return  # whoever begins with it finds that, and says so
+
     def revoke(self) -> bool:
         """All that is left of it is lost, as the broker says: whether that is news."""
         news = self.until != REVOKED
@@ -273,6 +284,19 @@ class Delivery:
             if index not in self.early:
                 add_range(ranges, self.pull_sequence + index, self.pull_sequence + index)
         return ranges
+
+
+def idle(deliveries: Iterable[Delivery], subject: str) -> list[tuple[Delivery, list[int]]]:
+    """What of a subject is not begun, by its indexes: it may go to somebody else.
+
+    A message whose lease was lost may have been given out again to this consumer, which is at it still. The broker
+    knows nothing of that handler, so what it gave last stays until it has ended: given back, it would be begun beside.
+    """
+    mine = [one for one in deliveries if one.subject == subject]
+    at_work = {one.sequence_of(index) for one in mine for index in one.begun}
+    for one in mine if at_work else ():
+        one.keep(at_work)
+    return [(one, [index for index in range(one.count) if index not in one.begun]) for one in mine]
 
 
 def add_range(ranges: list[int], first: int, last: int) -> None:

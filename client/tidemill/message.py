@@ -160,6 +160,11 @@ class Message(Seen):
         delivery.settler.doubt(delivery.subject)  # perhaps all behind it were lost, too
         return False
 
+    @property
+    def kept(self) -> bool:
+        """Whether it counts as begun."""
+        return self._index in self._delivery.begun
+
     def begin(self) -> None:
         """It is at work until it is settled, and what is at work is kept over a new connection."""
         self._delivery.begun.add(self._index)

@@ -22,7 +22,7 @@ from functools import partial
 
 from tidemill.allotment import Allotment
 from tidemill.backoff import Backoff
-from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, add_range
+from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, add_range, idle
 from tidemill.errors import ClientClosed, ConnectionLost, CorruptBatch, TidemillError, Unavailable
 from tidemill.inbox import Inbox
 from tidemill.link import Answer, Link
@@ -351,12 +351,11 @@ class Puller:
 
     def give_back(self, subject: str) -> None:
         """Hand back all that was not begun, and begin none of it."""
-        for delivery in [one for one in self.settler.outstanding if one.subject == subject]:
+        for delivery, indexes in idle(self.settler.outstanding, subject):
             ranges: list[int] = []
-            for index in range(delivery.count):
-                if index not in delivery.begun:
-                    for first, last in pairs(delivery.settle(index, index)):
-                        add_range(ranges, first, last)
+            for index in indexes:
+                for first, last in pairs(delivery.settle(index, index)):
+                    add_range(ranges, first, last)
             delivery.until = REVOKED
             if ranges:
                 self.settler.release(subject, ranges)

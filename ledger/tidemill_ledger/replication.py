@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Send, Unread
@@ -24,6 +25,7 @@ from tidemill_ledger.lone_lease import LoneLease, refusal
 from tidemill_ledger.membership import Part, judge
 from tidemill_ledger.pacing import COMMAND_BYTES, Pacing, Traffic, Watch, rate_of
 from tidemill_ledger.replicated import Replicated
+from tidemill_ledger.unfed import Unfed
 from tidemill_wire import limits
 from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, Sent, Welcome, encode_command
 from tidemill_wire.connection import Event, Received
@@ -65,6 +67,7 @@ class Master(Generic[Inner]):
         self._leaving: Leaving | None = None
         self._lease = LoneLease(part.appoint)
         self.pacing = Pacing()
+        self.unfed = Unfed()
         self._watch = Watch(inner.logs.bytes_appended, now_ms)
         self._traffic = Traffic(0, 0)
         inner.hide()
@@ -249,10 +252,18 @@ class Master(Generic[Inner]):
             self._drops.append(feed.peer)
             return []
         first = self.inner.folds_messages
-        sends = list(feed.chunks(logs, self.committed, self._now_ms, sync=sync, messages_first=first))
+        chunks = feed.chunks(logs, self.committed, self._now_ms, sync=sync, messages_first=first)
+        sends = [one._replace(unread=partial(self._unread, feed)) for one in chunks]
         if not sends and (sync or self._now_ms - feed.said_at_ms >= limits.HEARTBEAT_MS):
             sends.append(feed.beat(logs, self.committed, sync, self._now_ms))
         return sends
+
+    def _unread(self, feed: Feed, unread: Unread, now_ms: int) -> None:
+        """A piece did not leave: what is behind it would be a gap."""
+        if self.feeds.get(feed.peer) is feed:
+            del self.feeds[feed.peer]
+            error = self.unfed.note(feed.name, unread, now_ms)
+            self._say(feed.peer, 0, Failed(error.kind.number, error.detail))
 
     def _follow(self, peer: Peer, follow: Follow, now_ms: int) -> None:
         """A slave asks to be fed: from where its logs end, unless it has what this epoch has not."""
@@ -262,6 +273,7 @@ class Master(Generic[Inner]):
                 f"{self.name} is master of epoch {appointment.epoch}, which {follow.name} does not follow"
             )
             raise Unavailable("not_master", detail)
+        self.unfed.check(follow.name, now_ms)
         for other in [one for one in self.feeds.values() if one.name == follow.name]:
             del self.feeds[other.peer]
             self._drops.append(other.peer)

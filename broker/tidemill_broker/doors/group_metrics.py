@@ -62,6 +62,8 @@ def group_families(machine: Broker | Master[Broker] | Follower[Broker]) -> Itera
         yield _gauge(
             "slave_pace_bytes", pace, [Sample(rate, {"slave": name}) for name, rate in paces.items()]
         )
+        unfed = "Slaves that are not sent what comes next, for the disk refuses it"
+        yield _gauge("slaves_unfed", unfed, [Sample(machine.unfed.count(stood.at_ms))])
         yield _gauge("slaves_connected", "Slaves that fetch from this master", [Sample(len(machine.feeds))])
     else:
         fetched = "Bytes of a log that came from the master"

@@ -86,7 +86,7 @@ class Keyed:
                 if await self._may_begin(message):
                     message.begin()
                     return Begun(self, strand, message)
-                if self._stopped or not self._consumer.is_ours(message):
+                if self._stopped or message.kept or not self._consumer.is_ours(message):
                     message.release()
                 self.done(strand)  # else it is lost, and comes again by itself
                 continue

@@ -22,6 +22,7 @@ from sqlalchemy.engine import CursorResult, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from tidemill_meta.doors import turns
 from tidemill_meta.doors.tables import BULLETINS, ENTRIES, FORGOTTEN, HEAD, migrate
 from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, StoreAway, StoreDamaged
 from tidemill_wire.errors import TidemillError
@@ -75,17 +76,14 @@ class SqlStore:
     async def commit(self, after: int, decide: Decide) -> Changes:
         async with self._transaction() as connection:
             # Here replicas wait for each other: on PostgreSQL for the row, on SQLite for the file.
-            revision = (await connection.execute(select(HEAD.c.revision).with_for_update())).scalar_one()
-            changes = await _changes(connection, after) if revision > after else Changes(after, ())
-            assert changes.revision == revision
+            changes = await (_begin_alone if self.alone else _begin)(connection, after)
             entries = tuple(decide(changes))
+            revision = changes.revision
             if not entries:
                 return Changes(revision, ())
-            step = update(HEAD).where(HEAD.c.revision == revision).values(revision=revision + 1)
-            result: CursorResult[Any] = await connection.execute(step)
-            assert result.rowcount == 1, "somebody wrote during this turn"
-            await connection.execute(self._upsert, [_row(entry, revision + 1) for entry in entries])
-        return Changes(revision + 1, entries)
+            revision += 1
+            await (_write_alone if self.alone else _write)(connection, entries, revision)
+        return Changes(revision, entries)
 
     async def exchange(self, mine: Bulletin) -> Board:
         async with self._transaction(self._plain) as connection:
@@ -112,12 +110,6 @@ class SqlStore:
             return int((await connection.execute(select(FORGOTTEN.c.floor))).scalar_one())
 
     @property
-    def _upsert(self) -> Any:
-        insert = (sqlite_insert if self.alone else postgresql_insert)(ENTRIES)
-        columns = {name: insert.excluded[name] for name in ("version", "revision", "body")}
-        return insert.on_conflict_do_update(index_elements=["kind", "name"], set_=columns)
-
-    @property
     def _post(self) -> Any:
         insert = (sqlite_insert if self.alone else postgresql_insert)(BULLETINS)
         columns = {name: insert.excluded[name] for name in ("number", "body")}
@@ -138,6 +130,35 @@ class SqlStore:
             raise
         except json.JSONDecodeError as error:
             raise StoreDamaged(f"an entry is no JSON: {error}") from error
+
+
+async def _begin(connection: AsyncConnection, after: int) -> Changes:
+    """On PostgreSQL."""
+    rows = (await connection.execute(turns.BEGIN, {"after": after})).all()
+    head, entries = rows[0], _entries(rows) if rows[0].kind is not None else ()
+    if after < head.horizon:
+        return Changes(head.head, entries, whole=True, floor=head.floor)
+    return Changes(head.head, entries)
+
+
+async def _write(connection: AsyncConnection, entries: Sequence[Entry], revision: int) -> None:
+    """On PostgreSQL."""
+    result: CursorResult[Any] = await connection.execute(turns.WRITE, turns.written(entries, revision))
+    assert result.rowcount == len(entries), "somebody wrote during this turn"
+
+
+async def _begin_alone(connection: AsyncConnection, after: int) -> Changes:
+    """On SQLite, where a transaction that writes has begun."""
+    revision = (await connection.execute(select(HEAD.c.revision))).scalar_one()
+    return await _changes(connection, after) if revision > after else Changes(after, ())
+
+
+async def _write_alone(connection: AsyncConnection, entries: Sequence[Entry], revision: int) -> None:
+    """On SQLite."""
+    step = update(HEAD).where(HEAD.c.revision == revision - 1).values(revision=revision)
+    result: CursorResult[Any] = await connection.execute(step)
+    assert result.rowcount == 1, "somebody wrote during this turn"
+    await connection.execute(_UPSERT, [_row(entry, revision) for entry in entries])
 
 
 async def _changes(connection: AsyncConnection, after: int) -> Changes:
@@ -162,10 +183,19 @@ def _entries(rows: Sequence[Row[Any]]) -> tuple[Entry, ...]:
 
 
 def _row(entry: Entry, revision: int) -> dict[str, Any]:
-    body = json.dumps(entry.body, separators=(",", ":")) if entry.body is not None else None
     return {
-        "kind": entry.kind, "name": entry.name, "version": entry.version, "revision": revision, "body": body,
+        "kind": entry.kind, "name": entry.name, "version": entry.version, "revision": revision,
+        "body": turns.body_of(entry),
     }  # fmt: skip
+
+
+def _put_over() -> Any:
+    insert = sqlite_insert(ENTRIES)
+    columns = {name: insert.excluded[name] for name in ("version", "revision", "body")}
+    return insert.on_conflict_do_update(index_elements=["kind", "name"], set_=columns)
+
+
+_UPSERT = _put_over()
 
 
 def _is_shutdown(error: DBAPIError) -> bool:

@@ -21,6 +21,7 @@ from sqlalchemy import (
     update,
 )
 
+from tidemill_meta.doors.turns import FUNCTION
 from tidemill_wire.errors import TidemillError
 
 TABLES = MetaData()
@@ -81,7 +82,12 @@ def _forgotten(connection: Connection) -> None:
     connection.execute(insert(FORGOTTEN).values(horizon=0, floor=0))
 
 
-STEPS: Sequence[Callable[[Connection], None]] = (_entries, _bulletins, _forgotten)
+def _turns(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(FUNCTION)
+
+
+STEPS: Sequence[Callable[[Connection], None]] = (_entries, _bulletins, _forgotten, _turns)
 
 
 def migrate(connection: Connection) -> int:

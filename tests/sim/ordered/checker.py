@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Run:
-    """A handler at work. ``excused``: its process stood still meanwhile, which nobody can help."""
+    """A handler at work. ``excused``: its process stood still meanwhile, or its lease was ended by a clock that was set
+    and it cannot be told so, which nobody can help.
+    """
 
     process: str
     number: int
@@ -59,6 +61,11 @@ class Checker:
         for runs in self.running.values():
             for run in runs:
                 run.excused |= run.process == process
+
+    def ended_by_clock(self, process: str, key: str, number: int) -> None:
+        """The broker's clock was set forward, and this one's lease is over, which the consumer does not hear of."""
+        for run in self.running.get(key, ()):
+            run.excused |= (run.process, run.number) == (process, number)
 
     def dies(self, process: str) -> None:
         for key, runs in self.running.items():

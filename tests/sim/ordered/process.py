@@ -167,13 +167,19 @@ class Process:
 
     def _give_back(self, group: str) -> None:
         """What was not begun; left to its lease it would take what is at work along when that ends."""
-        rest = [
-            one for one in self._held if one.partition.startswith(f"{group}/") and one not in self._running
-        ]
-        for held in rest:
+        for held in [one for one in self._idle() if one.partition.startswith(f"{group}/")]:
             self._say(Release, [held])
             held.until = -1.0
             self._held.pop(held)
+
+    def _idle(self) -> list[Held]:
+        """What is not begun, and may go: not what was given out again while this one is at it still."""
+        at_work = {(one.partition, one.key, one.number) for one in self._running}
+        return [
+            one
+            for one in self._held
+            if one not in self._running and (one.partition, one.key, one.number) not in at_work
+        ]
 
     def _finish(self, now: Moment) -> None:
         self._strands.wake(now.steady)
@@ -238,7 +244,7 @@ class Process:
 
     def _let_go(self) -> None:
         for partition in [one for tenure in self.tenures.values() for one in tenure.leaving]:
-            mine = [held for held in self._held if held.partition == partition and held not in self._running]
+            mine = [held for held in self._idle() if held.partition == partition]
             self._say(Release, sorted(mine, key=lambda held: held.pull))
             for held in mine:
                 held.until = -1.0
@@ -302,6 +308,15 @@ class Process:
         ranges = [bound for one in held for bound in (one.pull, one.pull)]
         answer = link.rig.ask(kind(GROUP, self.name, name, ranges), link.peer)
         return list(answer.lost) if isinstance(answer, Done) else [0]
+
+    def clock_set(self, group: str, true_s: float) -> None:
+        """A broker ended all leases at once. What a consumer pulls from comes to it again, so it keeps the others off;
+        of a partition that it lets go, or is not authorised for, nothing does.
+        """
+        pulled = self._to_pull(self.now(true_s))
+        for held in self._running:
+            if held.partition.startswith(f"{group}/") and held.partition not in pulled:
+                self._checker.ended_by_clock(self.name, held.key, held.number)
 
     # -- the end -----------------------------------------------------------------------------------------------
 

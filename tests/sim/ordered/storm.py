@@ -34,6 +34,7 @@ HEALING_STEPS = 1200
 CONSUMERS = 4
 SENDERS = 3
 PARTITIONS_MAX = 8
+HOUR_MS = 3_600_000
 KEYS = tuple("abcdefgh")
 SETTINGS = replace(
     TINY, lease_ms=60_000, consumer_gone_ms=10_000, segment_bytes=1 << 20, action_segment_bytes=1 << 20
@@ -43,7 +44,9 @@ SETTINGS = replace(
 class Storm:
     """See the module."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, forward: float = 0.0) -> None:
+        self._forward = forward
+        """How likely it is at each step that a broker is started again, an hour later by its clock."""
         self.chance = random.Random(seed)
         self.checker = Checker()
         self.world = World(self.chance.choice((1, 1, 3)))
@@ -163,6 +166,20 @@ class Storm:
     # -- trouble -----------------------------------------------------------------------------------------------
 
     def _trouble(self) -> None:
+        self._trouble_anybody()
+        if self._forward and self.chance.random() < self._forward:
+            self._start_again(self.chance.choice(("g1", "g2")), HOUR_MS)
+
+    def _start_again(self, group: str, ahead_ms: int) -> None:
+        """A broker, with its clock set by so much."""
+        rig = self.rigs[group]
+        rig.now_ms += ahead_ms
+        rig.restart()
+        if ahead_ms > 0:
+            for process in self.processes:
+                process.clock_set(group, self.world.now_ms / 1000)
+
+    def _trouble_anybody(self) -> None:
         chance = self.chance
         if len(self.processes) < CONSUMERS and chance.random() < 0.1:
             self._join()
@@ -208,9 +225,7 @@ class Storm:
             case "clock" if not process.asleep:
                 process.wall_ahead_s += chance.choice((-3600.0, -5.0, 5.0, 3600.0))
             case "broker":
-                rig = self.rigs[chance.choice(("g1", "g2"))]
-                rig.now_ms += chance.choice((0, 0, -3_600_000, 3_600_000))
-                rig.restart()
+                self._start_again(chance.choice(("g1", "g2")), chance.choice((0, 0, -HOUR_MS, HOUR_MS)))
             case "meta":
                 self._trouble_meta()
             case "move":

@@ -178,7 +178,10 @@ async def test_a_database_of_an_earlier_version_keeps_what_it_has(
     with monkeypatch.context() as earlier:
         earlier.setattr(tables, "STEPS", tables.STEPS[:1])
         async with opened(first):
-            await write(first, 0, entry("a", kept=True))
+            async with first._engine.begin() as connection:  # as that version wrote
+                row = {"kind": "thing", "name": "a", "version": 1, "revision": 1, "body": '{"kept":true}'}
+                await connection.execute(tables.ENTRIES.insert().values(row))
+                await connection.execute(tables.HEAD.update().values(revision=1))
 
     later = make_store()
     async with opened(later):
@@ -194,7 +197,7 @@ async def test_a_database_of_a_later_version_is_refused(
     monkeypatch.setattr(tables, "STEPS", tables.STEPS[:1])
     older = make_store()
     try:
-        with pytest.raises(NewerDatabase, match="is of version 3, this program knows 1"):
+        with pytest.raises(NewerDatabase, match="is of version 4, this program knows 1"):
             await older.open()
     finally:
         await older.close()
@@ -323,19 +326,38 @@ async def test_file_that_nobody_lets_go_of_is_away(tmp_path: Path, monkeypatch: 
             await store.close()
 
 
+def noted(store: SqlStore) -> list[str]:
+    """How each statement begins that is said from now on."""
+    said: list[str] = []
+
+    @event.listens_for(store._engine.sync_engine, "before_cursor_execute")
+    def note(_: object, __: object, statement: str, *___: object) -> None:
+        said.append(statement.split(maxsplit=1)[0])
+
+    return said
+
+
 async def test_exchange_is_two_statements(server: Postgres) -> None:
     """Four times a second, by each replica; and who is late with it may answer no heartbeat."""
     store = SqlStore(server.url("meta_statements"))
-    said: list[str] = []
     async with opened(store):
-
-        @event.listens_for(store._engine.sync_engine, "before_cursor_execute")
-        def note(_: object, __: object, statement: str, *___: object) -> None:
-            said.append(statement.split(maxsplit=1)[0])
-
+        said = noted(store)
         await store.exchange(Bulletin("r", 1, b"x"))
 
     assert said == ["INSERT", "SELECT"]
+
+
+async def test_turn_is_two_statements_however_much_is_read_and_written(server: Postgres) -> None:
+    """For each of them all other replicas wait."""
+    url = server.url("meta_turns")
+    store, other = SqlStore(url), SqlStore(url)
+    async with opened(store, other):
+        await write(other, 0, *(entry(f"other{number}") for number in range(50)))
+        said = noted(store)
+        written = await write(store, 0, *(entry(f"mine{number}") for number in range(50)))
+        assert (written.revision, len((await other.changes(0)).entries)) == (2, 100)
+
+    assert said == ["SELECT", "WITH"]
 
 
 @pytest.mark.parametrize("content", [bytes(range(256)) * 64, b"SQLite format 3\0" + b"\xa5" * 16_000])
