@@ -6,7 +6,7 @@
                             is answered
 
 What is answered are rows that are not in what was stored now. A batch that its producer has sent before gets the same
-answer again, as far as its keys are still known: one that is not leaves where its messages are unsaid.
+answer again; of a message whose key is not known any more, that nobody knows where it is.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from tidemill_wire.errors import CorruptBatch, Refused, Unavailable
 
 ROOM_BYTES = 64
 """A column more: its row in the directory, and what it is filled up with."""
+
+NOWHERE = Duplicate(0, 0, -1, bytes(16))
+"""Of a message that was known when its batch came first, and is not any more."""
 
 
 class Look(NamedTuple):
@@ -52,19 +55,24 @@ class Duplicates:
         """``first``: as ``Remembering.repeated`` says it."""
         digests = _digests(batch, header)
         keyed = [row for row, digest in enumerate(digests) if digest != NO_KEY]
-        if first is None:
-            self._check(partition, len(keyed), now_ms)
-        known = self._state.deduplication.find(partition, [digests[row] for row in keyed], now_ms)
         indexes = _indexes(batch, header)
         if first is not None:
-            return _again(first, header, list(zip(keyed, known, strict=True)), indexes)
+            numbers = self._state.deduplication.part(partition, header) if first >= 0 else None
+            if numbers is None:
+                return Look(first)
+            keyed = [row for row in keyed if indexes[row] not in numbers]
+        else:
+            self._check(partition, len(keyed), now_ms)
+        known = self._state.deduplication.find(partition, [digests[row] for row in keyed], now_ms)
+        if first is not None:
+            return Look(first, None, packed_rows([_place(*one) for one in zip(keyed, known, strict=True)]))
         rows: list[Duplicate] = []
         kept = dict.fromkeys(range(header.messages))
         earlier: dict[bytes, int] = {}
         for row, one in zip(keyed, known, strict=True):
             if one is not None:
                 del kept[row]
-                rows.append(Duplicate(row, one.number, one.sequence, one.batch_id))
+                rows.append(_place(row, one))
             elif earlier.setdefault(digests[row], row) != row:
                 del kept[row]
         if len(kept) == header.messages:
@@ -120,14 +128,12 @@ def _indexes(batch: memoryview, header: Header) -> Sequence[int]:
     return range(header.messages) if found is None else batch[found[0] : found[0] + found[1]].cast("i")
 
 
-def _again(first: int, header: Header, known: list[tuple[int, Known | None]], indexes: Sequence[int]) -> Look:
-    rows = [Duplicate(row, one.number, one.sequence, one.batch_id) for row, one in known if one is not None]
-    if first < 0:
-        return Look(first, None, packed_rows(rows))
-    if len(rows) < len(known):
-        return Look(-1)
-    others = [one for one in rows if (one.batch_id, one.number) != (header.batch_id, indexes[one.row])]
-    return Look(first, None, packed_rows(others))
+def _place(row: int, known: Known | None) -> Duplicate:
+    return (
+        NOWHERE._replace(row=row)
+        if known is None
+        else Duplicate(row, known.number, known.sequence, known.batch_id)
+    )
 
 
 def _part(batch: memoryview, header: Header, rows: list[int]) -> bytearray:

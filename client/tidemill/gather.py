@@ -118,7 +118,7 @@ class Gather:
             partition = parcel.partition
             partition.open.popleft()
             del self._waiting[partition]
-            if partition.open:
+            if partition.open or partition.behind:
                 self._waiting[partition] = None
             if partition.spread is not None:
                 partition.spread.turn()

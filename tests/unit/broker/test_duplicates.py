@@ -137,16 +137,31 @@ def test_a_batch_that_comes_again_gets_the_same_answer(
     assert [body for body in bodies_of(rig) if body != b"tide"] == before
 
 
-def test_of_a_batch_older_than_those_remembered_all_is_said_that_is_known() -> None:
+def test_of_a_batch_older_than_those_remembered_nobody_knows_where_it_is() -> None:
     rig = Rig()
     for number in range(1, 8):
         take(rig, keyed(f"k{number}", None, producer=2, number=number))
 
-    sent = take(rig, keyed("k1", None, producer=2, number=1))
-
-    assert sent.first_sequences == [-1]
-    assert told(sent) == [(0, 0, id_of(2, 1), 0)]
+    assert take(rig, keyed("k1", None, producer=2, number=1)) == Sent([-1], [])
     assert len(bodies_of(rig)) == 14
+
+
+@LIFE
+def test_what_was_stored_is_not_taken_for_a_duplicate_of_what_came_after_its_window(
+    next_life: Callable[[Rig], None],
+) -> None:
+    """Its answer got lost, and when it is sent again another message has its key."""
+    rig = Rig()
+    take(rig, keyed("a", "b"))
+    take(rig, keyed("b", "c", producer=2))
+    rig.wait(WINDOW_MS)
+    last = take(rig, keyed("a", "c", producer=3)).first_sequences[0]
+    next_life(rig)
+
+    assert take(rig, keyed("a", "b")) == Sent([0], [])
+    again = take(rig, keyed("b", "c", producer=2))
+    assert (again.first_sequences, told(again)) == ([2], [(0, -1, bytes(16), 0)]), "nobody knows b any more"
+    assert last == 3
 
 
 @LIFE

@@ -64,6 +64,26 @@ async def test_order_key_beyond_its_limits_never_leaves(order_key):
 # -- one at a time ---------------------------------------------------------------------------------------------
 
 
+def test_what_is_given_up_behind_a_batch_is_told_so_also_when_something_new_leaves_first():
+    """It waited for ever: who had nothing more to send was not looked at any more."""
+    gather, waiter, behind = gather_of(), Heard(), Heard()
+    keyed = Partition("keyed")
+    gather.add(keyed, b"x", KEYED, waiter, 5.0)
+    [sent] = gather.take()
+    for _ in range(3):
+        gather.add(keyed, b"x" * 900, KEYED, behind, 5.0)
+    sent.failed(Unavailable("disk_full", "full"))
+    gather.add(keyed, b"new", KEYED, Heard(), 9.0)
+
+    [new] = gather.take()
+    gone = gather.expired(1.0)
+
+    assert (new.messages, len(gone), bool(gather)) == (1, 3, False)
+    for parcel in gone:
+        parcel.failed(Unavailable("disk_full", "full"))
+    assert behind.errors == ["Unavailable"] * 3
+
+
 def test_batches_of_order_keys_leave_one_at_a_time():
     gather, flights, waiter = gather_of(), Flights(), Heard()
     keyed, plain = Partition("keyed"), Partition("plain")
