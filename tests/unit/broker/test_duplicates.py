@@ -110,6 +110,16 @@ def test_of_a_batch_with_known_and_new_messages_the_new_ones_are_stored(
     assert told(again) == [(0, first + 2, id_of(2, 1), 4)], "its id is that of the batch that was sent"
 
 
+def test_duplicates_are_counted() -> None:
+    rig = Rig()
+    take(rig, keyed("a", "b", None))
+    take(rig, keyed("b", "a", "c", "c", None, producer=2))
+
+    assert rig.broker.counters.duplicates == 3
+    assert rig.broker.counters.messages_in == 5
+    assert rig.broker.state.deduplication.count == 3
+
+
 def test_one_key_twice_in_a_batch_is_stored_once() -> None:
     rig = Rig()
 
