@@ -21,7 +21,6 @@ from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
 from tidemill_broker.doors.neighbour import Neighbour
 from tidemill_broker.load import Load
-from tidemill_broker.membership import Part, Role, first_part, part_of
 from tidemill_broker.settings import BrokerSettings, parse_labels, read_settings
 from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
@@ -43,6 +42,7 @@ from tidemill_host.process import (
     stop_event,
 )
 from tidemill_journal.errors import CorruptRun, JournalError
+from tidemill_ledger.membership import Part, Role, first_part, part_of
 from tidemill_wire import limits
 from tidemill_wire.addresses import address_of, split_address
 from tidemill_wire.counted import counted
@@ -171,6 +171,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.gateway_steering import Steering
+    from tidemill_broker.doors.gateway_times import nobody
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
     from tidemill_broker.doors.segments import SegmentRanges
@@ -181,7 +182,8 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     service = _prepare(premises, part)
     broker, port = service.broker, await _listen(service, arguments)
     values = values_of(service, lambda: routes_of(service, port))
-    gateway, replicas = Gateway(service), Replicas(service, part)
+    neighbour = premises.neighbour
+    gateway, replicas = Gateway(service, neighbour.later if neighbour else nobody), Replicas(service, part)
     if not part.follows:
         gateway.start()
     queries = Queries(broker, disk, lanes.read)
@@ -190,7 +192,6 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     why = Why(broker, Files(disk), queries, clock)
     doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges)
     routes = [route for door in doors for route in door.routes()]
-    neighbour = premises.neighbour
     if neighbour is not None:
         routes += neighbour.routes(service, values["/v1/routes"])
         own_page = values["/openapi.json"]

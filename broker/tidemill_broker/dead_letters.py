@@ -29,6 +29,7 @@ from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Buffer, Slice, Unread
 from tidemill_journal.entries import row_count, row_length
+from tidemill_ledger.gathering import ids_of
 from tidemill_wire import limits
 from tidemill_wire.batch import BatchIds, Flags, Origin
 from tidemill_wire.codec import Codec
@@ -257,7 +258,7 @@ def _copy_of(data: Buffer | Unread, failure: Failure, count: int, known: dict[st
         ],
         created_deltas=deltas[chosen] if deltas else None,
         attempts=[failure.attempts] * count,
-        origins=origins[chosen] if origins else [batch.message_id(index + at) for at in range(count)],
+        origins=origins[chosen] if origins else ids_of(batch, index, count),
     )
     flags = Flags.REDELIVERED | batch.flags & Flags.ORDERED
     return Copy(content, header.created_at_ms, Codec(header.codec), flags, header.priority)
@@ -280,7 +281,7 @@ def adopted_copy(batch: Batch, failure: Failure, names: tuple[str, str], detail:
         batch.order_keys() or None,
         [_with(packed, known | {"sequence": failure.first + at}, 0) for at, packed in enumerate(properties)],
         attempts=[failure.attempts] * header.messages,
-        origins=batch.origins() or [batch.message_id(at) for at in range(header.messages)],
+        origins=batch.origins() or ids_of(batch, 0, header.messages),
     )
     flags = Flags.REDELIVERED | batch.flags & Flags.ORDERED
     return Copy(content, header.created_at_ms, Codec(header.codec), flags, header.priority)

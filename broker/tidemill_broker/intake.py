@@ -115,7 +115,7 @@ class Intake:
             stop = at + header.length
             look = NO_DUPLICATES
             try:
-                partition = self._admit(view, at, header, now_ms)
+                partition = self.admit(view, at, header, now_ms)
                 first = partition.repeated(header.producer_id, header.producer_sequence)
                 if first is None:
                     check_bodies(view, at, header, partition.settings.message_bytes_max)
@@ -240,18 +240,20 @@ class Intake:
         taken.refused.append((len(taken.first_sequences), error.kind.number, error.detail))
         taken.first_sequences.append(-1)
 
-    def _admit(self, view: memoryview, at: int, header: Header, now_ms: int) -> Partition:
+    def admit(
+        self, view: memoryview, at: int, header: Header, now_ms: int, not_taken: int = NOT_TAKEN
+    ) -> Partition:
         """The partition of a batch that arrived as it was said. What it holds is looked at only when it is new: what
         was taken once is taken again, whatever the limits are by now.
         """
         check_said(view, at, header)
-        if header.flags & NOT_TAKEN:
+        if header.flags & not_taken:
             _refuse_flags(header.flags)
         name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])
         partition = self._state.by_name.get(name)
         if partition is None or name.startswith(OWN):
             partition = self.create(name, now_ms)
-        return self._lane(partition, header.priority, now_ms) if header.priority else partition
+        return self.lane(partition, header.priority, now_ms) if header.priority else partition
 
     def _check_open(self, batch: memoryview, header: Header, partition: Partition) -> None:
         """Whether it takes messages now, and these order keys; what it has taken before it answers again."""
@@ -261,7 +263,7 @@ class Intake:
         if header.flags & Flags.ORDERED or header.column_count > 2:
             self._state.fences.check(base_of(partition), batch)
 
-    def _lane(self, partition: Partition, priority: int, now_ms: int) -> Partition:
+    def lane(self, partition: Partition, priority: int, now_ms: int) -> Partition:
         """The lane of a subject, made by its first message."""
         parse_priority(priority)
         lane = self._state.lanes.get(partition.identity, {}).get(priority)

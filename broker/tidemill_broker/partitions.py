@@ -20,6 +20,7 @@ from typing import Any
 from tidemill_journal.entries import Rows, Run, row_count
 from tidemill_ledger.producers import Remembering
 from tidemill_wire.limits import DEDUPLICATION_SECONDS_DEFAULT
+from tidemill_wire.transacting import HALF_PARTITION
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,10 @@ class Partition(Remembering):
         self.synced = settings.durability == "high"
         self.low = settings.durability == "low"
 
+    def given(self, cursor: int) -> None:
+        """Sequences below a group's cursor are used: a power cut may take their messages, and nobody else knows."""
+        self.next_sequence = max(self.next_sequence, cursor)
+
     @property
     def first_kept(self) -> int:
         """The oldest sequence that retention has left."""
@@ -117,6 +122,25 @@ class Partition(Remembering):
         if self.recent:
             assert self.recent.end_sequence <= self.next_sequence
             assert not ends or ends[-1] <= self.recent.firsts[0]
+
+
+class Hidden(Partition):
+    """What lies in it nobody is shown: half messages."""
+
+    __slots__ = ()
+
+    @property
+    def visible(self) -> int:
+        return 0
+
+    @visible.setter
+    def visible(self, value: int) -> None:
+        """It stays as it is."""
+
+
+def make_partition(identity: int, name: str, settings: SubjectSettings) -> Partition:
+    """A partition that is new here."""
+    return (Hidden if name == HALF_PARTITION else Partition)(identity, name, settings)
 
 
 class StoredRun:

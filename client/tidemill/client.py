@@ -102,6 +102,7 @@ class Client:
         dedup_key: str | None = None,
         delay: Delay | None = None,
         at: datetime | None = None,
+        timer_key: str | None = None,
     ) -> Receipt:
         """Store one message; returns when it is as durable as its subject asks for.
 
@@ -110,7 +111,7 @@ class Client:
         (two minutes, unless it says otherwise); their receipts are ``duplicate``, and say where that one is.
         Messages of a higher ``priority``, 0 to 7, are given out before those of lower ones.
         With a ``delay`` (seconds, or a timedelta) or ``at`` a time it is kept until then, and stored in its subject not
-        before.
+        before; while it waits it is found, cancelled and rescheduled by its id, or by a ``timer_key`` of yours.
         """
         if priority != 0:
             parse_priority(priority)
@@ -121,7 +122,9 @@ class Client:
         extras = None
         if key is not None or order_key is not None or dedup_key is not None or tags or properties:
             extras = extras_of(len(body), key, tags, properties, order_key, dedup_key)
-        due_ms = None if delay is None and at is None else due_at(delay, at, self.settings.now_ms())
+        due_ms = None
+        if delay is not None or at is not None or timer_key is not None:
+            due_ms = due_at(delay, at, self.settings.now_ms(), timer_key)
         producer = self._producer or self._sender()
         if self._spools is not None and not self._spools.opened:
             await self._spools.open(producer)
@@ -135,7 +138,8 @@ class Client:
             producer.put(subject, body, extras, Single(future), priority)
         else:
             self._check()
-            producer.later.put(subject, body, extras_with(extras, due_ms), Single(future), priority)
+            extras = extras_with(extras, due_ms, timer_key)
+            producer.later.put(subject, body, extras, Single(future), priority)
         return await future
 
     async def send_many(
@@ -307,6 +311,12 @@ class Client:
         and their subject's strategy is BestTried. One that moved twice counts twice.
         """
         return 0 if self._producer is None else self._producer.unordered
+
+    @property
+    def later_is_away(self) -> bool:
+        """No delay service could be reached for a second: what is sent for later waits for one."""
+        producer = self._producer
+        return producer is not None and "later" in vars(producer) and producer.later.away
 
     @property
     def spooled_acks(self) -> dict[str, int]:

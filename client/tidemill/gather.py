@@ -67,7 +67,7 @@ class Gather:
         size = len(body) + MESSAGE_OVERHEAD_BYTES
         if extras is not None:
             size += len(extras.key or "") + sum(map(len, extras.tags or ())) + len(extras.properties or b"")
-            size += len(extras.order_key or "")
+            size += len(extras.order_key or "") + len(extras.timer_key or "")
         queue = partition.open
         if queue and self._fits(queue[-1], size, 1) and _has_room(queue[-1], extras):
             parcel = queue[-1]
@@ -102,9 +102,9 @@ class Gather:
         room = self._batch_bytes
         now_ms = self._signature.now_ms()
         for partition in self._waiting:
-            if partition.refused or not partition.open or (partition.ordered and partition.in_flight):
+            if not partition.open or partition.refused or partition.held:
                 continue
-            if partition.held:
+            if partition.ordered and (partition.in_flight or partition.behind):
                 continue
             parcel = partition.open[0]
             if parcel.size > room and frame:
@@ -118,7 +118,7 @@ class Gather:
             partition = parcel.partition
             partition.open.popleft()
             del self._waiting[partition]
-            if partition.open or partition.behind:
+            if partition.open:
                 self._waiting[partition] = None
             if partition.spread is not None:
                 partition.spread.turn()
@@ -173,7 +173,7 @@ class Gather:
             if not parcel.plain:
                 content = Content(
                     parcel.bodies, parcel.keys, parcel.tags, parcel.order_keys, parcel.properties,
-                    dedup_keys=parcel.dedup_keys,
+                    timer_keys=parcel.timer_keys, dedup_keys=parcel.dedup_keys,
                 )  # fmt: skip
             flags = Flags.ORDERED if content.order_keys is not None else Flags(0)
             if content.dedup_keys is not None:

@@ -2,21 +2,23 @@
 
 It keeps batches as lists, groups as cursors, and forgets all of it with the process. Leases do not end by themselves.
 What is nacked comes again after its delay, 0 unless one was given, until it has failed ``attempts_max`` times: then it
-is a dead letter, and at once when it was rejected. A consumer that says GOODBYE or loses its
-connection gives back what it held. A group is in order when its first pull asks for that; then one consumer has it
-until it is gone. Higher priorities come first, and lower ones have no share meanwhile.
+is a dead letter, and at once when it was rejected. Messages for later come when they are due by its clock, which
+``clock.advance`` moves. A consumer that says GOODBYE or loses its connection gives back what it held. A group is in
+order when its first pull asks for that; then one consumer has it until it is gone. Higher priorities come first, and
+lower ones have no share meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from tidemill.delivery import add_range
+from tidemill.memory_clock import MemoryClock
 from tidemill.memory_dedup import KnownKeys
 from tidemill.memory_graves import Graves
-from tidemill.memory_peer import Peer
+from tidemill.memory_later import MemoryLater
+from tidemill.memory_peer import Peer, Waiting
 from tidemill.memory_stores import (
     Lease,
     Member,
@@ -33,7 +35,7 @@ from tidemill.memory_stores import (
 from tidemill.memory_transport import MemoryTransport
 from tidemill.memory_why import Diary, Place
 from tidemill.settings import ProtocolFactory, wall_clock_ms
-from tidemill_wire.batch import partition_name, read_header
+from tidemill_wire.batch import Flags, Header, partition_name, read_header
 from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.commands import (
     Ack,
@@ -65,16 +67,6 @@ ATTEMPTS_MAX = 32
 """Of a group that no manifest says anything of, at a broker; who also waits for a day before it gives up."""
 
 
-@dataclass(slots=True, eq=False)
-class Waiting:
-    """A pull that found nothing."""
-
-    peer: Peer
-    correlation: int
-    pull: Pull
-    timer: asyncio.TimerHandle = field(init=False)
-
-
 class MemoryBroker:
     """See the module. ``protocol`` is for a server, ``connect`` for ``ClientSettings.connect``."""
 
@@ -82,11 +74,12 @@ class MemoryBroker:
         self, attempts_max: int = ATTEMPTS_MAX, *, now_ms: Callable[[], int] = wall_clock_ms
     ) -> None:
         self.attempts_max = attempts_max
-        self._now_ms = now_ms
+        self.clock = MemoryClock(now_ms)
+        self.later = MemoryLater(self.clock, self._due_now)
         self.dedup_keys: dict[str, KnownKeys] = {}
         """By subject; ``window_s`` of one may be set."""
-        self.graves = Graves(now_ms)
-        self.diary = Diary(now_ms)
+        self.graves = Graves(self.clock.now_ms)
+        self.diary = Diary(self.clock.now_ms)
         self.subjects: dict[str, StoredSubject] = {}
         self.groups: dict[tuple[str, str], StoredGroup] = {}
         self.peers: dict[Peer, None] = {}
@@ -105,6 +98,7 @@ class MemoryBroker:
     async def connect(self, factory: ProtocolFactory, host: str, port: int) -> object:
         """A connection without a network."""
         del host, port
+        self.clock.watch()
         client = factory()
         mine, other = MemoryTransport(client), MemoryTransport(self.protocol())
         mine.other, other.other = other, mine
@@ -150,22 +144,31 @@ class MemoryBroker:
                 refused.append((len(firsts), error.kind.number, error.detail))
                 firsts.append(-1)
             else:
-                subject = lane_for(self.subjects, self.groups, name, header.priority)
-                seen = subject.producers.setdefault(header.producer_id, [])
-                known = self.dedup_keys.setdefault(name, KnownKeys())
-                if seen and header.producer_sequence <= seen[-1][0]:
-                    duplicates += [(len(firsts), told)] if (told := known.told(header)) else []
-                    firsts.append(dict(seen).get(header.producer_sequence, -1))
+                data = buffer[at : at + header.length]
+                if header.flags & Flags.DELAYED:
+                    firsts.append(self.later.take(bytes(data)))
                 else:
-                    batch = buffer[at : at + header.length]
-                    kept, told = known.sift(batch, subject.next_sequence, self._now_ms())
+                    first, told = self._keep(name, header, data)
                     duplicates += [(len(firsts), told)] if told else []
-                    firsts.append(-1 if kept is None else subject.store(kept))
-                    if kept is not None:
-                        seen.append((header.producer_sequence, firsts[-1]))
-                        del seen[:-5]
+                    firsts.append(first)
             at += header.length
         return Sent(firsts, refused, duplicates)
+
+    def _keep(self, name: str, header: Header, data: bytearray) -> tuple[int, bytes]:
+        """The first sequence of a batch, and what is told of messages in it that are there already."""
+        subject = lane_for(self.subjects, self.groups, name, header.priority)
+        keys = self.dedup_keys.setdefault(name, KnownKeys())
+        first = subject.known(header)
+        if first is not None:
+            return first, keys.told(header)
+        now_ms = self.clock.now_ms()
+        kept, told = keys.sift(data, subject.next_sequence, now_ms)
+        return -1 if kept is None else subject.store(kept, now_ms), told
+
+    def _due_now(self, data: bytearray) -> None:
+        header = read_header(data)
+        self._keep(partition_name(data, 0, header).decode(), header, data)
+        self.serve()
 
     def settle(self, command: Settle) -> list[int]:
         """What became of deliveries; the ranges that nobody held."""
@@ -288,7 +291,7 @@ class MemoryBroker:
             group.due.append(lease)
             self.serve()
 
-        asyncio.get_running_loop().call_later(delay_ms / 1000, come)
+        self.clock.call_at(self.clock.now_ms() + delay_ms, come)
 
     def _give_up(self, waiting: Waiting) -> None:
         if waiting in self._waiting:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidemill.memory_stores import EPOCH
-from tidemill_wire.commands import Command, Failed, Hello, Pulled, encode_command
+from tidemill_wire.commands import Command, Failed, Hello, Pull, Pulled, encode_command
 from tidemill_wire.connection import Connection, Received, Rejected, Role
 from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch
 
@@ -61,3 +62,13 @@ class Peer(asyncio.Protocol):
     def fail(self, correlation: int, name: str, detail: str) -> None:
         """An answer that says no."""
         self.say(Failed(KIND_BY_NAME[name].number, detail), correlation)
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A pull that found nothing."""
+
+    peer: Peer
+    correlation: int
+    pull: Pull
+    timer: asyncio.TimerHandle = field(init=False)

@@ -127,10 +127,11 @@ def _rows_of(batch: Batch) -> Iterator[Row]:
     header = batch.header
     keys, tags, packed = batch.keys(), batch.tags(), batch.properties()
     created = batch.numbers(Column.CREATED_DELTAS, "i", header.messages)
+    sources = batch.numbers(Column.SOURCES, "i", header.messages)
     for index, body in enumerate(batch.bodies()):
         created_ms = header.created_at_ms + (created[index] if created else 0)
         yield {
-            "id": batch.message_id(index),
+            "id": batch.message_id(sources[index] if sources else index),
             "subject": batch.partition,
             "sequence": header.first_sequence + index,
             "stored_at": _timestamp(header.stored_at_ms),

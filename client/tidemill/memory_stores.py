@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tidemill_wire.batch import read_header, stamp
+from tidemill_wire.batch import Header, read_header, stamp
 from tidemill_wire.columns import Batch
 from tidemill_wire.errors import WireError
 from tidemill_wire.filters import EVERYTHING, TagFilter
@@ -39,18 +39,34 @@ class StoredSubject:
         begin = first_of_lane(priority)
         return cls(next_sequence=begin, begin=begin)
 
-    def store(self, batch: bytearray) -> int:
-        """Keep a batch; its first sequence."""
-        first, header = self.next_sequence, read_header(batch)
-        stamp(batch, 0, header.length, first, 0, header.created_at_ms, EPOCH)
+    def store(self, batch: bytearray, now_ms: int) -> int:
+        """Keep a new batch; its first sequence."""
+        header = read_header(batch)
+        first = self.note(header)
+        stamp(batch, 0, header.length, first, 0, now_ms, EPOCH)
         self.batches.append(bytes(batch))
         self.firsts.append(first)
-        self.next_sequence += header.messages
         return first
 
     def holding(self, sequence: int) -> int:
         """The index of the batch that a sequence is in."""
         return bisect_right(self.firsts, sequence) - 1
+
+    def known(self, header: Header) -> int | None:
+        """Of a batch that comes again the first sequence, -1 when that is forgotten; ``None`` when it is new."""
+        seen = self.producers.setdefault(header.producer_id, [])
+        if not seen or header.producer_sequence > seen[-1][0]:
+            return None
+        return dict(seen).get(header.producer_sequence, -1)
+
+    def note(self, header: Header) -> int:
+        """A new batch is taken: its first sequence."""
+        first = self.next_sequence
+        self.next_sequence += header.messages
+        seen = self.producers[header.producer_id]
+        seen.append((header.producer_sequence, first))
+        del seen[:-5]
+        return first
 
 
 @dataclass(slots=True)

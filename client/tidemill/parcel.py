@@ -67,6 +67,8 @@ class Extras(NamedTuple):
     """Its digest."""
     due_ms: int | None = None
     """When it is to be given out, of a message for later."""
+    timer_key: str | None = None
+    """By what such a message is found while it waits."""
 
 
 NO_EXTRAS = Extras()
@@ -143,7 +145,7 @@ class Parcel:
 
     __slots__ = (
         "batch_id", "bodies", "company", "data", "deadline", "dedup_keys", "due", "error", "keys", "messages", "number",
-        "order_keys", "partition", "place", "plain", "properties", "size", "tags", "waiter",
+        "order_keys", "partition", "place", "plain", "properties", "size", "tags", "timer_keys", "waiter",
     )  # fmt: skip
 
     number: int
@@ -153,6 +155,7 @@ class Parcel:
     tags: list[tuple[str, ...]] | None
     properties: list[bytes] | None
     order_keys: list[str | None] | None
+    timer_keys: list[str | None] | None
     dedup_keys: list[bytes] | None
 
     def __init__(
@@ -200,7 +203,8 @@ class Parcel:
         """The extras of the message that was added last. Columns begin when one is needed."""
         if self.plain:
             self.plain = False
-            self.keys = self.tags = self.properties = self.order_keys = self.dedup_keys = None
+            self.keys = self.tags = self.properties = self.order_keys = None
+            self.timer_keys = self.dedup_keys = None
         before = len(self.bodies) - 1
         if extras.key is not None and self.keys is None:
             self.keys = list[str | None]([None]) * before
@@ -212,6 +216,10 @@ class Parcel:
             self.partition.ordered = True
             if self.order_keys is None:
                 self.order_keys = list[str | None]([None]) * before
+        if extras.timer_key is not None and self.timer_keys is None:
+            self.timer_keys = list[str | None]([None]) * before
+        if self.timer_keys is not None:
+            self.timer_keys.append(extras.timer_key)
         if extras.dedup_key is not None:
             self.partition.pinned = True
             if self.dedup_keys is None:

@@ -15,6 +15,11 @@ listed, redriven and purged as ever:
 
 What became of a message, ``mq.why(receipt.id)`` tells as ever; here the whole history is kept.
 
+What is sent for later comes when its time has come; a test moves the clock instead of waiting:
+
+    await mq.send("reminder", b"your table at eight", delay=timedelta(days=30))
+    await mq.advance(days=30)
+
 A worker's handlers are tested in the same way, with all that surrounds them:
 
     async with Client() as mq, running(worker, mq) as run:
@@ -26,9 +31,10 @@ A worker's handlers are tested in the same way, with all that surrounds them:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from tidemill import client
@@ -37,7 +43,7 @@ from tidemill.memory_search import MemoryPort
 from tidemill.memory_stores import is_lane, lanes_of
 from tidemill.message import Message
 from tidemill.routes import Address, HttpPort, Routes
-from tidemill.settings import ClientSettings
+from tidemill.settings import ClientSettings, wall_clock_ms
 from tidemill.worker import Worker
 from tidemill_wire.lanes import split_lane
 
@@ -52,7 +58,28 @@ class Client(client.Client):
     def __init__(self, broker: MemoryBroker | None = None, *, settings: ClientSettings | None = None) -> None:
         self.broker = broker or MemoryBroker()
         found = replace(settings or ClientSettings(), connect=self.broker.connect, open_port=self._open_port)
+        if found.now_ms is wall_clock_ms:
+            found = replace(found, now_ms=self.broker.clock.now_ms)
         super().__init__("memory:1", settings=found, fetch=self._routes)
+        self._router.atlas.delays = (Address("d0", "memory", 2),)
+
+    async def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> None:
+        """Move the clock ahead: what becomes due on the way is given out, in the order of its times.
+
+        It is the clock of the broker, and of all clients on it. Whoever handles what came is not waited for;
+        ``running(...)`` has an ``advance`` that does.
+        """
+        for _ in self.steps(days=days, hours=hours, minutes=minutes, seconds=seconds):
+            await asyncio.sleep(0)
+
+    def steps(self, **by: float) -> Iterator[None]:
+        """The same, one step with each ``next``: a step is to the next time at which something becomes due."""
+        by_ms = round(timedelta(**by) / timedelta(milliseconds=1))
+        if by_ms < 0:
+            raise ValueError(f"the clock moves ahead only, and not by {by_ms} ms")
+        return self.broker.clock.advance(by_ms)
 
     async def subjects(self) -> list[dict[str, Any]]:
         """The subjects there are."""
@@ -104,9 +131,21 @@ class Running:
     """What handlers have raised, ``Reject`` included, in its order."""
 
     async def idle(self) -> None:
-        """Until every message that was sent is settled. One that waits for its retry is not waited for."""
+        """Until every message that was sent is settled. One that waits for its retry, or is for later, is not waited
+        for.
+        """
         while not self._is_idle():  # noqa: ASYNC110 - the broker in memory tells nobody what it does
             await asyncio.sleep(LOOK_S)
+
+    async def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> None:
+        """Move the clock ahead, and let handlers be done with what is due before it moves on: what they send for later
+        counts from then.
+        """
+        await self.idle()
+        for _ in self.mq.steps(days=days, hours=hours, minutes=minutes, seconds=seconds):
+            await self.idle()
 
     def _is_idle(self) -> bool:
         broker = self.mq.broker

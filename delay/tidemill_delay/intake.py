@@ -18,7 +18,7 @@ from tidemill_wire import limits
 from tidemill_wire.batch import NOT_TAKEN, Flags, Header, check_said, partition_name, read_header, stamp
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import parse_subject
-from tidemill_wire.lanes import parse_priority
+from tidemill_wire.lanes import lane_name, parse_priority
 
 OTHERS = NOT_TAKEN & ~int(Flags.DELAYED)
 
@@ -64,7 +64,8 @@ class Intake:
                 break  # without a length nobody knows where the next one begins
             try:
                 due = self._admit(view, at, header, now_ms)
-                first = self._state.repeated(header.producer_id, header.producer_sequence)
+                senders = self._state.senders(lane_of(view, at, header))
+                first = senders.repeated(header.producer_id, header.producer_sequence)
                 if first is None and self.refusal is not None:
                     raise self.refusal
                 taken.firsts.append(
@@ -115,9 +116,15 @@ class Intake:
                 for buffer in buffers:
                     logs.append(file, buffer, len(buffer))
             taken.entries.append(entries)
-        state.remember(header.producer_id, header.producer_sequence, first)
+        senders = state.senders(lane_of(view, at, header))
+        senders.remember(header.producer_id, header.producer_sequence, first)
         taken.messages += header.messages
         return first
+
+
+def lane_of(view: memoryview, at: int, header: Header) -> str:
+    """Where a producer counts its batches."""
+    return lane_name(partition_name(view, at, header).decode(), header.priority)
 
 
 Appends = list[tuple[str, list[Buffer]]]
@@ -138,6 +145,14 @@ def scattered(
             continue
         placed.append(_place(state, piece, header.stored_at_ms, epoch))
     return placed
+
+
+def placed_again(state: State, batch: memoryview, hour_ms: int) -> list[tuple[Entries, Appends]]:
+    """What a batch of the message log brings about, whenever it is read: at the same places, for the same producer."""
+    header = read_header(batch)
+    senders = state.senders(lane_of(batch, 0, header))
+    senders.remember(header.producer_id, header.producer_sequence, header.first_sequence)
+    return scattered(state, batch, due_of(batch, 0, header), (state.hour_ms or hour_ms, header.epoch))
 
 
 def _place(state: State, piece: Piece, stored_at_ms: int, epoch: int) -> tuple[Entries, Appends]:

@@ -7,6 +7,7 @@ broker that has it recognises it. The batch keeps its id, so a message keeps the
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import numpy as np
 from crc32c import crc32c
@@ -20,14 +21,13 @@ from tidemill_wire.batch import (
     STAMP_CRC,
     Flags,
     Header,
-    Origin,
     check_said,
     check_stamp,
+    origin_of,
     partition_name,
     read_header,
 )
-from tidemill_wire.codec import Codec
-from tidemill_wire.columns import Batch, Column, hash_text, read_entries
+from tidemill_wire.columns import Column, hash_text, read_entries
 from tidemill_wire.errors import CorruptBatch
 
 _FLAGS_AT, _PRODUCER_AT = 46, 56
@@ -57,13 +57,11 @@ class Addressed:
         if len(rows) == self.header.messages:
             return self._whole()
         excerpt = self._excerpt()
-        first = source_of(excerpt, int(rows[0]))
-        header = self.header
-        origin = Origin(
-            partition_name(self._data, 0, header), *producer_of(header.batch_id, first), header.batch_id,
-            header.created_at_ms, Codec.NONE, Batch(self._data).flags & ~Flags.DELAYED, header.priority,
-            header.bloom,
-        )  # fmt: skip
+        producer, sequence = producer_of(self.header.batch_id, source_of(excerpt, int(rows[0])))
+        origin = origin_of(self.header, partition_name(self._data, 0, self.header))
+        origin = replace(
+            origin, producer_id=producer, producer_sequence=sequence, flags=origin.flags & ~Flags.DELAYED
+        )
         return part(excerpt, rows, origin)
 
     def _whole(self) -> bytearray:

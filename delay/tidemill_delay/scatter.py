@@ -15,11 +15,10 @@ from tidemill_delay.rows import Times
 from tidemill_ledger.excerpts import Excerpt
 from tidemill_ledger.gathering import Rows, part
 from tidemill_wire.batch import (
-    HEADER_BYTES,
     STAMP_BYTES,
     Header,
-    Origin,
     encode_batch,
+    origin_of,
     partition_name,
     stamp_of,
 )
@@ -69,11 +68,7 @@ def scatter(batch: memoryview, header: Header, due: Times, hour_ms: int) -> Iter
         yield Piece(first, told, batch[STAMP_BYTES:])
         return
     excerpt = _opened(batch, header)
-    name = partition_name(batch, 0, header)
-    origin = Origin(
-        name, header.producer_id, header.producer_sequence, header.batch_id, header.created_at_ms, Codec.NONE,
-        Batch(batch).flags, header.priority, header.bloom,
-    )  # fmt: skip
+    origin = origin_of(header, partition_name(batch, 0, header))
     for hour in np.unique(hours).tolist():
         rows: Rows = np.flatnonzero(hours == hour)
         yield Piece(hour, told[rows], memoryview(part(excerpt, rows, origin))[STAMP_BYTES:])
@@ -93,11 +88,7 @@ def _unpacked(data: memoryview, header: Header) -> bytearray:
     columns = [
         (Column(kind), [bytes(batch.column(Column(kind)) or b"")]) for kind in read_directory(data, 0, header)
     ]
-    name = bytes(data[HEADER_BYTES : HEADER_BYTES + header.name_length])
-    origin = Origin(
-        name, header.producer_id, header.producer_sequence, header.batch_id, header.created_at_ms, Codec.NONE,
-        batch.flags, header.priority, header.bloom,
-    )  # fmt: skip
+    origin = origin_of(header, partition_name(data, 0, header))
     whole = encode_batch(origin, header.messages, len(columns), lay_out(columns, Codec.NONE))
     whole[:STAMP_BYTES] = stamp_of(
         len(whole), header.first_sequence, header.position, header.stored_at_ms, header.epoch

@@ -23,6 +23,7 @@ _TEXTS = (
     (Column.ORDER_KEY_OFFSETS, Column.ORDER_KEYS, limits.KEY_BYTES_MAX, "order key"),
     (Column.PROPERTY_OFFSETS, Column.PROPERTIES, limits.PROPERTIES_BYTES_MAX, "map of properties"),
     (Column.ORIGIN_OFFSETS, Column.ORIGINS, limits.PARTITION_NAME_BYTES_MAX, "origin"),
+    (Column.TIMER_KEY_OFFSETS, Column.TIMER_KEYS, limits.KEY_BYTES_MAX, "timer key"),
 )
 _NUMBERS = (
     (Column.KEY_HASHES, 8),

@@ -7,16 +7,17 @@ they were. Of texts only what is wanted is read. What the producer compressed is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tidemill_ledger.excerpts import Excerpt, Span
-from tidemill_wire.batch import HEADER_BYTES, Flags, Header, Origin, encode_batch, stamp
+from tidemill_wire.batch import HEADER_BYTES, Flags, Origin, encode_batch, origin_of, stamp
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import Column, lay_out
+from tidemill_wire.columns import Batch, Column, lay_out
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.sums import tag_sum
 
@@ -24,6 +25,7 @@ Rows = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int32]
 Runs = Sequence[tuple[int, int]]
 Columns = list[tuple[Column, Sequence[Any]]]
+NOTHING: Mapping[Column, bytes] = {}
 
 _TEXTS = {
     Column.BODY_OFFSETS: Column.BODIES,
@@ -31,6 +33,7 @@ _TEXTS = {
     Column.ORDER_KEY_OFFSETS: Column.ORDER_KEYS,
     Column.PROPERTY_OFFSETS: Column.PROPERTIES,
     Column.ORIGIN_OFFSETS: Column.ORIGINS,
+    Column.TIMER_KEY_OFFSETS: Column.TIMER_KEYS,
 }
 _NUMBERS = {
     Column.KEY_HASHES: "<u8",
@@ -96,7 +99,8 @@ def plan(excerpt: Excerpt, rows: Rows) -> list[Span]:
 def gather(excerpt: Excerpt, rows: Rows) -> bytearray:
     """The batch of these messages for a consumer, stamped as the other one is. What ``plan`` names has been read."""
     header = excerpt.header
-    origin = _origin(header, bytes(excerpt.view(HEADER_BYTES, header.name_length)))
+    origin = origin_of(header, bytes(excerpt.view(HEADER_BYTES, header.name_length)))
+    origin = replace(origin, flags=origin.flags | Flags.GATHERED)
     columns = _columns(excerpt, rows)
     columns.append((Column.INDEXES, [rows.astype("<i4").tobytes()]))
     batch = _encode(origin, rows, columns)
@@ -105,9 +109,10 @@ def gather(excerpt: Excerpt, rows: Rows) -> bytearray:
     return batch
 
 
-def part(excerpt: Excerpt, rows: Rows, origin: Origin) -> bytearray:
-    """The batch of these messages, as somebody says it; not stamped."""
-    columns = _columns(excerpt, rows)
+def part(excerpt: Excerpt, rows: Rows, origin: Origin, said: Mapping[Column, bytes] = NOTHING) -> bytearray:
+    """The batch of these messages as somebody says it, not stamped; what is ``said`` replaces columns of theirs."""
+    columns = [column for column in _columns(excerpt, rows) if column[0] not in said]
+    columns += [(kind, [data]) for kind, data in said.items()]
     if Column.SOURCES not in excerpt.entries:
         columns.append((Column.SOURCES, [rows.astype("<i4").tobytes()]))
     return _encode(origin, rows, columns)
@@ -118,6 +123,13 @@ def source_of(excerpt: Excerpt, row: int) -> int:
     if Column.SOURCES not in excerpt.entries:
         return row
     return int(np.frombuffer(excerpt.column(Column.SOURCES), "<i4", excerpt.header.messages)[row])
+
+
+def ids_of(batch: Batch, first: int, count: int) -> list[str]:
+    """The ids of some messages of a batch, which are those that their sender was told."""
+    sources = batch.numbers(Column.SOURCES, "i", batch.header.messages)
+    rows = range(first, first + count)
+    return [batch.message_id(row if sources is None else sources[row]) for row in rows]
 
 
 def _columns(excerpt: Excerpt, rows: Rows) -> Columns:
@@ -147,13 +159,6 @@ def runs_of(rows: Rows) -> list[tuple[int, int]]:
     firsts = rows[np.concatenate(([0], breaks + 1))]
     lasts = rows[np.concatenate((breaks, [len(rows) - 1]))]
     return list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))
-
-
-def _origin(header: Header, name: bytes) -> Origin:
-    return Origin(
-        name, header.producer_id, header.producer_sequence, header.batch_id, header.created_at_ms, Codec.NONE,
-        Flags(header.flags) | Flags.GATHERED, header.priority, header.bloom,
-    )  # fmt: skip
 
 
 def _gather_texts(

@@ -13,13 +13,18 @@ import os
 import sys
 from typing import Any
 
+from tidemill_broker.doors.gateway_times import nobody
 from tidemill_delay.doors.service import DelayService, recover
 from tidemill_delay.settings import read_settings
 from tidemill_host.clock import RealClock
 from tidemill_host.disk import RealDisk
+from tidemill_host.local import LocalPeer
 from tidemill_host.process import make_lanes, note
+from tidemill_host.refusals import HttpRefused
 from tidemill_journal.errors import JournalError
+from tidemill_wire.commands import SendBatches, Sent
 from tidemill_wire.errors import TidemillError
+from tidemill_wire.limits import BACKLOG_BYTES_MAX
 from tidemill_wire.settings import settings_line
 
 FOLDER = "delay"
@@ -36,6 +41,8 @@ class DelayBeside:
         self._settings = read_settings(os.environ)
         note(settings_line("delay", self._settings))
         self._service: DelayService | None = None
+        self._peer: tuple[DelayService, LocalPeer] | None = None
+        """What the gateway sends by, to the service of this life."""
         self._port = 0
         self._said = ""
 
@@ -53,6 +60,22 @@ class DelayBeside:
         from tidemill_delay.doors.metrics import render_metrics
 
         return b"" if self._service is None else render_metrics(self._service)
+
+    async def take(self, batch: bytearray) -> Sent:
+        """Keep a batch, as if it had come to the port: this is what somebody without a client sends for later."""
+        service = self._service
+        if service is None:
+            return await nobody(batch)
+        if service.turn.backlog_bytes > BACKLOG_BYTES_MAX:
+            raise HttpRefused(
+                503, "overloaded", "more waits for the delay service's disk than may",
+                "wait a second and try again",
+            )  # fmt: skip
+        if self._peer is None or self._peer[0] is not service:
+            self._peer = service, LocalPeer(service.server, lambda _: None)
+        answer = await self._peer[1].ask(SendBatches(batch))
+        assert isinstance(answer, Sent)
+        return answer
 
     async def keep(self, broker_port: int) -> None:
         """Serve until it is cancelled; begin again after a failure."""

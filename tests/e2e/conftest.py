@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
-from e2e.queues import BROKER, Queue
+from e2e.queues import BROKER, Queue, wait_until
 
+STANDALONE = (sys.executable, "-m", "tidemill_standalone")
 MakeQueue: TypeAlias = Callable[..., Queue]
 
 
@@ -37,6 +39,19 @@ def make_queue(tmp_path: Path) -> Iterator[MakeQueue]:
 def queue(make_queue: MakeQueue) -> Queue:
     """One that serves."""
     return make_queue().start()
+
+
+@pytest.fixture
+def queue_with_later(make_queue: MakeQueue) -> Queue:
+    """One that serves, with meta and a delay service beside it."""
+    queue = make_queue("standalone", command=STANDALONE).start()
+    wait_for_later(queue)
+    return queue
+
+
+def wait_for_later(queue: Queue) -> None:
+    """Until the delay service, which begins a moment after the broker, is there."""
+    wait_until("somebody takes messages for later", lambda: queue.get("/v1/routes")["delays"])
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,28 @@
 """For schemathesis: what a schema cannot say of a request that is right.
 
-A receive waits for nothing, or the run would be made of waiting.
+A receive waits for nothing, or the run would be made of waiting. A message for later is for a time that may be.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import MutableMapping
 from typing import Any
 
 import schemathesis
+
+TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ].*")
+LONG = re.compile(r"[0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+")
+
+
+def near(said: Any, at: str, delay: str) -> None:
+    """What is a time, or a duration, becomes one that is not too far."""
+    if not isinstance(said, MutableMapping):
+        return
+    if isinstance(said.get(at), str) and TIME.fullmatch(said[at]):
+        said[at] = "2027" + said[at][4:].replace("-02-29", "-02-28")
+    if isinstance(said.get(delay), str) and LONG.fullmatch(said[delay]):
+        said[delay] = "1h30m"
 
 
 @schemathesis.hook
@@ -18,6 +32,13 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         wait_ms = body.get("wait_ms", 0)
         if type(wait_ms) in {int, float} and 0 <= wait_ms <= 60_000:
             body["wait_ms"] = 0
+    if case.operation.path.endswith("/messages") and case.operation.method.upper() == "POST":
+        near(case.headers, "Tidemill-At", "Tidemill-Delay")
+        if case.headers.get("Tidemill-Delay") is not None:
+            case.headers.pop("Tidemill-At", None)
+        messages = body.get("messages") if isinstance(body, dict) else None
+        for said in (body, *(messages if isinstance(messages, list) else ())):
+            near(said, "at", "delay")
     query = case.query
     if (
         case.operation.method.upper() == "GET"

@@ -55,9 +55,13 @@ def shape(value: Any) -> Any:
             return type(value).__name__
 
 
-def test_examples_of_the_page_do_what_it_says(queue: Queue) -> None:
+def test_examples_of_the_page_do_what_it_says(queue_with_later: Queue) -> None:
+    queue = queue_with_later
     answers = said(queue)
     assert [answer for answer in answers if "error" in answer] == []
+    later = answers[3:6]
+    del answers[3:6]
+    assert [["due" in row for row in answer["messages"]] for answer in later] == [[True], [True] * 2, [True]]
     sent, received, moved = (
         json.loads(text)
         for language, text in BLOCK.findall(PAGE)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from samples.mariadb import mariadb
 from samples.postgres import postgres
 from tidemill import Client, ClientSettings
 from tidemill.outbox import Outbox, Pace, create_tables, create_tables_async
+from tidemill.outbox.blocking import Outbox as BlockingOutbox
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 
@@ -60,6 +62,7 @@ STEPS = (
 )
 SENT_AND_NOT_DELETED = sum(step.endswith("sent") or step == "settling" for step, _ in STEPS)
 NAMES = ("sqlite", "postgresql", "mariadb")
+ONLY_WRITE = Pace(sender=False, watchdog=False)
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +162,41 @@ async def test_several_watchdogs_send_each_row_and_one_that_is_killed_costs_a_ba
     repeated = len(stored) - count
     assert repeated <= 500, led
     assert sum(one["recovered"] for one in led) + 500 >= count
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_messages_for_later_come_at_the_time_that_was_meant_when_they_were_written(
+    name: str, queue_with_later: Queue, shops: dict[str, Place]
+) -> None:
+    """Through a session and through a cursor, also when they are sent long after; what rolled back never."""
+    place, subject, server = shops[name], f"{name}.later", queue_with_later.server
+    engine, plain = create_async_engine(place.calm), sql.create_engine(place.plain)
+    calm, blocking = Outbox(engine, pace=ONLY_WRITE), BlockingOutbox(plain, pace=ONLY_WRITE)
+    due = datetime.now(UTC) + timedelta(seconds=3)
+    for turn in range(2):
+        async with engine.connect() as connection:
+            await calm.send(connection, subject, f"session {turn}", at=due)
+            await (connection.rollback() if turn else connection.commit())
+        raw = plain.raw_connection()
+        blocking.send(raw.cursor(), subject, f"cursor {turn}", delay=timedelta(seconds=3), order_key="k")
+        (raw.rollback if turn else raw.commit)()
+        raw.close()
+    pause = pace(Life(place, server, "async", 0))
+    settings = ClientSettings(send_timeout_s=SEND_SECONDS)
+    async with Client(server, settings=settings) as mq, Outbox(engine, mq, pace=pause):
+        await wait_empty(engine)
+        sent = datetime.now(UTC)
+        async with mq.consume(subject, group="g") as messages:
+            found = {(message := await anext(messages)).body: datetime.now(UTC) for _ in range(2)}
+            await message.ack()
+        stored = [message.body async for message in mq.browse(subject)]
+    await engine.dispose()
+    plain.dispose()
+
+    assert set(found) == {b"session 0", b"cursor 0"}
+    assert sorted(stored) == sorted(found)
+    assert min(found.values()) >= due
+    assert sent < due
 
 
 @pytest.mark.parametrize("kind", [postgres, mariadb])

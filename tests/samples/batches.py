@@ -6,7 +6,10 @@ from array import array
 from typing import Any
 
 import msgpack
+import numpy as np
 
+from tidemill_ledger.excerpts import Excerpt
+from tidemill_ledger.gathering import part
 from tidemill_wire.batch import Flags, Origin, encode_batch, stamp
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content, build_batch, lay_out, offsets_of
@@ -51,6 +54,11 @@ def gathered() -> bytearray:
     return encode_batch(origin(flags=Flags.GATHERED), 2, len(columns), lay_out(columns, Codec.NONE))
 
 
+def timed() -> Content:
+    """Two messages for later, one of which can be found by a timer key."""
+    return Content([b"remind", b"report"], deliver_deltas=[90_000, 3_600_000], timer_keys=["order-17", None])
+
+
 def deduplicated() -> Content:
     """The second and third of three messages, the others of which were stored before."""
     return Content(
@@ -67,6 +75,7 @@ BATCHES: dict[str, bytearray] = {
     "full": build_batch(origin(flags=Flags.ORDERED | Flags.DELAYED, priority=3), full()),
     "stamped": stamped(build_batch(origin(), Content([b"hello"]))),
     "gathered": stamped(gathered()),
+    "timed": build_batch(origin(flags=Flags.DELAYED), timed()),
     "deduplicated": build_batch(origin(flags=Flags.ORDERED | Flags.DEDUPLICATED), deduplicated()),
 }
 PACKED: dict[str, bytearray] = {
@@ -95,6 +104,7 @@ def values(batch: Batch) -> dict[str, Any]:
     }
     dedup_keys = digests_of(batch)
     more = {
+        "timer_keys": batch.timer_keys(),
         "indexes": batch.numbers(Column.INDEXES, "i", count),
         "sources": batch.numbers(Column.SOURCES, "i", count),
         "dedup_keys": None if dedup_keys is None else [one.hex() for one in dedup_keys],
@@ -105,3 +115,14 @@ def values(batch: Batch) -> dict[str, Any]:
 def read_properties(batch: Batch) -> list[str] | None:
     rows = batch.properties()
     return None if rows is None else [row.hex() for row in rows]
+
+
+def part_of(batch: bytearray, *rows: int) -> bytearray:
+    """Some messages of a batch, as a delay service sends them."""
+    whole = stamped(bytearray(batch))
+    excerpt = Excerpt(Batch(whole).header.position, len(whole))
+    excerpt.arrived(0, bytes(whole))
+    excerpt.open()
+    header = Batch(whole).header
+    name = Batch(whole).partition.encode()
+    return part(excerpt, np.asarray(rows), Origin(name, 7, 1, header.batch_id, header.created_at_ms))

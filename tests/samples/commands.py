@@ -52,6 +52,7 @@ from tidemill_wire.replication import (
     Stood,
 )
 from tidemill_wire.steering import Seek, Sought, Suspend
+from tidemill_wire.transacting import Check, CheckRow, Checks, Decide, Half, Verdict
 from tidemill_wire.yielding import Yield
 
 APPOINTMENT = Appointment("g0", 3, "g0-0", ("g0-0", "g0-1"), ("g0-0",), 17)
@@ -155,7 +156,9 @@ COMMANDS: dict[str, Command] = {
         3, Log.MESSAGES, 0, 4096, Marks.SYNC | Marks.LEVEL, Ends(4096, 8192), memoryview(BATCHES["stamped"])
     ),
     "chunk-nothing": Chunk(3, Log.ACTIONS, 0, 0, Marks(0), Ends(4096, 8192)),
+    "chunk-of-a-file": Chunk(3, Log.FILES, 4, 1048576, Marks(0), Ends(0, 0), memoryview(b"an hour")),
     "reached": Reached(3, Ends(12288, 16384), Ends(4096, 8192)),
+    "reached-copying": Reached(3, Ends(12288, 16384), Ends(4096, 8192), 1 << 30),
     "appoint": Appoint(APPOINTMENT, {"g0-0": "10.0.0.1:7400", "g0-1": "10.0.0.2:7400"}),
     "appoint-lease": Appoint(APPOINTMENT, {"g0-0": "10.0.0.1:7400"}, 5_000, 1_780_000_000_000),
     "stand": Stand(True),
@@ -176,17 +179,25 @@ COMMANDS: dict[str, Command] = {
     "begin-lease": Begin(Appoint(APPOINTMENT, {}, 5_000, 1_780_000_000_000)),
     "begin": Begin(Appoint(APPOINTMENT, {}), Ends(4096, 8192), True),
     "fence": Fence([FenceRow("order.paid", 3, ((0, 256), (512, 640))), FenceRow("order.paid#2", 1, ())]),
+    "half": Half("shop", memoryview(BATCHES["stamped"])),
+    "decide": Decide(0x8000_0000_0000_1234, Verdict.COMMIT),
+    "check": Check("shop", 15_000),
+    "checks": Checks(
+        [CheckRow(0x8000_0000_0000_1234, 1_780_000_000_000, 3, 1)], memoryview(BATCHES["stamped"])
+    ),
+    "checks-none": Checks([]),
     "fenced": Fenced([("order.paid", 3)], [Passed("order.paid", "billing", 2)]),
 }
 
 HEARD_BY_SERVER = frozenset(
     {Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE, Kind.REDRIVE, Kind.PURGE}
     | {Kind.SEEK, Kind.SUSPEND, Kind.YIELD, Kind.ADOPT, Kind.FOLLOW, Kind.REACHED}
+    | {Kind.HALF, Kind.DECIDE, Kind.CHECK}
     | {Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
 )
 HEARD_BY_CLIENT = frozenset(
     {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT, Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
-    | {Kind.FOLLOWED, Kind.CHUNK}
+    | {Kind.FOLLOWED, Kind.CHUNK, Kind.CHECKS}
 )
 HEARD = {Role.SERVER: HEARD_BY_SERVER, Role.CLIENT: HEARD_BY_CLIENT}
 """What each end may be told once it is open, but for the greeting that opens it. Written by hand."""
@@ -213,8 +224,10 @@ def comparable(command: Command) -> Command:
             return replace(command, lost=list(command.lost))
         case Pulled():
             return replace(command, grants=list(command.grants), batches=memoryview(bytes(command.batches)))
-        case Adopt():
+        case Adopt() | Half():
             return replace(command, batch=memoryview(bytes(command.batch)))
+        case Checks():
+            return replace(command, rows=list(command.rows), batches=memoryview(bytes(command.batches)))
         case Chunk():
             return replace(command, data=memoryview(bytes(command.data)))
         case Ack() | Nack() | Extend() | Release() | Redrive() | Purge():

@@ -21,7 +21,7 @@ from tidemill_wire.frame import FrameDecoder
 
 HOUR_MS = 300_000
 NOW_MS = CREATED_MS // HOUR_MS * HOUR_MS + 10 * HOUR_MS
-SUBJECT = "order.created"
+SUBJECT, OTHER_SUBJECT = SUBJECTS = ("order.created", "order.paid")
 BROKER = Peer(7)
 SMALL = DelaySettings(
     hour_ms=HOUR_MS,
@@ -71,7 +71,6 @@ class DelayRig(Hosting):
         """Nobody reaches the broker."""
         self._correlation = 0
         self._sent = 0
-        self._seen = self.broker.broker.logs.messages.end
         self.start()
 
     def start(self) -> None:
@@ -83,7 +82,8 @@ class DelayRig(Hosting):
         self.report = recovery.report
         self.begin_life(self.delay)
         self.delay.connected(Peer(1), self.now_ms)
-        self.delay.route(SUBJECT, ("g0",), self.now_ms)
+        for subject in SUBJECTS:
+            self.delay.route(subject, ("g0",), self.now_ms)
         self.meet()
 
     def meet(self) -> None:
@@ -132,11 +132,8 @@ class DelayRig(Hosting):
 
     def _at_broker(self, correlation: int, command: SendBatches) -> None:
         """The broker stores it, or has it already."""
-        rig = self.broker
-        rig.now_ms = max(rig.now_ms, self.now_ms)
-        answer = rig.ask(command)
-        assert answer is not None
-        for batch in self._stored():
+        answer, stored = at_broker(self.broker, command, self.now_ms)
+        for batch in stored:
             sources = batch.numbers(Column.SOURCES, "i", batch.header.messages)
             for row, body in enumerate(batch.bodies()):
                 identity = batch.message_id(row if sources is None else sources[row])
@@ -144,14 +141,18 @@ class DelayRig(Hosting):
         if not self.deaf:
             self.delay.received(BROKER, Received(correlation, answer), self.now_ms)
 
-    def _stored(self) -> list[Batch]:
-        """What the broker has stored since it was looked at last."""
-        segments = self.broker.broker.logs.messages
-        found: list[Batch] = []
-        while self._seen < segments.end:
-            file, at = segments.locate(self._seen)
-            data = read_file(self.broker.disk, file)
-            batch = Batch(data[at : at + read_header(data, at).length])
-            found.append(batch)
-            self._seen += batch.header.length
-        return found
+
+def at_broker(rig: Rig, command: SendBatches, now_ms: int) -> tuple[Command, list[Batch]]:
+    """A broker is sent something: its answer, and what it stored."""
+    rig.now_ms = max(rig.now_ms, now_ms)
+    segments = rig.broker.logs.messages
+    seen, found = segments.end, list[Batch]()
+    answer = rig.ask(command)
+    assert answer is not None
+    while seen < segments.end:
+        file, at = segments.locate(seen)
+        data = read_file(rig.disk, file)
+        batch = Batch(data[at : at + read_header(data, at).length])
+        found.append(batch)
+        seen += batch.header.length
+    return answer, found

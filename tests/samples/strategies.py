@@ -82,6 +82,7 @@ def contents(draw: st.DrawFn, count_max: int = 12) -> Content:
         deliver_deltas=column(I64),
         attempts=column(I32),
         origins=column(TEXTS),
+        timer_keys=column(KEYS),
     )
 
 

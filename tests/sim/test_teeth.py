@@ -63,6 +63,7 @@ FOUND_BY_EXPERIMENTS = {
     "limit-forgotten-on-restart": "sim.hanging",
     "lock-outlives-its-time": "sim.idling",
     "seek-leaves-old-leases-valid": "sim.seeking",
+    "senders-of-all-subjects-are-one": "sim.delaying",
     "slave-takes-another-epoch": "sim.deposed",
     "unwanted-copy-kept": "sim.burying",
 }

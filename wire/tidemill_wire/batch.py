@@ -121,6 +121,14 @@ class Origin:
     bloom: int = 0
 
 
+def origin_of(header: Header, name: bytes) -> Origin:
+    """What the producer of a batch said about it, but that nothing is compressed: for a batch made of this one."""
+    return Origin(
+        name, header.producer_id, header.producer_sequence, header.batch_id, header.created_at_ms, Codec.NONE,
+        Flags(header.flags), header.priority, header.bloom,
+    )  # fmt: skip
+
+
 def aligned(size: int) -> int:
     """``size`` rounded up to the next multiple of 8."""
     return (size + 7) & ~7

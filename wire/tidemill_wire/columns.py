@@ -42,10 +42,8 @@ SLICE_FROM_BYTES = 256  # smaller values are cut faster out of a bytes object th
 COMPRESS_FROM_BYTES = 512  # less is not worth the call
 TWO_OFFSETS = struct.Struct("<ii")
 SINGLE = struct.Struct("<HHIIIHHIIIii")  # directory and offsets of a batch that is one body
-HASH = struct.Struct("<Q")
 _FORMATS: dict[str, Literal["i", "q", "Q"]] = {"i": "i", "q": "q", "Q": "Q"}
 PADDING = tuple(bytes(size) for size in range(8))
-
 
 assert sys.byteorder == "little"  # columns are the machine's own numbers, written and read without a loop
 
@@ -74,7 +72,10 @@ class Column(IntEnum):
     INDEXES = 19
     SUMS = 20
     SOURCES = 21
-    DEDUP_KEYS = 22
+    TIMER_KEY_OFFSETS = 22
+    TIMER_KEYS = 23
+    REPLACES = 24
+    DEDUP_KEYS = 25
 
 
 class Entry(tuple[int, int, int, int]):
@@ -99,6 +100,7 @@ class Content:
     deliver_deltas: Sequence[int] | None = None
     attempts: Sequence[int] | None = None
     origins: Sequence[str] | None = None
+    timer_keys: Sequence[str | None] | None = None
     dedup_keys: Sequence[bytes] | None = None
     sources: Sequence[int] | None = None
 
@@ -126,10 +128,7 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
     bodies = content.bodies
     if len(bodies) == 1 and origin.codec is Codec.NONE and _plain(content):
         return _build_single(origin, bodies[0])
-    columns: Columns = [
-        (Column.BODY_OFFSETS, [offsets_of(bodies)]),
-        (Column.BODIES, bodies),
-    ]
+    columns: Columns = [(Column.BODY_OFFSETS, [offsets_of(bodies)]), (Column.BODIES, bodies)]
     _add_keys(columns, content.keys)
     bloom = _add_tags(columns, content, origin.batch_id)
     _add_text(columns, Column.ORDER_KEY_OFFSETS, Column.ORDER_KEYS, content.order_keys)
@@ -142,6 +141,7 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
     _add_numbers(columns, Column.DELIVER_DELTAS, "q", content.deliver_deltas)
     _add_numbers(columns, Column.ATTEMPTS, "i", content.attempts)
     _add_text(columns, Column.ORIGIN_OFFSETS, Column.ORIGINS, content.origins)
+    _add_text(columns, Column.TIMER_KEY_OFFSETS, Column.TIMER_KEYS, content.timer_keys)
     _add_numbers(columns, Column.SOURCES, "i", content.sources)
     if content.dedup_keys is not None:
         columns.append((Column.DEDUP_KEYS, content.dedup_keys))
@@ -151,9 +151,7 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
 
 
 def _plain(content: Content) -> bool:
-    said = (content.keys, content.tags, content.order_keys, content.properties, content.created_deltas)
-    more = (content.deliver_deltas, content.attempts, content.origins, content.dedup_keys, content.sources)
-    return said == more == (None,) * 5
+    return content == Content(content.bodies)
 
 
 def _build_single(origin: Origin, body: bytes) -> bytearray:
@@ -337,6 +335,9 @@ class Batch:
 
     def origins(self) -> list[str] | None:
         return self._texts(Column.ORIGIN_OFFSETS, Column.ORIGINS, self.header.messages)
+
+    def timer_keys(self) -> list[str] | None:
+        return self._texts(Column.TIMER_KEY_OFFSETS, Column.TIMER_KEYS, self.header.messages)
 
     def properties(self) -> list[bytes] | None:
         """The msgpack map of each message, or ``b""``."""

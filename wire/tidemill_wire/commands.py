@@ -1,6 +1,6 @@
 """What client and broker say to each other, as values.
 
-A control body is one msgpack map. ``SEND``, ``PULLED`` and ``ADOPT`` carry batches raw: a ``SEND`` is nothing but
+A control body is one msgpack map. ``SEND`` and ``WITH_BATCHES`` carry batches raw: a ``SEND`` is nothing but
 batches back to back, the others begin with the length of its map (u32), the map, and zeros up to a multiple of 8.
 ``parse_command`` is the only way from bytes to a command: a command that exists is within its limits.
 """
@@ -35,6 +35,8 @@ from tidemill_wire.settling import PARSERS as SETTLING
 from tidemill_wire.settling import Ack, Extend, Nack, Release, Settle
 from tidemill_wire.steering import PARSERS as STEERING
 from tidemill_wire.steering import Seek, Sought, Suspend
+from tidemill_wire.transacting import PARSERS as TRANSACTING
+from tidemill_wire.transacting import Checks, Half, Transacting
 from tidemill_wire.yielding import PARSERS as YIELDING
 from tidemill_wire.yielding import Yield
 
@@ -166,21 +168,21 @@ class Pulled:
 Command: TypeAlias = (
     Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
     | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge | Seek | Sought | Suspend | Replicating
-    | Yield | Fencing | Adopt
+    | Yield | Fencing | Adopt | Transacting
 )  # fmt: skip
 
 
 def encode_command(command: Command, correlation: int, trailing: int = 0) -> bytes:
-    """The bytes of a frame. Of a PULLED, CHUNK or ADOPT, ``trailing`` bytes follow from elsewhere, after its own."""
+    """The bytes of a frame. Of one that carries batches, ``trailing`` bytes follow from elsewhere, after its own."""
     if isinstance(command, SendBatches):
         return encode_frame(Kind.SEND, correlation, bytes(command.batches))
     control = _pack(command.fields())
-    if isinstance(command, (Pulled, Chunk, Adopt)):
+    if isinstance(command, (Pulled, Chunk, Adopt, Half, Checks)):
         size = CONTROL_SIZE.size + len(control)
         padding = bytes(aligned(size) - size)
         raw = (
-            command.batches if isinstance(command, Pulled)
-            else command.batch if isinstance(command, Adopt) else command.data
+            command.batches if isinstance(command, (Pulled, Checks))
+            else command.data if isinstance(command, Chunk) else command.batch
         )  # fmt: skip
         return encode_frame(
             command.kind, correlation, CONTROL_SIZE.pack(len(control)), control, padding, bytes(raw),
@@ -253,7 +255,12 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     **ADOPTING,
     **REPLICATION,
     **FENCING,
+    **TRANSACTING,
 }
+
+
+WITH_BATCHES = frozenset({Kind.PULLED, Kind.CHUNK, Kind.ADOPT, Kind.HALF, Kind.CHECKS})
+"""Commands whose map is followed by bytes as they lie in a log."""
 
 
 def parse_command(frame: Frame) -> Command:
@@ -265,7 +272,7 @@ def parse_command(frame: Frame) -> Command:
     parser = _PARSERS.get(frame.type)
     if parser is None:
         raise malformed(f"a frame of type {frame.type}, which this side does not know")
-    if frame.type in (Kind.PULLED, Kind.CHUNK, Kind.ADOPT):
+    if frame.type in WITH_BATCHES:
         control = _control_part(frame.body)
         return parser(Fields(control, limits.GRANTS_MAX, limits.CONTROL_BYTES_MAX), frame.body)
     if frame.type == Kind.SENT:

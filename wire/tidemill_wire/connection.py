@@ -71,7 +71,7 @@ _WITHIN = (Kind.APPOINT, Kind.STAND, Kind.STOOD, Kind.BEGIN, Kind.HANDOVER, Kind
 # What an end says and never hears; the rest goes both ways.
 _OWN = {
     Role.SERVER: frozenset(
-        {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT, Kind.FOLLOWED, Kind.CHUNK, *_WITHIN},
+        {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT, Kind.FOLLOWED, Kind.CHUNK, Kind.CHECKS, *_WITHIN},
     ),
     Role.CLIENT: frozenset(
         {
@@ -86,6 +86,9 @@ _OWN = {
             Kind.SUSPEND,
             Kind.YIELD,
             Kind.ADOPT,
+            Kind.HALF,
+            Kind.DECIDE,
+            Kind.CHECK,
             Kind.REDRIVE,
             Kind.PURGE,
             Kind.FOLLOW,

@@ -84,8 +84,9 @@ def some_of(batch: Batch, rows: Sequence[int]) -> bytearray:
         _some(batch.numbers(Column.DELIVER_DELTAS, "q", header.messages), rows),
         _some(batch.numbers(Column.ATTEMPTS, "i", header.messages), rows),
         _some(batch.origins(), rows),
-        _some(digests_of(batch), rows),
-        list(rows) if sources is None else _some(sources, rows),
+        timer_keys=_some(batch.timer_keys(), rows),
+        dedup_keys=_some(digests_of(batch), rows),
+        sources=list(rows) if sources is None else _some(sources, rows),
     )
     origin = Origin(
         batch.partition.encode(), header.producer_id, header.producer_sequence, header.batch_id,

@@ -40,6 +40,10 @@ class Kind(IntEnum):
     FENCED = 42
     YIELD = 48
     ADOPT = 49
+    HALF = 56
+    DECIDE = 57
+    CHECK = 58
+    CHECKS = 59
 
 
 class Start(IntEnum):

@@ -85,6 +85,20 @@ PARTS_REMEMBERED_MAX = (
 )
 PARTS_REMEMBERED_BYTES = 1 * MIB
 
+# Transactions.
+TRANSACTION_BATCHES_MAX = 100  # half messages of one transaction; all of them are read and copied in one turn
+TRANSACTION_BYTES_MAX = (
+    BATCH_BYTES_MAX - 64 * KIB
+)  # of them together: what holds one is a batch, too, and they are read at once
+TRANSACTIONS_PENDING_MAX = 10_000  # of a broker; each keeps its segment of the log
+TRANSACTIONS_REMEMBERED_MAX = 10_000  # that are decided: who says so again is told the same
+COMMIT_READ_BYTES_MAX = 64 * MIB  # of half messages that are read to be copied, at a time
+CHECK_AFTER_MS = 6_000  # a producer that is silent for so long is asked what became of its transaction
+CHECK_INTERVAL_MS = 30_000
+CHECKS_MAX = 15  # then it is rolled back: with these, eight minutes after its last half message
+CHECK_ROWS_MAX = 20  # transactions that one answer asks about
+CHECK_BYTES = 1 * MIB  # of half messages in it; a larger transaction comes alone
+
 # Consumption.
 PULL_MESSAGES_MAX = 1 << 20
 PULL_BYTES_MAX = 8 * MIB
@@ -166,6 +180,10 @@ assert VIGIL_WORTH_US < VIGIL_US
 assert SYNC_INTERVAL_MS <= LOW_SYNC_INTERVAL_MS
 assert MESSAGE_BYTES_DEFAULT <= MESSAGE_BYTES_MAX < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < FRAME_BYTES_MAX < MESSAGE_SEGMENT_BYTES
+assert TRANSACTION_BYTES_MAX + CONTROL_BYTES_MAX < FRAME_BYTES_MAX
+assert TRANSACTION_BYTES_MAX <= COMMIT_READ_BYTES_MAX
+assert CHECK_ROWS_MAX * 64 < REQUEST_BYTES_MAX
+assert CHECK_BYTES <= TRANSACTION_BYTES_MAX
 assert len("%dead%") + SUBJECT_NAME_MAX + 1 + GROUP_NAME_MAX <= PARTITION_NAME_BYTES_MAX
 assert PRIORITY_MAX + 8 <= LANE_SHARE  # the highest lane that waits is given more than half of all
 assert BATCH_MESSAGES_MAX < 1 << 24

@@ -43,9 +43,12 @@ from tidemill_broker.doors.gateway_requests import (
     subscribed_of,
     unknown_kind,
     value_of,
+    when_of,
 )
 from tidemill_broker.doors.gateway_rows import render, sent_rows
 from tidemill_broker.doors.gateway_settling import parse_receipts, parts_of
+from tidemill_broker.doors.gateway_times import When, deltas_of, nobody, parse_whens, timestamp_of
+from tidemill_broker.doors.neighbour import Later
 from tidemill_broker.doors.service import Service
 from tidemill_broker.groups import Group
 from tidemill_broker.ranges import merge_ranges
@@ -79,8 +82,9 @@ GROUP = "/v1/subjects/{subject}/groups/{group}"
 class Gateway:
     """All requests that send and consume."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, later: Later = nobody) -> None:
         self._service = service
+        self._later = later
         self._turn = service.turn
         self.consumers = HttpConsumers(service.server, service.turn.now_ms)
         self._bodies = Bodies(limits.HTTP_HELD_BYTES_MAX)
@@ -131,31 +135,42 @@ class Gateway:
             )
         keyed = idempotency_key(request)
         with self._bodies.room() as room:
-            content, priority = await self._content(request, room)
+            content, priority, whens = await self._content(request, room)
             origin = self._origin(subject, keyed, priority)
-            if content.order_keys is not None:
-                origin = replace(origin, flags=Flags.ORDERED)
+            now_ms = origin.created_at_ms
+            deltas = content.deliver_deltas = deltas_of(whens, now_ms)
+            flags = Flags(0) if content.order_keys is None else Flags.ORDERED
             if content.dedup_keys is not None:
-                origin = replace(origin, flags=origin.flags | Flags.DEDUPLICATED)
-            batch = build_batch(origin, content)
+                flags |= Flags.DEDUPLICATED
+            if deltas is not None:
+                flags |= Flags.DELAYED
+            batch = build_batch(replace(origin, flags=flags), content)
             count = len(content.bodies)
             del content
-            answer = await self._peer().ask(SendBatches(batch))
-        assert isinstance(answer, Sent)
+            answer = await self._send(batch) if deltas is None else await self._later(batch)
         for _, number, detail in answer.refused:
             raise wire_error(number, detail)
         rows = sent_rows(origin.batch_id, count, answer)
+        for row, delta in zip(rows, deltas or (), strict=False):
+            row["due"] = timestamp_of(now_ms + delta)
         return json_response({"subject": subject, "messages": rows})
 
-    async def _content(self, request: web.BaseRequest, room: Room) -> tuple[Content, int]:
-        defaults = defaults_of(request)
+    async def _send(self, batch: bytearray) -> Sent:
+        answer = await self._peer().ask(SendBatches(batch))
+        assert isinstance(answer, Sent)
+        return answer
+
+    async def _content(self, request: web.BaseRequest, room: Room) -> tuple[Content, int, list[When | None]]:
+        """The messages, the priority of all, and when each is to be given out."""
+        defaults, when = defaults_of(request), when_of(request)
         kind = request.content_type
         if kind == "application/json":
-            data = await room.read(request, limits.HTTP_JSON_BYTES_MAX)
-            return parse_sending(parse_json(data), defaults)
+            value = parse_json(await room.read(request, limits.HTTP_JSON_BYTES_MAX))
+            content, priority = parse_sending(value, defaults)
+            return content, priority, parse_whens(value, when)
         if kind == "application/octet-stream" and "Content-Type" in request.headers:
             body = await room.read(request, limits.MESSAGE_BYTES_MAX)
-            return plain_message(body, defaults), defaults.priority
+            return plain_message(body, defaults), defaults.priority, [when]
         raise unknown_kind("application/json, or application/octet-stream for one message as it is")
 
     def _origin(self, subject: str, keyed: str | None, priority: int) -> Origin:

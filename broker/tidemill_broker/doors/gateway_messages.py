@@ -63,11 +63,6 @@ def parse_json(data: bytes) -> dict[str, Any]:
 def check_fields(value: Mapping[str, Any], known: frozenset[str], place: str = "") -> None:
     """Nothing unknown is passed over: a misspelt field would be lost in silence."""
     for name in value:
-        if name.startswith(("delay", "deliver")) and known & {"text", "messages"}:
-            raise HttpRefused(
-                400, "not_supported", f"{place}{name[:100]}: delayed messages are not supported yet",
-                "send it when it is due, or leave the field out",
-            )  # fmt: skip
         if name not in known:
             raise malformed(f"{place}{name[:100]!r} is no field of it, {', '.join(sorted(known))} are")
 
@@ -93,7 +88,9 @@ class Defaults:
     dedup_key: str | None = None
 
 
-MESSAGE_FIELDS = frozenset({"text", "body", "key", "order_key", "dedup_key", "tags", "properties"})
+TIMES = ("delay", "at")
+"""Read in ``gateway_times.py``."""
+MESSAGE_FIELDS = frozenset({"text", "body", "key", "order_key", "dedup_key", "tags", "properties", *TIMES})
 
 
 def parse_sending(value: Mapping[str, Any], defaults: Defaults) -> tuple[Content, int]:
@@ -113,7 +110,7 @@ def parse_messages(value: Mapping[str, Any], defaults: Defaults) -> Content:
     """The messages alone."""
     if "messages" not in value:
         return _content([_parse_message(value, "", defaults)])
-    check_fields(value, frozenset({"messages"}))
+    check_fields(value, frozenset({"messages", *TIMES}))
     rows = value["messages"]
     if not isinstance(rows, list) or not 0 < len(cast("list[object]", rows)) <= limits.HTTP_MESSAGES_MAX:
         raise malformed(f"messages is no list of 1 to {limits.HTTP_MESSAGES_MAX}")

@@ -6,6 +6,8 @@ import sys
 from typing import Any
 
 from tidemill_broker.doors.gateway_consumers import NAMELESS
+from tidemill_broker.doors.gateway_messages import TIMES
+from tidemill_broker.doors.gateway_times import NOT_BOTH, when_fields, when_headers
 from tidemill_host.openapi import (
     Part,
     answers,
@@ -84,7 +86,10 @@ def schemas() -> Part:
     base64 = pattern(BASE64, "the body in base64", contentEncoding="base64")
     text = {"type": "string", "description": "the body as text; it is kept as UTF-8"}
     one = {"anyOf": [ref("TextMessage"), ref("BytesMessage")]}
-    alone = (*optional, "priority")
+    times = when_fields()
+    fields = {**_message_fields(), **times}
+    timed = (*optional, *TIMES)
+    alone = (*timed, "priority")
     many = {"type": "array", "minItems": 1, "maxItems": limits.HTTP_MESSAGES_MAX, "items": one}
     receipts = {
         "type": "array",
@@ -108,11 +113,11 @@ def schemas() -> Part:
     }
     return {
         "Value": _value(),
-        "TextMessage": record({"text": text, **_message_fields()}, optional),
-        "BytesMessage": record({"body": base64, **_message_fields()}, optional),
-        "SendText": record({"text": text, **_message_fields(), **priority}, alone),
-        "SendBytes": record({"body": base64, **_message_fields(), **priority}, alone),
-        "SendMessages": record({"messages": many, **priority}, ("priority",)),
+        "TextMessage": record({"text": text, **fields}, timed, **NOT_BOTH),
+        "BytesMessage": record({"body": base64, **fields}, timed, **NOT_BOTH),
+        "SendText": record({"text": text, **fields, **priority}, alone, **NOT_BOTH),
+        "SendBytes": record({"body": base64, **fields, **priority}, alone, **NOT_BOTH),
+        "SendMessages": record({"messages": many, **times, **priority}, (*TIMES, "priority"), **NOT_BOTH),
         "Sent": _sent(),
         "Receive": _receive(),
         "Received": _received(),
@@ -158,13 +163,16 @@ def _sent() -> Part:
     row = record(
         {
             "id": {"type": "string", "pattern": "^[0-9a-f]{32}-[0-9]+$"},
-            "sequence": whole(0, description="the message's number in its subject"),
+            "sequence": whole(
+                0, description="the message's number in its subject; for later, at the delay service"
+            ),
+            "due": {"type": "string", "format": "date-time", "description": "when it is given out, if later"},
             "duplicate": {
                 "const": True,
                 "description": "it was stored before: id and sequence are that one's",
             },
         },
-        ("duplicate",),
+        ("due", "duplicate"),
     )
     return record({"subject": ref("Subject"), "messages": {"type": "array", "minItems": 1, "items": row}})
 
@@ -297,6 +305,7 @@ def _sending() -> Part:
         "one": {"value": one},
         "bytes": {"value": {"body": "AAEC"}},
         "several": {"value": {"messages": [one, {"text": "one tea"}]}},
+        "later": {"value": {"text": "your table at eight", "delay": "1h30m"}},
         "urgent": {"value": {"text": "the milk boils over", "priority": 7}},
     }
     raw = {"schema": {"type": "string", "format": "binary"}}
@@ -305,8 +314,9 @@ def _sending() -> Part:
         "operationId": "send",
         "summary": "Store messages: all of them, or none",
         "description": (
-            "The answer comes when they are as durable as the subject asks for. `delay` is not supported yet, and "
-            "refused with `not_supported`. A raw body is one message as it is."
+            "The answer comes when they are as durable as the subject asks for. With a `delay`, or a time `at` which, "
+            "they are kept until then; beside `messages` it is that of all which say nothing else. "
+            "A raw body is one message as it is."
         ),
         "parameters": [
             SUBJECT,
@@ -319,6 +329,7 @@ def _sending() -> Part:
             header("Tidemill-Order-Key", "the order key of messages that name none of their own", word),
             header("Tidemill-Dedup-Key", "the dedup key of messages that name none of their own", word),
             header("Tidemill-Priority", "the priority, when the body names none", "[0-7]"),
+            *when_headers(),
             header("Tidemill-Tags", "tags of messages that name none of their own", f"{tag}(?:,{tag}){{0,9}}"),
         ],
         "requestBody": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, cast
 
@@ -16,6 +17,7 @@ from tidemill_broker.doors.gateway_messages import (
     parse_json,
     parse_tags,
 )
+from tidemill_broker.doors.gateway_times import NUMBER, When, parse_when
 from tidemill_broker.groups import Group
 from tidemill_host.bodies import Room
 from tidemill_host.refusals import HttpRefused, refusal_of
@@ -92,6 +94,15 @@ def defaults_of(request: web.BaseRequest) -> Defaults:
             f"header Tidemill-Tags is no list of 1 to {limits.TAGS_MAX} texts with commas between"
         )
     return Defaults(key, tuple(sorted(set(tags))), priority, order_key, dedup_key)
+
+
+def when_of(request: web.BaseRequest) -> When | None:
+    """When messages that say nothing themselves are to be given out."""
+    delay = _header(request, "Tidemill-Delay", KEY_CHARS_MAX)
+    at = _header(request, "Tidemill-At", KEY_CHARS_MAX)
+    seconds = delay is not None and re.fullmatch(NUMBER, delay)
+    said = {"delay": float(delay) if delay and seconds else delay, "at": at}
+    return parse_when({name: value for name, value in said.items() if value is not None}, "header Tidemill-")
 
 
 def _priority(request: web.BaseRequest) -> int:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgpack
 
 from tidemill_broker.doors.gateway_receipts import Receipts
+from tidemill_ledger.gathering import ids_of
 from tidemill_wire.batch import GATHERED, message_id
 from tidemill_wire.columns import Batch, Column
 from tidemill_wire.commands import Grant, Pulled, Sent
@@ -98,8 +99,10 @@ def _sifted_rows(batch: Batch, grant: Grant) -> list[dict[str, Any]]:
         return [row for sequence in sequences for row in _rows(batch, sequence, sequence, grant)]
     rows = _rows(batch, begin, begin + count - 1, grant)
     if not grant.subject.startswith(DEAD_PREFIX):
+        cut = batch.column(Column.SOURCES) is not None  # then the ids are of what was sent, and are there
         for row, index in zip(rows, indexes, strict=True):
-            row["id"], row["sequence"] = batch.message_id(index), begin + index
+            row["sequence"] = begin + index
+            row["id"] = row["id"] if cut else batch.message_id(index)
     return rows
 
 
@@ -110,13 +113,13 @@ def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, A
     keys = _part(batch, (Column.KEY_OFFSETS, Column.KEYS), start, stop)
     order_keys = _part(batch, (Column.ORDER_KEY_OFFSETS, Column.ORDER_KEYS), start, stop)
     properties = _part(batch, (Column.PROPERTY_OFFSETS, Column.PROPERTIES), start, stop)
-    tags = _tags_of(batch, start, stop)
+    tags, ids = _tags_of(batch, start, stop), ids_of(batch, start, stop - start)
     stored_at = datetime.fromtimestamp(header.stored_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
     rows: list[dict[str, Any]] = []
     for at in range(stop - start):
         body = bodies[at] if bodies else b""
         row: dict[str, Any] = {
-            "id": batch.message_id(start + at),
+            "id": ids[at],
             "subject": living_subject(grant.subject),
             "sequence": first + at,
             "body": base64.b64encode(body).decode(),

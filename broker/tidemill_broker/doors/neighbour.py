@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, TypeAlias
 
 from tidemill_broker.doors.service import Service
 from tidemill_host.routing import Route
+from tidemill_wire.commands import Sent
+
+Later: TypeAlias = Callable[[bytearray], Awaitable[Sent]]
+"""Keeps a batch until its messages are due; ``WireError`` or ``HttpRefused`` when it does not."""
 
 
 class Neighbour(Protocol):
@@ -22,6 +26,10 @@ class Neighbour(Protocol):
 
     def metrics(self) -> bytes:
         """What goes below the broker's numbers."""
+        ...
+
+    async def later(self, batch: bytearray) -> Sent:
+        """Keep a batch until its messages are due."""
         ...
 
     def opened(self, ports: tuple[int, int]) -> None:

@@ -88,7 +88,7 @@ class Outbox:
         A cursor tells nobody of its commit: say ``committed(written)`` after it, or the watchdog sends it when its
         grace is over. ``paramstyle`` is for cursors that do not come from their driver's module.
         """
-        entry = parse_entry(subject, body, options)
+        entry = parse_entry(subject, body, options, now_ms=self._plan.now_ms)
         self.start()
         if isinstance(session, sql.Connection):
             return self._scribe.write(session, entry)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidemill.client import Client
-from tidemill.errors import ClientClosed, CodecMissing, Refused, TidemillError
+from tidemill.errors import BrokerUnreachable, ClientClosed, CodecMissing, Refused, TidemillError
 from tidemill.outbox.row import Row, TooNew, parse_options, reason_of
 
 REFUSED = (Refused, TypeError, ValueError)
@@ -86,7 +86,10 @@ async def _alone(mq: Client, row: Row, fates: Fates) -> bool:
 
 async def _send(mq: Client, row: Row, fates: Fates) -> bool:
     try:
-        await mq.send(row.subject, row.body, **parse_options(row.options))
+        options = parse_options(row.options)
+        if "at" in options and mq.later_is_away:
+            raise BrokerUnreachable("no delay service can be reached")  # others do not wait for it
+        await mq.send(row.subject, row.body, **options)
     except (Refused, ClientClosed, CodecMissing):
         raise
     except (TidemillError, TooNew) as error:

@@ -49,6 +49,8 @@ class Plan:
                 "an outbox is a spool already, and would take for stored what lies in a client's: "
                 "give it a client without spool"
             )
+        self.now_ms = self._settings.now_ms
+        """The time of day of this program: what is for later is due by it."""
         timeout_s = self._settings.send_timeout_s
         self._pace = pace
         self._spans = Spans(timeout_s, pace.grace_for(timeout_s), pace.lease_for(timeout_s))
@@ -128,7 +130,7 @@ class Outbox:
 
         The options are those of ``Client.send``. What could never be sent raises here, before anything is written.
         """
-        entry = parse_entry(subject, body, options)
+        entry = parse_entry(subject, body, options, now_ms=self._plan.now_ms)
         connection = session if isinstance(session, AsyncConnection) else await session.connection()
         return await connection.run_sync(self._scribe.write, entry)
 

@@ -19,15 +19,18 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Any, Protocol, TypedDict, cast
+from typing import Any, Protocol, TypeAlias, TypedDict, cast
 
 import msgpack
 
 from tidemill.encode import Body, as_body
+from tidemill.later import Delay, due_at
 from tidemill.parcel import extras_of
+from tidemill.settings import wall_clock_ms
 from tidemill_wire.fields import parse_subject
 from tidemill_wire.lanes import parse_priority
 
@@ -35,6 +38,8 @@ IDENTITY = "outbox_id"
 """The property by which a message that was sent twice is recognised."""
 
 REASON_CHARS_MAX = 500
+
+Clock: TypeAlias = Callable[[], int]
 
 
 class State(IntEnum):
@@ -53,6 +58,14 @@ class Options(TypedDict, total=False):
     properties: Mapping[str, Any] | None
     priority: int
     order_key: str | None
+    delay: Delay | None
+    at: datetime | None
+
+
+TIMES = {"delay", "at"}
+DUE = "due_ms"
+"""What a row has instead of them: the time at which its message is due, decided when it was written."""
+STORED = (Options.__optional_keys__ - TIMES) | {DUE}
 
 
 class Identified(Protocol):
@@ -108,12 +121,20 @@ class Row:
     attempts: int = 0
 
 
-def parse_entry(subject: str, body: Body, options: Options, identity: str | None = None) -> Entry:
-    """The entry; or the error that ``Client.send`` would raise, in the caller's transaction and not long after it."""
+def parse_entry(
+    subject: str, body: Body, options: Options, identity: str | None = None, *, now_ms: Clock = wall_clock_ms
+) -> Entry:
+    """The entry; or the error that ``Client.send`` would raise, in the caller's transaction and not long after it.
+
+    What is for later has no order: an order key of it goes along, and holds up no row.
+    """
     if unknown := set(options) - Options.__optional_keys__:
         raise TypeError(f"send knows no {', '.join(sorted(unknown))}")
     data = as_body(body)
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None and name not in TIMES}
+    due_ms = due_at(options.get("delay"), options.get("at"), now_ms())
+    if due_ms is not None:
+        given[DUE] = due_ms
     tags = cast("Iterable[str]", given.get("tags", ()))
     if not isinstance(tags, str):
         given["tags"] = tags = sorted(set(tags))
@@ -124,7 +145,7 @@ def parse_entry(subject: str, body: Body, options: Options, identity: str | None
     order_key = options.get("order_key")
     extras_of(len(data), options.get("key"), tags, properties, order_key)
     packed = cast("bytes", msgpack.packb(given))
-    hashed = None if order_key is None else hash_of(subject, order_key)
+    hashed = None if order_key is None or due_ms is not None else hash_of(subject, order_key)
     return Entry(name, parse_subject(subject), data, packed, hashed)
 
 
@@ -132,8 +153,10 @@ def parse_options(packed: bytes) -> Options:
     """The options of a row, as ``Client.send`` takes them."""
     try:
         found = cast("dict[str, Any]", msgpack.unpackb(packed))
-        unknown = set(found) - Options.__optional_keys__
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        unknown = set(found) - STORED
+        if DUE in found:
+            found["at"] = datetime.fromtimestamp(found.pop(DUE) / 1000, UTC)
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise ValueError("its options are damaged: purge it, and send it again from where it came") from error
     if unknown:
         raise TooNew("a newer tidemill has written it: upgrade the processes that send")

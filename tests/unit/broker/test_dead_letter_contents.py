@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgpack
 import pytest
 
-from samples.batches import full
+from samples.batches import full, part_of
 from samples.brokers import NOW_MS, SUBJECT, Rig, batch_of, pulls, put_file, read_file, spans
 from samples.graves import (
     GRAVE,
@@ -225,3 +225,14 @@ def test_columns_of_a_dead_letter_are_those_that_a_broker_takes() -> None:
 
     view = batch._buffer
     check_columns(view, read_directory(view, 0, batch.header), 3)
+
+
+def test_dead_letter_of_a_message_that_was_for_later_names_the_id_that_its_sender_was_told() -> None:
+    whole = batch_of(b"a", b"b", b"c")
+    rig = hasty_rig()
+    rig.ask(SendBatches(part_of(whole, 1, 2)))
+    reject(rig, rig.pull())
+
+    one, two = letters(rig)
+    assert (one.body, two.body) == (b"b", b"c")
+    assert one.batch.origins() == [Batch(whole).message_id(index) for index in (1, 2)]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samples.batches import part_of
 from samples.brokers import SUBJECT, batch_of
 from tidemill_broker.doors.gateway_messages import (
     Defaults,
-    check_fields,
     integer,
     parse_json,
     parse_messages,
@@ -33,7 +33,10 @@ RECEIPTS = Receipts(SUBJECT, "g")
 
 def stored(first: int, *bodies: bytes, content: Content | None = None) -> bytearray:
     """A batch as the broker gives it out, as far as it is looked at."""
-    batch = batch_of(*bodies, content=content)
+    return stamped(batch_of(*bodies, content=content), first)
+
+
+def stamped(batch: bytearray, first: int) -> bytearray:
     batch[8:16] = first.to_bytes(8, "little")
     return batch
 
@@ -98,8 +101,7 @@ def test_what_is_sent_is_received(
         (b'{"text": "a", "dedup_key": ""}', "dedup_key is no text of 1 to 1024 bytes"),
         (b'{"messages": [1]}', "messages[0] is no JSON object"),
         (b'{"messages": [{"text": "a"}], "text": "b"}', "'text' is no field"),
-        (b'{"text": "a", "delay": 5}', "not supported yet"),
-        (b'{"messages": [{"text": "a", "deliver_at": 5}]}', "messages[0].deliver_at"),
+        (b'{"messages": [{"text": "a", "deliver_at": 5}]}', "messages[0].'deliver_at'"),
         (b'{"text": ' + b"[" * 100_000, "nested too deeply"),
         (b'{"text": ' + b"9" * 5000 + b"}", "no JSON"),
     ],
@@ -200,14 +202,19 @@ def test_what_is_no_list_of_receipts_is_refused(value: object) -> None:
         parse_receipts(value, RECEIPTS)
 
 
-def test_delay_is_unknown_and_not_unsupported_where_nothing_is_sent() -> None:
-    with pytest.raises(HttpRefused) as refused:
-        check_fields({"delay": 1}, frozenset({"receipts"}))
-    assert refused.value.code == "malformed_request"
-
-
 def test_middle_of_a_batch_has_its_own_tags_and_keys() -> None:
     content = Content([b"a", b"b", b"c"], ["k", None, "m"], [["x"], [], ["y", "z"]])
     rows = rendered(stored(0, content=content), (0, 1, 2, 1)).rows
 
     assert [(row["key"], row["tags"]) for row in rows] == [(None, []), ("m", ["y", "z"])]
+
+
+def test_part_of_a_batch_that_was_for_later_has_the_ids_that_its_sender_was_told() -> None:
+    content = Content([b"a", b"b", b"c"], tags=[["x"], [], ["x"]])
+    whole = batch_of(content=content)
+    rows = rendered(stamped(part_of(whole, 1, 2), 10), (0, 10, 2, 1)).rows
+
+    assert [(row["id"][-2:], row["sequence"], row["text"]) for row in rows] == [
+        ("-1", 10, "b"),
+        ("-2", 11, "c"),
+    ]

@@ -64,26 +64,6 @@ async def test_order_key_beyond_its_limits_never_leaves(order_key):
 # -- one at a time ---------------------------------------------------------------------------------------------
 
 
-def test_what_is_given_up_behind_a_batch_is_told_so_also_when_something_new_leaves_first():
-    """It waited for ever: who had nothing more to send was not looked at any more."""
-    gather, waiter, behind = gather_of(), Heard(), Heard()
-    keyed = Partition("keyed")
-    gather.add(keyed, b"x", KEYED, waiter, 5.0)
-    [sent] = gather.take()
-    for _ in range(3):
-        gather.add(keyed, b"x" * 900, KEYED, behind, 5.0)
-    sent.failed(Unavailable("disk_full", "full"))
-    gather.add(keyed, b"new", KEYED, Heard(), 9.0)
-
-    [new] = gather.take()
-    gone = gather.expired(1.0)
-
-    assert (new.messages, len(gone), bool(gather)) == (1, 3, False)
-    for parcel in gone:
-        parcel.failed(Unavailable("disk_full", "full"))
-    assert behind.errors == ["Unavailable"] * 3
-
-
 def test_batches_of_order_keys_leave_one_at_a_time():
     gather, flights, waiter = gather_of(), Flights(), Heard()
     keyed, plain = Partition("keyed"), Partition("plain")
@@ -115,6 +95,21 @@ def test_what_waits_behind_a_batch_that_was_given_up_is_given_up_with_it():
     assert sum(batch.messages for batch in behind) + flight.batches[0].messages == 20
     gather.add(partition, b"later", KEYED, waiter, deadline=100.0)
     assert len(gather.take()) == 1
+
+
+def test_nothing_newer_leaves_before_what_was_given_up_was_told_so():
+    gather, flights, waiter = gather_of(), Flights(), Heard()
+    partition = Partition("keyed")
+    gather.add(partition, b"1", KEYED, waiter, deadline=100.0)
+    flight = flights.depart(gather.take())
+    gather.add(partition, b"2", KEYED, waiter, deadline=100.0)
+    flights.land(flight)
+    flight.batches[0].failed(Unavailable("too_slow", "nobody took it"))
+    gather.add(partition, b"3", KEYED, waiter, deadline=100.0)
+
+    assert gather.take() == []
+    assert [parcel.bodies for parcel in gather.expired(now=0.0)] == [[b"2"]]
+    assert [Batch(parcel.data).bodies() for parcel in gather.take()] == [[b"3"]]
 
 
 def test_message_that_can_never_be_stored_holds_up_nobody():

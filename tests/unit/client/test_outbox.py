@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tidemill.outbox.blocking import Outbox as BlockingOutbox
 from tidemill.outbox.delivering import deliver
 from tidemill.outbox.ledger import Ledger
 from tidemill.outbox.row import State
+from tidemill.routes import Address
 from tidemill.testing import Client
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
@@ -44,6 +46,44 @@ async def test_what_commits_is_sent_with_all_that_belongs_to_it_and_deleted(url:
 
         assert (message.body, message.key, message.tags, message.priority) == (b"1", "k", {"x", "y"}, 3)
         assert message.properties == {"p": b"\xff", "outbox_id": written.identity}
+        assert await rows(engine) == []
+
+
+async def test_what_is_for_later_is_due_by_the_time_at_which_it_was_written(url: str, until: Until) -> None:
+    """However long the row waits for its sending."""
+    async with opened(url) as engine, Fickle() as mq:
+        mq.fails = lambda _subject, _body: BrokerUnreachable("away")
+        async with Outbox(engine, mq, pace=QUICK) as outbox, mq.consume("a", group="g") as messages:
+            async with async_sessionmaker(engine)() as session, session.begin():
+                written = mq.broker.clock.now_ms()
+                await outbox.send(session, "a", b"r", key="k", order_key="o", delay=timedelta(hours=2))
+            await mq.advance(hours=1)
+            mq.fails = lambda _subject, _body: None
+            await until(lambda: mq.stored == [b"r"])
+            await mq.advance(minutes=59)
+            assert "a" not in mq.broker.subjects or mq.broker.subjects["a"].next_sequence == 0
+            await mq.advance(minutes=1)
+            message = await anext(messages)
+
+        assert (message.body, message.key, message.order_key) == (b"r", "k", "o")
+        assert 0 <= round(message.stored_at.timestamp() * 1000) - written - 7_200_000 < 60_000
+        assert await rows(engine) == []
+
+
+async def test_a_delay_service_that_is_away_holds_up_no_other_row(url: str, until: Until) -> None:
+    async with opened(url) as engine, Fickle() as mq:
+        mq._router.atlas.delays = ()
+        with pytest.raises(BrokerUnreachable, match="no delay service"):
+            await mq.send("a", b"first", delay=1)
+        assert mq.later_is_away
+        async with Outbox(engine, mq, pace=QUICK) as outbox:
+            await write(engine, b"later", delay=3600)
+            await write(engine, b"now", order_key="k")
+            await until(lambda: outbox.statistics()["postponed"] >= 2 and mq.stored == [b"now"])
+            assert (await status(engine))["trouble"] == "BrokerUnreachable: no delay service can be reached"
+            assert mq.tried == [b"first", b"now"]
+            mq._router.atlas.delays = (Address("d0", "memory", 2),)
+            await until(lambda: b"later" in mq.stored)
         assert await rows(engine) == []
 
 

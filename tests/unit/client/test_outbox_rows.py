@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -86,6 +87,25 @@ def test_an_option_that_nobody_knows_is_an_error() -> None:
         parse_entry("a", b"", {"colour": "red"})
     with pytest.raises(TypeError, match="set of texts"):
         parse_entry("a", b"", {"tags": "vip"})
+
+
+@pytest.mark.parametrize("said", [{"delay": 90}, {"at": datetime.fromtimestamp(1_800_000_090, UTC)}])
+def test_a_row_for_later_has_the_time_that_was_meant_when_it_was_written(said: Options) -> None:
+    entry = parse_entry("a", b"1", {"order_key": "k", **said}, now_ms=lambda: 1_800_000_000_000)
+    found = parse_options(entry.options)
+
+    assert found["at"] == datetime.fromtimestamp(1_800_000_090, UTC)
+    assert (set(found), found["order_key"]) == ({"at", "order_key", "properties", "tags"}, "k")
+    assert entry.state is State.WAITING  # it has no order, and holds up nobody
+
+
+def test_a_time_that_cannot_be_is_an_error_before_anything_is_written() -> None:
+    with pytest.raises(ValueError, match="give one of them"):
+        parse_entry("a", b"", {"delay": 1, "at": datetime.now(UTC)})
+    with pytest.raises(Refused, match="731 are the limit"):
+        parse_entry("a", b"", {"at": datetime.now(UTC) + timedelta(days=800)})
+    with pytest.raises(ValueError, match="damaged"):
+        parse_options(b"\x81\xa6due_ms\xa1x")
 
 
 def test_damage_is_told_from_what_a_newer_version_wrote() -> None:

@@ -1,0 +1,80 @@
+"""Messages for later at the broker in memory: kept until its clock says that they are due, then stored as any other.
+
+Each time that a batch names becomes a batch of its own, with the messages that are due then; they keep their ids.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from tidemill.memory_clock import MemoryClock
+from tidemill.memory_stores import StoredSubject
+from tidemill_wire.batch import Flags, Origin, encode_batch
+from tidemill_wire.codec import Codec
+from tidemill_wire.columns import Batch, Column, Content, build_batch, hash_text, lay_out, read_directory
+from tidemill_wire.errors import CorruptBatch
+
+T = TypeVar("T")
+
+
+class MemoryLater:
+    """See the module. ``store`` takes what is due."""
+
+    def __init__(self, clock: MemoryClock, store: Callable[[bytearray], None]) -> None:
+        self._clock = clock
+        self._store = store
+        self._taken = StoredSubject()
+        """How many there were, and the last ones of each producer; its batches are not kept."""
+
+    def take(self, data: bytes) -> int:
+        """Keep a batch: the number of its first message here, as that of a delay service."""
+        batch = Batch(data)
+        header, taken = batch.header, self._taken
+        known = taken.known(header)
+        if known is not None:
+            return known
+        deltas = batch.numbers(Column.DELIVER_DELTAS, "q", header.messages)
+        if deltas is None:
+            raise CorruptBatch("a batch for later that does not say when")
+        rows: dict[int, list[int]] = {}
+        for row, delta in enumerate(deltas):
+            rows.setdefault(header.created_at_ms + delta, []).append(row)
+        for due_ms, mine in rows.items():
+            self._clock.call_at(due_ms, partial(self._store, _piece(batch, mine)))
+        return taken.note(header)
+
+
+def _piece(batch: Batch, rows: Sequence[int]) -> bytearray:
+    """A batch of these messages, which a producer of its own sends: it is its first and last one. A column says where
+    they were in the batch that was sent, so that they keep their ids.
+    """
+    header = batch.header
+    producer_id = hash_text(header.batch_id + rows[0].to_bytes(4))
+    origin = Origin(
+        batch.partition.encode(), producer_id, 1, header.batch_id, header.created_at_ms, Codec.NONE,
+        batch.flags & ~Flags.DELAYED, header.priority, header.bloom,
+    )  # fmt: skip
+    content = Content(
+        _some(batch.bodies(), rows) or [],
+        _texts(batch.keys(), rows),
+        _some(batch.tags(), rows),
+        _texts(batch.order_keys(), rows),
+        _some(batch.properties(), rows),
+    )
+    data = build_batch(origin, content)
+    made = Batch(data)
+    kinds = [Column(kind) for kind in read_directory(data, 0, made.header)]
+    columns = [(kind, [bytes(made.column(kind) or b"")]) for kind in kinds]
+    columns.append((Column.SOURCES, [array("i", rows).tobytes()]))
+    return encode_batch(origin, len(rows), len(columns), lay_out(columns, Codec.NONE))
+
+
+def _some(column: Sequence[T] | None, rows: Sequence[int]) -> list[T] | None:
+    return None if column is None else [column[row] for row in rows]
+
+
+def _texts(column: Sequence[str] | None, rows: Sequence[int]) -> list[str | None] | None:
+    return None if column is None else [column[row] or None for row in rows]
