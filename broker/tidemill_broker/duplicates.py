@@ -62,7 +62,7 @@ class Duplicates:
                 return Look(first)
             keyed = [row for row in keyed if indexes[row] not in numbers]
         else:
-            self._check(partition, len(keyed), now_ms)
+            _check(partition, len(keyed))
         known = self._state.deduplication.find(partition, [digests[row] for row in keyed], now_ms)
         if first is not None:
             return Look(first, None, packed_rows([_place(*one) for one in zip(keyed, known, strict=True)]))
@@ -75,6 +75,7 @@ class Duplicates:
                 rows.append(_place(row, one))
             elif earlier.setdefault(digests[row], row) != row:
                 del kept[row]
+        self._check_room(len(earlier), now_ms)
         if len(kept) == header.messages:
             return Look(None)
         ranks = {row: rank for rank, row in enumerate(kept)}
@@ -87,21 +88,25 @@ class Duplicates:
             return Look(-1, None, packed_rows(rows))
         return Look(None, _part(batch, header, list(kept)), packed_rows(sorted(rows)))
 
-    def _check(self, partition: Partition, keys: int, now_ms: int) -> None:
+    def _check_room(self, keys: int, now_ms: int) -> None:
         """Whether so many keys more may be known."""
-        if not window_ms_of(partition):
-            raise Refused("no_dedup_window", f"subject {partition.name!r} has no window for dedup keys")
-        if keys > limits.DEDUP_BATCH_KEYS_MAX:
-            most = limits.DEDUP_BATCH_KEYS_MAX
-            raise Refused("limit_exceeded", f"a batch with {keys} dedup keys, {most} are allowed")
         deduplication = self._state.deduplication
-        if deduplication.count + keys > limits.DEDUP_KEYS_MAX:
+        if keys and deduplication.count + keys > limits.DEDUP_KEYS_MAX:
             deduplication.forget(self._state, now_ms)
-        if deduplication.count + keys > limits.DEDUP_KEYS_MAX:
+        if keys and deduplication.count + keys > limits.DEDUP_KEYS_MAX:
             raise Unavailable(
                 "too_many_dedup_keys",
                 f"this broker knows {deduplication.count} dedup keys, as many as it may",
             )
+
+
+def _check(partition: Partition, keys: int) -> None:
+    """Whether a batch may have so many."""
+    if not window_ms_of(partition):
+        raise Refused("no_dedup_window", f"subject {partition.name!r} has no window for dedup keys")
+    if keys > limits.DEDUP_BATCH_KEYS_MAX:
+        most = limits.DEDUP_BATCH_KEYS_MAX
+        raise Refused("limit_exceeded", f"a batch with {keys} dedup keys, {most} are allowed")
 
 
 def check_told(told: Sequence[tuple[int, bytes]], rows: bytes) -> None:

@@ -20,6 +20,8 @@ from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.commands import SendBatches, Sent
 from tidemill_wire.errors import KIND_BY_NUMBER, Unavailable
+from tidemill_wire.fencing import Fence, FenceRow
+from tidemill_wire.ordering import logical_partition
 
 WINDOW_MS = 1000 * limits.DEDUPLICATION_SECONDS_DEFAULT
 
@@ -272,10 +274,33 @@ def test_a_broker_knows_so_many_keys_and_no_more_until_windows_are_over(
     take(rig, keyed("d", number=2, subject="order.paid"))
 
     assert reasons(take(rig, keyed("e", "f", number=3))) == ["too_many_dedup_keys"]
-    assert told(take(rig, keyed("a", producer=2))), "those that are known count once"
+    take(rig, keyed("e", number=4, subject="order.paid"))
+    assert told(take(rig, keyed("a", "b", producer=2))), "those that are known are answered"
     rig.wait(WINDOW_MS // 2)
     assert reasons(take(rig, keyed("e", "f", number=3))) == []
-    assert rig.broker.state.deduplication.count == 3
+    assert rig.broker.state.deduplication.count == 4
+
+
+def test_a_key_that_moved_is_refused_and_one_that_was_stored_before_is_still_known() -> None:
+    """So at any time one partition takes a key, and who has not heard of the new one is told what lies here."""
+    rig = Rig()
+    stays, goes, fresh = (
+        next(
+            key for key in map(prefix.__add__, map(str, range(100))) if (logical_partition(key) < 512) is low
+        )
+        for prefix, low in (("s", True), ("g", False), ("f", False))
+    )
+    take(rig, keyed(stays, goes))
+    rig.ask(Fence([FenceRow(SUBJECT, 1, ((0, 512),))]))
+
+    known = take(rig, keyed(goes, producer=2))
+    moved = take(rig, keyed(fresh, producer=3))
+    mixed = take(rig, keyed(goes, fresh, producer=4))
+
+    assert told(known) == [(0, 1, id_of(1, 1), 1)]
+    assert reasons(moved) == reasons(mixed) == ["route_outdated"]
+    assert mixed.duplicates == ()
+    assert told(take(rig, keyed(stays, producer=5)))
 
 
 def test_a_batch_has_so_many_keys_and_an_answer_so_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
