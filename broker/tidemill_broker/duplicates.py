@@ -6,7 +6,7 @@
                             is answered
 
 What is answered are rows that are not in what was stored now. A batch that its producer has sent before gets the same
-answer again, as far as its keys are still known: one that is not leaves where its messages are unsaid.
+answer again; of a message whose key is not known any more, that nobody knows where it is.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from tidemill_wire.errors import CorruptBatch, Refused, Unavailable
 
 ROOM_BYTES = 64
 """A column more: its row in the directory, and what it is filled up with."""
+
+NOWHERE = Duplicate(0, 0, -1, bytes(16))
+"""Of a message that was known when its batch came first, and is not any more."""
 
 
 class Look(NamedTuple):
@@ -52,21 +55,27 @@ class Duplicates:
         """``first``: as ``Remembering.repeated`` says it."""
         digests = _digests(batch, header)
         keyed = [row for row, digest in enumerate(digests) if digest != NO_KEY]
-        if first is None:
-            self._check(partition, len(keyed), now_ms)
-        known = self._state.deduplication.find(partition, [digests[row] for row in keyed], now_ms)
         indexes = _indexes(batch, header)
         if first is not None:
-            return _again(first, header, list(zip(keyed, known, strict=True)), indexes)
+            numbers = self._state.deduplication.part(partition, header) if first >= 0 else None
+            if numbers is None:
+                return Look(first)
+            keyed = [row for row in keyed if indexes[row] not in numbers]
+        else:
+            _check(partition, len(keyed))
+        known = self._state.deduplication.find(partition, [digests[row] for row in keyed], now_ms)
+        if first is not None:
+            return Look(first, None, packed_rows([_place(*one) for one in zip(keyed, known, strict=True)]))
         rows: list[Duplicate] = []
         kept = dict.fromkeys(range(header.messages))
         earlier: dict[bytes, int] = {}
         for row, one in zip(keyed, known, strict=True):
             if one is not None:
                 del kept[row]
-                rows.append(Duplicate(row, one.number, one.sequence, one.batch_id))
+                rows.append(_place(row, one))
             elif earlier.setdefault(digests[row], row) != row:
                 del kept[row]
+        self._check_room(len(earlier), now_ms)
         if len(kept) == header.messages:
             return Look(None)
         ranks = {row: rank for rank, row in enumerate(kept)}
@@ -79,21 +88,25 @@ class Duplicates:
             return Look(-1, None, packed_rows(rows))
         return Look(None, _part(batch, header, list(kept)), packed_rows(sorted(rows)))
 
-    def _check(self, partition: Partition, keys: int, now_ms: int) -> None:
+    def _check_room(self, keys: int, now_ms: int) -> None:
         """Whether so many keys more may be known."""
-        if not window_ms_of(partition):
-            raise Refused("no_dedup_window", f"subject {partition.name!r} has no window for dedup keys")
-        if keys > limits.DEDUP_BATCH_KEYS_MAX:
-            most = limits.DEDUP_BATCH_KEYS_MAX
-            raise Refused("limit_exceeded", f"a batch with {keys} dedup keys, {most} are allowed")
         deduplication = self._state.deduplication
-        if deduplication.count + keys > limits.DEDUP_KEYS_MAX:
+        if keys and deduplication.count + keys > limits.DEDUP_KEYS_MAX:
             deduplication.forget(self._state, now_ms)
-        if deduplication.count + keys > limits.DEDUP_KEYS_MAX:
+        if keys and deduplication.count + keys > limits.DEDUP_KEYS_MAX:
             raise Unavailable(
                 "too_many_dedup_keys",
                 f"this broker knows {deduplication.count} dedup keys, as many as it may",
             )
+
+
+def _check(partition: Partition, keys: int) -> None:
+    """Whether a batch may have so many."""
+    if not window_ms_of(partition):
+        raise Refused("no_dedup_window", f"subject {partition.name!r} has no window for dedup keys")
+    if keys > limits.DEDUP_BATCH_KEYS_MAX:
+        most = limits.DEDUP_BATCH_KEYS_MAX
+        raise Refused("limit_exceeded", f"a batch with {keys} dedup keys, {most} are allowed")
 
 
 def check_told(told: Sequence[tuple[int, bytes]], rows: bytes) -> None:
@@ -120,14 +133,12 @@ def _indexes(batch: memoryview, header: Header) -> Sequence[int]:
     return range(header.messages) if found is None else batch[found[0] : found[0] + found[1]].cast("i")
 
 
-def _again(first: int, header: Header, known: list[tuple[int, Known | None]], indexes: Sequence[int]) -> Look:
-    rows = [Duplicate(row, one.number, one.sequence, one.batch_id) for row, one in known if one is not None]
-    if first < 0:
-        return Look(first, None, packed_rows(rows))
-    if len(rows) < len(known):
-        return Look(-1)
-    others = [one for one in rows if (one.batch_id, one.number) != (header.batch_id, indexes[one.row])]
-    return Look(first, None, packed_rows(others))
+def _place(row: int, known: Known | None) -> Duplicate:
+    return (
+        NOWHERE._replace(row=row)
+        if known is None
+        else Duplicate(row, known.number, known.sequence, known.batch_id)
+    )
 
 
 def _part(batch: memoryview, header: Header, rows: list[int]) -> bytearray:

@@ -40,6 +40,7 @@ from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready, S
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Ack, Command, Extend, Nack, Pull, Purge, Redrive, Release, SendBatches
 from tidemill_wire.connection import Event, Rejected
+from tidemill_wire.deduplication import ROW as DUPLICATE
 from tidemill_wire.errors import KIND_BY_NUMBER, Refused, Unavailable, WireError
 from tidemill_wire.fencing import Fence
 from tidemill_wire.replication import EpochStart
@@ -230,6 +231,7 @@ class Broker:
         taken = self.intake.take(batches, now_ms)
         self.counters.batches += len(taken.first_sequences)
         self.counters.messages_in += taken.messages
+        self.counters.duplicates += sum(len(rows) for _, rows in taken.duplicates) // DUPLICATE.size
         for _, number, _ in taken.refused:
             self.counters.refused[KIND_BY_NUMBER[number].name] += 1
         low = True

@@ -12,6 +12,7 @@ class Counters:
 
     batches: int = 0
     messages_in: int = 0
+    duplicates: int = 0
     messages_out: int = 0
     bytes_out: int = 0
     messages_acked: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidemill_wire.batch import DEDUPLICATED, Header, read_header
-from tidemill_wire.columns import Batch
+from tidemill_wire.columns import Batch, Column
 from tidemill_wire.deduplication import NO_KEY, Duplicate, digests_of, packed_rows, some_of
 from tidemill_wire.limits import DEDUPLICATION_SECONDS_DEFAULT
 
@@ -30,6 +30,7 @@ class KnownKeys:
             return data, b""
         batch = Batch(data)
         digests = digests_of(batch) or []
+        numbers = batch.numbers(Column.SOURCES, "i", len(digests)) or range(len(digests))
         told: list[Duplicate] = []
         kept: list[int] = []
         for row, digest in enumerate(digests):
@@ -37,7 +38,7 @@ class KnownKeys:
             if digest != NO_KEY and known is not None and now_ms - at_ms < 1000 * self.window_s:
                 told.append(known._replace(row=row))
                 continue
-            own = Duplicate(row, row, next_sequence + len(kept), batch.header.batch_id)
+            own = Duplicate(row, numbers[row], next_sequence + len(kept), batch.header.batch_id)
             self._stored[digest] = now_ms, own
             kept.append(row)
         if not told:

@@ -5,16 +5,16 @@ Each time that a batch names becomes a batch of its own, with the messages that 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from tidemill.memory_clock import MemoryClock
 from tidemill.memory_stores import StoredSubject
-from tidemill_wire.batch import Flags, Origin, encode_batch
+from tidemill_wire.batch import Flags, Origin
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import Batch, Column, Content, build_batch, hash_text, lay_out, read_directory
+from tidemill_wire.columns import Batch, Column, Content, build_batch, hash_text
+from tidemill_wire.deduplication import digests_of
 from tidemill_wire.errors import CorruptBatch
 
 T = TypeVar("T")
@@ -63,13 +63,10 @@ def _piece(batch: Batch, rows: Sequence[int]) -> bytearray:
         _some(batch.tags(), rows),
         _texts(batch.order_keys(), rows),
         _some(batch.properties(), rows),
+        dedup_keys=_some(digests_of(batch), rows),
+        sources=rows,
     )
-    data = build_batch(origin, content)
-    made = Batch(data)
-    kinds = [Column(kind) for kind in read_directory(data, 0, made.header)]
-    columns = [(kind, [bytes(made.column(kind) or b"")]) for kind in kinds]
-    columns.append((Column.SOURCES, [array("i", rows).tobytes()]))
-    return encode_batch(origin, len(rows), len(columns), lay_out(columns, Codec.NONE))
+    return build_batch(origin, content)
 
 
 def _some(column: Sequence[T] | None, rows: Sequence[int]) -> list[T] | None:

@@ -49,6 +49,9 @@ from tidemill_journal.entries import (
 )
 from tidemill_journal.index import decode_head, encode_index
 from tidemill_journal.records import decode_record, encode_record
+from tidemill_wire.batch import Flags, Origin, read_header, stamp
+from tidemill_wire.columns import Content, build_batch
+from tidemill_wire.deduplication import NO_KEY, digest_of
 
 FOLDER = Path(__file__).parent / "journal"
 REWRITE = os.environ.get("REWRITE") == "1"
@@ -165,12 +168,29 @@ def state() -> State:
     return made
 
 
+def state_with_keys() -> State:
+    """Two dedup keys are known, one of them of a batch that was stored in part."""
+    made = state()
+    content = Content([b"a", b"b"], dedup_keys=[digest_of("o-1"), NO_KEY])
+    part = Content([b"c"], dedup_keys=[digest_of("o-2")], sources=[3])
+    for number, said in enumerate((content, part), 6):
+        origin = Origin(b"order.created", 77, number, bytes([number]) * 16, AT_MS, flags=Flags.DEDUPLICATED)
+        batch = build_batch(origin, said)
+        stamp(batch, 0, len(batch), 2 * number, 0, AT_MS + number, 1)
+        made.deduplication.note_in(made.partitions[1], read_header(batch), bytes(batch), 0)
+    return made
+
+
 def checkpoint_bytes() -> bytes:
     return wrap(pack_state(state(), 1024, POSITION))
 
 
 def checkpoint_meaning(data: bytes) -> Any:
-    return msgpack.unpackb(unwrap(data), strict_map_key=False)
+    said = msgpack.unpackb(unwrap(data), strict_map_key=False)
+    for row in said.get("dedup", ()):
+        row[1] = [one.hex() for one in row[1]]
+        row[2] = [[producer, number, stored.hex()] for producer, number, stored in row[2]]
+    return said
 
 
 VECTORS = {
@@ -178,6 +198,7 @@ VECTORS = {
     "run": (run_bytes(), run_meaning),
     "index": (index_bytes(), index_meaning),
     "checkpoint": (checkpoint_bytes(), checkpoint_meaning),
+    "checkpoint-dedup": (wrap(pack_state(state_with_keys(), 1024, POSITION)), checkpoint_meaning),
 }
 
 
@@ -201,8 +222,9 @@ def test_vector_is_the_same_bytes_and_says_the_same(name: str) -> None:
     assert text_of(today) == text_of(data)
 
 
-def test_checkpoint_of_yesterday_makes_the_same_state() -> None:
-    data = bytes.fromhex((FOLDER / "checkpoint.hex").read_text())
+@pytest.mark.parametrize("name", ["checkpoint", "checkpoint-dedup"])
+def test_checkpoint_of_yesterday_makes_the_same_state(name: str) -> None:
+    data = bytes.fromhex((FOLDER / f"{name}.hex").read_text())
     restored, message_position, action_position = unpack_state(unwrap(data))
 
     assert wrap(pack_state(restored, message_position, action_position)) == data

@@ -56,6 +56,13 @@ def test_transactions_are_there_once_or_not_at_all_through_failovers() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_messages_with_dedup_keys_are_stored_once_within_their_window() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.deduped:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_messages_for_later_come_once_and_not_before_their_time() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.later:make")

@@ -54,6 +54,12 @@ FOUND_BY_CALENDARS = {
 }
 """What takes a delay group."""
 FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
+FOUND_BY_DUPLICATES = {
+    "dedup-keys-forgotten-by-a-start": "0",
+    "dedup-keys-not-in-checkpoint": "0",
+    "slave-does-not-learn-dedup-keys": "0",
+}
+"""What takes clients that send what others have sent."""
 FOUND_BY_EXPERIMENTS = {
     "cancel-after-its-tick-has-begun": "sim.timing",
     "cancel-answered-before-it-is-durable": "sim.timing",
@@ -121,6 +127,8 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
     place = ("sim.hunting", first) if first else (FOUND_BY_EXPERIMENTS.get(bug.stem, "sim.sending"),)
     if (repeated := FOUND_BY_REPEATING.get(bug.stem)) is not None:
         place = ("sim.hunting", repeated, "sim.repeated:make")
+    if (duplicates := FOUND_BY_DUPLICATES.get(bug.stem)) is not None:
+        place = ("sim.hunting", duplicates, "sim.deduped:make")
     if group is not None:
         place = ("sim.hunting", group, "sim.replicated:make")
     if (calendar := FOUND_BY_CALENDARS.get(bug.stem)) is not None:

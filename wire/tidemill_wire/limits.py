@@ -80,6 +80,10 @@ DEDUP_BATCH_KEYS_MAX = 10_000  # in one batch: were all of them known, where the
 DEDUP_ANSWER_ROWS_MAX = (
     20_000  # in the answer to one SEND; further batches with duplicates are refused, and come again
 )
+PARTS_REMEMBERED_MAX = (
+    1024  # of each partition: batches of which some messages were known, for who sends one again
+)
+PARTS_REMEMBERED_BYTES = 1 * MIB
 
 # Transactions.
 TRANSACTION_BATCHES_MAX = 100  # half messages of one transaction; all of them are read and copied in one turn

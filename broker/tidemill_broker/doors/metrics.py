@@ -49,6 +49,8 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     lanes = sum(map(len, state.lanes.values()))
     subjects = len(state.by_name) - (HALF_PARTITION.encode() in state.by_name)
     yield "messages_in_total", "counter", "Messages stored", counters.messages_in
+    yield "messages_duplicate_total", "counter", "Messages whose dedup key was known", counters.duplicates
+    yield "dedup_keys", "gauge", "Dedup keys that are known", state.deduplication.count
     yield "messages_out_total", "counter", "Messages given to consumers", counters.messages_out
     yield "messages_acked_total", "counter", "Messages acknowledged", counters.messages_acked
     nacked = "Messages that a consumer said it failed to handle"

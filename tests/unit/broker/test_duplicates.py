@@ -20,6 +20,8 @@ from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.commands import SendBatches, Sent
 from tidemill_wire.errors import KIND_BY_NUMBER, Unavailable
+from tidemill_wire.fencing import Fence, FenceRow
+from tidemill_wire.ordering import logical_partition
 
 WINDOW_MS = 1000 * limits.DEDUPLICATION_SECONDS_DEFAULT
 
@@ -110,6 +112,16 @@ def test_of_a_batch_with_known_and_new_messages_the_new_ones_are_stored(
     assert told(again) == [(0, first + 2, id_of(2, 1), 4)], "its id is that of the batch that was sent"
 
 
+def test_duplicates_are_counted() -> None:
+    rig = Rig()
+    take(rig, keyed("a", "b", None))
+    take(rig, keyed("b", "a", "c", "c", None, producer=2))
+
+    assert rig.broker.counters.duplicates == 3
+    assert rig.broker.counters.messages_in == 5
+    assert rig.broker.state.deduplication.count == 3
+
+
 def test_one_key_twice_in_a_batch_is_stored_once() -> None:
     rig = Rig()
 
@@ -137,16 +149,31 @@ def test_a_batch_that_comes_again_gets_the_same_answer(
     assert [body for body in bodies_of(rig) if body != b"tide"] == before
 
 
-def test_of_a_batch_older_than_those_remembered_all_is_said_that_is_known() -> None:
+def test_of_a_batch_older_than_those_remembered_nobody_knows_where_it_is() -> None:
     rig = Rig()
     for number in range(1, 8):
         take(rig, keyed(f"k{number}", None, producer=2, number=number))
 
-    sent = take(rig, keyed("k1", None, producer=2, number=1))
-
-    assert sent.first_sequences == [-1]
-    assert told(sent) == [(0, 0, id_of(2, 1), 0)]
+    assert take(rig, keyed("k1", None, producer=2, number=1)) == Sent([-1], [])
     assert len(bodies_of(rig)) == 14
+
+
+@LIFE
+def test_what_was_stored_is_not_taken_for_a_duplicate_of_what_came_after_its_window(
+    next_life: Callable[[Rig], None],
+) -> None:
+    """Its answer got lost, and when it is sent again another message has its key."""
+    rig = Rig()
+    take(rig, keyed("a", "b"))
+    take(rig, keyed("b", "c", producer=2))
+    rig.wait(WINDOW_MS)
+    last = take(rig, keyed("a", "c", producer=3)).first_sequences[0]
+    next_life(rig)
+
+    assert take(rig, keyed("a", "b")) == Sent([0], [])
+    again = take(rig, keyed("b", "c", producer=2))
+    assert (again.first_sequences, told(again)) == ([2], [(0, -1, bytes(16), 0)]), "nobody knows b any more"
+    assert last == 3
 
 
 @LIFE
@@ -247,10 +274,33 @@ def test_a_broker_knows_so_many_keys_and_no_more_until_windows_are_over(
     take(rig, keyed("d", number=2, subject="order.paid"))
 
     assert reasons(take(rig, keyed("e", "f", number=3))) == ["too_many_dedup_keys"]
-    assert told(take(rig, keyed("a", producer=2))), "those that are known count once"
+    take(rig, keyed("e", number=4, subject="order.paid"))
+    assert told(take(rig, keyed("a", "b", producer=2))), "those that are known are answered"
     rig.wait(WINDOW_MS // 2)
     assert reasons(take(rig, keyed("e", "f", number=3))) == []
-    assert rig.broker.state.deduplication.count == 3
+    assert rig.broker.state.deduplication.count == 4
+
+
+def test_a_key_that_moved_is_refused_and_one_that_was_stored_before_is_still_known() -> None:
+    """So at any time one partition takes a key, and who has not heard of the new one is told what lies here."""
+    rig = Rig()
+    stays, goes, fresh = (
+        next(
+            key for key in map(prefix.__add__, map(str, range(100))) if (logical_partition(key) < 512) is low
+        )
+        for prefix, low in (("s", True), ("g", False), ("f", False))
+    )
+    take(rig, keyed(stays, goes))
+    rig.ask(Fence([FenceRow(SUBJECT, 1, ((0, 512),))]))
+
+    known = take(rig, keyed(goes, producer=2))
+    moved = take(rig, keyed(fresh, producer=3))
+    mixed = take(rig, keyed(goes, fresh, producer=4))
+
+    assert told(known) == [(0, 1, id_of(1, 1), 1)]
+    assert reasons(moved) == reasons(mixed) == ["route_outdated"]
+    assert mixed.duplicates == ()
+    assert told(take(rig, keyed(stays, producer=5)))
 
 
 def test_a_batch_has_so_many_keys_and_an_answer_so_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,18 @@ async def test_a_subject_in_memory_knows_keys_for_its_window_and_in_all_prioriti
             assert [(await anext(messages)).body for _ in range(2)] == [b"1", b"3"]
 
 
+async def test_a_key_of_a_message_for_later_counts_when_it_is_due():
+    async with MemoryClient() as mq:
+        await mq.send("a", b"late", dedup_key="k", delay=20)
+        await mq.send("a", b"first", dedup_key="k", delay=10)
+        many = await mq.send_many("a", [b"x", b"y"], dedup_keys=["k", "l"], delay=30)
+        await mq.advance(seconds=40)
+        async with mq.consume("a", group="g") as messages:
+            assert [(await anext(messages)).body for _ in range(2)] == [b"first", b"y"]
+        again = await mq.send("a", b"now", dedup_key="l")
+        assert (again.duplicate, again.id) == (True, many[1].id)
+
+
 async def test_a_receipt_without_a_key_is_no_duplicate(serve):
     async with serve() as place, place.client() as mq:
         receipts = await mq.send_many("a", [b"1", b"2"])
