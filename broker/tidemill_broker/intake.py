@@ -6,6 +6,7 @@ piece of memory: they are stamped where the socket put them and written from the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from tidemill_broker.actions import SubjectNamed
@@ -34,6 +35,7 @@ from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import living_subject, parse_stored
 from tidemill_wire.lanes import lane_name, parse_priority
 
+AGAIN = b"%again%"
 OWN = b"%"
 """Subjects whose name begins with it are the broker's own: nobody else sends to them."""
 
@@ -74,11 +76,12 @@ class Intake:
         self.refusal: WireError | None = None
         """Set while nothing may be written, with the reason."""
         self.gate = Gate()
+        self.again: Callable[[memoryview, int], Partition] = _nobody
+        """Takes what failed in a group and was kept for later: where it lies then."""
 
     def take(self, buffer: bytearray, now_ms: int) -> Taken:
         """Store what can be stored. A batch that is refused harms no other batch of the frame."""
-        taken = Taken()
-        view = memoryview(buffer)
+        taken, view = Taken(), memoryview(buffer)
         at, size = 0, len(view)
         start, file = 0, ""  # the piece of memory that is accepted and not yet handed on
         runs = find_runs(view)
@@ -101,6 +104,11 @@ class Intake:
                 self._refuse(taken, Refused("corrupt_batch", str(error)))
                 break  # without a length nobody knows where the next one begins
             stop = at + header.length
+            if (
+                view[at + HEADER_BYTES] == OWN[0]
+            ):  # it may be stored somewhere else, behind what came before it
+                self._hand_on(file, view[start:at])
+                start = at
             try:
                 partition = self._admit(view, at, header, now_ms)
                 first = partition.repeated(header.producer_id, header.producer_sequence)
@@ -216,6 +224,8 @@ class Intake:
                 _refuse_flags(header.flags)
             name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])
             partition = self._state.by_name.get(name)
+            if name.startswith(AGAIN):
+                return self.again(view[at : at + header.length], now_ms)
             if partition is None or name.startswith(OWN):
                 partition = self.create(name, now_ms)
             check_bodies(view, at, header, partition.settings.message_bytes_max)
@@ -273,6 +283,10 @@ class Intake:
             for partition in self.further.of(name):
                 self.declare(partition.name, settings, now_ms)
         return state.partitions[identity]
+
+
+def _nobody(_batch: memoryview, _now_ms: int) -> Partition:
+    raise Refused("invalid_subject", "a batch for one group of a subject")
 
 
 def _refuse_flags(flags: int) -> None:

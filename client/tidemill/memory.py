@@ -74,7 +74,7 @@ class MemoryBroker:
     ) -> None:
         self.attempts_max = attempts_max
         self.clock = MemoryClock(now_ms)
-        self.later = MemoryLater(self.clock, self._due_now)
+        self.later = MemoryLater(self.clock, self._due_now, self._again)
         self.graves = Graves(self.clock.now_ms)
         self.diary = Diary(self.clock.now_ms)
         self.subjects: dict[str, StoredSubject] = {}
@@ -142,14 +142,14 @@ class MemoryBroker:
             else:
                 data = buffer[at : at + header.length]
                 later = header.flags & Flags.DELAYED
-                firsts.append(self.later.take(bytes(data)) if later else self._keep(name, header, data))
+                firsts.append(self.later.take(bytes(data)) if later else self._keep(header, data))
             at += header.length
         return Sent(firsts, refused)
 
-    def _keep(self, name: str, header: Header, data: bytearray) -> int:
+    def _keep(self, header: Header, data: bytearray) -> int:
+        name = partition_name(data, 0, header).decode()
         subject = lane_for(self.subjects, self.groups, name, header.priority)
-        known = subject.known(header)
-        if known is not None:
+        if (known := subject.known(header)) is not None:
             return known
         first = subject.note(header)
         stamp(data, 0, header.length, first, 0, self.clock.now_ms(), EPOCH)
@@ -158,8 +158,7 @@ class MemoryBroker:
         return first
 
     def _due_now(self, data: bytearray) -> None:
-        header = read_header(data)
-        self._keep(partition_name(data, 0, header).decode(), header, data)
+        self._keep(read_header(data), data)
         self.serve()
 
     def settle(self, command: Settle) -> list[int]:
@@ -179,15 +178,8 @@ class MemoryBroker:
                     case Ack():
                         group.acked += 1
                         self.diary.note(place, [leased], "acked", who)
-                    case Nack() if command.reject or failed[1] >= self.attempts_max:
-                        group.rejected += command.reject
-                        self.diary.note(place, [failed], "failed", who, said=command)
-                        self.diary.note(place, [failed], "dead")
-                        self.graves.bury(command, *failed)
                     case Nack():
-                        delay_ms = max(0, command.delay_ms)
-                        self.diary.note(place, [failed], "failed", who, said=command, delay_ms=delay_ms)
-                        self._due(group, failed, delay_ms)
+                        self._failed(group, command, failed)
                     case Release():
                         self.diary.note(place, [leased], "released", who)
                         group.due.append(leased)
@@ -197,6 +189,23 @@ class MemoryBroker:
         if group is not None:
             self._keep_order(place, group)
         return lost
+
+    def _failed(self, group: StoredGroup, why: Nack, failed: Lease) -> None:
+        place, who = (why.subject, why.group), why.consumer
+        if why.reject or failed[1] >= self.attempts_max:
+            group.rejected += why.reject
+            self.diary.note(place, [failed], "failed", who, said=why)
+            self.diary.note(place, [failed], "dead")
+            self.graves.bury(why, *failed)
+        else:
+            delay_ms = max(0, why.delay_ms)
+            self.diary.note(place, [failed], "failed", who, said=why, delay_ms=delay_ms)
+            self._due(group, failed, delay_ms)
+
+    def _again(self, why: Nack, failed: list[Lease]) -> None:
+        for one in failed:
+            self._failed(self.groups[why.subject, why.group], why, one)
+        self.serve()
 
     def steer(self, peer: Peer, correlation: int, command: Seek | Suspend) -> None:
         """A group goes on elsewhere, stands still, or goes on."""

@@ -17,7 +17,7 @@ from tidemill_ledger.logs import Logs
 from tidemill_wire import limits
 from tidemill_wire.batch import NOT_TAKEN, Flags, Header, check_said, partition_name, read_header, stamp
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
-from tidemill_wire.fields import parse_subject
+from tidemill_wire.fields import parse_again, parse_subject
 from tidemill_wire.lanes import parse_priority
 
 OTHERS = NOT_TAKEN & ~int(Flags.DELAYED)
@@ -87,7 +87,8 @@ class Intake:
                 raise Refused("unsupported_flag", "a batch that is not for later, sent to a delay service")
             if header.flags & OTHERS:
                 raise Refused("unsupported_flag", f"a batch with the flags {header.flags:#x}")
-            parse_subject(partition_name(view, at, header).decode("ascii", "replace"))
+            name = partition_name(view, at, header).decode("ascii", "replace")
+            parse_subject(name) if parse_again(name) is None else None
             if header.priority:
                 parse_priority(header.priority)
             check_bodies(view, at, header, limits.MESSAGE_BYTES_MAX)

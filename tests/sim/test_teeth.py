@@ -46,6 +46,8 @@ FOUND_BY_STORMS = {"no-fence-at-send": "0", "heir-open-before-all-is-settled": "
 """What takes order keys that move."""
 FOUND_BY_WORKERS = {"idempotency-key-ignored": "16", "worker-begins-one-too-many": "0"}
 """What takes workers, or the gateway."""
+FOUND_BY_LATER = {"copy-left-when-it-is-said-again": "18", "far-acked-before-it-is-kept": "0"}
+"""What takes a delay service beside a broker."""
 FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_EXPERIMENTS = {
     "dispatched-before-it-is-delivered": "sim.delaying",
@@ -103,6 +105,8 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
     place = ("sim.hunting", first) if first else (FOUND_BY_EXPERIMENTS.get(bug.stem, "sim.sending"),)
     if (repeated := FOUND_BY_REPEATING.get(bug.stem)) is not None:
         place = ("sim.hunting", repeated, "sim.repeated:make")
+    if (later := FOUND_BY_LATER.get(bug.stem)) is not None:
+        place = ("sim.hunting", later, "sim.later:make")
     if group is not None:
         place = ("sim.hunting", group, "sim.replicated:make")
     if (worked := FOUND_BY_WORKERS.get(bug.stem)) is not None:
