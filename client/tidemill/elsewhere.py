@@ -59,9 +59,9 @@ class Elsewhere:
         self._other = other
         self._loop = asyncio.get_running_loop()
 
-    async def keeps(self, of: Delivery | None, ranges: Sequence[int], why: Why, lease_s: float) -> bool:
-        """Whether it waits for longer than a broker knows, and the delay service has it."""
-        return of is not None and await self._far.keep(of, ranges, why, lease_s)
+    async def keeps(self, of: Delivery | None, ranges: Sequence[int], why: Why, lease_s: float) -> int:
+        """What waits for longer than a broker knows the delay service has, until then; 0: it has it not."""
+        return 0 if of is None else await self._far.keep(of, ranges, why, lease_s)
 
     def there(self, saying: Saying) -> bool:
         """Whether it may move, and somebody could take it."""

@@ -52,12 +52,14 @@ class Far:
         self._router = router
         self._group = group
 
-    async def keep(self, delivery: Delivery, ranges: Sequence[int], why: Why, lease_s: float) -> bool:
-        """Whether the delay service has all of it. What a broker can wait for itself it has not."""
+    async def keep(self, delivery: Delivery, ranges: Sequence[int], why: Why, lease_s: float) -> int:
+        """Until when the delay service keeps all of it; 0: it does not, as of what a broker can wait for itself."""
         if why.delay_ms <= self.beyond_ms or why.reject:
-            return False
+            return 0
         subject = living_subject(delivery.subject)
-        batches = [self._batch_of(delivery, rows, subject, why) for rows in runs_of(delivery, ranges)]
+        now_ms = self._settings.now_ms()
+        runs = runs_of(delivery, ranges)
+        batches = [self._batch_of(delivery, rows, subject, why, now_ms) for rows in runs]
         try:
             async with asyncio.timeout(min(PATIENCE_S, lease_s / 2) if lease_s else PATIENCE_S):
                 for batch in batches:
@@ -68,9 +70,9 @@ class Far:
                 "failure_not_kept %s: no delay service has taken it (%s), it comes again after %d day",
                 subject, str(error) or type(error).__name__, days,
             )  # fmt: skip
-            return False
+            return 0
         log.info("failure_kept %s: the delay service gives it to %s again", subject, self._group)
-        return True
+        return now_ms + why.delay_ms
 
     async def _insist(self, batch: bytes) -> None:
         """Until it is stored: with the same bytes, so that it is stored once."""
@@ -87,8 +89,9 @@ class Far:
                     raise
             await asyncio.sleep(PAUSE_S)
 
-    def _batch_of(self, delivery: Delivery, rows: Sequence[int], subject: str, why: Why) -> bytes:
-        now_ms = self._settings.now_ms()
+    def _batch_of(
+        self, delivery: Delivery, rows: Sequence[int], subject: str, why: Why, now_ms: int
+    ) -> bytes:
         content = content_of(delivery, rows)
         content.properties = list(_said(delivery, rows, why, now_ms))
         content.attempts = [delivery.attempts] * len(rows)

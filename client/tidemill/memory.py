@@ -177,7 +177,7 @@ class MemoryBroker:
                 match command:
                     case Ack():
                         group.acked += 1
-                        self.diary.note(place, [leased], "acked", who)
+                        self.diary.acked(place, leased, command)
                     case Nack():
                         self._failed(group, command, failed)
                     case Release():

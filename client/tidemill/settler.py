@@ -98,8 +98,8 @@ class BrokerSettler:
 
     async def nack(self, subject: str, ranges: list[int], why: Why, of: Delivery | None = None) -> bool:
         self.doubt(subject)
-        kept = self.elsewhere is not None and await self.elsewhere.keeps(of, ranges, why, self.lease_s)
-        ack = Ack(self._group, self._consumer, subject, ranges)
+        kept = await self.elsewhere.keeps(of, ranges, why, self.lease_s) if self.elsewhere is not None else 0
+        ack = Ack(self._group, self._consumer, subject, ranges, kept)
         return await self._await(ack if kept else self._nack(subject, ranges, why), of)
 
     def doubt(self, subject: str) -> None:

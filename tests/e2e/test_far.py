@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 SETTINGS = ClientSettings(send_timeout_s=30, backoff_max_s=0.2)
 DELAY_S = 2.5
+
+
+async def told(mq: Client, identity: str) -> list[dict[str, Any]]:
+    why = await mq.why(identity)
+    assert why is not None
+    return list(why["groups"])
 
 
 async def test_it_comes_again_once_and_not_before_with_its_id_and_its_reason(
@@ -34,6 +42,7 @@ async def test_it_comes_again_once_and_not_before_with_its_id_and_its_reason(
             for _ in range(3):
                 await (await anext(others)).ack()
                 assert await (await anext(messages)).nack(delay=DELAY_S, reason="the bank is closed")
+            [kept] = [one for one in await told(mq, receipts[0].id) if one["group"] == "g"]
             queue.kill()
             await asyncio.to_thread(queue.start)
             await asyncio.to_thread(wait_for_later, queue)
@@ -45,10 +54,13 @@ async def test_it_comes_again_once_and_not_before_with_its_id_and_its_reason(
                 known = message.properties[DEAD_PROPERTY]
                 assert known["reason"] == "the bank is closed"
                 await message.ack()
-        why = await mq.why(receipts[0].id)
-        print(why)
+        came = {one["group"]: one for one in await told(mq, receipts[0].id)}
         groups = {row["group"]: row for row in await mq.groups()}
 
     assert found == {receipt.id: (b"%d" % number, 1, "k") for number, receipt in enumerate(receipts)}
-    assert why is not None
+    assert (kept["state"], kept["attempts"]) == ("kept", 1)
+    assert datetime.fromisoformat(kept["until"]).timestamp() >= due
+    assert "failed once, kept by the delay service" in kept["sentence"]
+    assert [one["what"] for one in came["g"]["events"]] == ["pulled", "kept", "redriven", "pulled", "acked"]
+    assert (came["g"]["state"], came["other"]["state"]) == ("acked", "acked")
     assert (groups["g"]["lag"], groups["other"]["lag"], groups["other"]["dead"]) == (0, 0, 0)

@@ -144,7 +144,7 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
         st.binary(max_size=200).map(memoryview),
         st.booleans(),
     ),
-    st.builds(Ack, *SETTLED),
+    st.builds(Ack, *SETTLED, number(limits.DOOMED_MS)),
     st.builds(Nack, *SETTLED, number(limits.NACK_DELAY_MS_MAX, -1), TEXTS, TEXTS, TEXTS, st.booleans()),
     st.builds(Extend, *SETTLED),
     st.builds(Release, *SETTLED),

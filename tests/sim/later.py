@@ -245,9 +245,9 @@ class Later:
         """For longer than a broker waits, which is nothing here."""
         delay_s = env.rng.choice(FAR_S)
         settler: Any = message.origin[0]
-        far, kept = settler.elsewhere._far, False
+        far, kept = settler.elsewhere._far, 0
 
-        async def keep(*said: Any) -> bool:
+        async def keep(*said: Any) -> int:
             nonlocal kept
             kept = await Far.keep(far, *said)
             self._world.probes["far_kept" if kept else "far_told"] += 1
