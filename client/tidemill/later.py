@@ -1,7 +1,8 @@
 """Sending for later: to the delay service, which takes the same SEND as a broker and keeps it until it is due.
 
-It has a lane of its own. Nothing of it goes anywhere else, and nothing of it is spooled: while no delay service can be
-reached such a send waits, and fails at its deadline.
+It has a lane of its own, and a spool of its own where the client has one. Nothing of it goes anywhere else: while no
+delay service can be reached such a send is spooled, or waits, and fails at its deadline. When a message is due stands
+in its batch as a time of day, so it may lie in the spool for as long as it will.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tidemill.parcel import NO_EXTRAS, Extras, Partition, Waiter
 from tidemill.router import Router
 from tidemill.session import Session, Watchers
 from tidemill.settings import ClientSettings
+from tidemill.spooler import Places
 from tidemill.tasks import Tasks
 from tidemill_wire.limits import DELAY_MS_MAX
 
@@ -51,13 +53,17 @@ def due_at(delay: Delay | None, at: datetime | None, now_ms: int) -> int | None:
 class Later:
     """See the module."""
 
-    def __init__(self, settings: ClientSettings, router: Router, tasks: Tasks, budget: Budget) -> None:
+    def __init__(
+        self, settings: ClientSettings, router: Router, tasks: Tasks, budget: Budget, places: Places | None
+    ) -> None:
         self._settings = settings
         self._budget = budget
         self._loop = asyncio.get_running_loop()
         self._lane = Lane(LANE, settings, budget, self)
         self._session = Session(router.delay, settings, Watchers(self._lane.up, self._lane.down))
         tasks.start(self._session.run(), "tidemill sends for later")
+        if places is not None:
+            places.add(self._lane, self)
 
     def put(self, subject: str, body: bytes, extras: Extras, waiter: Waiter, priority: int = 0) -> None:
         """One message; ``extras`` say when."""
@@ -96,6 +102,23 @@ class Later:
 
     def landed(self) -> None:
         """Nothing waits for it."""
+
+    # -- what its spool asks -----------------------------------------------------------------------------------
+
+    def lane(self, group: str) -> Lane:
+        """There is one."""
+        del group
+        return self._lane
+
+    def carrier(self, subject: str, group: str = "") -> Lane | None:
+        """It takes everything."""
+        del subject, group
+        return self._lane
+
+    def pieces_of(self, batch: bytes, lane: Lane) -> list[tuple[str, bytes]]:
+        """Order keys lie nowhere yet."""
+        del batch, lane
+        return []
 
     def fail(self, error: TidemillError) -> None:
         """It is over."""
