@@ -120,7 +120,7 @@ def judge(rows: list[Row]) -> list[Verdict]:
             found.append(book.compare(goal, name, sync, nats, 1.5, at_least=False))
     e2e = _in("e", 1024)
     found.append(book.compare("end to end: p99 ms", "p99_ms", e2e, e2e, 1.0, at_least=False))
-    return found + _topics(book) + _rest(book) + _replicated(book)
+    return found + _topics(book) + _rest(book) + _replicated(book) + _later(book)
 
 
 def _replicated(book: Book) -> list[Verdict]:
@@ -139,6 +139,24 @@ def _replicated(book: Book) -> list[Verdict]:
                 f"two replicas beside one, {size} B", rates[0], rates[1], OWN, 0.6, at_least=True, doubt=doubt
             )
         )
+    return found
+
+
+def _later(book: Book) -> list[Verdict]:
+    """Messages for later beside RocketMQ's timers, and beside those that go at once."""
+    late = _in("t-due", 1024)
+    found = [
+        book.compare("for later: p99 ms late", "p99_ms", late, late, 1.0, at_least=False),
+        book.compare("for later: most ms late", "most_ms", late, late, 1.0, at_least=False),
+    ]
+    for size in SIZES:
+        own = _in("t-produce", size)
+        found.append(book.compare(f"scheduling, {size} B", "rate", own, own, 1.0))
+        later, now = (book.best("rate", _in(workload, size, peer=OWN)) for workload in ("t-produce", "a"))
+        rates = [None if row is None else float(row["rate"]) for row in (later, now)]
+        doubt = _doubt(later, now)
+        goal = f"scheduling beside produce, {size} B"
+        found.append(Verdict(goal, rates[0], rates[1], OWN, 0.7, at_least=True, doubt=doubt))
     return found
 
 

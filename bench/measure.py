@@ -37,6 +37,10 @@ class Pace:
     e2e_skip: float = 2.0
     e2e_join: float = 3.0
     e2e_rate: int = 5000
+    due_rate: int = 5000
+    due_secs: float = 10.0
+    due_ahead: float = 10.0
+    """How long after the first send the first message is due: all are scheduled by then."""
     topics: int = 5000
     topics_secs: float = 6.0
     patience: float = 150.0
@@ -55,6 +59,8 @@ class Pace:
             }
         if mode == "topics":
             return {"secs": self.topics_secs, "topics": self.topics, "patience": self.patience}
+        if mode == "due":
+            return {"secs": self.due_secs, "rate": self.due_rate, "ahead": self.due_ahead}
         return {"secs": self.secs, "warm": self.warm}
 
 
@@ -63,6 +69,9 @@ QUICK = Pace(
     warm=0.3,
     e2e_secs=1.0,
     e2e_skip=0.5,
+    due_rate=500,
+    due_secs=1.0,
+    due_ahead=2.0,
     topics=200,
     topics_secs=0.7,
     patience=20.0,
@@ -120,7 +129,7 @@ def run(step: Step, server: Server, pace: Pace, backlog: Mapping[str, int]) -> R
     options.update(step.options)
     if step.mode == "consume":
         options["n"] = int(backlog.get(step.topic, 0) * DRAIN_SHARE)
-    if step.mode in {"produce", "topics"}:
+    if step.mode in {"produce", "topics", "due"}:
         options.setdefault("window", 10_000)
     row: Row = {"load": processes.load(), "quick": pace.quick}
     if step.mode in {"produce", "topics"}:
@@ -132,7 +141,7 @@ def run(step: Step, server: Server, pace: Pace, backlog: Mapping[str, int]) -> R
     driver = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    timeout_s = 60 + 10 * pace.secs + (2 * pace.patience if step.mode == "topics" else 0)
+    timeout_s = 60 + 10 * pace.secs + 2 * pace.due_secs + (2 * pace.patience if step.mode == "topics" else 0)
     row.update(_watch(driver, own, timeout_s))
     if "n" in row and "secs" in row:
         row["rate"] = row["n"] / max(1e-9, row["secs"])

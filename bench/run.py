@@ -41,7 +41,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     names = ",".join(peer.name for peer in PEERS)
     parser.add_argument("--peers", default=names, help=f"which to run, of {names}")
     parser.add_argument(
-        "--only", default="a,b,c,d,e,f,g,h,r", help="which workloads to run; see bench/README.md"
+        "--only", default="a,b,c,d,e,f,g,h,r,t", help="which workloads to run; see bench/README.md"
     )
     parser.add_argument(
         "--quick", action="store_true", help="seconds instead of minutes: does it run at all?"

@@ -21,6 +21,8 @@ TITLES = {
     "g": "g. 5,000 topics in turns",
     "h": "h. start and rest",
     "r": "r. produce, on two servers before the answer",
+    "t-produce": "t. for later: scheduling, due in two hours",
+    "t-due": "t. for later: lateness of 5,000 msg/s, scheduled some seconds before",
 }
 SAME_AS = {"f-produce": "a", "f-consume": "c", "f-sync": "d"}
 """tidemill's client is a Python client anyway: its rows are repeated among those."""
@@ -30,6 +32,8 @@ COLUMNS: tuple[tuple[str, str, int, int], ...] = (
     ("mb_per_s", "MB/s", 1, 0),
     ("p50_ms", "p50 ms", 3, -1),
     ("p99_ms", "p99 ms", 3, -1),
+    ("least_ms", "least ms", 1, 0),
+    ("most_ms", "most ms", 1, -1),
     ("server_cpu_s_per_m", "server CPU s/M", 2, -1),
     ("client_cpu_s_per_m", "client CPU s/M", 2, -1),
     ("rss_mb", "RSS MB", 0, -1),

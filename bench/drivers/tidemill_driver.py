@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Awaitable
+from contextlib import suppress
+from datetime import UTC, datetime
 
 import driving
 
@@ -13,6 +16,8 @@ from tidemill import Client
 TOPIC = driving.text("topic")
 SERVER = "127.0.0.1:" + driving.text("port")
 BATCH = driving.number("batch", 500)
+LATER = driving.number("later") or None
+"""Seconds until what is sent is due."""
 TASKS = driving.number("tasks", 16)
 """Batches under way: with 500 messages each about the window that the peers get."""
 DUE = struct.Struct("<q")
@@ -36,7 +41,7 @@ async def produce() -> None:
                 sent = 0
                 while driving.clock() < end:
                     began = driving.clock()
-                    await mq.send_many(topic, bodies)
+                    await mq.send_many(topic, bodies, delay=LATER)
                     measurement.note(began, BATCH)
                     sent += BATCH
                 return sent
@@ -105,6 +110,41 @@ async def end_to_end() -> None:
         driving.report(total - skip, elapsed, measured, received=len(latencies), sent=total)
 
 
+async def due() -> None:
+    """Each message for its own moment, those of 10 ms in one call; lateness counts until the consumer has it."""
+    rate = driving.number("rate")
+    total = int(rate * driving.seconds("secs"))
+    late: list[float] = []
+    all_here = asyncio.Event()
+
+    async def receive(mq: Client) -> None:
+        async with mq.consume(TOPIC, group="due", start="earliest") as messages:
+            async for batch in messages.batches():
+                now_ms = time.time_ns() // 1_000_000
+                late.extend((now_ms - DUE.unpack_from(body)[0]) / 1e3 for body in batch.bodies)
+                if len(late) >= total:
+                    all_here.set()
+
+    async with Client(SERVER) as mq, asyncio.TaskGroup() as group:
+        group.create_task(receive(mq))
+        measurement = driving.Measurement()
+        measurement.begin()
+        first_s = time.time() + driving.seconds("ahead")
+        each = rate // 100
+        for count in range(0, total, each):
+            at_ms = round(1000 * (first_s + count / rate))
+            bodies = [DUE.pack(at_ms) + body[DUE.size :] for body in driving.chunk(min(each, total - count))]
+            await mq.send_many(TOPIC, bodies, at=datetime.fromtimestamp(at_ms / 1000, UTC))
+        elapsed = measurement.since()
+        with suppress(TimeoutError):  # the result says how many are missing
+            async with asyncio.timeout(driving.seconds("ahead") + driving.seconds("secs") + 30):
+                await all_here.wait()
+        print("end", flush=True)
+        late.sort()
+        edges = {"least_ms": 1e3 * late[0], "most_ms": 1e3 * late[-1]} if late else {}
+        driving.report(total, elapsed, late, received=len(late), sent=total, **edges)
+
+
 async def topics() -> None:
     names = [f"many{number}" for number in range(driving.number("topics"))]
 
@@ -129,4 +169,6 @@ async def topics() -> None:
         measurement.finish(sent, create_s=0.0, first_touch_s=first_s)
 
 
-driving.main({"produce": produce, "consume": consume, "sync": sync, "e2e": end_to_end, "topics": topics})
+driving.main(
+    {"produce": produce, "consume": consume, "sync": sync, "e2e": end_to_end, "topics": topics, "due": due}
+)

@@ -138,6 +138,11 @@ class RocketMQ(Peer):
         found.append(replace(one, workload="d", mode="sync", topic="sync"))
         if session.durability is Durability.FSYNC:
             return found
+        later = replace(
+            one, workload="t-produce", variant="timer messages", options={"window": 2000, "later": 7200}
+        )
+        found += [replace(later, size=size, topic=f"later-{size}") for size in (1024, 100)]
+        found.append(replace(one, workload="t-due", variant="timer messages", mode="due", topic="due"))
         found.append(replace(one, workload="e", mode="e2e", topic="e2e"))
         found.append(
             replace(one, workload="g", variant="one queue each", size=100, mode="topics", topic="many")

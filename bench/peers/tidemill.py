@@ -20,6 +20,7 @@ TOPICS = 5000
 MANY = Session(Durability.PAGE_CACHE, "5,000 subjects declared")
 TWICE = Session(Durability.PAGE_CACHE, "10,000 subjects declared")
 COUNTS = {MANY: TOPICS, TWICE: 2 * TOPICS}
+DELAY_LEVELS = {Durability.PAGE_CACHE: "normal", Durability.FSYNC: "high"}
 LEVELS = {Durability.PAGE_CACHE: "low", Durability.FSYNC: "high"}
 SUBJECT = """\
 ---
@@ -73,7 +74,8 @@ class Tidemill(Peer):
                 "-f",
                 manifest,
                 *(("--brokers", "1", "--slaves", "1") if session == REPLICATED else ()),
-            )
+            ),
+            {"TIDEMILL_DELAY_DURABILITY": DELAY_LEVELS[session.durability]},
         )
         server.wait_for_text("ready ")
         ready = re.search(r"ready (?:tidemill://\S+ )?http://\S+?:(\d+)", server.log.read_text())
@@ -103,8 +105,8 @@ class Tidemill(Peer):
     def _subjects(session: Session) -> Iterable[str]:
         if session in COUNTS:
             return [f"many{number}" for number in range(COUNTS[session])]
-        logs = [f"{kind}-{size}" for kind in ("log", "each") for size in (1024, 100)]
-        return [*logs, *(f"{log}-warm" for log in logs), "sync", "e2e"]
+        logs = [f"{kind}-{size}" for kind in ("log", "each", "later") for size in (1024, 100)]
+        return [*logs, *(f"{log}-warm" for log in logs), "sync", "e2e", "due"]
 
     def steps(self, session: Session) -> list[Step]:
         if session == TWICE:
@@ -142,5 +144,17 @@ class Tidemill(Peer):
                 ]
         found.append(replace(send, workload="d", variant="send", mode="sync", topic="sync", options={}))
         if session.durability is Durability.PAGE_CACHE:
+            later = replace(
+                send,
+                workload="t-produce",
+                variant="send_many of 500",
+                options={**send.options, "later": 7200},
+            )
+            found += [replace(later, size=size, topic=f"later-{size}") for size in (1024, 100)]
+            found.append(
+                replace(
+                    send, workload="t-due", variant="send_many of 50", mode="due", topic="due", options={}
+                )
+            )
             found.append(replace(send, workload="e", variant="send", mode="e2e", topic="e2e", options={}))
         return found

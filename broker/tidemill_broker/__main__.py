@@ -21,7 +21,6 @@ from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
 from tidemill_broker.doors.neighbour import Neighbour
 from tidemill_broker.load import Load
-from tidemill_broker.membership import Part, Role, first_part, part_of
 from tidemill_broker.settings import BrokerSettings, parse_labels, read_settings
 from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
@@ -43,6 +42,7 @@ from tidemill_host.process import (
     stop_event,
 )
 from tidemill_journal.errors import CorruptRun, JournalError
+from tidemill_ledger.membership import Part, Role, first_part, part_of
 from tidemill_wire import limits
 from tidemill_wire.addresses import address_of, split_address
 from tidemill_wire.counted import counted

@@ -43,6 +43,7 @@ from tidemill_broker.actions import (
     Unlocked,
     Voided,
 )
+from tidemill_broker.transaction_actions import OfTransaction, decode_transaction, encode_transaction
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import Record
 
@@ -129,6 +130,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.EXHUME, _pack_exhumed(action)
         case SubjectNamed() | GroupNamed() | ConsumerNamed() | Removed() | FencePut():
             return _encode_listed(action)
+        case OfTransaction():
+            return encode_transaction(action)
         case _:
             assert_never(action)
 
@@ -241,6 +244,8 @@ def _decode(kind: int, body: bytes) -> Action:
             return Allocated(group, version, body[_ALLOCATE.size :].decode())
         case ActionKind.FENCE:
             return FencePut(*_unpack(body))
+        case ActionKind.HALF | ActionKind.CHECK | ActionKind.COMMIT | ActionKind.ROLLBACK | ActionKind.REOPEN:
+            return decode_transaction(kind, body)
         case ActionKind.SUBJECT | ActionKind.GROUP | ActionKind.CONSUMER | ActionKind.REMOVE:
             return _decode_named(kind, body)
         case _:

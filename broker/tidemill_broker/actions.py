@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
+from tidemill_broker.transaction_actions import TransactionAction
+
 
 class ActionKind(IntEnum):
-    """The kinds; numbers are the format's. Those without a class here belong to later versions."""
+    """The kinds; numbers are the format's."""
 
     START = 1
     SUBJECT = 2
@@ -46,6 +48,9 @@ class ActionKind(IntEnum):
     ALLOCATE = 50
     REMOVE = 51
     FENCE = 52
+    HALF = 56
+    CHECK = 57
+    REOPEN = 58
 
 
 class Reason(IntEnum):
@@ -364,5 +369,5 @@ Action: TypeAlias = (
     | Pulled | Acked | FailedDeliveries | Extended | Parked | Released | ConsumerForgotten | Voided
     | Buried | GroupPaused | GroupResumed | Redriven | Purged
     | Sought | Locked | Unlocked | GroupForgotten | Skipped | EpochBegun | Exhumed
-    | Allocated | Removed | FencePut
+    | Allocated | Removed | FencePut | TransactionAction
 )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tidemill_broker.actions import EpochBegun, Exhumed, FencePut, Removed, Synced
 from tidemill_broker.failures import Failure
 from tidemill_broker.tombs import remove
+from tidemill_broker.transaction_actions import TransactionAction
 from tidemill_wire.limits import DOOMED_MS, EPOCHS_MAX
 from tidemill_wire.replication import EpochStart
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from tidemill_broker.state import State
 
 
-def go_on(state: State, action: EpochBegun | Exhumed | Synced | FencePut | Removed) -> None:
+def go_on(
+    state: State, action: EpochBegun | Exhumed | Synced | FencePut | Removed | TransactionAction
+) -> None:
     """Change the state. SYNCED changes nothing: it is for whoever reads the log."""
     match action:
         case EpochBegun(epoch, message_position, action_position):
@@ -35,6 +38,8 @@ def go_on(state: State, action: EpochBegun | Exhumed | Synced | FencePut | Remov
             remove(state, action)
         case Synced():
             pass
+        case _:
+            state.transactions.apply(action)
 
 
 def go_back(state: State, back_ms: int) -> None:
@@ -44,3 +49,4 @@ def go_back(state: State, back_ms: int) -> None:
         if group.silent_ms:
             state.rest(group, max(1, group.silent_ms - back_ms))
     state.leases.go_back(back_ms)
+    state.transactions.go_back(back_ms)

@@ -14,20 +14,19 @@ from bisect import bisect_left
 
 import numpy as np
 
-from tidemill_broker.actions import FailedDeliveries, FailureDetail, Pulled, PullRun, Reason, Skipped
+from tidemill_broker.actions import Pulled, PullRun, Skipped
 from tidemill_broker.consume_log import ConsumeLog
 from tidemill_broker.desk import Desk
-from tidemill_broker.failures import fingerprint_of
 from tidemill_broker.groups import Group
 from tidemill_broker.positions import first_since
 from tidemill_broker.pulls import JOINED, RUNS_MAX, Given, ParkedPull, add_slice
+from tidemill_broker.salvage import unreadable
 from tidemill_broker.sieve import sieve_of
 from tidemill_broker.sifting import Seats, Sifting
 from tidemill_journal.entries import Rows, row_count, row_length
 from tidemill_ledger.gathering import Rows as Indexes
 from tidemill_ledger.gathering import runs_of
 from tidemill_wire import limits
-from tidemill_wire.limits import DOOMED_MS
 
 ROWS_A_TURN = 1 << 16
 STEP_ROWS_MIN = 512
@@ -96,16 +95,13 @@ class Filtered:
         """Nobody can tell what these messages say: they go where goes what cannot be decoded, and what lies behind them
         is given out.
         """
-        group, pull = given.consumer.group, self._state.next_pull
+        pull = self._state.next_pull
         for index, run in enumerate(given.runs):
             given.runs[index] = run._replace(pull=pull)
             pull += run.messages
-        detail = FailureDetail(given.unread, "", "", fingerprint_of(given.unread, "", ""))
-        ranges = [given.runs[0].pull, pull - 1]
-        identity, counted = given.consumer.identity, 0 if group.paused is not None else 1
+        identity, ranges = given.consumer.identity, [given.runs[0].pull, pull - 1]
         self._desk.act(Pulled(identity, now_ms, given.runs), now_ms)
-        failed = FailedDeliveries(identity, DOOMED_MS, Reason.NACK, ranges, now_ms, counted, detail)
-        self._desk.act(failed, now_ms)
+        self._desk.act(unreadable(given.consumer, ranges, given.unread, now_ms), now_ms)
         self._desk.wake(now_ms)  # ``ticked`` buries them
 
     def _walk(self, walk: Walk, parked: ParkedPull, given: Given, room: int) -> None:
@@ -163,7 +159,7 @@ class Filtered:
         if batch is not None:
             got = self._put(parked, given, (begin, 0), indexes, batch)
         else:
-            got = self._put_masked(parked, given, (begin, rows.positions[row], row_length(size)), indexes)
+            got = self._put_masked(parked, given, place, indexes)
         if got:
             counters = self._desk.counters
             counters.batches_skipped += walk.unread
@@ -181,12 +177,10 @@ class Filtered:
         given.gathered.append(batch)
         return _add_runs(given, kind, indexes, len(batch))
 
-    def _put_masked(
-        self, parked: ParkedPull, given: Given, place: tuple[int, int, int], indexes: Indexes
-    ) -> int:
+    def _put_masked(self, parked: ParkedPull, given: Given, place: tuple[Rows, int], indexes: Indexes) -> int:
         """Add a batch as it lies in the log, with a mask when not all from the first one on are granted."""
-        begin, position, length = place
-        first = int(indexes[0])
+        rows, row = place
+        length, first = row_length(rows.sizes[row]), int(indexes[0])
         mask = b""
         if int(indexes[-1]) - first + 1 != len(indexes):
             bits = np.zeros(int(indexes[-1]) - first + 1, np.uint8)
@@ -198,8 +192,8 @@ class Filtered:
             return 0
         if mask:
             given.masks[len(given.runs)] = mask
-        add_slice(self._desk.logs, given, position, length)
-        return _add_runs(given, (begin, 0), indexes, length)
+        add_slice(self._desk.logs, given, rows, row)
+        return _add_runs(given, (rows.firsts[row], 0), indexes, length)
 
     def _note(self, group: Group, at: int, now_ms: int) -> None:
         """Nothing up to ``at`` is wanted, and nothing of it was given."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tidemill_broker.actions import SubjectNamed
+from tidemill_broker.duplicates import Duplicates, Look, check_told
 from tidemill_broker.further import Further, subject_of
 from tidemill_broker.gate import Gate
 from tidemill_broker.lanes import base_of
@@ -21,6 +22,7 @@ from tidemill_journal.entries import pack_size
 from tidemill_ledger.columns import check_bodies, place_of_key_hashes
 from tidemill_wire import limits
 from tidemill_wire.batch import (
+    DEDUPLICATED,
     GATHERED,
     HEADER_BYTES,
     NOT_TAKEN,
@@ -36,6 +38,7 @@ from tidemill_wire.fields import living_subject, parse_stored
 from tidemill_wire.lanes import lane_name, parse_priority
 
 AGAIN = b"%again%"
+NO_DUPLICATES = Look(None)
 OWN = b"%"
 """Subjects whose name begins with it are the broker's own: nobody else sends to them."""
 
@@ -49,15 +52,24 @@ class Sealer(Protocol):
 class Taken:
     """What became of the batches of one SEND."""
 
-    __slots__ = ("first_sequences", "messages", "refused", "repeated", "synced", "touched")
+    __slots__ = ("duplicates", "first_sequences", "messages", "refused", "repeated", "synced", "touched")
 
     def __init__(self) -> None:
         self.first_sequences: list[int] = []
+        self.duplicates: list[tuple[int, bytes]] = []
         self.refused: list[tuple[int, int, str]] = []
         self.messages = 0
         self.synced = False
         self.repeated = False
         self.touched: dict[int, Partition] = {}
+
+    def answer(self, partition: Partition, first: int, rows: bytes) -> None:
+        """Of a batch that was stored before, or some of it."""
+        if rows:
+            self.duplicates.append((len(self.first_sequences), rows))
+        self.first_sequences.append(first)
+        self.synced |= partition.synced
+        self.repeated = True
 
 
 class Intake:
@@ -72,6 +84,7 @@ class Intake:
         self._subjects_max = subjects_max
         self._sealer = sealer
         self.further = Further(state)
+        self._duplicates = Duplicates(state)
         self.create_subjects = True
         self.refusal: WireError | None = None
         """Set while nothing may be written, with the reason."""
@@ -93,38 +106,35 @@ class Intake:
                     start, file = at, place_file
                 at += run.size
                 continue
-            try:
-                header = read_header(view, at)
-                if len(taken.first_sequences) >= limits.SEND_BATCHES_MAX:
-                    raise CorruptBatch(f"a SEND of more than {limits.SEND_BATCHES_MAX} batches")
-                if header.length > size - at:
-                    raise CorruptBatch(f"a batch of {header.length} bytes of which {size - at} are there")
-            except CorruptBatch as error:
-                taken.first_sequences.append(-1)
-                self._refuse(taken, Refused("corrupt_batch", str(error)))
+            header = self._head(view, at, taken)
+            if header is None:
                 break  # without a length nobody knows where the next one begins
             stop = at + header.length
-            if (
-                view[at + HEADER_BYTES] == OWN[0]
-            ):  # it may be stored somewhere else, behind what came before it
+            if view[at + HEADER_BYTES] == OWN[0]:
+                # It may be stored somewhere else, behind what came before it.
                 self._hand_on(file, view[start:at])
                 start = at
+            look = NO_DUPLICATES
             try:
-                partition = self._admit(view, at, header, now_ms)
+                partition = self.admit(view, at, header, now_ms)
                 first = partition.repeated(header.producer_id, header.producer_sequence)
-                if first is None and self.refusal is not None:
-                    raise self.refusal
-                if first is None and (self.gate.shut or self._state.fences):
+                if first is None:
+                    check_bodies(view, at, header, partition.settings.message_bytes_max)
+                if header.flags & DEDUPLICATED:
+                    look = self._duplicates.look(view[at:stop], header, partition, first, now_ms)
+                    check_told(taken.duplicates, look.rows)
+                    first = look.first
+                if first is None and (self.refusal is not None or self.gate.shut or self._state.fences):
                     self._check_open(view[at:stop], header, partition)
-            except WireError as error:
-                taken.first_sequences.append(-1)
+                if look.part is not None:
+                    self._hand_on(file, view[start:at])
+                    start, first = at, self._take_part(look.part, partition, taken, now_ms)
+            except (WireError, CorruptBatch) as error:
                 self._refuse(taken, error)
                 partition, first = None, -1
             if partition is None or first is not None:
                 if partition is not None:
-                    taken.first_sequences.append(first if first is not None else -1)
-                    taken.synced |= partition.synced
-                    taken.repeated = True
+                    taken.answer(partition, first if first is not None else -1, look.rows)
                 self._hand_on(file, view[start:at])
                 start = at = stop
                 continue
@@ -139,6 +149,19 @@ class Intake:
             at = stop
         self._hand_on(file, view[start:at])
         return taken
+
+    def _head(self, view: memoryview, at: int, taken: Taken) -> Header | None:
+        """Of the next batch, when that is there."""
+        try:
+            header = read_header(view, at)
+            if len(taken.first_sequences) >= limits.SEND_BATCHES_MAX:
+                raise CorruptBatch(f"a SEND of more than {limits.SEND_BATCHES_MAX} batches")
+            if header.length > len(view) - at:
+                raise CorruptBatch(f"a batch of {header.length} bytes of which {len(view) - at} are there")
+        except CorruptBatch as error:
+            self._refuse(taken, error)
+            return None
+        return header
 
     def _take_run(self, run: Run, taken: Taken, now_ms: int) -> str:
         """Store a run of plain singles; the file it goes to, or nothing when one of them needs a closer look."""
@@ -189,8 +212,16 @@ class Intake:
         partition.remember(header.producer_id, header.producer_sequence, first)
         self._state.index.open.note(header.batch_id, place.position)
         if header.column_count > 2:
-            self._note_keys(view, at, header, place.position)
+            self._note_keys(view, at, header, partition, place.position)
         return place.file
+
+    def _take_part(self, part: bytearray, partition: Partition, taken: Taken, now_ms: int) -> int:
+        """Store what is new of a batch; its first sequence."""
+        self.place(part, partition, now_ms)
+        messages = read_header(part).messages
+        taken.messages += messages
+        taken.touched[partition.identity] = partition
+        return partition.next_sequence - messages
 
     def place(self, batch: bytearray, partition: Partition, now_ms: int) -> None:
         """Store a batch of the broker's own making."""
@@ -199,7 +230,9 @@ class Intake:
         file = self._store(memoryview(batch), 0, read_header(batch), partition, now_ms)
         self._logs.append(file, batch, len(batch))
 
-    def _note_keys(self, view: memoryview, at: int, header: Header, position: int) -> None:
+    def _note_keys(
+        self, view: memoryview, at: int, header: Header, partition: Partition, position: int
+    ) -> None:
         """For the index of the open segment; one that has gathered its share of keys is sealed before its time."""
         found = place_of_key_hashes(view, at, header)
         if found is not None:
@@ -208,41 +241,45 @@ class Intake:
             index.note_keys(view[start : start + size], position)
             if index.keys >= limits.INDEX_KEYS_MAX:
                 self._logs.messages.close()
+        if header.flags & DEDUPLICATED:
+            self._state.deduplication.note_in(partition, read_header(view, at), view, at)
 
     def _hand_on(self, file: str, piece: memoryview) -> None:
         if piece:
             self._logs.append(file, piece, len(piece))
 
-    def _refuse(self, taken: Taken, error: WireError) -> None:
-        taken.refused.append((len(taken.first_sequences) - 1, error.kind.number, error.detail))
+    def _refuse(self, taken: Taken, error: WireError | CorruptBatch) -> None:
+        if isinstance(error, CorruptBatch):
+            error = Refused("corrupt_batch", str(error))
+        taken.refused.append((len(taken.first_sequences), error.kind.number, error.detail))
+        taken.first_sequences.append(-1)
 
-    def _admit(self, view: memoryview, at: int, header: Header, now_ms: int) -> Partition:
-        """The batch's partition, if the batch may enter."""
-        try:
-            check_said(view, at, header)
-            if header.flags & NOT_TAKEN:
-                _refuse_flags(header.flags)
-            name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])
-            partition = self._state.by_name.get(name)
-            if name.startswith(AGAIN):
-                return self.again(view[at : at + header.length], now_ms)
-            if partition is None or name.startswith(OWN):
-                partition = self.create(name, now_ms)
-            check_bodies(view, at, header, partition.settings.message_bytes_max)
-        except CorruptBatch as error:
-            raise Refused("corrupt_batch", str(error)) from error
-        return self._lane(partition, header.priority, now_ms) if header.priority else partition
+    def admit(
+        self, view: memoryview, at: int, header: Header, now_ms: int, not_taken: int = NOT_TAKEN
+    ) -> Partition:
+        """The partition of a batch that arrived as it was said. What it holds is looked at only when it is new: what
+        was taken once is taken again, whatever the limits are by now.
+        """
+        check_said(view, at, header)
+        if header.flags & not_taken:
+            _refuse_flags(header.flags)
+        name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])
+        partition = self._state.by_name.get(name)
+        if name.startswith(AGAIN) and not_taken == NOT_TAKEN:
+            return self.again(view[at : at + header.length], now_ms)
+        if partition is None or name.startswith(OWN):
+            partition = self.create(name, now_ms)
+        return self.lane(partition, header.priority, now_ms) if header.priority else partition
 
     def _check_open(self, batch: memoryview, header: Header, partition: Partition) -> None:
         """Whether it takes messages now, and these order keys; what it has taken before it answers again."""
+        if self.refusal is not None:
+            raise self.refusal
         self.gate.check(partition.name)
         if header.flags & Flags.ORDERED or header.column_count > 2:
-            try:
-                self._state.fences.check(base_of(partition), batch)
-            except CorruptBatch as error:
-                raise Refused("corrupt_batch", str(error)) from error
+            self._state.fences.check(base_of(partition), batch)
 
-    def _lane(self, partition: Partition, priority: int, now_ms: int) -> Partition:
+    def lane(self, partition: Partition, priority: int, now_ms: int) -> Partition:
         """The lane of a subject, made by its first message."""
         parse_priority(priority)
         lane = self._state.lanes.get(partition.identity, {}).get(priority)

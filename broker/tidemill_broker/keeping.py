@@ -229,6 +229,8 @@ class Keeping:
             self._consume_log.drop_oldest(base, self._count_expired)
 
     def _expired(self, base: int, now_ms: int) -> bool:
+        if self._state.transactions.holds(base, self._logs.messages.end_of(base)):
+            return False
         for partition in self._state.partitions.values():
             if not partition.runs or partition.runs[0].run.base != base:
                 continue

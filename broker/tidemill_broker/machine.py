@@ -14,8 +14,10 @@ subject asks for; messages become visible to consumers at the same moment, not b
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from tidemill_broker.adoption import Adoption
+from tidemill_broker.checking import Checking
 from tidemill_broker.consume_log import ConsumeLog
 from tidemill_broker.dead_letters import DeadLetters
 from tidemill_broker.desk import Desk
@@ -33,13 +35,16 @@ from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.settling import Settling
 from tidemill_broker.state import State
 from tidemill_broker.steering import Steering, WaitingSeek
-from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready, Unread
+from tidemill_broker.transactions import Transactions
+from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready, Slice, Unread
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Ack, Command, Extend, Nack, Pull, Purge, Redrive, Release, SendBatches
 from tidemill_wire.connection import Event, Rejected
 from tidemill_wire.errors import KIND_BY_NUMBER, Refused, Unavailable, WireError
 from tidemill_wire.fencing import Fence
+from tidemill_wire.replication import EpochStart
 from tidemill_wire.steering import Seek, Suspend
+from tidemill_wire.transacting import Check, Decide, Half
 
 NOTHING = Ready()
 """What most calls of ``ready`` answer: there is one, and nobody adds to it."""
@@ -47,6 +52,8 @@ NOTHING = Ready()
 
 class Broker:
     """One broker of one broker group, which it is the master of."""
+
+    folds_messages = False
 
     def __init__(self, state: State, logs: Logs, settings: BrokerSettings, now_ms: int) -> None:
         self.state = state
@@ -74,6 +81,8 @@ class Broker:
         self._steering = Steering(self._desk, self.consume_log, self.serving, self.intake.further)
         self.removing = Removing(self._desk, self.members, self.serving)
         self._fencing = Fencing(self._desk, self.intake)
+        self.transactions = Transactions(self._desk, self.intake, settings, now_ms)
+        self._checking = Checking(self._desk, self.transactions)
         self._draining = False
 
     # The contract.
@@ -84,6 +93,7 @@ class Broker:
 
     def disconnected(self, peer: Peer, now_ms: int) -> None:
         self.serving.left(peer)
+        self._checking.left(peer)
         self.members.left(peer, now_ms)
         self._desk.wake(now_ms + self.settings.consumer_gone_ms)
 
@@ -102,12 +112,14 @@ class Broker:
     def ticked(self, now_ms: int) -> None:
         self._settling.ticked(now_ms)
         self._locks.ticked(now_ms)
+        self.transactions.ticked(now_ms)
+        self._checking.ticked(now_ms)
         self.serving.ticked(now_ms)
         self.dead_letters.bury(now_ms)
         self._serve_freed(now_ms)
         self.keeping.ticked(now_ms)
         wake = self._settling.next_wake(self.serving.next_wake(self.keeping.wake_at_ms, now_ms))
-        wake = self._locks.next_wake(wake)
+        wake = self.transactions.next_wake(self._checking.next_wake(self._locks.next_wake(wake)))
         self._desk.wake_at_ms = max(wake, now_ms + 1)
 
     def persisted(self, mark: Mark, now_ms: int) -> None:
@@ -186,6 +198,16 @@ class Broker:
                 self._refuse_work()
                 grave, count = self._adoption.adopt(command, now_ms)
                 self._desk.say(peer, correlation, commands.Done(count=count), self._desk.level(grave))
+            case Half():
+                self._refuse_work()
+                self.transactions.keep(command, now_ms)
+                self._desk.say(peer, correlation, commands.Done(), Durability.SYNCED)
+            case Decide():
+                self._refuse_work()
+                self.transactions.decide(peer, correlation, command, now_ms)
+            case Check():
+                self._refuse_work()
+                self._checking.wait(peer, correlation, command, now_ms)
             case Seek():
                 self._steering.seek(WaitingSeek(peer, correlation, command), now_ms)
             case Suspend():
@@ -216,7 +238,7 @@ class Broker:
             self._desk.stored(partition)
             low &= partition.low
         self.keeping.note(len(taken.first_sequences), now_ms, low=low)
-        answer = commands.Sent(taken.first_sequences, taken.refused)
+        answer = commands.Sent(taken.first_sequences, taken.refused, taken.duplicates)
         level = Durability.SYNCED if taken.synced else Durability.WRITTEN
         if taken.touched and not (taken.synced or taken.repeated):
             level = max(map(self._desk.level, taken.touched.values()))
@@ -260,10 +282,23 @@ class Broker:
         for partition in partitions.values():
             partition.visible = min(partition.visible, partition.first_kept)
 
+    @property
+    def epochs(self) -> Sequence[EpochStart]:
+        """Those that its log has begun."""
+        return self.state.epochs
+
+    def files(self) -> Sequence[Slice]:
+        """What a copy of the state needs besides: nothing, for messages come with their log."""
+        return ()
+
+    def hold(self, *, on: bool) -> None:
+        """Segments that go while a slave is sent them are noticed by its feed."""
+
     def drain(self) -> None:
         """Take no more work; what waits is told so."""
         self._draining = True
         self.serving.drain()
+        self._checking.drain()
 
     def _take_reads(self) -> list[Read]:
         reads, self.consume_log.reads = self.consume_log.reads, []

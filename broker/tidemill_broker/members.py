@@ -31,6 +31,7 @@ from tidemill_wire.errors import Refused, Unavailable
 from tidemill_wire.fields import living_subject
 from tidemill_wire.filters import TagFilter
 from tidemill_wire.kinds import Mode, Start
+from tidemill_wire.ranges import pairs
 
 CONSUMPTION = {Mode.EXCLUSIVE: ORDERED, Mode.BROADCAST: BROADCAST, Mode.KEYED: ORDERED}
 """What a pull may ask for, as groups are declared."""
@@ -234,3 +235,14 @@ def _check_mode(group: Group, pull: Pull) -> None:
         return
     asked = wanted or "together with others"
     raise Refused("wrong_consumption", f"group {group.name!r} is {is_one}, and this asks for {asked}")
+
+
+def probed(consumer: Consumer, ranges: Sequence[int]) -> bool:
+    """Whether the probe of a paused group is among the deliveries that a consumer holds."""
+    group = consumer.group
+    probe = group.health.probe if group.paused is not None else None
+    return (
+        probe is not None
+        and any(first <= probe <= last for first, last in pairs(ranges))
+        and bool(consumer.overlapping(probe, probe))
+    )

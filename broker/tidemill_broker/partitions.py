@@ -19,6 +19,8 @@ from typing import Any
 
 from tidemill_journal.entries import Rows, Run, row_count
 from tidemill_ledger.producers import Remembering
+from tidemill_wire.limits import DEDUPLICATION_SECONDS_DEFAULT
+from tidemill_wire.transacting import HALF_PARTITION
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,19 @@ class SubjectSettings:
     message_bytes_max: int
     best_tried: bool = False
     """In order as far as nothing fails: what does is given out later, and does not hold up what is behind it."""
+    deduplication_seconds: int = DEDUPLICATION_SECONDS_DEFAULT
+    """For how long a dedup key is known; 0: sends with one are refused."""
 
     def to_map(self) -> dict[str, Any]:
         said: dict[str, Any] = {
             "durability": self.durability, "retention": self.retention_seconds,
             "bytes": self.retention_bytes, "message": self.message_bytes_max,
         }  # fmt: skip
-        return said | {"best_tried": True} if self.best_tried else said
+        if self.best_tried:
+            said["best_tried"] = True
+        if self.deduplication_seconds != DEDUPLICATION_SECONDS_DEFAULT:
+            said["dedup"] = self.deduplication_seconds
+        return said
 
     @classmethod
     def from_map(cls, values: Mapping[str, Any]) -> SubjectSettings:
@@ -47,6 +55,7 @@ class SubjectSettings:
             values["bytes"],
             values["message"],
             values.get("best_tried", False),
+            values.get("dedup", DEDUPLICATION_SECONDS_DEFAULT),
         )
 
 
@@ -77,6 +86,10 @@ class Partition(Remembering):
         self.settings = settings
         self.synced = settings.durability == "high"
         self.low = settings.durability == "low"
+
+    def given(self, cursor: int) -> None:
+        """Sequences below a group's cursor are used: a power cut may take their messages, and nobody else knows."""
+        self.next_sequence = max(self.next_sequence, cursor)
 
     @property
     def first_kept(self) -> int:
@@ -109,6 +122,25 @@ class Partition(Remembering):
         if self.recent:
             assert self.recent.end_sequence <= self.next_sequence
             assert not ends or ends[-1] <= self.recent.firsts[0]
+
+
+class Hidden(Partition):
+    """What lies in it nobody is shown: half messages."""
+
+    __slots__ = ()
+
+    @property
+    def visible(self) -> int:
+        return 0
+
+    @visible.setter
+    def visible(self, value: int) -> None:
+        """It stays as it is."""
+
+
+def make_partition(identity: int, name: str, settings: SubjectSettings) -> Partition:
+    """A partition that is new here."""
+    return (Hidden if name == HALF_PARTITION else Partition)(identity, name, settings)
 
 
 class StoredRun:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidemill_broker.actions import PullRun
 from tidemill_broker.consume_log import ConsumeLog
@@ -23,7 +23,7 @@ from tidemill_broker.partitions import Partition
 from tidemill_broker.positions import first_since
 from tidemill_broker.state import State
 from tidemill_host.machine import Peer, Slice
-from tidemill_journal.entries import row_count, row_length
+from tidemill_journal.entries import Rows, row_count, row_length
 from tidemill_wire import limits
 from tidemill_wire.commands import Grant, Pull
 
@@ -48,11 +48,20 @@ class ParkedPull:
     answered: bool = False
 
 
+class Stored(NamedTuple):
+    """A batch in the message log: its row of the consume log."""
+
+    first: int
+    size: int
+    position: int
+
+
 class Given:
     """What one group gives to one pull."""
 
     __slots__ = (
-        "batches", "consumer", "gathered", "masks", "messages", "missing", "runs", "size", "slices", "unread",
+        "batches", "consumer", "gathered", "masks", "messages", "missing", "places", "runs", "size", "slices",
+        "unread",
     )  # fmt: skip
 
     def __init__(self, consumer: Consumer) -> None:
@@ -61,6 +70,8 @@ class Given:
         self.batches: list[int] = []
         self.missing: list[tuple[int, int]] = []
         self.slices: list[Slice] = []
+        self.places: list[Stored] = []
+        """The batches in the slices."""
         self.gathered: list[bytearray] = []
         """Batches that the broker built. They travel before the slices, so none is added when there is a slice."""
         self.masks: dict[int, bytes] = {}
@@ -233,7 +244,7 @@ class Pulls:
             length = row_length(size)
             if row_first > following or (given.size and given.size + length > size_max):
                 break
-            add_slice(self._logs, given, rows.positions[index], length)
+            add_slice(self._logs, given, rows, index)
             given.size += length
             following = row_first + row_count(size)
             batches += 1
@@ -246,9 +257,12 @@ class Pulls:
         return max(got, 0)
 
 
-def add_slice(logs: Logs, given: Given, position: int, length: int) -> None:
+def add_slice(logs: Logs, given: Given, rows: Rows, row: int) -> None:
     """Batches that lie back to back in one segment travel as one slice."""
-    file, place = logs.messages.locate(position)
+    stored = Stored(rows.firsts[row], rows.sizes[row], rows.positions[row])
+    given.places.append(stored)
+    file, place = logs.messages.locate(stored.position)
+    length = row_length(stored.size)
     if given.slices:
         last = given.slices[-1]
         if last.file == file and last.position + last.size == place:

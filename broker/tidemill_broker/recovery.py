@@ -13,6 +13,7 @@ A crash at any point of this leaves what the next recovery needs: it only trunca
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from tidemill_broker.action_records import decode_action
 from tidemill_broker.actions import (
@@ -28,26 +29,28 @@ from tidemill_broker.actions import (
     Synced,
 )
 from tidemill_broker.burials import PREFIX, Burials
+from tidemill_broker.commits import Commits
 from tidemill_broker.indexes import SegmentIndex
 from tidemill_broker.logs import Logs
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import LONE, Part, Role
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
 from tidemill_broker.settings import BrokerSettings
-from tidemill_broker.snapshots import packed_at_ms, unpack_state
+from tidemill_broker.snapshots import known_ends, packed_at_ms, unpack_state
 from tidemill_broker.state import State
-from tidemill_broker.truncation import prepare
+from tidemill_broker.transaction_actions import OfTransaction
 from tidemill_host.machine import Ready, Remove, Replace
 from tidemill_journal.entries import Rows, decode_directory, directory_size, encode_run, pack_size, run_file
 from tidemill_journal.errors import CorruptLog, CorruptRecord, JournalError
 from tidemill_journal.index import FOLDER as INDEXES
 from tidemill_journal.index import decode_head, index_file
 from tidemill_journal.segments import Segments
+from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_ledger.opening import Opening
 from tidemill_ledger.scanning import BatchScanner, RecordScanner
 from tidemill_ledger.storage import Storage
+from tidemill_ledger.truncation import prepare
 from tidemill_wire import limits
-from tidemill_wire.batch import Header
+from tidemill_wire.batch import DEDUPLICATED, Header
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.lanes import lane_name, priority_of, split_lane
 from tidemill_wire.settings import SettingsError
@@ -80,16 +83,16 @@ class Recovery:
         self._action_synced = 0
         self._acted_at_ms = 0  # the clock when the last action was written
         self._unnamed: list[Partition] = []
-        self._burials = Burials(self._state)
+        self._burials, self._commits = Burials(self._state), Commits(self._state)
         self._again: list[Action] = []
         self._checkpoints: list[int] = []
         self.report = Report(cut_bytes=self._opening.cut_bytes)
 
     def run(self, now_ms: int) -> Broker:
         """The broker as it was, ready to be run."""
-        self.report.cut_bytes |= prepare(self._storage, self._part)
+        self.report.cut_bytes |= prepare(self._storage, self._part, known_ends)
         self._load_checkpoint()
-        self._burials = Burials(self._state)
+        self._burials, self._commits = Burials(self._state), Commits(self._state)
         actions = self._replay_actions()
         messages = self._replay_messages()
         self._opening.sync(messages, self._message_synced)
@@ -97,6 +100,7 @@ class Recovery:
         self.report.checkpoints_passed_over = self._opening.checkpoints_passed_over
         if not self._part.follows:
             self._again = self._burials.settle(messages.start)
+            self._again += self._commits.settle(messages.start, messages.end)
             self._settle_sequences()
             self._start(messages, actions, now_ms)
         logs = Logs(messages, actions, self._part.epoch, self._settings.segment_batches)
@@ -143,6 +147,8 @@ class Recovery:
             try:
                 for record in scanner:
                     action = decode_action(record)
+                    if isinstance(action, OfTransaction):
+                        self._commits.note(action)
                     if not isinstance(action, Buried) or self._burials.note(action):
                         self._state.apply(action)
                     self._note(action)
@@ -192,7 +198,9 @@ class Recovery:
             try:
                 for header, name in scanner:
                     hashes = scanner.key_hashes(header)
-                    self._replay_batch(header, name, rows)
+                    partition = self._replay_batch(header, name, rows)
+                    if header.flags & DEDUPLICATED and self._is_news(header, partition):
+                        self._state.deduplication.note(partition, header, partial(scanner.column, header))
                     if (
                         name.startswith(PREFIX)
                         and header.position >= self._message_position
@@ -227,7 +235,12 @@ class Recovery:
             names = [f"{folder}/{name}" for name in self._storage.names(folder)]
             self._storage.write_now([Remove(name) for name in names if name not in sealed])
 
-    def _replay_batch(self, header: Header, name: bytes, rows: dict[int, Rows]) -> None:
+    def _is_news(self, header: Header, partition: Partition) -> bool:
+        """Whether the checkpoint does not know of a batch, nor of its removal."""
+        floor = self._state.tombs.floor(partition)
+        return header.position >= self._message_position and header.first_sequence >= floor
+
+    def _replay_batch(self, header: Header, name: bytes, rows: dict[int, Rows]) -> Partition:
         priority = priority_of(header.first_sequence)
         if priority:
             name = lane_name(name.decode(), priority).encode()
@@ -248,8 +261,10 @@ class Recovery:
             )
         if header.position >= self._message_position:
             self.report.batches_replayed += 1
+            self._commits.found(header)
             partition.next_sequence = max(partition.next_sequence, header.first_sequence + header.messages)
             partition.remember(header.producer_id, header.producer_sequence, header.first_sequence)
+        return partition
 
     def _find_unnamed(self, name: bytes) -> Partition:
         """A subject whose batch reached the disk while the action that named it did not."""

@@ -24,8 +24,9 @@ from tidemill_broker.partitions import Partition
 from tidemill_broker.patterns import Patterns, check_bound
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
 from tidemill_broker.ranges import merge_ranges
+from tidemill_broker.salvage import Salvage
 from tidemill_broker.sifting import Sifting
-from tidemill_host.machine import Buffer, Durability, Peer, Send, Unread
+from tidemill_host.machine import Buffer, Durability, Peer, Unread
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Pull
 from tidemill_wire.errors import Unavailable, WireError
@@ -44,6 +45,7 @@ class Serving:
         self._members = members
         self._locks = locks
         self._filtered = Filtered(desk, consume_log)
+        self._salvage = Salvage(desk, self.serve_group)
         self.pulls = Pulls(desk.state, desk.logs, consume_log, self._filtered)
         self._patterns = Patterns(desk.state)
         self._parked: dict[Peer, dict[int, ParkedPull]] = {}
@@ -369,9 +371,7 @@ class Serving:
         wanted = TagFilter(settings.tags, settings.all_tags) if settings.tags else EVERYTHING
         gathered = memoryview(b"".join(given.gathered))
         answer = commands.Pulled(given.grants(partition.name), lease_ms, gathered, group.ordered, wanted)
-        trailing = sum(piece.size for piece in given.slices)
-        head = commands.encode_command(answer, parked.correlation, trailing)
-        self._desk.sends.append(Send(parked.peer, head, given.slices, level))
+        self._salvage.send(parked, given, answer, level)
 
     def _ack(self, given: Given, now_ms: int) -> Durability:
         """At most once: it is handled as soon as it is given out, and leaves when that is as durable as an ack."""

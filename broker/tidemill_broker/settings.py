@@ -82,6 +82,15 @@ class BrokerSettings:
     broadcast_silence_ms: int = limits.BROADCAST_SILENCE_MS
     """The group of a broadcast consumer that stays away for this long is forgotten."""
 
+    transaction_check_after_ms: int = limits.CHECK_AFTER_MS
+    """A transaction that nobody decides: so long after its last half message its producer group is asked."""
+
+    transaction_check_interval_ms: int = limits.CHECK_INTERVAL_MS
+    """And so long after each time it was asked, again."""
+
+    transaction_checks_max: int = limits.CHECKS_MAX
+    """After so many times, and as long again, it is rolled back."""
+
     free_space_min_percent: int = limits.FREE_SPACE_MIN_PERCENT
     """Less free disk than this refuses sends; reads go on."""
 

@@ -21,7 +21,7 @@ from tidemill_broker.desk import Desk
 from tidemill_broker.failures import SILENT, SILENT_MAX, due_after, fingerprint_of
 from tidemill_broker.groups import Consumer, Group
 from tidemill_broker.locks import Locks
-from tidemill_broker.members import Members
+from tidemill_broker.members import Members, probed
 from tidemill_broker.order import in_place
 from tidemill_broker.pulls import ParkedPull
 from tidemill_broker.ranges import merge_ranges, ranges_without
@@ -165,14 +165,14 @@ class Settling:
 
     def _acked(self, consumer: Consumer, ack: Ack, now_ms: int) -> None:
         group = consumer.group
-        probed = _probed(consumer, ack.ranges)
+        was_probe = probed(consumer, ack.ranges)
         low = self._state.partitions[group.partition].low
         acked = Acked(consumer.identity, ack.ranges, ack.kept_until_ms)
         concerned = self._desk.act(acked, now_ms, low=low)
         self._desk.counters.messages_acked += concerned
         if group.errors:  # of a group that never failed, nobody needs to know how well it is
             group.health.note_acked(concerned, now_ms)
-        if probed:
+        if was_probe:
             group.health.end_pause()
             self._desk.act(GroupResumed(group.identity), now_ms)
             for one in self._state.everywhere(group):
@@ -238,14 +238,14 @@ class Settling:
         """Write that deliveries failed: those that are due together in one record. How many messages that were."""
         group, concerned = consumer.group, 0
         counted = 0 if group.paused is not None else 1
-        probed = _probed(consumer, ranges)
+        was_probe = probed(consumer, ranges)
         for due_ms, spans in self._dues(consumer, ranges, reason, delay_ms, now_ms).items():
             for part in portions(merge_ranges(spans)):
                 action = FailedDeliveries(consumer.identity, due_ms, reason, part, now_ms, counted, detail)
                 concerned += self._desk.act(action, now_ms)
             if due_ms != DOOMED_MS:
                 self._desk.wake(due_ms)
-        self._probe_over(group, probed, now_ms)
+        self._probe_over(group, was_probe, now_ms)
         if concerned and (reason is not Reason.NACK or not consumer.keyed):
             self._keep_order(group, now_ms)  # before the first of what failed may have left
         self._dead_letters.bury(now_ms)
@@ -253,10 +253,10 @@ class Settling:
 
     def _release(self, consumer: Consumer, ranges: Sequence[int], now_ms: int) -> int:
         """Take deliveries back as if they had never been given; how many messages that were."""
-        back, probed = 0, _probed(consumer, ranges)
+        back, was_probe = 0, probed(consumer, ranges)
         for part in portions(ranges):
             back += self._desk.act(Released(consumer.identity, part), now_ms)
-        self._probe_over(consumer.group, probed, now_ms)
+        self._probe_over(consumer.group, was_probe, now_ms)
         return back
 
     def _keep_order(self, group: Group, now_ms: int) -> None:
@@ -288,9 +288,9 @@ class Settling:
                 dues.setdefault(due_ms, []).append((start, count))
         return dues
 
-    def _probe_over(self, group: Group, probed: bool, now_ms: int) -> None:
+    def _probe_over(self, group: Group, was_probe: bool, now_ms: int) -> None:
         """The probe of a paused group was not acked: the next one comes later."""
-        if probed:
+        if was_probe:
             group.health.probe_failed(now_ms)
             self._desk.wake(group.health.probe_at_ms)
 
@@ -302,14 +302,3 @@ def _held(consumer: Consumer) -> list[int]:
 def _detail_of(said: Nack | Extend) -> FailureDetail:
     mark = fingerprint_of(said.reason, said.error, said.place)
     return FailureDetail(said.reason, said.error, said.place, mark)
-
-
-def _probed(consumer: Consumer, ranges: Sequence[int]) -> bool:
-    """Whether the probe of a paused group is among the deliveries that a consumer holds."""
-    group = consumer.group
-    probe = group.health.probe if group.paused is not None else None
-    return (
-        probe is not None
-        and any(first <= probe <= last for first, last in pairs(ranges))
-        and bool(consumer.overlapping(probe, probe))
-    )

@@ -16,7 +16,7 @@ from tidemill_broker.state import State
 from tidemill_broker.tombs import entomb
 from tidemill_journal.errors import CorruptRecord
 from tidemill_wire.batch import SINGLES_FROM
-from tidemill_wire.replication import EpochStart
+from tidemill_wire.replication import Ends, EpochStart
 
 SNAPSHOT_VERSION = 4
 _packer = cast("Any", msgpack.Packer(autoreset=True))
@@ -65,8 +65,12 @@ def state_parts(
     ]
     if allocations:
         snapshot["allocations"] = allocations
+    if transactions := state.transactions.to_list():
+        snapshot["transactions"] = transactions
     if state.fences:
         snapshot["fences"] = state.fences.to_list()
+    if state.deduplication:
+        snapshot["dedup"] = Rows(map(_pack, state.deduplication.to_list()))
     details = [(group.identity, _details_of(group)) for group in state.groups.values() if group.doomed]
     if details:
         snapshot["details"] = details
@@ -133,6 +137,11 @@ def packed_at_ms(payload: bytes) -> int:
     return int(cast("dict[str, Any]", msgpack.unpackb(payload, strict_map_key=False)).get("at", 0))
 
 
+def known_ends(payload: bytes) -> Ends:
+    """Up to where a checkpoint knows the logs."""
+    return Ends(*unpack_state(payload)[1:])
+
+
 def unpack_state(payload: bytes) -> tuple[State, int, int]:
     """State, message position, action position; ``CorruptRecord`` for what this version cannot read."""
     try:
@@ -156,6 +165,9 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             state.groups[identity].allocation, state.groups[identity].allocated = version, consumer
         for row in values.get("fences", ()):
             state.fences.restore(row)
+        state.transactions.restore(*values.get("transactions", ((), ())))
+        for row in values.get("dedup", ()):
+            state.deduplication.restore(row)
         for identity, details in values.get("details", ()):
             doomed = state.groups[identity].doomed
             doomed.update({first: FailureDetail(*detail) for first, detail in details})

@@ -41,6 +41,7 @@ from tidemill_broker.actions import (
     Unlocked,
     Voided,
 )
+from tidemill_broker.deduplication import Deduplication
 from tidemill_broker.epochs import go_back, go_on
 from tidemill_broker.failures import SILENT, Failure
 from tidemill_broker.fences import Fences
@@ -49,9 +50,11 @@ from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
 from tidemill_broker.indexes import Index
 from tidemill_broker.lanes import Kin, Lane, group_in
 from tidemill_broker.leases import Leases
-from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_broker.partitions import Partition, SubjectSettings, make_partition
+from tidemill_broker.pending import Transactions
 from tidemill_broker.tombs import Tombs
 from tidemill_broker.touched import touched_by
+from tidemill_broker.transaction_actions import OfTransaction
 from tidemill_wire.fields import dead_letters_of, dead_subject
 from tidemill_wire.lanes import first_of_lane, split_lane
 from tidemill_wire.limits import DOOMED_MS
@@ -91,6 +94,8 @@ class State:
         self.kin: dict[int, Kin] = {}
         """Group -> its kin, of the groups of such partitions and of their lanes."""
         self.fences = Fences()
+        self.transactions = Transactions()
+        self.deduplication = Deduplication()
         self.index = Index()
         self.leases = Leases(self.consumers)
 
@@ -171,7 +176,7 @@ class State:
                 self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
                 if back_ms:
                     go_back(self, back_ms)
-            case EpochBegun() | Exhumed() | Synced() | FencePut() | Removed():
+            case EpochBegun() | Exhumed() | Synced() | FencePut() | Removed() | OfTransaction():
                 go_on(self, action)
             case _:
                 assert_never(action)
@@ -181,7 +186,7 @@ class State:
         group = self.groups[action.group]
         match action:
             case Sought(_, cursor, start_ms):
-                self._note_given(group)
+                self.partitions[group.partition].given(group.cursor)
                 group.go_on_at(cursor, start_ms)
                 self._pause(group.identity, None)
             case Locked(_, consumer, until_ms):
@@ -202,7 +207,7 @@ class State:
 
     def _forget(self, group: Group) -> None:
         assert not group.consumers
-        self._note_given(group)
+        self.partitions[group.partition].given(group.cursor)
         self.rest(group, 0)
         group.go_on_at(group.cursor, 0)  # nothing is doomed any more: a burial under way does nothing
         self.doomed.discard(group.identity)
@@ -218,11 +223,6 @@ class State:
             self.silent[group.identity] = group.silent_ms
         else:
             self.silent.pop(group.identity, None)
-
-    def _note_given(self, group: Group) -> None:
-        """Sequences below the cursor are used: a power cut may take their messages, and nobody else knows."""
-        partition = self.partitions[group.partition]
-        partition.next_sequence = max(partition.next_sequence, group.cursor)
 
     def _name_subject(self, action: SubjectNamed) -> None:
         settings = SubjectSettings.from_map(action.settings)
@@ -240,7 +240,7 @@ class State:
         """
         subject, priority = split_lane(name)
         if not priority:
-            partition = self.tombs.again(name, settings) or Partition(identity, name, settings)
+            partition = self.tombs.again(name, settings) or make_partition(identity, name, settings)
             self._index_partition(partition)
             return partition
         base = self.by_name[subject.encode()]
@@ -307,9 +307,7 @@ class State:
             delivery.limit_ms = action.limit_ms
             if run.first >= group.cursor:
                 group.cursor = run.first + run.messages
-                group.start_ms = (
-                    0  # it has begun: a clock that goes back must not make it pass over what comes
-                )
+                group.start_ms = 0  # begun: a clock that goes back must not make it pass over what comes
             else:
                 failure = group.take_failed(run.first, run.messages)
                 delivery.since_ms, delivery.fingerprint = failure.since_ms, failure.fingerprint
@@ -396,5 +394,6 @@ class State:
             assert group.identity in self.kin or not isinstance(self.partitions[group.partition], Lane)
             assert not group.owner or self.consumers[group.owner].group is group
             assert group.cursor <= self.partitions[group.partition].next_sequence
+        self.transactions.check()
         for kin in self.kin.values():
             kin.check()

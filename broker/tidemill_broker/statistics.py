@@ -27,4 +27,9 @@ class Counters:
     groups_paused: int = 0
     messages_taken_back: int = 0
     unread: int = 0
+    halves_kept: int = 0
+    transactions_committed: int = 0
+    transactions_rolled_back: int = 0
+    transactions_silent: int = 0
+    transactions_checked: int = 0
     refused: Counter[str] = field(default_factory=Counter[str])

@@ -75,6 +75,7 @@ def remove(state: State, action: Removed) -> None:
         partition = state.partitions[identity]
         tombs.floors[identity] = floor
         state.fences.removed(identity)
+        state.deduplication.removed(identity)
         partition.runs, partition.recent = [], Rows()
         entomb(state, partition)
 

@@ -22,6 +22,7 @@ from tidemill_broker.actions import (
     Synced,
 )
 from tidemill_broker.group_settings import DEAD
+from tidemill_broker.transaction_actions import OfTransaction
 
 if TYPE_CHECKING:
     from tidemill_broker.state import State
@@ -41,7 +42,7 @@ def touched_by(state: State, action: Action) -> Iterable[int]:
             group = None if consumer is None else consumer.group
         case Started():
             return list(state.groups) if action.back_ms else ()
-        case SubjectNamed() | Synced() | EpochBegun() | Removed() | FencePut():
+        case SubjectNamed() | Synced() | EpochBegun() | Removed() | FencePut() | OfTransaction():
             return ()
         case _:
             group = state.groups.get(action.group)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tidemill.search import Search, StoredMessage
     from tidemill.settings import ClientSettings
     from tidemill.steering import Moved
+    from tidemill.timers import Changed, Timer
     from tidemill.worker import Context, Idempotent, PlainMessage, Reject, RetryAfter, Skip, Worker
 
     __version__: str
@@ -53,6 +54,7 @@ _PLACES = {
     "search": "Search StoredMessage",
     "settings": "ClientSettings",
     "steering": "Moved",
+    "timers": "Changed Timer",
     "worker": "Context Idempotent PlainMessage Reject RetryAfter Skip Worker",
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
@@ -60,6 +62,7 @@ _MODULES = {name: module for module, names in _PLACES.items() for name in names.
 __all__ = [
     "Address",
     "BrokerUnreachable",
+    "Changed",
     "Client",
     "ClientClosed",
     "ClientSettings",
@@ -86,6 +89,7 @@ __all__ = [
     "Skip",
     "StoredMessage",
     "TidemillError",
+    "Timer",
     "Unavailable",
     "Worker",
     "__version__",

@@ -1,8 +1,8 @@
 """Takes a spooled batch apart whose order keys lie in other partitions by now. Pure.
 
-Each piece is the first and last batch of a producer of its own, whose id is drawn from the batch's and the partition:
-who is interrupted and does it again makes the same pieces, and the broker recognises what it has. A batch that goes to
-one place as a whole keeps its id, and so do its messages.
+Each piece is the only batch of a producer of its own (``SINGLES_FROM``), whose id is drawn from the batch's and the
+partition: who is interrupted and does it again makes the same pieces, and the broker recognises what it has. A batch
+that goes to one place as a whole keeps its id, and so do its messages.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from hashlib import blake2b
 from typing import TypeVar
 
 from tidemill.encode import renamed, renumbered
-from tidemill_wire.batch import Flags, Origin
+from tidemill_wire.batch import SINGLES_FROM, Flags, Origin
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Content, build_batch
+from tidemill_wire.deduplication import digests_of
 from tidemill_wire.ordering import logical_partition
 from tidemill_wire.routes import Partition, PartitionSet
 
@@ -63,10 +64,11 @@ def _piece(batch: Batch, place: Partition, rows: Sequence[int]) -> bytes:
         _some(batch.tags(), rows),
         _texts(batch.order_keys(), rows),
         _some(batch.properties(), rows),
+        dedup_keys=_some(digests_of(batch), rows),
     )
     origin = Origin(
         place.name.encode(), producer_id, 1, batch_id, header.created_at_ms, Codec(header.codec),
-        Flags.ORDERED, priority=header.priority,
+        Flags(header.flags), priority=header.priority,
     )  # fmt: skip
     return bytes(build_batch(origin, content))
 
@@ -75,7 +77,7 @@ def _drawn(batch: Batch, place: Partition) -> tuple[int, bytes]:
     """A producer id and a batch id, always the same for the same batch and partition."""
     drawn = blake2b(batch.header.batch_id + place.key.encode(), digest_size=16).digest()
     batch_id = batch.header.batch_id[:BATCH_ID_TIME_BYTES] + drawn[BATCH_ID_TIME_BYTES:]
-    return int.from_bytes(drawn[:8], "little") >> 1, batch_id
+    return int.from_bytes(drawn[:8], "little") | SINGLES_FROM, batch_id
 
 
 def _some(column: Sequence[T] | None, rows: Sequence[int]) -> list[T] | None:

@@ -35,6 +35,7 @@ from tidemill.message import Seen, SeenBatch
 from tidemill.search import Bound, StoredMessage
 from tidemill.settings import ClientSettings
 from tidemill.subscription import From
+from tidemill.timers import Timer
 
 __all__ = ["Client", "Consumer", "Message", "MessageBatch"]
 
@@ -75,6 +76,9 @@ class Client:
     groups = done(client.Client.groups)
     find = done(client.Client.find)
     why = done(client.Client.why)
+    cancel = done(client.Client.cancel)
+    reschedule = done(client.Client.reschedule)
+    timer = done(client.Client.timer)
 
     def consume(
         self,
@@ -137,6 +141,19 @@ class Client:
         """A subject's stored messages, from ``start`` to before ``end``: sequences or datetimes."""
         background, mq = self._behind()
         return found(background, mq.browse(subject, start=start, end=end, newest=newest, limit=limit))
+
+    def timers(
+        self,
+        subject: str,
+        prefix: str = "",
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Timer]:
+        """A subject's messages that wait under timer keys, of those that begin with ``prefix``."""
+        background, mq = self._behind()
+        return found(background, mq.timers(subject, prefix, since=since, until=until, limit=limit))
 
     def dead_letters(self, subject: str, group: str) -> DeadLetters:
         """What a group could not handle."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from tidemill.chunks import CHUNK_BYTES_GUESS, CHUNK_MESSAGES, chunks
 from tidemill.encode import Body, as_bodies, as_pairs
+from tidemill.later import extras_with
+from tidemill.parcel import extras_of
 from tidemill.producer import Producer
-from tidemill.receipts import Many, Receipts
+from tidemill.receipts import Many, Placed, Receipts
 
 
 class Where(NamedTuple):
@@ -40,6 +42,39 @@ async def send_many(
                 place = await _put(producer, where, chunk, place, many)
                 average = 1 + sum(map(len, chunk)) // len(chunk)
                 size = max(1, min(CHUNK_MESSAGES, CHUNK_MESSAGES * CHUNK_BYTES_GUESS // average))
+    finally:
+        many.handed_in()
+    return await many.future
+
+
+async def send_keyed(
+    producer: Producer,
+    where: Where,
+    bodies: Iterable[Body] | AsyncIterable[Body],
+    dedup_keys: Sequence[str | None],
+) -> Receipts:
+    """The same with a dedup key for each, or none: each is waited for alone, for it may be stored already."""
+    if not isinstance(bodies, list | tuple):
+        raise TypeError("with dedup_keys, bodies must be a list: make one of them")
+    if len(bodies) != len(dedup_keys):
+        raise ValueError(
+            f"{len(dedup_keys)} dedup_keys for {len(bodies)} bodies: give one, or None, for each"
+        )
+    subject, priority, due_ms = where
+    keyed = [extras_of(0, None, None, None, None, key) if key is not None else None for key in dedup_keys]
+    many = Many(asyncio.get_running_loop())
+    try:
+        for place, (body, extras) in enumerate(zip(as_bodies(bodies), keyed, strict=True)):
+            if producer.full:
+                await producer.room()
+            if many.error is not None:
+                break
+            many.expect(1)
+            waiter = Placed(many, place)
+            if due_ms is None:
+                producer.put(subject, body, extras, waiter, priority)
+            else:
+                producer.later.put(subject, body, extras_with(extras, due_ms), waiter, priority)
     finally:
         many.handed_in()
     return await many.future

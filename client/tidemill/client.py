@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tidemill import search, steering
-from tidemill.bulk import Where, send_each, send_many
+from tidemill.bulk import Where, send_each, send_keyed, send_many
 from tidemill.chain import Chain, Filter, Match, parse_match
 from tidemill.consumer import Consumer
 from tidemill.dead import DeadLetters
@@ -44,12 +44,13 @@ from tidemill.spools import Spools
 from tidemill.steering import Moved, To
 from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
+from tidemill.timers import Timing
 from tidemill_wire.fields import parse_group, parse_subject
 from tidemill_wire.lanes import parse_priority
 from tidemill_wire.steering import Suspend
 
 
-class Client:
+class Client(Timing):
     """``Client("localhost:7401")``: HOST:HTTP_PORT; without it TIDEMILL_SERVER, or this machine."""
 
     def __init__(
@@ -99,15 +100,19 @@ class Client:
         properties: Mapping[str, Any] | None = None,
         priority: int = 0,
         order_key: str | None = None,
+        dedup_key: str | None = None,
         delay: Delay | None = None,
         at: datetime | None = None,
+        timer_key: str | None = None,
     ) -> Receipt:
         """Store one message; returns when it is as durable as its subject asks for.
 
         Messages with one ``order_key`` are stored in the order in which they are sent, and lie in one partition.
+        Of messages with one ``dedup_key`` the first is stored, whoever sends the others within the subject's window
+        (two minutes, unless it says otherwise); their receipts are ``duplicate``, and say where that one is.
         Messages of a higher ``priority``, 0 to 7, are given out before those of lower ones.
         With a ``delay`` (seconds, or a timedelta) or ``at`` a time it is kept until then, and stored in its subject not
-        before.
+        before; while it waits it is found, cancelled and rescheduled by its id, or by a ``timer_key`` of yours.
         """
         if priority != 0:
             parse_priority(priority)
@@ -116,13 +121,16 @@ class Client:
         else:
             check_body(len(body))
         extras = None
-        if key is not None or order_key is not None or tags or properties:
-            extras = extras_of(len(body), key, tags, properties, order_key)
-        due_ms = None if delay is None and at is None else due_at(delay, at, self.settings.now_ms())
+        if key is not None or order_key is not None or dedup_key is not None or tags or properties:
+            extras = extras_of(len(body), key, tags, properties, order_key, dedup_key)
+        due_ms = None
+        if delay is not None or at is not None or timer_key is not None:
+            due_ms = due_at(delay, at, self.settings.now_ms(), timer_key)
         producer = self._producer or self._sender()
         if self._spools is not None and not self._spools.opened:
             await self._spools.open(producer)
-        if order_key is not None and due_ms is None and not producer.ways.known(subject):
+        keyed = extras is not None and extras.order_key is not None
+        if keyed and due_ms is None and not producer.ways.known(subject):
             await producer.ways.learn(subject)
         if producer.full:
             await producer.room()
@@ -131,7 +139,8 @@ class Client:
             producer.put(subject, body, extras, Single(future), priority)
         else:
             self._check()
-            producer.later.put(subject, body, extras_with(extras, due_ms), Single(future), priority)
+            extras = extras_with(extras, due_ms, timer_key)
+            producer.later.put(subject, body, extras, Single(future), priority)
         return await future
 
     async def send_many(
@@ -140,15 +149,22 @@ class Client:
         bodies: Iterable[Body] | AsyncIterable[Body],
         *,
         priority: int = 0,
+        dedup_keys: Sequence[str | None] | None = None,
         delay: Delay | None = None,
         at: datetime | None = None,
     ) -> Receipts:
         """Store many messages of one subject, in their order; the fastest way in.
 
         When one batch cannot be stored the call fails with its error, after the others have ended.
+        With ``dedup_keys``, one or ``None`` for each of a list of bodies, those that are known are not stored again.
         """
         where = Where(subject, parse_priority(priority), due_at(delay, at, self.settings.now_ms()))
-        return await send_many(await self._ready(), where, bodies)
+        producer = await self._ready()
+        if dedup_keys is not None:
+            if where.due_ms is None and not producer.ways.known(subject):
+                await producer.ways.learn(subject)
+            return await send_keyed(producer, where, bodies, dedup_keys)
+        return await send_many(producer, where, bodies)
 
     async def send_each(self, messages: Iterable[tuple[str, Body]]) -> Receipts:
         """Store messages of many subjects in one go: ``[("subject.a", b"1"), ("subject.b", b"2")]``."""
@@ -327,6 +343,8 @@ class Client:
             self._closed = self._closed or closed
             if self._producer is not None:
                 self._producer.fail(self._closed)
+            if self._desk is not None:
+                self._desk.close()
             await self._router.close()
             await self._tasks.close()
             if self._spools is not None:

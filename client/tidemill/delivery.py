@@ -156,6 +156,11 @@ class Delivery:
         keys = self._column("order_keys", self.batch.order_keys)
         return (keys[self._row(index)] or None) if keys else None
 
+    def timer_key_of(self, index: int) -> str | None:
+        """The timer key of a message that was sent for later."""
+        keys = self._column("timer_keys", self.batch.timer_keys)
+        return (keys[self._row(index)] or None) if keys else None
+
     def tags_of(self, index: int) -> frozenset[str]:
         """The tags of a message."""
         tags = self._column("tags", self.batch.tags)

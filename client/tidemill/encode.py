@@ -100,6 +100,15 @@ def check_order_key(order_key: str) -> str:
     return order_key
 
 
+def check_timer_key(timer_key: str) -> str:
+    """A timer key within its limits. An empty one would name nothing."""
+    if not timer_key:
+        raise Refused("limit_exceeded", "a timer key is empty; leave it away, or give 1 character or more")
+    if (size := len(timer_key.encode())) > KEY_BYTES_MAX:
+        raise Refused("limit_exceeded", f"a timer key has {size} bytes, {KEY_BYTES_MAX} are the limit")
+    return timer_key
+
+
 def parse_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Tags within their limits, sorted, so that equal sets make equal batches."""
     if isinstance(tags, str):

@@ -25,6 +25,8 @@ class Flight:
     size: int
     asked_at: float = NEVER
     """When it was written last. Never: certainly nobody has stored it."""
+    doubtful: bool = False
+    """A connection ended before its answer: only who looks for its batches knows whether they are stored."""
 
 
 class Flights:
@@ -102,8 +104,10 @@ class Flights:
         return min((flight.asked_at for flight in self._flights if flight.asked_at != NEVER), default=None)
 
     def ground(self, now: float) -> None:
-        """The connection is gone: frames that were never written are as good as refused."""
-        for flight in [one for one in self._flights if one.asked_at == NEVER]:
+        """The connection is gone: frames that were never written are as good as refused, and others are in doubt."""
+        for flight in self._flights:
+            flight.doubtful = flight.asked_at != NEVER
+        for flight in [one for one in self._flights if not one.doubtful]:
             self.land(flight)
             for batch in flight.batches:
                 if batch.waiter is not None:

@@ -24,7 +24,7 @@ from tidemill.parcel import NO_EXTRAS, Extras, Parcel, Partition, Waiter
 from tidemill_wire.batch import BatchIds, Flags, Origin
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Content, build_batch
-from tidemill_wire.limits import BATCH_MESSAGES_MAX
+from tidemill_wire.limits import BATCH_MESSAGES_MAX, DEDUP_BATCH_KEYS_MAX
 
 MESSAGE_OVERHEAD_BYTES = 64
 """What a waiting message costs besides its body, so that empty ones are not free."""
@@ -67,9 +67,9 @@ class Gather:
         size = len(body) + MESSAGE_OVERHEAD_BYTES
         if extras is not None:
             size += len(extras.key or "") + sum(map(len, extras.tags or ())) + len(extras.properties or b"")
-            size += len(extras.order_key or "")
+            size += len(extras.order_key or "") + len(extras.timer_key or "")
         queue = partition.open
-        if queue and self._fits(queue[-1], size, 1):
+        if queue and self._fits(queue[-1], size, 1) and _has_room(queue[-1], extras):
             parcel = queue[-1]
             parcel.add(body, waiter, place, size)
         else:
@@ -102,9 +102,9 @@ class Gather:
         room = self._batch_bytes
         now_ms = self._signature.now_ms()
         for partition in self._waiting:
-            if partition.refused or not partition.open or (partition.ordered and partition.in_flight):
+            if not partition.open or partition.refused or partition.held:
                 continue
-            if partition.held:
+            if partition.ordered and (partition.in_flight or partition.behind):
                 continue
             parcel = partition.open[0]
             if parcel.size > room and frame:
@@ -172,15 +172,23 @@ class Gather:
             content = Content(parcel.bodies)
             if not parcel.plain:
                 content = Content(
-                    parcel.bodies, parcel.keys, parcel.tags, parcel.order_keys, parcel.properties
-                )
+                    parcel.bodies, parcel.keys, parcel.tags, parcel.order_keys, parcel.properties,
+                    timer_keys=parcel.timer_keys, dedup_keys=parcel.dedup_keys,
+                )  # fmt: skip
             flags = Flags.ORDERED if content.order_keys is not None else Flags(0)
+            if content.dedup_keys is not None:
+                flags |= Flags.DEDUPLICATED
             if parcel.due is not None:
                 flags |= Flags.DELAYED
                 content.deliver_deltas = [due_ms - now_ms for due_ms in parcel.due]
             origin = Origin(partition.raw, *named, signature.codec, flags, priority=partition.priority)
             parcel.data = build_batch(origin, content)
         del parcel.bodies  # they are in the batch: nothing is held twice
+
+
+def _has_room(parcel: Parcel, extras: Extras | None) -> bool:
+    """For a dedup key more, of which a batch has no more than an answer can tell of."""
+    return extras is None or extras.dedup_key is None or parcel.messages < DEDUP_BATCH_KEYS_MAX
 
 
 def _deadline(parcel: Parcel) -> float:

@@ -175,7 +175,7 @@ class Lane:
             return
         if isinstance(answer, Sent) and len(answer.first_sequences) == len(flight.batches):
             self.flights.land(flight)
-            if answer.refused:
+            if answer.refused or answer.duplicates:
                 self._settle_some(flight, answer)
             else:
                 size = 0
@@ -186,12 +186,12 @@ class Lane:
                 if not self._steadiness.steady:
                     self._avoid()
                 self._budget.give_back(size)
-        elif isinstance(answer, TidemillError):
+        elif isinstance(answer, TidemillError) and not flight.doubtful:
             self.flights.land(flight)
             for batch in flight.batches:
                 self._refuse(batch, answer)
         else:
-            link.close()  # An answer that is none: the bytes are sent again over a new connection.
+            link.close()  # An answer that is none, or is no answer to a doubt: the bytes are sent once more.
             return
         self._owner.landed()
         if (self.gather or self.flights.refused) and self.scheduled is None:
@@ -200,13 +200,14 @@ class Lane:
 
     def _settle_some(self, flight: Flight, answer: Sent) -> None:
         refused = {index: wire_error(number, detail) for index, number, detail in answer.refused}
+        duplicates = dict(answer.duplicates)
         for index, batch in enumerate(flight.batches):
             error = refused.get(index)
             if error is not None:
                 self._refuse(batch, error)
             else:
                 self._budget.give_back(batch.size)
-                batch.stored(answer.first_sequences[index])
+                batch.stored(answer.first_sequences[index], duplicates.get(index, b""))
 
     def _refuse(self, batch: Parcel, error: TidemillError) -> None:
         now = self._loop.time()

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from tidemill.budget import Budget
+from tidemill.encode import check_timer_key
 from tidemill.errors import Refused, TidemillError
 from tidemill.lane import Lane
 from tidemill.parcel import NO_EXTRAS, Extras, Partition, Waiter
@@ -27,8 +28,10 @@ LANE = "%later"
 """A name that no broker group has."""
 
 
-def due_at(delay: Delay | None, at: datetime | None, now_ms: int) -> int | None:
+def due_at(delay: Delay | None, at: datetime | None, now_ms: int, timer_key: str | None = None) -> int | None:
     """When a message is due, in milliseconds; ``None``: now, like any other."""
+    if timer_key is not None and delay is None and at is None:
+        raise ValueError(f"the timer key {timer_key[:60]!r} is of a message for later: give a delay or at")
     if delay is not None and at is not None:
         raise ValueError("delay and at are both given: give one of them")
     if delay is not None:
@@ -125,6 +128,7 @@ class Later:
         self._lane.fail(error)
 
 
-def extras_with(extras: Extras | None, due_ms: int) -> Extras:
-    """The same, and when it is due."""
-    return (extras or NO_EXTRAS)._replace(due_ms=due_ms)
+def extras_with(extras: Extras | None, due_ms: int, timer_key: str | None = None) -> Extras:
+    """The same, when it is due, and what it is found by until then."""
+    key = None if timer_key is None else check_timer_key(timer_key)
+    return (extras or NO_EXTRAS)._replace(due_ms=due_ms, timer_key=key)

@@ -15,9 +15,10 @@ from collections.abc import Callable
 
 from tidemill.delivery import add_range
 from tidemill.memory_clock import MemoryClock
+from tidemill.memory_dedup import KnownKeys
 from tidemill.memory_graves import Graves
 from tidemill.memory_later import MemoryLater
-from tidemill.memory_peer import EPOCH, Peer, Waiting
+from tidemill.memory_peer import Peer, Waiting
 from tidemill.memory_stores import (
     Lease,
     Member,
@@ -27,6 +28,7 @@ from tidemill.memory_stores import (
     lane_for,
     lanes_of,
     moved,
+    named,
     next_wanted,
     sum_of,
     wrong_priority,
@@ -34,7 +36,7 @@ from tidemill.memory_stores import (
 from tidemill.memory_transport import MemoryTransport
 from tidemill.memory_why import Diary, Place
 from tidemill.settings import ProtocolFactory, wall_clock_ms
-from tidemill_wire.batch import Flags, Header, partition_name, read_header, stamp
+from tidemill_wire.batch import Flags, Header, partition_name, read_header
 from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.commands import (
     Ack,
@@ -54,7 +56,6 @@ from tidemill_wire.commands import (
     Start,
 )
 from tidemill_wire.errors import WireError
-from tidemill_wire.filters import matches_pattern, split_patterns
 from tidemill_wire.kinds import Mode
 from tidemill_wire.kinds import Place as Goal
 from tidemill_wire.lanes import lane_name, priority_of
@@ -75,6 +76,8 @@ class MemoryBroker:
         self.attempts_max = attempts_max
         self.clock = MemoryClock(now_ms)
         self.later = MemoryLater(self.clock, self._due_now, self._again)
+        self.dedup_keys: dict[str, KnownKeys] = {}
+        """By subject; ``window_s`` of one may be set."""
         self.graves = Graves(self.clock.now_ms)
         self.diary = Diary(self.clock.now_ms)
         self.subjects: dict[str, StoredSubject] = {}
@@ -131,6 +134,7 @@ class MemoryBroker:
         """Keep batches. One that comes twice is answered as the first time."""
         firsts: list[int] = []
         refused: list[tuple[int, int, str]] = []
+        duplicates: list[tuple[int, bytes]] = []
         at = 0
         while at < len(buffer):
             header = read_header(buffer, at)
@@ -141,21 +145,26 @@ class MemoryBroker:
                 firsts.append(-1)
             else:
                 data = buffer[at : at + header.length]
-                later = header.flags & Flags.DELAYED
-                firsts.append(self.later.take(bytes(data)) if later else self._keep(header, data))
+                if header.flags & Flags.DELAYED:
+                    firsts.append(self.later.take(bytes(data)))
+                else:
+                    first, told = self._keep(header, data)
+                    duplicates += [(len(firsts), told)] if told else []
+                    firsts.append(first)
             at += header.length
-        return Sent(firsts, refused)
+        return Sent(firsts, refused, duplicates)
 
-    def _keep(self, header: Header, data: bytearray) -> int:
+    def _keep(self, header: Header, data: bytearray) -> tuple[int, bytes]:
+        """The first sequence of a batch, and what is told of messages in it that are there already."""
         name = partition_name(data, 0, header).decode()
         subject = lane_for(self.subjects, self.groups, name, header.priority)
-        if (known := subject.known(header)) is not None:
-            return known
-        first = subject.note(header)
-        stamp(data, 0, header.length, first, 0, self.clock.now_ms(), EPOCH)
-        subject.batches.append(bytes(data))
-        subject.firsts.append(first)
-        return first
+        keys = self.dedup_keys.setdefault(name, KnownKeys())
+        first = subject.known(header)
+        if first is not None:
+            return first, keys.told(header)
+        now_ms = self.clock.now_ms()
+        kept, told = keys.sift(data, subject.next_sequence, now_ms)
+        return -1 if kept is None else subject.store(kept, now_ms), told
 
     def _due_now(self, data: bytearray) -> None:
         self._keep(read_header(data), data)
@@ -300,7 +309,7 @@ class MemoryBroker:
             waiting.peer.say(Pulled((), LEASE_MS), waiting.correlation)
 
     def _give(self, peer: Peer, correlation: int, pull: Pull) -> bool:
-        for name, begins_here in self._named(pull):
+        for name, begins_here in named(pull, self.subjects, self._known):
             self.subjects.setdefault(name, StoredSubject())
             group = self.groups.get((name, pull.group))
             if group is None:
@@ -379,17 +388,6 @@ class MemoryBroker:
             data.append(batch)
             room, size = room - count, size + len(batch)
         return grants, b"".join(data)
-
-    def _named(self, pull: Pull) -> list[tuple[str, bool]]:
-        """The subjects of a pull, those of patterns too, and whether one came after the group's first such pull."""
-        subjects, patterns = split_patterns(pull.subjects)
-        found = dict.fromkeys(subjects, False)
-        for pattern in patterns:
-            known = self._known.setdefault((pull.group, pattern), frozenset(self.subjects))
-            for name in self.subjects:
-                if matches_pattern(pattern, name):
-                    found.setdefault(name, name not in known)
-        return list(found.items())
 
     def _others(self, peer: Peer, name: str, pull: Pull) -> bool:
         """Whether another consumer of the group is connected."""

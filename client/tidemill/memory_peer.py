@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidemill.memory_stores import EPOCH
 from tidemill_wire.commands import Command, Failed, Hello, Pull, Pulled, encode_command
 from tidemill_wire.connection import Connection, Received, Rejected, Role
 from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch
@@ -13,7 +14,6 @@ from tidemill_wire.errors import KIND_BY_NAME, CorruptBatch
 if TYPE_CHECKING:
     from tidemill.memory import MemoryBroker
 
-EPOCH = 1
 NAME = "memory"
 
 

@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tidemill_wire.batch import Header, read_header
+from tidemill_wire.batch import Header, read_header, stamp
 from tidemill_wire.columns import Batch
+from tidemill_wire.commands import Pull
 from tidemill_wire.errors import WireError
-from tidemill_wire.filters import EVERYTHING, TagFilter
+from tidemill_wire.filters import EVERYTHING, TagFilter, matches_pattern, split_patterns
 from tidemill_wire.kinds import Mode, Place
 from tidemill_wire.lanes import LANE_PREFIX, first_of_lane, lane_name, parse_priority
 from tidemill_wire.limits import PRIORITY_MAX
 from tidemill_wire.steering import Seek, Sought
+
+EPOCH = 1
 
 Lease: TypeAlias = tuple[int, int]
 """A sequence and how often it failed."""
@@ -36,6 +39,15 @@ class StoredSubject:
         """Without a priority, the subject itself."""
         begin = first_of_lane(priority)
         return cls(next_sequence=begin, begin=begin)
+
+    def store(self, batch: bytearray, now_ms: int) -> int:
+        """Keep a new batch; its first sequence."""
+        header = read_header(batch)
+        first = self.note(header)
+        stamp(batch, 0, header.length, first, 0, now_ms, EPOCH)
+        self.batches.append(bytes(batch))
+        self.firsts.append(first)
+        return first
 
     def holding(self, sequence: int) -> int:
         """The index of the batch that a sequence is in."""
@@ -187,3 +199,19 @@ def wrong_priority(priority: int) -> WireError | None:
     except WireError as error:
         return error
     return None
+
+
+def named(
+    pull: Pull, subjects: Mapping[str, StoredSubject], seen: dict[tuple[str, str], frozenset[str]]
+) -> list[tuple[str, bool]]:
+    """The subjects of a pull, those of patterns too, and whether one came after the group's first such pull; which saw
+    those there were, by group and pattern.
+    """
+    names, patterns = split_patterns(pull.subjects)
+    found = dict.fromkeys(names, False)
+    for pattern in patterns:
+        known = seen.setdefault((pull.group, pattern), frozenset(subjects))
+        for name in subjects:
+            if matches_pattern(pattern, name):
+                found.setdefault(name, name not in known)
+    return list(found.items())

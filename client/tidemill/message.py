@@ -52,6 +52,11 @@ class Seen:
         return self._delivery.order_key_of(self._index)
 
     @property
+    def timer_key(self) -> str | None:
+        """What a message that was sent for later was found by while it waited."""
+        return self._delivery.timer_key_of(self._index)
+
+    @property
     def tags(self) -> frozenset[str]:
         """What the producer marked it with."""
         return self._delivery.tags_of(self._index)

@@ -14,13 +14,14 @@ A subject that is only tried in order follows at once, and what waits stays wher
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from tidemill.lane import Lane
-from tidemill.parcel import Extras, Parcel, Partition, Waiter
+from tidemill.parcel import Extras, Parcel, Partition
 from tidemill.router import Router
 from tidemill_wire.columns import Batch
+from tidemill_wire.deduplication import NO_KEY
 from tidemill_wire.ordering import logical_partition
 from tidemill_wire.routes import Partition as Place
 from tidemill_wire.routes import PartitionSet
@@ -29,7 +30,7 @@ from tidemill_wire.routes import PartitionSet
 class Desk(Protocol):
     """The producer, as what it sends anew goes through it."""
 
-    def home_of(self, partition: Partition, order_key: str | None) -> Partition:
+    def home_of(self, partition: Partition, extras: Extras | None) -> Partition:
         """Where a message goes by the route that is followed now."""
         ...
 
@@ -109,28 +110,20 @@ class Moving:
     def _hand_out(self, parcel: Parcel) -> None:
         """Each message of a parcel anew. Those of one call that came without anything but bodies stay together."""
         bodies = parcel.bodies if hasattr(parcel, "bodies") else Batch(parcel.data).bodies()
-        for waiter, place, first, messages in _claims(parcel):
+        for waiter, place, first, messages in parcel.claims:
             if messages > 1:
                 home = self._desk.home_of(parcel.partition, None)
                 some = bodies[first : first + messages]
                 self._desk.count(home.lane.gather.add_many(home, some, place, waiter, parcel.deadline))
                 continue
             extras = _extras(parcel, first)
-            home = self._desk.home_of(parcel.partition, extras.order_key if extras is not None else None)
+            home = self._desk.home_of(parcel.partition, extras)
             self._desk.count(home.add(home, bodies[first], extras, waiter, parcel.deadline, place))
 
 
 def _is_replaying(lane: Lane) -> bool:
     """A broker is there, and is given what was spooled."""
     return lane.stopped and lane.link is not None
-
-
-def _claims(parcel: Parcel) -> Iterable[tuple[Waiter, int, int, int]]:
-    """Who waits for which messages: waiter, place in its call, index of the first one, and how many."""
-    if parcel.waiter is None:
-        return []
-    alone = parcel.company[0][2] if parcel.company else parcel.messages
-    return [(parcel.waiter, parcel.place, 0, alone), *(parcel.company or ())]
 
 
 def _extras(parcel: Parcel, index: int) -> Extras | None:
@@ -142,4 +135,9 @@ def _extras(parcel: Parcel, index: int) -> Extras | None:
         (parcel.tags[index] or None) if parcel.tags is not None else None,
         (parcel.properties[index] or None) if parcel.properties is not None else None,
         parcel.order_keys[index] if parcel.order_keys is not None else None,
+        _keyed(parcel.dedup_keys[index]) if parcel.dedup_keys is not None else None,
     )
+
+
+def _keyed(digest: bytes) -> bytes | None:
+    return None if digest == NO_KEY else digest

@@ -13,6 +13,7 @@ quarter of the client's time.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
@@ -29,13 +30,18 @@ from tidemill.encode import (
 )
 from tidemill.errors import Refused, TidemillError
 from tidemill_wire.batch import aligned
+from tidemill_wire.deduplication import NO_KEY, Duplicate, check_dedup_key, digest_of, read_rows
 
 if TYPE_CHECKING:
     from tidemill.lane import Lane
     from tidemill.spread import Spread
 
+DUPLICATE = 1 << 30
+
 Stored: TypeAlias = tuple[str, bytes, int, int, int]
-"""Subject, batch id, index of the first message in the batch, how many messages, and the first one's sequence."""
+"""Subject, batch id, index of the first message in the batch, how many messages, and the first one's sequence. An index
+with ``DUPLICATE`` is that of a message that was stored before.
+"""
 
 
 class Waiter(Protocol):
@@ -57,8 +63,12 @@ class Extras(NamedTuple):
     tags: tuple[str, ...] | None = None
     properties: bytes | None = None
     order_key: str | None = None
+    dedup_key: bytes | None = None
+    """Its digest."""
     due_ms: int | None = None
     """When it is to be given out, of a message for later."""
+    timer_key: str | None = None
+    """By what such a message is found while it waits."""
 
 
 NO_EXTRAS = Extras()
@@ -70,21 +80,25 @@ def extras_of(
     tags: Iterable[str] | None,
     properties: Mapping[str, Any] | None,
     order_key: str | None = None,
+    dedup_key: str | None = None,
 ) -> Extras:
-    """What a user gave besides a body of ``size``, within its limits."""
+    """What a user gave besides a body of ``size``, within its limits. A dedup key is the order key, too, when there is
+    no other: a message that is sent again has to go where the first one is.
+    """
     parsed = parse_tags(tags) if tags else None
     packed = pack_properties(properties) if properties else None
     check_message(size + len(packed or b"") + sum(len(tag.encode()) for tag in parsed or ()))
     ordered = check_order_key(order_key) if order_key is not None else None
-    return Extras(check_key(key) if key is not None else None, parsed, packed, ordered)
+    digest = digest_of(check_dedup_key(dedup_key)) if dedup_key is not None else None
+    return Extras(check_key(key) if key is not None else None, parsed, packed, ordered or dedup_key, digest)
 
 
 class Partition:
     """A partition of a subject as this producer knows it; each priority of it is one of its own."""
 
     __slots__ = (
-        "add", "behind", "best_tried", "held", "in_flight", "lane", "name", "open", "ordered", "padded", "priority",
-        "raw", "reached", "refused", "sequence", "spread",
+        "add", "behind", "best_tried", "held", "in_flight", "lane", "name", "open", "ordered", "padded", "pinned",
+        "priority", "raw", "reached", "refused", "sequence", "spread",
     )  # fmt: skip
 
     add: Callable[..., int]
@@ -113,6 +127,8 @@ class Partition:
         """It has seen an order key: one batch at a time, or one that is refused might be overtaken by the next."""
         self.best_tried = False
         """As its subject says: order keys may go elsewhere when their own partition fails."""
+        self.pinned = False
+        """It has seen a dedup key, which only this partition knows: nothing of it goes elsewhere."""
         self.held = False
         """Its order keys are about to go elsewhere: nothing leaves."""
         self.behind: list[Parcel] = []
@@ -121,15 +137,15 @@ class Partition:
     @property
     def bound(self) -> bool:
         """Nothing of it goes anywhere else."""
-        return self.ordered and not self.best_tried
+        return self.ordered and (self.pinned or not self.best_tried)
 
 
 class Parcel:
     """See the module."""
 
     __slots__ = (
-        "batch_id", "bodies", "company", "data", "deadline", "due", "error", "keys", "messages", "number", "order_keys",
-        "partition", "place", "plain", "properties", "size", "tags", "waiter",
+        "batch_id", "bodies", "company", "data", "deadline", "dedup_keys", "due", "error", "keys", "messages", "number",
+        "order_keys", "partition", "place", "plain", "properties", "size", "tags", "timer_keys", "waiter",
     )  # fmt: skip
 
     number: int
@@ -139,6 +155,8 @@ class Parcel:
     tags: list[tuple[str, ...]] | None
     properties: list[bytes] | None
     order_keys: list[str | None] | None
+    timer_keys: list[str | None] | None
+    dedup_keys: list[bytes] | None
 
     def __init__(
         self,
@@ -186,6 +204,7 @@ class Parcel:
         if self.plain:
             self.plain = False
             self.keys = self.tags = self.properties = self.order_keys = None
+            self.timer_keys = self.dedup_keys = None
         before = len(self.bodies) - 1
         if extras.key is not None and self.keys is None:
             self.keys = list[str | None]([None]) * before
@@ -197,6 +216,14 @@ class Parcel:
             self.partition.ordered = True
             if self.order_keys is None:
                 self.order_keys = list[str | None]([None]) * before
+        if extras.timer_key is not None and self.timer_keys is None:
+            self.timer_keys = list[str | None]([None]) * before
+        if self.timer_keys is not None:
+            self.timer_keys.append(extras.timer_key)
+        if extras.dedup_key is not None:
+            self.partition.pinned = True
+            if self.dedup_keys is None:
+                self.dedup_keys = [NO_KEY] * before
         if self.keys is not None:
             self.keys.append(extras.key)
         if self.tags is not None:
@@ -205,6 +232,8 @@ class Parcel:
             self.properties.append(extras.properties or b"")
         if self.order_keys is not None:
             self.order_keys.append(extras.order_key)
+        if self.dedup_keys is not None:
+            self.dedup_keys.append(extras.dedup_key or NO_KEY)
         if extras.due_ms is not None:
             self.note_due(extras.due_ms)
 
@@ -242,11 +271,14 @@ class Parcel:
         self.data = renumbered(self.data, self.number, producer_id)
         return self
 
-    def stored(self, first_sequence: int) -> None:
+    def stored(self, first_sequence: int, duplicates: bytes = b"") -> None:
         """Tell everybody; a negative sequence is what ``receipts.py`` says it is."""
         partition = self.partition
         partition.reached = max(partition.reached, self.number)
         if self.waiter is None:
+            return
+        if duplicates:
+            self._stored_beside(first_sequence, {one.row: one for one in read_rows(duplicates)})
             return
         name, batch_id = partition.name, self.batch_id
         alone = self.company[0][2] if self.company else self.messages
@@ -254,6 +286,31 @@ class Parcel:
         for waiter, place, first, messages in self.company or ():
             sequence = first_sequence + first if first_sequence >= 0 else first_sequence
             waiter.stored(place, (name, batch_id, first, messages, sequence))
+
+    @property
+    def claims(self) -> list[Claim]:
+        """Who waits for which messages."""
+        if self.waiter is None:
+            return []
+        alone = self.company[0][2] if self.company else self.messages
+        return [(self.waiter, self.place, 0, alone), *(self.company or ())]
+
+    def _stored_beside(self, first_sequence: int, known: Mapping[int, Duplicate]) -> None:
+        """Of some messages it is known where they are; the others lie one behind the other. Each that has a dedup key
+        is waited for alone.
+        """
+        dropped = sorted(known)
+        for waiter, place, first, messages in self.claims:
+            one = known.get(first) if messages == 1 else None
+            if one is None:
+                sequence = first_sequence
+                if first_sequence >= 0:
+                    sequence += first - bisect_left(dropped, first)
+                waiter.stored(place, (self.partition.name, self.batch_id, first, messages, sequence))
+            else:
+                own = (one.batch_id, one.number) == (self.batch_id, first)
+                index = one.number if own else one.number | DUPLICATE
+                waiter.stored(place, (self.partition.name, one.batch_id, index, 1, one.sequence))
 
     def failed(self, error: TidemillError) -> None:
         """Tell everybody. What can never be stored holds up nobody; what may be stored later holds up all behind it."""

@@ -94,7 +94,7 @@ class Producer:
         key = (subject, priority) if priority else subject
         partition = self._partitions.get(key) or self._partition(subject, priority)
         if extras is not None and extras.order_key is not None and self._routed.is_set():
-            partition = self._ordered(partition, extras.order_key)
+            partition = self._ordered(partition, extras)
         deadline = self._loop.time() + self._settings.send_timeout_s
         self.budget.held += partition.add(partition, body, extras, waiter, deadline)
         lane = partition.lane
@@ -166,15 +166,15 @@ class Producer:
 
     # -- order keys --------------------------------------------------------------------------------------------
 
-    def _ordered(self, partition: Partition, order_key: str) -> Partition:
+    def _ordered(self, partition: Partition, extras: Extras) -> Partition:
         """Where an order key lies, whatever may be said of the broker there; of a subject that is only tried, the
         partition whose turn it is, when that is better off.
         """
-        place = self._moving.place(partition.name, order_key)
+        place = self._moving.place(partition.name, extras.order_key) if extras.order_key is not None else None
         if place is None:
             return partition
         owner = self._at(partition, place)
-        if not owner.best_tried or owner is partition or partition.lane is self.anywhere:
+        if extras.dedup_key or not owner.best_tried or owner is partition or partition.lane is self.anywhere:
             return owner
         takes = partition.spread is not None and owner in partition.spread.partitions
         if takes and (not owner.lane.forsaken or owner.lane.standing >= partition.lane.standing):
@@ -182,11 +182,11 @@ class Producer:
         self._stray(owner, 1)
         return partition
 
-    def home_of(self, partition: Partition, order_key: str | None) -> Partition:
+    def home_of(self, partition: Partition, extras: Extras | None) -> Partition:
         """Where a message of a partition goes that is handed out anew."""
         key = (partition.name, partition.priority) if partition.priority else partition.name
         turn = self._partitions.get(key, partition)
-        return turn if order_key is None else self._ordered(turn, order_key)
+        return turn if extras is None else self._ordered(turn, extras)
 
     def count(self, size: int) -> None:
         """So much more, or less, is held."""

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any, overload
 
 from tidemill.errors import TidemillError
-from tidemill.parcel import Stored
+from tidemill.parcel import DUPLICATE, Stored
 from tidemill_wire.batch import message_id
 from tidemill_wire.counted import counted
 
@@ -24,7 +24,7 @@ SPOOLED = -2
 
 
 class Receipt:
-    """One message was stored, or spooled."""
+    """One message is stored, or spooled."""
 
     __slots__ = ("_batch_id", "_index", "_sequence", "subject")
 
@@ -36,13 +36,18 @@ class Receipt:
 
     @property
     def id(self) -> str:
-        """The message's id: what ``why`` and the query by id take."""
-        return message_id(self._batch_id, self._index)
+        """The message's id: what ``why`` and the query by id take; of a duplicate, that of the one that is stored."""
+        return message_id(self._batch_id, self._index & ~DUPLICATE)
 
     @property
     def sequence(self) -> int:
         """Its number in the subject; -1 when that is not known, as it is for what was spooled."""
         return max(UNKNOWN, self._sequence)
+
+    @property
+    def duplicate(self) -> bool:
+        """A message with its dedup key was stored before: nothing was stored now, and this says where that one is."""
+        return self._index & DUPLICATE != 0
 
     @property
     def spooled(self) -> bool:
@@ -187,3 +192,22 @@ class Many:
             return fields
         rows = sorted(range(len(places)), key=places.__getitem__)
         return [field for row in rows for field in part_at(fields, row)]
+
+
+class Placed:
+    """Waits for one message of a call."""
+
+    __slots__ = ("_many", "_place")
+
+    def __init__(self, many: Many, place: int) -> None:
+        self._many = many
+        self._place = place
+
+    def stored(self, place: int, part: Stored) -> None:
+        """It is in a batch that was stored."""
+        del place
+        self._many.stored(self._place, part)
+
+    def failed(self, error: TidemillError) -> None:
+        """It is not, or nobody knows."""
+        self._many.failed(error)

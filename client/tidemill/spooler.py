@@ -90,6 +90,8 @@ class Spooler:
         self._mover = mover
         self._bound = ""
         """The broker group to which the first batch of the file was sent, when nobody knows what became of it."""
+        self._doubtful = False
+        """A connection ended before it was answered: who refuses the whole frame has not looked what it has."""
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
         self._spool: Spool | None = None
@@ -197,6 +199,9 @@ class Spooler:
                 return
             self._bound = lane.group
             answer = await self._send(batches, link)
+            self._doubtful = not isinstance(answer, Sent) and (
+                self._doubtful or isinstance(answer, ConnectionLost)
+            )
             if isinstance(answer, Sent) and len(answer.first_sequences) == len(batches):
                 refused: dict[int, TidemillError] = {
                     index: wire_error(number, detail) for index, number, detail in answer.refused
@@ -214,7 +219,7 @@ class Spooler:
                 )
             if any(isinstance(error, ConnectionLost | Unavailable) for error in refused.values()):
                 # All of the frame again: what of it was stored is recognised, and so it goes to the same.
-                if not any(isinstance(error, ConnectionLost) for error in refused.values()):
+                if not self._doubtful:
                     self._bound = ""
                 await asyncio.sleep(self._backoff.next())
                 continue

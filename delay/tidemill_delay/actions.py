@@ -15,6 +15,7 @@ from tidemill_journal.records import Record
 _ONE = struct.Struct("<q")
 _LIFE = struct.Struct("<qq")
 _TWO = struct.Struct("<QQ")
+_THREE = struct.Struct("<QQQ")
 
 
 class ActionKind(IntEnum):
@@ -25,6 +26,8 @@ class ActionKind(IntEnum):
     DISPATCHED = 3
     CANCELLED = 4
     CLOSED = 5
+    BEGUN = 6
+    EPOCH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,23 @@ class Closed:
     before_ms: int
 
 
-Action: TypeAlias = Started | Synced | Dispatched | Cancelled | Closed
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What is due up to then may be on its way from here on, and is not cancelled any more."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochBegun:
+    """A master begins, and both logs of the group ended there."""
+
+    epoch: int
+    message_position: int
+    action_position: int
+
+
+Action: TypeAlias = Started | Synced | Dispatched | Cancelled | Closed | Begun | EpochBegun
 
 
 def encode_action(action: Action) -> tuple[int, bytes]:
@@ -82,6 +101,10 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.CANCELLED, _ONE.pack(hour) + array("Q", ranges).tobytes()
         case Closed(before_ms):
             return ActionKind.CLOSED, _ONE.pack(before_ms)
+        case Begun(until_ms):
+            return ActionKind.BEGUN, _ONE.pack(until_ms)
+        case EpochBegun(epoch, message_position, action_position):
+            return ActionKind.EPOCH, _THREE.pack(epoch, message_position, action_position)
         case _:
             assert_never(action)
 
@@ -101,6 +124,10 @@ def decode_action(record: Record) -> Action:
                 return Cancelled(_ONE.unpack_from(body)[0], _ranges(body))
             case ActionKind.CLOSED:
                 return Closed(*_ONE.unpack(body))
+            case ActionKind.BEGUN:
+                return Begun(*_ONE.unpack(body))
+            case ActionKind.EPOCH:
+                return EpochBegun(*_THREE.unpack(body))
     except (struct.error, ValueError) as error:
         raise CorruptRecord(f"a record of kind {record.kind} that says nothing: {error}") from None
 

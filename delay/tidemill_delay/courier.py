@@ -85,6 +85,8 @@ class Courier:
         self.reads: list[Read] = []
         self.sends: list[Send] = []
         self.drops: list[Peer] = []
+        self.size = 0
+        """Messages that are due and not done."""
         self._tick_ms = tick_ms
         self._due: deque[Unit] = deque()
         self._reading: dict[int, list[Unit]] = {}
@@ -98,18 +100,9 @@ class Courier:
         self._token = 0
         self._correlation = 0
 
-    @property
-    def size(self) -> int:
-        """Messages that are due and not done."""
-        units = [*self._due, *(unit for units in self._reading.values() for unit in units)]
-        units += [unit for _, _, unit in self._unreadable]
-        parcels = [*self._lost, *(parcel for _, _, parcel in self._put_off)]
-        for broker in self.brokers.values():
-            parcels += [*broker.waiting, *(parcel for flight in broker.flights.values() for parcel in flight)]
-        return sum(len(unit.numbers) for unit in units) + sum(len(one.unit.numbers) for one in parcels)
-
     def take(self, entries: Entries) -> None:
         """What is due, the earliest first."""
+        self.size += len(entries.due)
         ticks = -(-entries.due // self._tick_ms)
         order = np.lexsort((entries.numbers, entries.pieces & PLACE_MASK, ticks))
         pieces, numbers, ticks = entries.pieces[order], entries.numbers[order], ticks[order]
@@ -289,6 +282,7 @@ class Courier:
                 self._put_off_for(parcel, number, now_ms)
                 continue
             self._held -= len(parcel.batch)
+            self.size -= len(parcel.unit.numbers)
             done.append(parcel.unit)
         return done
 
@@ -298,3 +292,13 @@ class Courier:
         wait_ms = SOON_MS if kind is None or kind.retryable else LATE_MS
         self._token += 1
         heappush(self._put_off, (now_ms + wait_ms, self._token, parcel))
+
+    def check(self) -> None:
+        """``size`` is what is there."""
+        units = [*self._due, *(unit for units in self._reading.values() for unit in units)]
+        units += [unit for _, _, unit in self._unreadable]
+        units += [parcel.unit for parcel in (*self._lost, *(parcel for _, _, parcel in self._put_off))]
+        for broker in self.brokers.values():
+            parcels = [*broker.waiting, *(parcel for flight in broker.flights.values() for parcel in flight)]
+            units += [parcel.unit for parcel in parcels]
+        assert self.size == sum(len(unit.numbers) for unit in units)

@@ -2,13 +2,16 @@
 
 A checkpoint is packed in one moment, together with the ends of both logs, and a sync is asked for, which is of the
 hours' files, too; it is written when the disk has everything up to there. Then the message log below it is removed, for
-the hours have all of it.
+the hours have all of it. In a group nothing of that happens before it is committed, on a slave neither: so whatever a
+new epoch cuts from the logs, there is a checkpoint below, and the files of the hours that it knows.
 """
 
 from __future__ import annotations
 
+from collections import deque
+
 from tidemill_delay.actions import Closed, Synced, encode_action
-from tidemill_delay.hours import file_of, rows_of
+from tidemill_delay.hours import file_of, names_of, rows_of
 from tidemill_delay.settings import DelaySettings
 from tidemill_delay.snapshots import pack_state
 from tidemill_delay.state import State
@@ -16,6 +19,7 @@ from tidemill_host.machine import Replace
 from tidemill_journal.checkpoint import checkpoint_file, wrap
 from tidemill_ledger.logs import Logs
 from tidemill_wire import limits
+from tidemill_wire.replication import Ends
 
 
 class Keeping:
@@ -30,8 +34,15 @@ class Keeping:
         self._packed: tuple[int, tuple[int, int], bytes] | None = None
         """The ``Ready`` that must be synced, the ends of the logs, the checkpoint."""
         self._unsynced_since_ms: int | None = None
-        self._closing: tuple[int, list[int]] | None = None
-        """The ``Ready`` with the record that hours are closed, and those hours."""
+        self._closing: deque[tuple[int, list[int]]] = deque()
+        """Ends of records that say that hours are closed, and those hours."""
+        self._covered = 0
+        """The end of the action log that the newest checkpoint knows."""
+        self.level = self.leads = True
+        self.committed: Ends | None = None
+        """Of a slave, which hears of it; for any other one that is committed which is persisted."""
+        self.held = False
+        """A slave is being sent the hours: they stay, and the logs that it needs then."""
         self._recorded = (0, 0)
         self.sync_now = False
         self.checkpoints: list[int] = []
@@ -50,6 +61,21 @@ class Keeping:
         return wanted
 
     @property
+    def checkpoint_number(self) -> int:
+        """Of the newest."""
+        return max(self.checkpoints, default=0)
+
+    def pack(self, message_position: int, action_position: int, now_ms: int) -> bytes:
+        """The state as it is now, for a slave that begins with it."""
+        return pack_state(self._state, message_position, action_position)
+
+    def closed(self, position: int, hours: list[int]) -> None:
+        """The record that ends there says that these hours are over: their files go when a checkpoint knows it, for one
+        that does not would miss them.
+        """
+        self._closing.append((position, hours))
+
+    @property
     def settled(self) -> bool:
         """No checkpoint is on its way to the disk."""
         return self._packed is None and not self._logs.has_writes
@@ -57,13 +83,19 @@ class Keeping:
     def wake_ms(self, now_ms: int) -> int:
         """When there is something to do."""
         wake = self._checkpoint_at_ms + self._settings.checkpoint_interval_ms
-        if self._events >= self._settings.checkpoint_events:
+        if self._packed is not None or not self.level:  # until others have come further
+            wake = now_ms + self._settings.sync_interval_ms
+        elif self._events >= self._settings.checkpoint_events:
             wake = self._checkpoint_at_ms + self._settings.checkpoint_pause_ms
         if self._unsynced_since_ms is not None:
             wake = min(wake, self._unsynced_since_ms + self._settings.sync_interval_ms)
         return max(wake, now_ms + 1)
 
-    def ticked(self, now_ms: int, loaded: int | None) -> None:
+    def check(self) -> None:
+        """Whoever is told what is committed decides nothing."""
+        assert self.leads or self.committed is not None
+
+    def ticked(self, now_ms: int, loaded: int | None = None) -> None:
         """``loaded`` is the earliest hour that is being read."""
         settings = self._settings
         if self._logs.all_synced:
@@ -75,14 +107,17 @@ class Keeping:
         waited = now_ms - self._checkpoint_at_ms
         due = self._events >= settings.checkpoint_events or waited >= settings.checkpoint_interval_ms
         if due and self._packed is None and waited >= settings.checkpoint_pause_ms:
-            self._close(now_ms, loaded)
-            if self._events:
+            if self.leads:
+                self._close(now_ms, loaded)
+            if self._events and self.level:
                 self.checkpoint(now_ms)
             else:
                 self._checkpoint_at_ms = now_ms
 
     def checkpoint(self, now_ms: int) -> None:
         """Pack the state as it is now; the file follows when the disk has the logs up to here."""
+        if not self.level:
+            return
         logs = self._logs
         self._events = 0
         self._checkpoint_at_ms = now_ms
@@ -91,27 +126,33 @@ class Keeping:
         self._packed = number, ends, pack_state(self._state, *ends)
         self.sync_now = True
         if number <= logs.mark.synced:
-            self.persisted()
+            self.persisted(now_ms)
 
-    def persisted(self) -> None:
-        """The disk has come further."""
-        logs = self._logs
-        if self._packed is not None and self._packed[0] <= logs.mark.synced:
-            _, ends, payload = self._packed
+    def _is_committed(self, message_position: int, action_position: int) -> bool:
+        known = self.committed
+        return known is None or (known.message >= message_position and known.action >= action_position)
+
+    def persisted(self, now_ms: int) -> None:
+        """The disk has come further, or the group."""
+        logs, packed = self._logs, self._packed
+        if packed is not None and packed[0] <= logs.mark.synced and self._is_committed(*packed[1]):
+            _, ends, payload = packed
             self._packed = None
-            number = max(self.checkpoints, default=0) + 1
+            number = self.checkpoint_number + 1
             logs.replace(Replace(checkpoint_file(number), lambda: wrap(payload)))
             self.checkpoints.append(number)
             self._ends[number] = ends
+            self._covered = ends[1]
             self._remove()
-        if self._closing is not None and self._closing[0] <= logs.mark.synced:
-            for hour in self._closing[1]:
-                logs.remove(file_of(hour))
-                logs.remove(rows_of(hour))
-            self._closing = None
+        while self._closing and not self.held and self._closing[0][0] <= self._covered:
+            for hour in self._closing.popleft()[1]:
+                for file in (file_of(hour), rows_of(hour), names_of(hour)):
+                    logs.remove(file)
 
     def _record_synced(self, now_ms: int) -> None:
         """For recovery: below it, bad bytes are damage."""
+        if self._settings.replicated:
+            return  # it would speak of this disk, and be read on others
         logs = self._logs
         synced = logs.synced_message_position, logs.synced_action_position
         if synced != self._recorded and logs.all_synced and self._events:
@@ -126,12 +167,12 @@ class Keeping:
         before_ms = min(before_ms, min(waiting, default=before_ms))
         before_ms = before_ms if loaded is None else min(before_ms, loaded)
         gone = [start_ms for start_ms in self._state.hours if start_ms < before_ms]
-        if not gone or self._closing is not None:
+        if not gone or self._closing:
             return
         action = Closed(before_ms)
         self._logs.record(*encode_action(action), now_ms)
         self._state.apply(action)
-        self._closing = self._logs.number + 1, gone
+        self.closed(self._logs.actions.end, gone)
         self.note(1, now_ms)
 
     def _remove(self) -> None:
@@ -141,9 +182,11 @@ class Keeping:
             number = self.checkpoints.pop(0)
             self._ends.pop(number, None)
             logs.remove(checkpoint_file(number))
-        if len(self._ends) < len(self.checkpoints):
+        if self.held or len(self._ends) < len(self.checkpoints):
             return  # those that were there at the start do not say here what they need
         message, action = (min(column) for column in zip(*self._ends.values(), strict=True))
         for segments, needed in ((logs.messages, message), (logs.actions, action)):
-            while len(segments.bases) > 1 and segments.bases[1] <= needed:
+            least = segments.end - self._settings.catch_up_bytes if self._settings.replicated else needed
+            # Something of the segment that is the first then is there to stay: so no log begins where it ends.
+            while len(segments.bases) > 1 and segments.bases[1] < needed and segments.bases[1] <= least:
                 logs.remove(segments.file(segments.drop_oldest()))

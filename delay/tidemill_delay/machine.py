@@ -2,8 +2,9 @@
 
 received  ->  SEND       intake        answered when written or synced
               SENT       courier       the broker has it: DISPATCHED
+              CANCEL ... timers        looked for in the names of the hours
 ticked    ->  hours that come near are loaded, what is due is taken off the wheel, syncs and checkpoints
-persisted ->  what was written may be read: pages, and pieces that are due
+persisted ->  what was written may be read: pages; what is on the disk may leave, and may be found: pieces that are due
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from tidemill_delay.actions import Action, Dispatched, encode_action
+from tidemill_delay.actions import Action, Begun, Dispatched, encode_action
+from tidemill_delay.asking import Hands
 from tidemill_delay.courier import LATE_MS, Courier, Unit
 from tidemill_delay.hours import ranges_of
 from tidemill_delay.intake import Intake
 from tidemill_delay.keeping import Keeping
 from tidemill_delay.loading import Page
+from tidemill_delay.nearing import Nearing
 from tidemill_delay.settings import DelaySettings
+from tidemill_delay.snapshots import files_of
 from tidemill_delay.state import State
+from tidemill_delay.timers import Timers
 from tidemill_delay.wheel import Entries, Wheel
-from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready, Send, Unread
+from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready, Send, Slice, Unread
 from tidemill_ledger.logs import Logs
 from tidemill_wire.commands import (
     Command,
@@ -35,10 +40,14 @@ from tidemill_wire.commands import (
 )
 from tidemill_wire.connection import Event, Rejected
 from tidemill_wire.errors import Refused, Unavailable, WireError
+from tidemill_wire.replication import EpochStart
+from tidemill_wire.timing import Cancel, ListTimers, Reschedule, Show
 
 
 class Delay:
     """One delay service."""
+
+    folds_messages = True
 
     def __init__(self, state: State, logs: Logs, settings: DelaySettings, now_ms: int) -> None:
         self.state = state
@@ -48,20 +57,25 @@ class Delay:
         self.keeping = Keeping(state, logs, settings, now_ms)
         self.wheel = Wheel(settings.tick_ms)
         self.courier = Courier(settings.tick_ms)
+        hands = Hands(state, settings.tick_ms, self.act, self._move)
+        self.timers = Timers(hands, settings.hour_ms, self._after_sync)
         self.refused: Counter[str] = Counter()
         self.delivered = 0
         self.late_ms = 0
         """How late the last answer of a broker was; 0 of what was past when it came."""
         self._sends: list[Send] = []
         self._reads: list[Read] = []
-        self._pages: dict[int, int] = {}
-        """Of hours that are in the wheel: due times up to this are."""
+        self.nearing = Nearing(state.hours, settings.hour_ms)
         self._page: Page | None = None
         self._page_at_ms = 0
         self.unread = 0
         """How often the disk did not read what it has."""
-        self._when_written: deque[tuple[int, Callable[[int], None]]] = deque()
-        self._draining = False
+        self.leaving = 0
+        """Messages that were taken off the wheel and wait for the disk."""
+        self._when_synced: deque[tuple[int, Callable[[int], None]]] = deque()
+        self._placed_in = 0
+        """The ``Ready`` that writes what was placed last."""
+        self._draining = self._hidden = False
         self._wake_at_ms = now_ms
 
     # The contract.
@@ -89,13 +103,39 @@ class Delay:
 
     def persisted(self, mark: Mark, now_ms: int) -> None:
         self.logs.persisted(mark)
-        while self._when_written and self._when_written[0][0] <= mark.written:
-            self._when_written.popleft()[1](now_ms)
-        self.keeping.persisted()
+        if self._hidden:
+            self._hidden = False
+            self._turn(now_ms)
+        while self._when_synced and self._when_synced[0][0] <= mark.synced:
+            self._when_synced.popleft()[1](now_ms)
+        self.keeping.persisted(now_ms)
         self._set_wake(now_ms)
 
+    def hide(self) -> None:
+        """Send nothing before the first mark: nobody knows yet who else has what a master begins with."""
+        self._hidden = True
+
+    def reveal(self, level: Durability, reached: int, now_ms: int) -> None:
+        """Nothing is of so little worth that it would not wait for the others."""
+
+    @property
+    def epochs(self) -> Sequence[EpochStart]:
+        """Those that its log has begun."""
+        return self.state.epochs
+
+    def files(self) -> Sequence[Slice]:
+        """What a copy needs besides a checkpoint: the hours as they are now."""
+        return [Slice(file, 0, size) for file, size in files_of(self.state) if size]
+
+    def hold(self, *, on: bool) -> None:
+        """A slave is being sent them."""
+        self.keeping.held = on
+
     def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
-        if isinstance(data, Unread):
+        if token < 0:
+            self.unread += isinstance(data, Unread)
+            self.timers.loaded(token, data, now_ms)
+        elif isinstance(data, Unread):
             self._unread(token, now_ms)
         elif token == 0:
             self._page_loaded(data, now_ms)
@@ -105,11 +145,15 @@ class Delay:
         self._set_wake(now_ms)
 
     def ready(self) -> Ready:
+        level = Durability.SYNCED if self.settings.synced else Durability.WRITTEN
+        for peer, correlation, answer in self.timers.answers:
+            self._say(peer, correlation, answer, level)
         sends = [*self._sends, *self.courier.sends]
-        reads = [*self._reads, *self.courier.reads]
+        reads = [*self._reads, *self.courier.reads, *self.timers.reads]
         ready = Ready(sends=sends, reads=reads, drops=self.courier.drops, sync=self.keeping.wants_sync())
         self._sends, self._reads = [], []
         self.courier.sends, self.courier.reads, self.courier.drops = [], [], []
+        self.timers.answers, self.timers.reads = [], []
         self.logs.take(ready)
         ready.wake_at_ms = self._wake_at_ms
         return ready
@@ -122,7 +166,10 @@ class Delay:
                 self._take(peer, correlation, batches, now_ms)
             case Sent() | Failed() if self.courier.knows(peer):
                 self._delivered(self.courier.answered(peer, correlation, command, now_ms), now_ms)
+                self._load(now_ms)
                 self.courier.work(now_ms)
+            case Cancel() | Reschedule() | Show() | ListTimers():
+                self._ask(peer, correlation, command, now_ms)
             case Welcome():
                 self.courier.met(peer, command.broker.partition("-")[0])
                 self.courier.work(now_ms)
@@ -138,24 +185,47 @@ class Delay:
         if self._draining:
             raise Unavailable("shutting_down", "the delay service is about to stop")
         taken = self.intake.take(batches, now_ms)
+        if taken.entries:
+            self._placed_in = self.logs.number + 1
         for entries in taken.entries:
             self._placed(entries, now_ms)
         self.keeping.note(len(taken.firsts), now_ms)
         level = Durability.SYNCED if self.settings.synced else Durability.WRITTEN
         self._say(peer, correlation, Sent(taken.firsts, taken.refused), level)
         if taken.entries:
-            self._after_write(self._turn, now_ms)
+            self._after_placed(self._turn, now_ms)
+
+    def _ask(
+        self, peer: Peer, correlation: int, command: Cancel | Reschedule | Show | ListTimers, now_ms: int
+    ) -> None:
+        if self._draining:
+            raise Unavailable("shutting_down", "the delay service is about to stop")
+        if isinstance(command, Reschedule):
+            self.intake.check_time(command.due_ms, now_ms)
+        self.timers.asked(peer, correlation, command, now_ms)
+
+    def _move(self, batch: bytearray, now_ms: int) -> None:
+        """Messages that wait have another time: the same record of the message log says both."""
+        moved = self.intake.put(batch, now_ms)
+        self._placed_in = self.logs.number + 1
+        for entries in moved:
+            self._placed(entries, now_ms)
+        self.keeping.note(1, now_ms)
+        self._after_placed(self._turn, now_ms)
 
     def _placed(self, entries: Entries, now_ms: int) -> None:
-        """What was placed in an hour that is in the wheel goes there as well, when it is written."""
+        """What was placed in an hour that is in the wheel goes there as well, when the disk has it."""
+        self.nearing.placed(entries.hour)
         page = self._page
         if page is not None and page.hour.start_ms == entries.hour:
             page.placed(entries)
             return
-        high_ms = self._pages.get(entries.hour)
+        high_ms = self.nearing.high_ms(entries.hour)
         if high_ms is not None:
             near = entries.where(entries.due <= high_ms)
-            self._after_write(lambda _now_ms: self.wheel.add(near), now_ms)
+            self._after_placed(lambda _now_ms: self.wheel.add(near), now_ms)
+            soon_ms = now_ms + self.settings.sync_interval_ms
+            self.keeping.sync_now |= len(near.due) > 0 and int(near.due.min()) <= soon_ms
 
     def _delivered(self, units: list[Unit], now_ms: int) -> None:
         """Brokers have them: say so, hour by hour."""
@@ -177,35 +247,53 @@ class Delay:
 
     def _turn(self, now_ms: int) -> None:
         """Load what comes near, send what is due."""
+        if self._hidden:
+            return
         self._load(now_ms)
+        due: list[Entries] = []
         for entries in self.wheel.take(now_ms):
             hour = self.state.hours.get(entries.hour)  # gone when all that was left of it is cancelled
             left = None if hour is None else entries.where(hour.done.without(entries.numbers))
             if left is not None and len(left.due):
-                self.courier.take(left)
+                due.append(left)
+        if due:
+            self._begin(due, now_ms)
         self.courier.work(now_ms)
         self._set_wake(now_ms)
+
+    def _begin(self, due: list[Entries], now_ms: int) -> None:
+        """Its tick has begun: nothing of it leaves before the disk knows that, and has the messages themselves. So no
+        life after this one cancels what has left.
+        """
+        tick_ms = self.settings.tick_ms
+        until_ms = now_ms // tick_ms * tick_ms
+        if until_ms > self.state.begun_ms:
+            self.act(Begun(until_ms), now_ms)
+        count = sum(len(entries.due) for entries in due)
+        self.leaving += count
+
+        def leave(now_ms: int) -> None:
+            self.leaving -= count
+            for entries in due:
+                self.courier.take(entries)
+            self.courier.work(now_ms)
+
+        self._after_sync(leave, now_ms)
 
     def _load(self, now_ms: int) -> None:
         """Begin to load the next page: of the earliest hour that is near and not wholly in the wheel."""
         if self._page is not None or now_ms < self._page_at_ms:
             return
-        hour_ms, ahead_ms = self.settings.hour_ms, self.settings.ahead_ms
-        for start_ms in [one for one in self._pages if one < self.state.closed_ms]:
-            del self._pages[start_ms]
-        for start_ms in sorted(self.state.hours):
-            if start_ms > now_ms + ahead_ms:
-                return
-            high_ms = self._pages.get(start_ms)
-            hour = self.state.hours[start_ms]
-            if high_ms is not None and high_ms >= start_ms + hour_ms:
-                continue
-            room = self.settings.wheel_messages - self.wheel.size - self.courier.size
-            if high_ms is not None and room < self.settings.wheel_messages // 2:
-                return  # there is something of this hour in the wheel: when half of it is gone, more comes
-            self._page = Page(hour, self.settings, -1 if high_ms is None else high_ms, room)
-            self._after_write(self._read_page, now_ms)
+        settings = self.settings
+        start_ms = self.nearing.earliest(self.state.closed_ms)
+        if start_ms is None or start_ms > now_ms + settings.ahead_ms:
             return
+        high_ms = self.nearing.high_ms(start_ms)
+        room = settings.wheel_messages - self.wheel.size - self.leaving - self.courier.size
+        if high_ms is not None and room < settings.wheel_messages // 2:
+            return  # there is something of this hour in the wheel: when half of it is gone, more comes
+        self._page = Page(self.state.hours[start_ms], settings, -1 if high_ms is None else high_ms, room)
+        self._after_placed(self._read_page, now_ms)
 
     def _read_page(self, now_ms: int) -> None:
         page = self._page
@@ -216,9 +304,13 @@ class Delay:
             return
         self._page = None
         assert page.high_ms is not None
-        self._pages[page.hour.start_ms] = page.high_ms
-        for entries in page.entries:
-            self.wheel.add(entries.where(entries.due <= page.high_ms))
+        self.nearing.loaded(page.hour.start_ms, page.high_ms)
+        near = [entries.where(entries.due <= page.high_ms) for entries in page.entries]
+        self._after_placed(lambda now_ms: self._fill(near, now_ms), now_ms)
+
+    def _fill(self, page: Sequence[Entries], now_ms: int) -> None:
+        for entries in page:
+            self.wheel.add(entries)
         self._turn(now_ms)
 
     def _unread(self, token: int, now_ms: int) -> None:
@@ -235,13 +327,23 @@ class Delay:
         self._page.loaded(data)
         self._read_page(now_ms)
 
-    def _after_write(self, step: Callable[[int], None], now_ms: int) -> None:
-        """Do it when all that was placed so far can be read."""
-        number = self.logs.number + (1 if self.logs.has_writes else 0)
-        if number <= self.logs.mark.written:
+    def _after_placed(self, step: Callable[[int], None], now_ms: int) -> None:
+        """Do it when all that was placed so far is there to stay: if a message that was sent went with the power, the
+        next one would have its number, and count as sent.
+        """
+        if self._placed_in <= self.logs.mark.synced:
             step(now_ms)
         else:
-            self._when_written.append((number, step))
+            self._when_synced.append((self._placed_in, step))
+
+    def _after_sync(self, step: Callable[[int], None], now_ms: int) -> None:
+        """Do it when all that was written so far is there to stay, soon."""
+        number = self.logs.number + (1 if self.logs.has_writes else 0)
+        if number <= self.logs.mark.synced:
+            step(now_ms)
+        else:
+            self._when_synced.append((number, step))
+            self.keeping.sync_now = True
 
     def _set_wake(self, now_ms: int) -> None:
         wakes = [
@@ -253,9 +355,13 @@ class Delay:
         self._wake_at_ms = max(now_ms + 1, min(wake for wake in wakes if wake is not None))
 
     def _next_hour(self, now_ms: int) -> int | None:
-        """When an hour comes near."""
-        far = [one - self.settings.ahead_ms for one in self.state.hours if one not in self._pages]
-        return max(now_ms + 1, min(far), self._page_at_ms) if far and self._page is None else None
+        """When an hour comes near; of one that is partly in the wheel, whoever takes something off it looks."""
+        start_ms = self.nearing.earliest(self.state.closed_ms)
+        if start_ms is None or self._page is not None or self._hidden:
+            return None
+        if self.nearing.high_ms(start_ms) is not None:
+            return self._page_at_ms if self._page_at_ms > now_ms else None
+        return max(now_ms + 1, start_ms - self.settings.ahead_ms, self._page_at_ms)
 
     def route(self, subject: str, groups: Sequence[str], now_ms: int) -> None:
         """Somebody says which broker groups take a subject."""
@@ -286,3 +392,5 @@ class Delay:
         """The invariants of everything, after every step in the simulator."""
         self.state.check()
         self.wheel.check()
+        self.courier.check()
+        self.nearing.check(self.state.hours, self.state.closed_ms)

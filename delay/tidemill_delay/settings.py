@@ -37,6 +37,18 @@ class DelaySettings:
     durability: str = "high"
     """``high``: a message is answered when it is on the disk; ``normal``: when it is in the page cache."""
 
+    replicated: bool = False
+    """Whether it is one of a group, a master and its slaves, and waits to be told which."""
+
+    meta: str = ""
+    """Where meta answers, as ``host:port``, several with commas between: it says who is what."""
+
+    advertise: str = ""
+    """The host by which clients and other replicas reach it; without it the one that it listens on."""
+
+    catch_up_bytes: int = 256 * MIB
+    """In a group so much of each log is kept at least, for slaves that come back: who needs more is sent a copy."""
+
     segment_bytes: int = 256 * MIB
     """A segment of the message log, which is removed when the calendar has all of it."""
 

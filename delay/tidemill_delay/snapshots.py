@@ -6,17 +6,21 @@ from typing import Any, cast
 
 import msgpack
 
-from tidemill_delay.hours import Hour, Marks
+from tidemill_delay.hours import Hour, Marks, file_of, names_of, rows_of
+from tidemill_delay.names import NAME_BYTES
+from tidemill_delay.rows import ROW_BYTES
 from tidemill_delay.state import State
 from tidemill_journal.errors import CorruptRecord
-from tidemill_wire.batch import SINGLES_FROM
+from tidemill_wire.replication import Ends, EpochStart
 
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)
+"""What version 1 remembered of senders it had not told apart by subject: it is left."""
 
 
 def pack_state(state: State, message_position: int, action_position: int) -> bytes:
     """Everything a restart needs besides the logs from these positions on, and the files of the hours."""
-    said = {
+    said: dict[str, Any] = {
         "version": VERSION,
         "message": message_position,
         "action": action_position,
@@ -24,32 +28,69 @@ def pack_state(state: State, message_position: int, action_position: int) -> byt
         "hour_ms": state.hour_ms,
         "messages": state.messages,
         "closed": state.closed_ms,
+        "begun": state.begun_ms,
         "cancelled": state.cancelled,
         "hours": [
-            (hour.start_ms, hour.count, hour.size, hour.done.to_bytes()) for hour in state.hours.values()
+            (
+                hour.start_ms,
+                hour.count,
+                hour.size,
+                hour.done.to_bytes(),
+                hour.names,
+                hour.cancelled.to_bytes(),
+                hour.moved.to_bytes(),
+            )
+            for hour in state.hours.values()
         ],
-        "producers": list(state.producers.items()),
-        "singles": [(*key, first) for key, first in state.singles.items()],
+        "senders": [
+            (lane, list(one.producers.items()), [(*key, first) for key, first in one.singles.items()])
+            for lane, one in state.lanes.items()
+        ],
     }
+    if state.epochs:
+        said["epochs"] = [tuple(start) for start in state.epochs]
     return cast("bytes", msgpack.packb(said))
+
+
+def known_ends(payload: bytes) -> Ends:
+    """Up to where a checkpoint knows the logs."""
+    return Ends(*unpack_state(payload)[1:])
+
+
+def files_of(state: State) -> list[tuple[str, int]]:
+    """What is to be there besides a checkpoint of this state: files, and how much of each."""
+    hours = state.hours.values()
+    return [
+        one
+        for hour in hours
+        for one in (
+            (file_of(hour.start_ms), hour.size),
+            (rows_of(hour.start_ms), ROW_BYTES * hour.count),
+            (names_of(hour.start_ms), NAME_BYTES * hour.names),
+        )
+    ]
 
 
 def unpack_state(payload: bytes) -> tuple[State, int, int]:
     """The state and both positions, or ``CorruptRecord``."""
     try:
         said = cast("dict[str, Any]", msgpack.unpackb(payload, strict_map_key=False))
-        if said["version"] != VERSION:
-            raise CorruptRecord(f"a checkpoint of version {said['version']}; this side reads {VERSION}")
+        if said["version"] not in READABLE:
+            raise CorruptRecord(f"a checkpoint of version {said['version']}; this side reads {READABLE}")
         state = State()
         state.boot, state.hour_ms, state.messages = said["boot"], said["hour_ms"], said["messages"]
         state.closed_ms, state.cancelled = said["closed"], said["cancelled"]
-        for start_ms, count, size, done in said["hours"]:
+        state.begun_ms = said.get("begun", 0)
+        for start_ms, count, size, done, *more in said["hours"]:
             hour = state.hours[start_ms] = Hour(start_ms)
             hour.count, hour.size, hour.done = count, size, Marks.from_bytes(done)
-        state.producers.update({producer: list(seen) for producer, seen in said["producers"]})
-        for producer, sequence, first in said["singles"]:
-            assert producer >= SINGLES_FROM
-            state.singles[producer, sequence] = first
+            if more:  # else it is of a version that neither found nor changed anything
+                hour.names, hour.cancelled, hour.moved = more[0], *map(Marks.from_bytes, more[1:3])
+        state.epochs = [EpochStart(*row) for row in said.get("epochs", ())]
+        for lane, producers, singles in said.get("senders", ()):
+            senders = state.senders(lane)
+            senders.producers.update({producer: list(seen) for producer, seen in producers})
+            senders.singles.update({(producer, sequence): first for producer, sequence, first in singles})
         return state, said["message"], said["action"]
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptRecord(f"a checkpoint that says nothing: {error}") from None

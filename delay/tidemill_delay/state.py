@@ -8,23 +8,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from tidemill_delay.actions import Action, Cancelled, Closed, Dispatched, Started, Synced
+from tidemill_delay.actions import Action, Begun, Cancelled, Closed, Dispatched, EpochBegun, Started, Synced
 from tidemill_delay.hours import Hour
 from tidemill_ledger.producers import Remembering
+from tidemill_wire.limits import EPOCHS_MAX
+from tidemill_wire.replication import EpochStart
 
 
-class State(Remembering):
+class State:
     """See the module."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.boot = 0
         self.hour_ms = 0
         """How long the hours of the calendar are; 0 before the first life."""
         self.messages = 0
         self.closed_ms = 0
+        self.begun_ms = 0
+        """What is due up to then may be on its way, or has been."""
         self.hours: dict[int, Hour] = {}
         self.cancelled = 0
+        self.epochs: list[EpochStart] = []
+        """Those that the log has begun."""
+        self.lanes: dict[str, Remembering] = {}
+        """Who has sent what, by lane: a producer counts in each of them apart."""
 
     def hour(self, start_ms: int) -> Hour:
         """An hour, made by its first message."""
@@ -32,6 +39,10 @@ class State(Remembering):
         if hour is None:
             hour = self.hours[start_ms] = Hour(start_ms)
         return hour
+
+    def senders(self, lane: str) -> Remembering:
+        """Who has sent what to a lane of a subject."""
+        return self.lanes.setdefault(lane, Remembering())
 
     def apply(self, action: Action) -> None:
         """What an action changes."""
@@ -44,12 +55,30 @@ class State(Remembering):
                 self._done(start_ms, ranges)
             case Cancelled(start_ms, ranges):
                 self.cancelled += self._done(start_ms, ranges)
+                if start_ms >= self.closed_ms:
+                    self.hour(start_ms).cancelled.add(ranges)
+            case Begun(until_ms):
+                self.begun_ms = max(self.begun_ms, until_ms)
             case Closed(before_ms):
                 self.closed_ms = max(self.closed_ms, before_ms)
                 for start_ms in [one for one in self.hours if one < before_ms]:
                     del self.hours[start_ms]
+            case EpochBegun(epoch, message_position, action_position):
+                self.epochs.append(EpochStart(epoch, message_position, action_position))
+                del self.epochs[:-EPOCHS_MAX]
             case _:
                 assert_never(action)
+
+    def moved(self, start_ms: int, number: int) -> None:
+        """A message has another time: where it was it is done."""
+        if start_ms >= self.closed_ms:
+            hour = self.hour(start_ms)
+            hour.done.add((number, number))
+            hour.moved.add((number, number))
+
+    def gone_ms(self, now_ms: int, tick_ms: int) -> int:
+        """What is due up to then is not cancelled any more: its tick has begun, by this clock or by a former one."""
+        return max(self.begun_ms, now_ms // tick_ms * tick_ms)
 
     def _done(self, start_ms: int, ranges: Sequence[int]) -> int:
         if start_ms < self.closed_ms:

@@ -96,16 +96,34 @@ class Files:
 
     def answer(self, read: Read) -> Buffer | Unread:
         """What a machine's read asks for. The disk is asked twice: one that was reset, or is far away, answers then."""
-        if callable(read.slice):
-            return read.slice()
+        return read.slice() if callable(read.slice) else self._read_twice(read.slice)
+
+    def gather(self, pieces: Sequence[Slice]) -> list[bytes] | Unread:
+        """All slices of a send, or the first one that the disk does not give, also when it is asked twice."""
+        found: list[bytes] = []
+        for piece in pieces:
+            data = self._read_twice(piece)
+            if isinstance(data, Unread):
+                return data
+            found.append(data)
+        return found
+
+    def take(self, piece: Slice) -> bytes:
+        """The bytes, asked for twice, for who can do no more than say which ones the disk refuses."""
+        found = self._read_twice(piece)
+        if isinstance(found, Unread):
+            raise OSError(errno.EIO, str(found))
+        return found
+
+    def _read_twice(self, piece: Slice) -> bytes | Unread:
         with suppress(OSError):
-            return self.read(read.slice)
+            return self.read(piece)
         try:
-            return self.read(read.slice)
+            return self.read(piece)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            return Unread(read.slice, error.strerror or str(error))
+            return Unread(piece, error.strerror or str(error))
 
     def read_now(self, piece: Slice) -> bytes | bytearray | None:
         """The bytes if the page cache has all of them. What is wrong with the disk is heard by the read lane."""

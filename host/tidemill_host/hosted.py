@@ -1,6 +1,7 @@
 """One machine that serves: on a disk, on the loop, behind a port. What every service does alike.
 
-``failed`` is done when the disk, a lane or the machine's own code failed and only a restart helps.
+``failed`` is done when the disk, a lane or the machine's own code failed and only a restart helps; ``turned`` when a
+machine with replicas is to be something else among them, for which it is ended and another one begins.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from tidemill_host.clock import Clock
 from tidemill_host.disk import Disk
 from tidemill_host.files import Files
-from tidemill_host.machine import Machine
+from tidemill_host.machine import HOST, Machine, Send
 from tidemill_host.persist import Lanes
 from tidemill_host.server import Server
 from tidemill_host.turn import Turn
+from tidemill_wire.commands import parse_command
 from tidemill_wire.connection import Event
 from tidemill_wire.errors import Unavailable, WireError
+from tidemill_wire.frame import FrameDecoder
+from tidemill_wire.replication import Begin
 
 SPACE_CHECK_SECONDS = 1.0
 POLL_SECONDS = 0.005
@@ -46,6 +50,7 @@ class Hosted(Generic[Runs]):
         self.machine = machine
         self._room = room
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self.turned: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
         self.free_bytes = self.total_bytes = 0
         self._disk = disk
         self._clock = clock
@@ -53,6 +58,10 @@ class Hosted(Generic[Runs]):
         self._space_timer: asyncio.TimerHandle | None = None
         self.turn: Turn[Event] = Turn(machine, self._files, lanes, clock, self._fail)
         self.server = Server(self.turn, self._files, lanes, name)
+
+    def hear_itself(self) -> None:
+        """What the machine says to its own process is heard: it is one of a group."""
+        self.server.connections[HOST] = Itself(self.turned)
 
     async def listen(self, host: str, port: int) -> int:
         """Serve; the port that was taken."""
@@ -69,6 +78,13 @@ class Hosted(Generic[Runs]):
                 return False
             await asyncio.sleep(POLL_SECONDS)
         return True
+
+    async def rest(self, deadline_seconds: float = 10.0) -> None:
+        """Stop as it is, when nothing is on its way to the disk any more: another machine begins with what is there."""
+        self.server.stop_listening()
+        if not await self.settle(lambda: self.turn.settled, deadline_seconds):
+            self._fail(TimeoutError("the disk did not take in time what it had been given"))
+        self.close("this server is something else from now on")
 
     def close(self, reason: str) -> None:
         """Stop at once."""
@@ -98,3 +114,32 @@ class Hosted(Generic[Runs]):
             detail = f"{whose} disk does not say how much of it is free ({error.strerror or error})"
         intake.refusal = Unavailable("disk_full", detail) if full else None
         self._space_timer = asyncio.get_running_loop().call_later(SPACE_CHECK_SECONDS, self._check_space)
+
+
+class Itself:
+    """The process as a peer of its machine: what is said to it is for the process."""
+
+    pending = 0
+    """It never holds half a frame."""
+
+    def __init__(self, turned: asyncio.Future[Begin]) -> None:
+        self._turned = turned
+
+    def send(self, send: Send) -> None:
+        [frame] = FrameDecoder().feed(send.head)
+        begin = parse_command(frame)
+        assert isinstance(begin, Begin)
+        if not self._turned.done():
+            self._turned.set_result(begin)
+
+    def refuse(self, reason: str, detail: str) -> None:
+        """It sends nothing that could be refused."""
+
+    def goodbye(self, reason: str) -> None:
+        """It knows."""
+
+    def abort(self) -> None:
+        """It knows."""
+
+    def check(self, now: float) -> None:
+        """It is not slow."""

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from itertools import chain
 
-from tidemill_host.machine import Buffer, Send
+from tidemill_host.machine import Buffer, Send, Unread
 from tidemill_host.server import Server
 from tidemill_wire.commands import Command, Failed, SendBatches, parse_command
 from tidemill_wire.connection import Received
@@ -118,18 +118,20 @@ class LocalPeer:
     def _read_cold(self, send: Send) -> None:
         self._server.statistics.cold_reads += 1
         files = self._server.files
-        job = self._loop.run_in_executor(
-            self._server.lanes.read, lambda: [files.read(piece) for piece in send.slices]
-        )
+        job = self._loop.run_in_executor(self._server.lanes.read, files.gather, send.slices)
         job.add_done_callback(lambda done: self._read_done(send, done))
 
-    def _read_done(self, send: Send, done: asyncio.Future[list[bytes]]) -> None:
+    def _read_done(self, send: Send, done: asyncio.Future[list[bytes] | Unread]) -> None:
         if done.cancelled():
             return
         error = done.exception()
         if error is not None and not isinstance(error, OSError):
             raise error
         pieces = [] if error is not None else done.result()
+        if isinstance(pieces, Unread):
+            if self._server.turn.unsent(send, pieces):
+                return
+            pieces = []
         if [len(data) for data in pieces] == [piece.size for piece in send.slices]:
             self._answer([send.head, *pieces])
             return

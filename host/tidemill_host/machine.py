@@ -14,7 +14,8 @@ The host's duties, which every line of a machine relies on:
 4. A write that fails is never answered: the host stops the process, and recovery decides what was kept.
 5. ``ready`` is called until it is empty, so a machine may answer a ``persisted`` with more sends.
 6. Bytes that the disk refuses twice are answered as ``Unread``: what that means is the machine's to judge. When it
-   refuses many places, it is the disk that fails, and the service ends as by duty 4.
+   refuses many places, it is the disk that fails, and the service ends as by duty 4. A ``Send`` of which it refuses a
+   slice does not leave: its ``unread`` is told so in a turn, as ``loaded`` is.
 """
 
 from __future__ import annotations
@@ -97,6 +98,10 @@ class Send(NamedTuple):
     head: bytes
     slices: Sequence[Slice] = ()
     after: Durability = Durability.WRITTEN
+    unread: Callable[[Unread, int], None] | None = None
+    """Told, with the time, that the frame did not leave; who is told may answer otherwise. When nobody is to be told,
+    the peer's connection ends: it cannot tell a short answer from a good one.
+    """
 
 
 class Read(NamedTuple):

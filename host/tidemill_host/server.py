@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from tidemill_host.files import Files
-from tidemill_host.machine import Peer, Send
+from tidemill_host.machine import Peer, Send, Unread
 from tidemill_host.persist import Lanes
 from tidemill_host.turn import Turn
 from tidemill_wire import limits
@@ -336,26 +336,28 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._server.statistics.cold_reads += 1
         self._reading = True
         files = self._server.files
-        job = asyncio.get_running_loop().run_in_executor(
-            self._server.lanes.read, lambda: [files.read(piece) for piece in send.slices]
-        )
+        job = asyncio.get_running_loop().run_in_executor(self._server.lanes.read, files.gather, send.slices)
         job.add_done_callback(lambda done: self._read_done(send, done))
 
-    def _read_done(self, send: Send, done: asyncio.Future[list[bytes]]) -> None:
+    def _read_done(self, send: Send, done: asyncio.Future[list[bytes] | Unread]) -> None:
         self._reading = False
         if done.cancelled() or self._transport is None:
             return
         error = done.exception()
         if error is not None and not isinstance(error, OSError):
             raise error
-        if error is not None or any(
-            len(data) != piece.size for data, piece in zip(done.result(), send.slices, strict=True)
-        ):
+        found = [] if error is not None else done.result()
+        if isinstance(found, Unread):
+            if self._server.turn.unsent(send, found):
+                self._flush()
+                return
+            found = []
+        if [len(data) for data in found] != [piece.size for piece in send.slices]:
             # The peer cannot tell a short answer from a good one: end the connection, it will ask again.
             self._server.statistics.refused["read_failed"] += 1
             self._transport.abort()
             return
-        self._write([send.head, *done.result()])
+        self._write([send.head, *found])
         self._flush()
 
 

@@ -252,6 +252,20 @@ class Turn(Generic[Event]):
         self.machine.loaded(token, data, now_ms)
         self._pump(now_ms)
 
+    def unsent(self, send: Send, unread: Unread) -> bool:
+        """The disk refuses a part of a frame: whether there was somebody to tell. The slice may hold much besides what
+        cannot be read, so it is not counted; who is told reads closer.
+        """
+        told = send.unread
+        if told is not None:
+            self._guarded(lambda: self._say_unsent(told, unread))
+        return told is not None
+
+    def _say_unsent(self, told: Callable[[Unread, int], None], unread: Unread) -> None:
+        now_ms = self._clock.now_ms()
+        told(unread, now_ms)
+        self._pump(now_ms)
+
     def _set_timer(self, now_ms: int) -> None:
         if self._stopped:
             return

@@ -23,6 +23,7 @@ _TEXTS = (
     (Column.ORDER_KEY_OFFSETS, Column.ORDER_KEYS, limits.KEY_BYTES_MAX, "order key"),
     (Column.PROPERTY_OFFSETS, Column.PROPERTIES, limits.PROPERTIES_BYTES_MAX, "map of properties"),
     (Column.ORIGIN_OFFSETS, Column.ORIGINS, limits.PARTITION_NAME_BYTES_MAX, "origin"),
+    (Column.TIMER_KEY_OFFSETS, Column.TIMER_KEYS, limits.KEY_BYTES_MAX, "timer key"),
 )
 _NUMBERS = (
     (Column.KEY_HASHES, 8),
@@ -30,6 +31,7 @@ _NUMBERS = (
     (Column.DELIVER_DELTAS, 8),
     (Column.ATTEMPTS, 4),
     (Column.SOURCES, 4),
+    (Column.DEDUP_KEYS, 16),
 )
 
 
@@ -85,13 +87,20 @@ def check_columns(view: memoryview, entries: Mapping[int, Entry], messages: int)
 
 def place_of_key_hashes(head: bytes | memoryview, at: int, header: Header) -> tuple[int, int] | None:
     """Where in its batch the column is, and its size. Only header, name and directory need to be there."""
+    return place_of_column(head, at, header, Column.KEY_HASHES, 8)
+
+
+def place_of_column(
+    head: bytes | memoryview, at: int, header: Header, column: Column, width: int
+) -> tuple[int, int] | None:
+    """The same of any column that has so many bytes for each message, and is never compressed."""
     start = at + HEADER_BYTES + aligned(header.name_length)
     base = start + ENTRY.size * header.column_count
     for place in range(start, base, ENTRY.size):
         kind, _, offset, size, _ = ENTRY.unpack_from(head, place)
-        if kind == Column.KEY_HASHES:
-            if size != 8 * header.messages or base - at + offset + size > header.length:
-                raise CorruptBatch("the key hashes of a batch do not lie within it")
+        if kind == column:
+            if size != width * header.messages or base - at + offset + size > header.length:
+                raise CorruptBatch(f"column {column.name} of a batch does not lie within it")
             return base - at + offset, size
     return None
 

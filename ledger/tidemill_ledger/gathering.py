@@ -7,14 +7,15 @@ they were. Of texts only what is wanted is read. What the producer compressed is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tidemill_ledger.excerpts import Excerpt, Span
-from tidemill_wire.batch import HEADER_BYTES, Flags, Header, Origin, encode_batch, stamp
+from tidemill_wire.batch import HEADER_BYTES, Flags, Origin, encode_batch, origin_of, stamp
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, lay_out
 from tidemill_wire.errors import CorruptBatch
@@ -24,6 +25,7 @@ Rows = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int32]
 Runs = Sequence[tuple[int, int]]
 Columns = list[tuple[Column, Sequence[Any]]]
+NOTHING: Mapping[Column, bytes] = {}
 
 _TEXTS = {
     Column.BODY_OFFSETS: Column.BODIES,
@@ -31,6 +33,7 @@ _TEXTS = {
     Column.ORDER_KEY_OFFSETS: Column.ORDER_KEYS,
     Column.PROPERTY_OFFSETS: Column.PROPERTIES,
     Column.ORIGIN_OFFSETS: Column.ORIGINS,
+    Column.TIMER_KEY_OFFSETS: Column.TIMER_KEYS,
 }
 _NUMBERS = {
     Column.KEY_HASHES: "<u8",
@@ -38,6 +41,7 @@ _NUMBERS = {
     Column.DELIVER_DELTAS: "<i8",
     Column.ATTEMPTS: "<i4",
     Column.SOURCES: "<i4",
+    Column.DEDUP_KEYS: "V16",
 }
 _TAGS = frozenset({Column.TAG_COUNTS, Column.TAG_HASHES, Column.TAG_OFFSETS, Column.TAGS})
 _KNOWN = {*_TEXTS, *_TEXTS.values(), *_NUMBERS, *_TAGS, Column.SUMS}
@@ -95,7 +99,8 @@ def plan(excerpt: Excerpt, rows: Rows) -> list[Span]:
 def gather(excerpt: Excerpt, rows: Rows) -> bytearray:
     """The batch of these messages for a consumer, stamped as the other one is. What ``plan`` names has been read."""
     header = excerpt.header
-    origin = _origin(header, bytes(excerpt.view(HEADER_BYTES, header.name_length)))
+    origin = origin_of(header, bytes(excerpt.view(HEADER_BYTES, header.name_length)))
+    origin = replace(origin, flags=origin.flags | Flags.GATHERED)
     columns = _columns(excerpt, rows)
     columns.append((Column.INDEXES, [rows.astype("<i4").tobytes()]))
     batch = _encode(origin, rows, columns)
@@ -104,9 +109,10 @@ def gather(excerpt: Excerpt, rows: Rows) -> bytearray:
     return batch
 
 
-def part(excerpt: Excerpt, rows: Rows, origin: Origin) -> bytearray:
-    """The batch of these messages, as somebody says it; not stamped."""
-    columns = _columns(excerpt, rows)
+def part(excerpt: Excerpt, rows: Rows, origin: Origin, said: Mapping[Column, bytes] = NOTHING) -> bytearray:
+    """The batch of these messages as somebody says it, not stamped; what is ``said`` replaces columns of theirs."""
+    columns = [column for column in _columns(excerpt, rows) if column[0] not in said]
+    columns += [(kind, [data]) for kind, data in said.items()]
     if Column.SOURCES not in excerpt.entries:
         columns.append((Column.SOURCES, [rows.astype("<i4").tobytes()]))
     return _encode(origin, rows, columns)
@@ -153,13 +159,6 @@ def runs_of(rows: Rows) -> list[tuple[int, int]]:
     firsts = rows[np.concatenate(([0], breaks + 1))]
     lasts = rows[np.concatenate((breaks, [len(rows) - 1]))]
     return list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))
-
-
-def _origin(header: Header, name: bytes) -> Origin:
-    return Origin(
-        name, header.producer_id, header.producer_sequence, header.batch_id, header.created_at_ms, Codec.NONE,
-        Flags(header.flags) | Flags.GATHERED, header.priority, header.bloom,
-    )  # fmt: skip
 
 
 def _gather_texts(

@@ -11,6 +11,7 @@ from collections import deque
 from tidemill_host.machine import Append, Buffer, Mark, Ready, Remove, Replace, Write
 from tidemill_journal.records import encode_record, record_size
 from tidemill_journal.segments import Place, Segments
+from tidemill_ledger.receiving import Whole
 
 
 class Logs:
@@ -67,6 +68,13 @@ class Logs:
         place = self.actions.append(record_size(len(body)))
         record = encode_record(kind, body, place.position, now_ms, self.epoch)
         self.append(place.file, record, len(record))
+
+    def follow(self, segments: Segments, whole: Whole, entries: int) -> int | None:
+        """What a master has written, at the same place. The segment that is sealed by it, when there is one."""
+        sealed = segments.open_base if segments.bases else None
+        place = segments.follow(whole.base, len(whole.data), entries)
+        self.append(place.file, whole.data, len(whole.data))
+        return sealed if place.opened else None
 
     def replace(self, write: Replace) -> None:
         self._others.append(write)

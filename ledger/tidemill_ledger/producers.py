@@ -8,6 +8,8 @@ from __future__ import annotations
 from tidemill_wire import limits
 from tidemill_wire.batch import SINGLES_FROM
 
+FORGOTTEN_TOGETHER = limits.PRODUCERS_REMEMBERED_MAX // 8
+
 
 class Remembering:
     """What has a log, or a part of one, and remembers who wrote to it."""
@@ -47,11 +49,18 @@ class Remembering:
             return
         seen = self.producers.get(producer)
         if seen is None:
-            if len(self.producers) >= limits.PRODUCERS_REMEMBERED_MAX:
-                silent = min(self.producers, key=lambda other: self.producers[other][-1])
-                del self.producers[silent]
+            if len(self.producers) >= limits.PRODUCERS_REMEMBERED_MAX + FORGOTTEN_TOGETHER:
+                self._forget()
             self.producers[producer] = [sequence, first]
             return
         seen += (sequence, first)
         if len(seen) > 2 * limits.PRODUCER_BATCHES_REMEMBERED:
             del seen[:2]
+
+    def _forget(self) -> None:
+        """Those that were silent for longest, so that there is room for one more: several at once, so that it costs
+        nothing where each comes once.
+        """
+        silent_first = sorted(self.producers, key=lambda producer: self.producers[producer][-1])
+        for producer in silent_first[: 1 - limits.PRODUCERS_REMEMBERED_MAX]:
+            del self.producers[producer]

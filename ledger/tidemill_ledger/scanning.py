@@ -13,9 +13,9 @@ import numpy as np
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import HEADER_BYTES as RECORD_HEADER_BYTES
 from tidemill_journal.records import RECORD_BYTES_MAX, Record, decode_record
-from tidemill_ledger.columns import place_of_key_hashes
+from tidemill_ledger.columns import place_of_column
 from tidemill_wire.batch import HEADER_BYTES, Header, check_said, check_stamp, read_header
-from tidemill_wire.columns import ENTRY
+from tidemill_wire.columns import ENTRY, Column
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.limits import COLUMNS_MAX, PARTITION_NAME_BYTES_MAX
 
@@ -75,11 +75,13 @@ class BatchScanner:
 
     def key_hashes(self, header: Header) -> memoryview | None:
         """Those of the batch that was yielded last. They lie behind the bodies, which are not read for them."""
-        if header.column_count <= 2:
-            return None
+        return self.column(header, Column.KEY_HASHES, 8) if header.column_count > 2 else None
+
+    def column(self, header: Header, column: Column, width: int) -> memoryview | None:
+        """A column of that batch, of so many bytes for each message."""
         place = self.position - self._base
         head = self._window.view(place, min(HEAD_BYTES + DIRECTORY_BYTES_MAX, header.length))
-        found = place_of_key_hashes(head, 0, header)
+        found = place_of_column(head, 0, header, column, width)
         return None if found is None else self._window.view(place + found[0], found[1])
 
 

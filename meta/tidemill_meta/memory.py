@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, StoreAway
 
 
@@ -14,6 +16,7 @@ class MemoryStore:
         self.revision = 0
         self._entries: dict[tuple[str, str], tuple[int, Entry]] = {}
         self._bulletins: dict[str, Bulletin] = {}
+        self._horizon = self._floor = 0
 
     async def open(self) -> None:
         self._reach()
@@ -23,8 +26,10 @@ class MemoryStore:
 
     async def changes(self, after: int) -> Changes:
         self._reach()
-        found = sorted((row for row in self._entries.values() if row[0] > after), key=lambda row: row[0])
-        return Changes(self.revision, tuple(entry for _, entry in found))
+        whole = after < self._horizon
+        rows = (row for row in self._entries.values() if whole or row[0] > after)
+        found = tuple(entry for _, entry in sorted(rows, key=lambda row: row[0]))
+        return Changes(self.revision, found, whole, self._floor) if whole else Changes(self.revision, found)
 
     async def commit(self, after: int, decide: Decide) -> Changes:
         entries = tuple(decide(await self.changes(after)))
@@ -42,6 +47,23 @@ class MemoryStore:
         self._reach()
         self._bulletins[mine.replica] = mine
         return Board(self.revision, tuple(self._bulletins.values()))
+
+    async def forget(self, until: int, silent: Mapping[str, int]) -> int:
+        self._reach()
+        gone = {
+            place: entry.version
+            for place, (revision, entry) in self._entries.items()
+            if entry.body is None and revision <= until
+        }
+        for place in gone:
+            del self._entries[place]
+        if gone:
+            self._horizon = max(self._horizon, until)
+            self._floor = max(self._floor, *gone.values())
+        for replica, number in silent.items():
+            if (known := self._bulletins.get(replica)) is not None and known.number == number:
+                del self._bulletins[replica]
+        return self._floor
 
     def _reach(self) -> None:
         if self.away:

@@ -32,6 +32,10 @@ class View(Protocol):
         """Of the entry; it goes on counting when the value is gone."""
         ...
 
+    def remembers(self, kind: str, key: str) -> bool:
+        """Whether there is such an entry, or was one, and that is not forgotten."""
+        ...
+
     def all(self, kind: type[AnyValue]) -> Iterator[AnyValue]: ...
 
     def routed(self) -> Counter[str]:
@@ -54,6 +58,8 @@ class Registry:
         declared or made read-only there is nothing to tell.
         """
         self._versions: dict[tuple[str, str], int] = {}
+        self._floor = 0
+        """The largest version of what is forgotten: what begins goes on above it."""
         self._routed: Counter[str] = Counter()
 
     @property
@@ -64,7 +70,10 @@ class Registry:
         return cast("AnyValue | None", self._values[kind.KIND].get(key))
 
     def version(self, kind: str, key: str) -> int:
-        return self._versions.get((kind, key), 0)
+        return self._versions.get((kind, key), self._floor)
+
+    def remembers(self, kind: str, key: str) -> bool:
+        return (kind, key) in self._versions
 
     def all(self, kind: type[AnyValue]) -> Iterator[AnyValue]:
         return cast("Iterator[AnyValue]", iter(self._values[kind.KIND].values()))
@@ -77,10 +86,46 @@ class Registry:
         if changes.revision <= self.revision:
             return []
         self.revision = changes.revision
+        missed = self._catch_up(changes) if changes.whole else []
         new = [one for one in changes.entries if one.version > self._versions.get((one.kind, one.name), 0)]
         for entry in new:
             self._take(entry)
-        return [(entry.kind, entry.name) for entry in new]
+        return [*missed, *((entry.kind, entry.name) for entry in new)]
+
+    def _catch_up(self, changes: Changes) -> list[tuple[str, str]]:
+        """Let go of what is not among all that there is; kinds and keys of what was there."""
+        self._floor = max(self._floor, changes.floor)
+        there = {(one.kind, one.name) for one in changes.entries}
+        missed = [place for place in self._versions if place not in there]
+        found = [place for place in missed if place[1] in self._values[place[0]]]
+        for kind, name in found:
+            self._take(Entry(kind, name, self._versions[kind, name] + 1, None))
+        self._let_go(missed)
+        return found
+
+    # -- forgetting -------------------------------------------------------------------------------------------
+
+    def has_gone(self, until: int) -> bool:
+        """Whether there is an entry of something that was gone at that revision."""
+        return next(self._gone(until), None) is not None
+
+    def forget(self, until: int, floor: int) -> None:
+        """The store has forgotten what was gone at a revision; ``floor`` is the largest version of all that is."""
+        self._floor = max(self._floor, floor)
+        self._let_go(list(self._gone(until)))
+
+    def _gone(self, until: int) -> Iterator[tuple[str, str]]:
+        return (
+            place
+            for place, changed_at in self.changed_at.items()
+            if changed_at <= until and place[1] not in self._values[place[0]]
+        )
+
+    def _let_go(self, places: list[tuple[str, str]]) -> None:
+        for place in places:
+            del self._versions[place], self.changed_at[place]
+            if place[0] == SubjectRecord.KIND:
+                self.told_at.pop(place[1], None)
 
     def _take(self, entry: Entry) -> None:
         place = entry.kind, entry.name
@@ -142,6 +187,9 @@ class Draft:
     def version(self, kind: str, key: str) -> int:
         found = self._changed.get((kind, key))
         return found[0] if found is not None else self._base.version(kind, key)
+
+    def remembers(self, kind: str, key: str) -> bool:
+        return (kind, key) in self._changed or self._base.remembers(kind, key)
 
     def all(self, kind: type[AnyValue]) -> Iterator[AnyValue]:
         mine = {key: value for (named, key), (_, value) in self._changed.items() if named == kind.KIND}

@@ -4,7 +4,7 @@ replica that starts again learns it anew, and decides nothing about the dead unt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -80,6 +80,15 @@ class Senses:
         new = self._numbers.get(replica) != number
         self._numbers[replica] = number
         return new
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """Of each other replica's bulletin, as it was read last."""
+        return self._numbers
+
+    def forget_replica(self, replica: str) -> None:
+        """Its bulletin is not put up any more."""
+        self._numbers.pop(replica, None)
 
     def learn(self, replica: str, bulletin: dict[str, Any], now_ms: int) -> None:
         """What another replica tells."""

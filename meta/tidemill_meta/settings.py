@@ -51,6 +51,9 @@ class MetaSettings:
     create_groups: bool = True
     """Whether a consumer group that nobody declared is made when a client first names it."""
 
+    removed_days: int = 30
+    """For how long meta remembers that a subject or a consumer group was removed, and no use makes it again."""
+
     connections_max: int = 10_000
     """HTTP connections at a time; a client has two, one of them for its watch stream."""
 

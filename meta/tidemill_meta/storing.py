@@ -31,6 +31,10 @@ class Changes:
 
     revision: int
     entries: tuple[Entry, ...]
+    whole: bool = False
+    """These are all that there are. Who knew others missed that they are gone, for the store has forgotten them."""
+    floor: int = 0
+    """The largest version of what was forgotten, when these are all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +90,10 @@ class Store(Protocol):
 
     async def exchange(self, mine: Bulletin) -> Board:
         """Put up this replica's bulletin, and read those of all."""
+        ...
+
+    async def forget(self, until: int, silent: Mapping[str, int]) -> int:
+        """Let go of the entries up to a revision that say that something is gone, and of bulletins that are still those
+        with these numbers. Answers the largest version that was ever forgotten.
+        """
         ...

@@ -60,8 +60,10 @@ def _place(draft: Draft, senses: Senses, subject: str, placement: Placement | No
         sites = _emptied_sites(draft, senses, subject, now_ms)
         first = default_route(subject, sites, placement, count)
         route = Route(subject, (first,))
-        number = next_fence(draft, subject)
-        if number > 1:  # it was there before: brokers may have fences of that time
+        if draft.remembers(
+            Route.KIND, subject
+        ):  # brokers may have fences of the time when it was there before
+            number = next_fence(draft, subject)
             fences = tuple((one.key, number) for one in first.partitions)
             route = replace(route, fence=number, fences=fences)
         draft.put(route)

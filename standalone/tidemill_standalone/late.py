@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
 from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Store, StoreAway
@@ -43,6 +43,10 @@ class LateStore:
     async def exchange(self, mine: Bulletin) -> Board:
         with self._heard():
             return await self._there.exchange(mine)
+
+    async def forget(self, until: int, silent: Mapping[str, int]) -> int:
+        with self._heard():
+            return await self._there.forget(until, silent)
 
     @contextmanager
     def _heard(self) -> Generator[None]:

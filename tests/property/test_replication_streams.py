@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from samples.actions import ACTIONS
 from samples.brokers import batch_of
 from tidemill_broker.action_records import encode_action
-from tidemill_broker.membership import common_ends
-from tidemill_broker.receiving import Receiving, batch_length, batches_in, record_length, records_in
 from tidemill_journal.records import encode_record
+from tidemill_ledger.membership import common_ends
+from tidemill_ledger.receiving import Receiving, batch_length, batches_in, record_length, records_in
 from tidemill_wire.batch import stamp
 from tidemill_wire.replication import Ends, EpochStart
 

@@ -37,6 +37,7 @@ def assert_same(batch: Batch, content: Content) -> None:
     assert batch.numbers(Column.DELIVER_DELTAS, "q", count) == content.deliver_deltas
     assert batch.numbers(Column.ATTEMPTS, "i", count) == content.attempts
     assert batch.origins() == content.origins
+    assert batch.timer_keys() == texts(content.timer_keys)
 
 
 @given(origins(), contents())

@@ -36,7 +36,18 @@ from tidemill_broker.actions import (
     Unlocked,
     Voided,
 )
+from tidemill_broker.transaction_actions import (
+    Checked,
+    Committed,
+    HalfKept,
+    Part,
+    Reopened,
+    RolledBack,
+    Why,
+)
 
+TRANSACTION = 0x8000_0000_0000_1234
+PART = Part(0, 4096, 256, "order.paid", 3)
 BOOT = 3
 PULL = BOOT << 40
 DEADLINE_MS = 1_780_000_060_000
@@ -82,5 +93,10 @@ ACTIONS: dict[str, Action] = {
     "remove": Removed("order.created", "billing", AT_MS, [(3, 17), (4, (7 << 48) + 2)]),
     "fence": FencePut(1, 3, [0, 256, 512, 640], [1, 17, 4, 4_294_967_300]),
     "exhume": Exhumed(2, 17, 3, 5, AT_MS, "1f2e3d4c"),
+    "half": HalfKept(TRANSACTION, "shop", PART, AT_MS, DEADLINE_MS),
+    "check": Checked(TRANSACTION, 3, DEADLINE_MS),
+    "commit": Committed(TRANSACTION, 8192, 3),
+    "rollback": RolledBack(TRANSACTION, Why.SILENCE),
+    "reopen": Reopened(TRANSACTION, "shop", AT_MS, [PART]),
     "exhume-detail": Exhumed(2, 17, 3, 5, AT_MS, DETAIL.fingerprint, DETAIL),
 }

@@ -13,6 +13,7 @@ from tidemill_ledger.gathering import part
 from tidemill_wire.batch import Flags, Origin, encode_batch, stamp
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content, build_batch, lay_out, offsets_of
+from tidemill_wire.deduplication import NO_KEY, digest_of, digests_of
 
 ID = bytes(range(16))
 CREATED_MS = 1_780_000_000_000
@@ -53,12 +54,29 @@ def gathered() -> bytearray:
     return encode_batch(origin(flags=Flags.GATHERED), 2, len(columns), lay_out(columns, Codec.NONE))
 
 
+def timed() -> Content:
+    """Two messages for later, one of which can be found by a timer key."""
+    return Content([b"remind", b"report"], deliver_deltas=[90_000, 3_600_000], timer_keys=["order-17", None])
+
+
+def deduplicated() -> Content:
+    """The second and third of three messages, the others of which were stored before."""
+    return Content(
+        bodies=[b"second", b"third"],
+        order_keys=["o-2", "customer-1"],
+        dedup_keys=[digest_of("o-2"), NO_KEY],
+        sources=[1, 2],
+    )
+
+
 BATCHES: dict[str, bytearray] = {
     "single": build_batch(origin(), Content([b"hello"])),
     "several": build_batch(origin(), Content([b"one", b"", b"three"])),
     "full": build_batch(origin(flags=Flags.ORDERED | Flags.DELAYED, priority=3), full()),
     "stamped": stamped(build_batch(origin(), Content([b"hello"]))),
     "gathered": stamped(gathered()),
+    "timed": build_batch(origin(flags=Flags.DELAYED), timed()),
+    "deduplicated": build_batch(origin(flags=Flags.ORDERED | Flags.DEDUPLICATED), deduplicated()),
 }
 PACKED: dict[str, bytearray] = {
     "lz4": build_batch(origin(Codec.LZ4), Content([TEXT, b"short", TEXT], keys=["a", "b", "c"])),
@@ -84,8 +102,14 @@ def values(batch: Batch) -> dict[str, Any]:
         "attempts": batch.numbers(Column.ATTEMPTS, "i", count),
         "origins": batch.origins(),
     }
-    indexes = batch.numbers(Column.INDEXES, "i", count)
-    return said if indexes is None else {**said, "indexes": indexes}
+    dedup_keys = digests_of(batch)
+    more = {
+        "timer_keys": batch.timer_keys(),
+        "indexes": batch.numbers(Column.INDEXES, "i", count),
+        "sources": batch.numbers(Column.SOURCES, "i", count),
+        "dedup_keys": None if dedup_keys is None else [one.hex() for one in dedup_keys],
+    }
+    return said | {name: value for name, value in more.items() if value is not None}
 
 
 def read_properties(batch: Batch) -> list[str] | None:

@@ -32,6 +32,7 @@ from tidemill_wire.commands import (
     encode_command,
 )
 from tidemill_wire.connection import Role
+from tidemill_wire.deduplication import Duplicate, packed_rows
 from tidemill_wire.fencing import Fence, Fenced, FenceRow, Passed
 from tidemill_wire.filters import parse_filter
 from tidemill_wire.kinds import Place
@@ -51,9 +52,12 @@ from tidemill_wire.replication import (
     Stood,
 )
 from tidemill_wire.steering import Seek, Sought, Suspend
+from tidemill_wire.timing import Cancel, Changed, ListTimers, Reschedule, Show, Target, TimerRow, Waiting
+from tidemill_wire.transacting import Check, CheckRow, Checks, Decide, Half, Verdict
 from tidemill_wire.yielding import Yield
 
 APPOINTMENT = Appointment("g0", 3, "g0-0", ("g0-0", "g0-1"), ("g0-0",), 17)
+TIMER = ("000102030405060708090a0b0c0d0e0f-0", "reminder", "order-17", 1_780_000_090_000, 1_780_000_000_003)
 SETTLED = ("billing", "pod-7", "order.created", [0, 0, 5, 9])
 
 COMMANDS: dict[str, Command] = {
@@ -68,6 +72,13 @@ COMMANDS: dict[str, Command] = {
     "send": SendBatches(BATCHES["single"] + BATCHES["several"]),
     "sent": Sent([0, 4_294_967_296]),
     "sent-refused": Sent([12, -1], [(1, 10, "the checksum of a batch does not match its bytes")]),
+    "sent-duplicates": Sent(
+        [12, -1],
+        duplicates=[
+            (0, packed_rows([Duplicate(1, 3, 9, bytes(range(16)))])),
+            (1, packed_rows([Duplicate(0, 0, 4_294_967_296, bytes(16)), Duplicate(1, 7, 11, bytes(16))])),
+        ],
+    ),
     "pull": Pull("billing", "pod-7", ["order.created", "order.paid"], 1000, 1_048_576, 15_000),
     "pull-latest": Pull("billing", "pod-7", ["order.created"], 1, 1, 0, Start.LATEST),
     "pull-held": Pull(
@@ -148,7 +159,9 @@ COMMANDS: dict[str, Command] = {
         3, Log.MESSAGES, 0, 4096, Marks.SYNC | Marks.LEVEL, Ends(4096, 8192), memoryview(BATCHES["stamped"])
     ),
     "chunk-nothing": Chunk(3, Log.ACTIONS, 0, 0, Marks(0), Ends(4096, 8192)),
+    "chunk-of-a-file": Chunk(3, Log.FILES, 4, 1048576, Marks(0), Ends(0, 0), memoryview(b"an hour")),
     "reached": Reached(3, Ends(12288, 16384), Ends(4096, 8192)),
+    "reached-copying": Reached(3, Ends(12288, 16384), Ends(4096, 8192), 1 << 30),
     "appoint": Appoint(APPOINTMENT, {"g0-0": "10.0.0.1:7400", "g0-1": "10.0.0.2:7400"}),
     "appoint-lease": Appoint(APPOINTMENT, {"g0-0": "10.0.0.1:7400"}, 5_000, 1_780_000_000_000),
     "stand": Stand(True),
@@ -168,18 +181,36 @@ COMMANDS: dict[str, Command] = {
     "handover": Handover("g0-1"),
     "begin-lease": Begin(Appoint(APPOINTMENT, {}, 5_000, 1_780_000_000_000)),
     "begin": Begin(Appoint(APPOINTMENT, {}), Ends(4096, 8192), True),
+    "cancel": Cancel(Target(id=TIMER[0])),
+    "cancel-key": Cancel(Target(subject="reminder", timer_key="order-17")),
+    "reschedule": Reschedule(Target(subject="reminder", timer_key="order-17"), 1_780_003_600_000),
+    "reschedule-id": Reschedule(Target(id=TIMER[0]), 1_780_003_600_000),
+    "changed": Changed(3, 1),
+    "show": Show(Target(id=TIMER[0])),
+    "show-key": Show(Target(subject="reminder", timer_key="order-17")),
+    "list": ListTimers("reminder", "order-", 0, 1_780_003_600_000, "1779998400000.17", 100),
+    "waiting": Waiting([TimerRow(*TIMER, 6), TimerRow(*TIMER, 6, b"remind")], "1779998400000.19"),
     "fence": Fence([FenceRow("order.paid", 3, ((0, 256), (512, 640))), FenceRow("order.paid#2", 1, ())]),
+    "half": Half("shop", memoryview(BATCHES["stamped"])),
+    "decide": Decide(0x8000_0000_0000_1234, Verdict.COMMIT),
+    "check": Check("shop", 15_000),
+    "checks": Checks(
+        [CheckRow(0x8000_0000_0000_1234, 1_780_000_000_000, 3, 1)], memoryview(BATCHES["stamped"])
+    ),
+    "checks-none": Checks([]),
     "fenced": Fenced([("order.paid", 3)], [Passed("order.paid", "billing", 2)]),
 }
 
 HEARD_BY_SERVER = frozenset(
     {Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE, Kind.REDRIVE, Kind.PURGE}
     | {Kind.SEEK, Kind.SUSPEND, Kind.YIELD, Kind.ADOPT, Kind.FOLLOW, Kind.REACHED}
+    | {Kind.HALF, Kind.DECIDE, Kind.CHECK}
+    | {Kind.CANCEL, Kind.RESCHEDULE, Kind.SHOW, Kind.LIST}
     | {Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
 )
 HEARD_BY_CLIENT = frozenset(
     {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT, Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
-    | {Kind.FOLLOWED, Kind.CHUNK}
+    | {Kind.FOLLOWED, Kind.CHUNK, Kind.CHECKS, Kind.CHANGED, Kind.WAITING}
 )
 HEARD = {Role.SERVER: HEARD_BY_SERVER, Role.CLIENT: HEARD_BY_CLIENT}
 """What each end may be told once it is open, but for the greeting that opens it. Written by hand."""
@@ -201,19 +232,23 @@ def comparable(command: Command) -> Command:
             return replace(command, batches=bytearray(command.batches))
         case Sent():
             refused = [(index, number, detail) for index, number, detail in command.refused]
-            return Sent(list(command.first_sequences), refused)
+            return Sent(list(command.first_sequences), refused, tuple(command.duplicates))
         case Done():
             return replace(command, lost=list(command.lost))
         case Pulled():
             return replace(command, grants=list(command.grants), batches=memoryview(bytes(command.batches)))
-        case Adopt():
+        case Adopt() | Half():
             return replace(command, batch=memoryview(bytes(command.batch)))
+        case Checks():
+            return replace(command, rows=list(command.rows), batches=memoryview(bytes(command.batches)))
         case Chunk():
             return replace(command, data=memoryview(bytes(command.data)))
         case Ack() | Nack() | Extend() | Release() | Redrive() | Purge():
             return replace(command, ranges=list(command.ranges))
         case Yield():
             return replace(command, subjects=list(command.subjects))
+        case Waiting():
+            return replace(command, rows=list(command.rows))
         case Pull():
             held = None if command.held is None else list(command.held)
             return replace(command, subjects=list(command.subjects), held=held)

@@ -12,7 +12,7 @@ from tidemill_delay.recovery import FOLDERS, Recovery
 from tidemill_delay.settings import DelaySettings
 from tidemill_host.machine import Peer, Send
 from tidemill_host.storage import Storage
-from tidemill_wire.batch import Flags, Origin, read_header
+from tidemill_wire.batch import Flags, Origin, message_id, read_header
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content, build_batch
 from tidemill_wire.commands import Command, SendBatches, Sent, Welcome, parse_command
@@ -21,7 +21,7 @@ from tidemill_wire.frame import FrameDecoder
 
 HOUR_MS = 300_000
 NOW_MS = CREATED_MS // HOUR_MS * HOUR_MS + 10 * HOUR_MS
-SUBJECT = "order.created"
+SUBJECT, OTHER_SUBJECT = SUBJECTS = ("order.created", "order.paid")
 BROKER = Peer(7)
 SMALL = DelaySettings(
     hour_ms=HOUR_MS,
@@ -39,14 +39,24 @@ def later(
     sequence: int = 1,
     subject: str = SUBJECT,
     codec: Codec = Codec.NONE,
+    timer_keys: Sequence[str | None] | None = None,
     content: Content | None = None,
 ) -> bytearray:
     """A batch for later, of a producer that counts."""
-    batch_id = (CREATED_MS << 16 | sequence).to_bytes(8, "big") + bytes(8)
-    origin = Origin(subject.encode(), 99, sequence, batch_id, CREATED_MS, codec, Flags.DELAYED)
-    content = content or Content(list(bodies))
+    origin = Origin(subject.encode(), 99, sequence, batch_id_of(sequence), CREATED_MS, codec, Flags.DELAYED)
+    content = content or Content(list(bodies), timer_keys=timer_keys)
     content.deliver_deltas = [due - CREATED_MS for due in due_ms]
     return build_batch(origin, content)
+
+
+def batch_id_of(sequence: int) -> bytes:
+    """Of the producer's batch of that number."""
+    return (CREATED_MS << 16 | sequence).to_bytes(8, "big") + bytes(8)
+
+
+def id_of(sequence: int, index: int = 0) -> str:
+    """The id of a message of it."""
+    return message_id(batch_id_of(sequence), index)
 
 
 class DelayRig(Hosting):
@@ -71,7 +81,6 @@ class DelayRig(Hosting):
         """Nobody reaches the broker."""
         self._correlation = 0
         self._sent = 0
-        self._seen = self.broker.broker.logs.messages.end
         self.start()
 
     def start(self) -> None:
@@ -83,7 +92,8 @@ class DelayRig(Hosting):
         self.report = recovery.report
         self.begin_life(self.delay)
         self.delay.connected(Peer(1), self.now_ms)
-        self.delay.route(SUBJECT, ("g0",), self.now_ms)
+        for subject in SUBJECTS:
+            self.delay.route(subject, ("g0",), self.now_ms)
         self.meet()
 
     def meet(self) -> None:
@@ -132,11 +142,8 @@ class DelayRig(Hosting):
 
     def _at_broker(self, correlation: int, command: SendBatches) -> None:
         """The broker stores it, or has it already."""
-        rig = self.broker
-        rig.now_ms = max(rig.now_ms, self.now_ms)
-        answer = rig.ask(command)
-        assert answer is not None
-        for batch in self._stored():
+        answer, stored = at_broker(self.broker, command, self.now_ms)
+        for batch in stored:
             sources = batch.numbers(Column.SOURCES, "i", batch.header.messages)
             for row, body in enumerate(batch.bodies()):
                 identity = batch.message_id(row if sources is None else sources[row])
@@ -144,14 +151,18 @@ class DelayRig(Hosting):
         if not self.deaf:
             self.delay.received(BROKER, Received(correlation, answer), self.now_ms)
 
-    def _stored(self) -> list[Batch]:
-        """What the broker has stored since it was looked at last."""
-        segments = self.broker.broker.logs.messages
-        found: list[Batch] = []
-        while self._seen < segments.end:
-            file, at = segments.locate(self._seen)
-            data = read_file(self.broker.disk, file)
-            batch = Batch(data[at : at + read_header(data, at).length])
-            found.append(batch)
-            self._seen += batch.header.length
-        return found
+
+def at_broker(rig: Rig, command: SendBatches, now_ms: int) -> tuple[Command, list[Batch]]:
+    """A broker is sent something: its answer, and what it stored."""
+    rig.now_ms = max(rig.now_ms, now_ms)
+    segments = rig.broker.logs.messages
+    seen, found = segments.end, list[Batch]()
+    answer = rig.ask(command)
+    assert answer is not None
+    while seen < segments.end:
+        file, at = segments.locate(seen)
+        data = read_file(rig.disk, file)
+        batch = Batch(data[at : at + read_header(data, at).length])
+        found.append(batch)
+        seen += batch.header.length
+    return answer, found

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from sim.disk import SimDisk
 from tidemill_host.files import Files
-from tidemill_host.machine import Append, Durability, Machine, Mark, Peer, Read, Ready, Send
+from tidemill_host.machine import Append, Durability, Machine, Mark, Peer, Read, Ready, Send, Unread
 from tidemill_wire.commands import Command, parse_command
 from tidemill_wire.connection import Event
 from tidemill_wire.frame import FrameDecoder
@@ -102,7 +102,12 @@ class Hosting:
         self.answers[correlation] = command
 
     def _deliver(self, send: Send) -> None:
-        [frame] = FrameDecoder().feed(send.head + b"".join(self.files.read(piece) for piece in send.slices))
+        found = self.files.gather(send.slices)
+        if isinstance(found, Unread):
+            assert send.unread is not None, f"nobody is told: {found}"
+            send.unread(found, self.now_ms)
+            return
+        [frame] = FrameDecoder().feed(send.head + b"".join(found))
         self.left(send.peer, frame.correlation, parse_command(frame))
 
     def _persisted(self) -> None:

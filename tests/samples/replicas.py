@@ -7,16 +7,17 @@ A ``Replica`` is what a process is: it begins as its part says, and begins anew 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from samples.batches import CREATED_MS
 from samples.brokers import SUBJECT, batch_of, copy_of, empty_disk, files_of, read_file
-from samples.hosting import Hosting
+from samples.hosting import Hosted, Hosting
 from sim.disk import SimDisk
 from tidemill_broker.doors import machine_for, recover
-from tidemill_broker.following import Follower
-from tidemill_broker.membership import FENCED, Part, Role, part_of
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.machine import HOST, Peer
+from tidemill_ledger.following import Follower
+from tidemill_ledger.membership import FENCED, Part, Role, part_of
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.commands import Command, Pull, Pulled, SendBatches, Sent, Welcome
 from tidemill_wire.connection import Received
@@ -37,7 +38,7 @@ class Replica(Hosting):
 
     def __init__(self, name: str, disk: SimDisk | None = None, **more: object) -> None:
         self.name = name
-        self.settings = settings_of(name, **more)
+        self.settings: Any = self.settings_as(**more)
         super().__init__(disk or empty_disk(), NOW_MS)
         self.lives = 0
         self.begin(FENCED)
@@ -46,14 +47,21 @@ class Replica(Hosting):
         """A process, or another machine in it."""
         self.lives += 1
         self.part = part
-        broker, self.report = recover(self.disk.mount(), self.settings, self.now_ms, part)
-        self.begin_life(machine_for(broker, part, self.now_ms) or broker)
-        self.broker = broker
+        self.begin_life(self.machine_of(part))
         self.sent: list[tuple[Peer, Command]] = []
         self._correlation = 0
         self.turned: Begin | None = None
         self.machine.connected(CLIENT, self.now_ms)
         self.pump()
+
+    def settings_as(self, **more: object) -> object:
+        """What it is started with."""
+        return settings_of(self.name, **more)
+
+    def machine_of(self, part: Part) -> Hosted:
+        """What lies on the disk, with that part."""
+        self.broker, self.report = recover(self.disk.mount(), self.settings, self.now_ms, part)
+        return machine_for(self.broker, part, self.now_ms) or self.broker
 
     def restart(self) -> None:
         """kill -9, and again."""
@@ -70,6 +78,11 @@ class Replica(Hosting):
         self.machine.received(peer, Received(self._correlation, command), self.now_ms)
         self.pump()
         return self._correlation
+
+    def say_as(self, correlation: int, command: Command, peer: Peer) -> None:
+        """An answer arrives."""
+        self.machine.received(peer, Received(correlation, command), self.now_ms)
+        self.pump()
 
     def ask(self, command: Command) -> Command | None:
         number = self.say(command)
@@ -121,14 +134,17 @@ class Replica(Hosting):
 
     def copy(self) -> Replica:
         """Another replica of that name on a copy of the disk."""
-        return Replica(self.name, copy_of(self.disk))
+        return type(self)(self.name, copy_of(self.disk))
 
 
-class Group:
+Kind = TypeVar("Kind", bound=Replica)
+
+
+class Group(Generic[Kind]):
     """Replicas, and the connections between them."""
 
-    def __init__(self, *names: str, **more: object) -> None:
-        self.replicas = {name: Replica(name, **more) for name in names}
+    def __init__(self, *names: str, kind: type[Kind] = Replica, **more: object) -> None:  # type: ignore[assignment]
+        self.replicas = {name: kind(name, **more) for name in names}
         self.links: dict[str, tuple[str, Peer]] = {}
         """Slave -> master, and the number that both sides know the connection by."""
         self.cut: set[str] = set()
@@ -138,7 +154,7 @@ class Group:
         self._waiting: list[tuple[str, Peer, Command]] = []
         self._next = LINK
 
-    def __getitem__(self, name: str) -> Replica:
+    def __getitem__(self, name: str) -> Kind:
         return self.replicas[name]
 
     def appoint(

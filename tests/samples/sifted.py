@@ -11,6 +11,7 @@ from tidemill_wire.columns import Batch, Column, Content, build_batch
 from tidemill_wire.commands import Pull, Pulled, SendBatches, Sent
 from tidemill_wire.filters import EVERYTHING, TagFilter
 from tidemill_wire.grants import Piece, add_pieces
+from tidemill_wire.kinds import Mode
 
 PRODUCER = 99
 
@@ -56,9 +57,11 @@ def pull(
     size: int = 1 << 20,
     consumer: str = "c",
     peer: int = 1,
+    mode: Mode = Mode.AS_DECLARED,
+    once: bool = False,
 ) -> Pulled:
     """A pull that does not wait, when reads come at once."""
-    command = Pull("g", consumer, subjects, messages, size, 0, filter=wanted)
+    command = Pull("g", consumer, subjects, messages, size, 0, filter=wanted, mode=mode, once=once)
     answer = rig.ask(command, peer) or rig.answers.pop(rig.correlation)
     assert isinstance(answer, Pulled), answer
     return answer

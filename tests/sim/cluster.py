@@ -28,7 +28,7 @@ from sim.lanes import LaneWatch, draw_priorities
 from sim.repeats import PROBES as REPEATS
 from sim.repeats import watch_repeats
 from sim.retention import Retention
-from sim.rot import judge_refusal, may_rot
+from sim.rot import judge_refusal, may_rot, mended, message_log, unanswered
 from sim.sparing import Sparing
 from sim.world import Env, Phases, World
 from tidemill_broker.actions import Action, Pulled
@@ -37,6 +37,7 @@ from tidemill_broker.machine import Broker
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Ready
+from tidemill_host.server import Statistics
 from tidemill_journal.errors import JournalError
 from tidemill_wire.declarations import API_VERSION, Declaration, parse_manifest
 from tidemill_wire.filters import EVERYTHING, TagFilter, is_pattern, matches_pattern, parse_filter
@@ -147,6 +148,7 @@ class Cluster:
     kinds = tuple(Kind)
     probes = (
         *("clock_back", "clock_forward", "retention_drops", "rot_refused", "rot_read"),
+        *("bad_place_refused", "refused_read"),
         *("dead_letters", "died_again", "pauses", "purges", "redrives", "resumes"),
         *("lane_shares", "lane_waits", "held_too_long"),
         *("acks_spooled", "acks_told_by_another_client"),
@@ -184,12 +186,14 @@ class Cluster:
         self._reigns: list[Reign] = []
         self._sparing = Sparing(seed)
         self._last: Broker | None = None
+        self._statistics: list[Statistics] = []
         self._world: World
 
     def build(self, world: World) -> None:
         self._world = world
         disk = world.add_server(SERVER, self._serve).disk
         disk.may_rot = lambda: may_rot(disk, self.settings)
+        disk.may_go_bad = lambda: message_log(disk)
         for name in self._producers:
             world.add_client(name, Producing(self).run)
         for name, group in self._consumers.items():
@@ -232,6 +236,7 @@ class Cluster:
         terms = self._terms(dead_of(letters, broker.state, self.graveyard.purged))
         return (
             self.problems
+            + unanswered(self._statistics, self.settings)
             + self._search_problems(disk)
             + violations(self.history, terms)
             + self._grave_problems(letters, broker.state, terms)
@@ -262,8 +267,8 @@ class Cluster:
         )
 
     def _rotted(self) -> set[tuple[str, str]]:
-        """(group, message) of those whose body rot took: what was copied into their graves has none."""
-        if not self._world.faults.fired[Kind.BIT_ROT.name]:
+        """(group, message) of those whose body the disk took: what was copied into their graves has none."""
+        if not any(self._world.faults.fired[kind.name] for kind in (Kind.BIT_ROT, Kind.BAD_PLACE)):
             return set()
         at = {send.place: send.message for send in self.history.sends.values()}
         return {(group, at[place]) for group, place in self.graveyard.unread if place in at}
@@ -310,7 +315,11 @@ class Cluster:
             if problem:
                 self.problems.append(problem)
             raise
-        self.graveyard.opened(env.disk, broker)
+        except OSError:
+            self._world.probes["bad_place_refused"] += mended(env.disk.disk)
+            raise
+        disk = env.disk.disk  # who looks on from outside may read where the broker cannot
+        self.graveyard.opened(image_of(disk).mount() if disk.refused else env.disk, broker)
         self._watch(broker, env)
         self._last = broker
         self.retention.watch(broker, env)
@@ -320,6 +329,7 @@ class Cluster:
         self._declare_groups(broker, env.clock.now_ms())
         await service.listen("0.0.0.0", PORT)
         self._reigns.append(Reign(env.loop.now, env.loop.now))
+        self._statistics.append(service.server.statistics)
         self._opened(service, env)
         try:
             async with asyncio.timeout(env.rng.choice(TERMS_S)):

@@ -6,7 +6,7 @@ The broker that they go to never dies: what it has stored is what was delivered.
 from __future__ import annotations
 
 from samples.brokers import Rig
-from samples.delays import HOUR_MS, NOW_MS, SMALL, DelayRig
+from samples.delays import HOUR_MS, NOW_MS, SMALL, SUBJECTS, DelayRig
 from sim.crashpoints import first_problem
 from sim.disk import Mount
 from sim.weather import Weather
@@ -49,7 +49,8 @@ class Delaying:
         bodies = [b"%d.%d.%d" % (life, number, index) + b" " * 60 for index in range(1 + number % 3)]
         due = [rig.now_ms + ahead_ms + 10_000 * index for index in range(len(bodies))]
         self._due |= dict(zip(bodies, due, strict=True))
-        rig.send_as(100 * life + number, bodies, *due)
+        subject = SUBJECTS[number % len(SUBJECTS)]
+        rig.send_as(100 * life + number // len(SUBJECTS), bodies, *due, subject=subject)
         self._answered |= dict.fromkeys(bodies)
 
     def check(self, disk: Mount) -> list[str]:

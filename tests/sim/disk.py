@@ -31,6 +31,7 @@ from sim.weather import CALM, Weather
 from tidemill_host.machine import Buffer
 
 CAPACITY = 1 << 30
+AHEAD_BYTES = 4096
 APPEND_S, READ_S, COLD_READ_S, SYNC_S, NAME_S = 4e-6, 2e-6, 300e-6, 250e-6, 15e-6
 BYTES_PER_SECOND_CACHED, BYTES_PER_SECOND_PLATTER = 4e9, 500e6
 
@@ -66,6 +67,8 @@ class SimDisk:
         """File, position and bit of what rotted and was not put right."""
         self.refused: list[tuple[Inode, range]] = []
         """File and positions that cannot be read: each read that touches one raises EIO."""
+        self.may_go_bad: Callable[[], list[Inode]] = self._clean
+        """Files in which such a place may appear."""
         self._charge = charge
 
     def mount(self) -> Mount:
@@ -105,6 +108,20 @@ class SimDisk:
     def refuse(self, name: str, position: int, size: int = 1) -> None:
         """A bad place in the durable part of a file: the bytes are not given any more."""
         self.refused.append((self.names.cached[name], range(position, position + size)))
+
+    def go_bad(self, size: int) -> bool:
+        """A bad place of so many bytes: where something lies, or where the last file will grow, which takes bytes and
+        does not give them back. False when no file is there yet.
+        """
+        files = self.may_go_bad()
+        if not files:
+            return False
+        ahead = self.rng.random() < 0.5
+        inode = files[-1] if ahead else self.rng.choice(files)
+        there = len(inode.cached)
+        position = there + self.rng.randrange(AHEAD_BYTES) if ahead else self.rng.randrange(max(1, there))
+        self.refused.append((inode, range(position, position + size)))
+        return True
 
     def check_read(self, inode: Inode, position: int, size: int) -> None:
         """Raise what the operating system does when it cannot read there."""

@@ -37,6 +37,7 @@ class Kind(Enum):
     READ_ERROR = "failed read"
     DISK_FULL = "full disk"
     BIT_ROT = "bit rot"
+    BAD_PLACE = "bad place of a disk"
     CLOCK_STEP = "wall clock step"
     CLIENT_KILL = "kill of a client"
 
@@ -105,6 +106,7 @@ DRAWS: Mapping[Kind, Draw] = {
     Kind.READ_ERROR: Draw(0.5, (0.0, 0.0), (1, 100)),
     Kind.DISK_FULL: Draw(0.5, (0.2, 3.0), (0, 20_000)),
     Kind.BIT_ROT: Draw(6.0),
+    Kind.BAD_PLACE: Draw(4.0, (0.0, 0.0), (1, 1500)),
     Kind.CLOCK_STEP: Draw(1.0, (0.5, 5.0), (-3 * 3_600_000, 3 * 3_600_000), on_clients=True),
     Kind.CLIENT_KILL: Draw(2.0, (0.05, 3.0)),
 }

@@ -31,9 +31,9 @@ from tidemill.errors import TidemillError
 from tidemill_broker.actions import Action, Sought
 from tidemill_broker.doors import Service, recover
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import FENCED
-from tidemill_broker.replication import Master
 from tidemill_broker.state import State
+from tidemill_ledger.membership import FENCED
+from tidemill_ledger.replication import Master
 from tidemill_wire.filters import parse_filter
 
 TAGGED, FRAIL, HELD = "tagged", "frail", "held"
@@ -181,7 +181,7 @@ class Inherited(Replicated):
         graveyard = self.graveyard = Graveyard(self.problems)
         graveyard.purged = self._purged
         self._graveyards.append(graveyard)
-        state: Any = machine.broker.state
+        state: Any = machine.inner.state
         apply = state.apply
 
         def note_and_apply(action: Action) -> int:

@@ -55,6 +55,8 @@ class Injector:
                     self._world.network.clog(source, target, self._world.now_s + fault.lasts_s)
             case Kind.BIT_ROT:
                 fires = node.disk.rot()
+            case Kind.BAD_PLACE:
+                fires = node.disk.go_bad(int(fault.value))
             case Kind.PARTITION:
                 self._world.network.block(self._pairs(fault))
                 self._lasting(number, fault)

@@ -35,7 +35,7 @@ from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY
 
 PORT = 7400
 BROKER, DELAY, CONSUMER = "s1", "later", "c1"
-SUBJECT = "reminder"
+SUBJECTS = ("reminder", "invoice")
 DELAYS_S = (-1.0, 0.0, 0.3, 1.0, 3.0, 8.0, 20.0)
 CROWD_MAX = 12
 GAP_S = 0.15
@@ -84,7 +84,7 @@ class Later:
     """The scenario."""
 
     servers = (BROKER, DELAY)
-    kinds = tuple(kind for kind in Kind if kind not in {Kind.CLOCK_STEP, Kind.BIT_ROT})
+    kinds = tuple(kind for kind in Kind if kind not in {Kind.CLOCK_STEP, Kind.BIT_ROT, Kind.BAD_PLACE})
     probes = ("closed", "paged", "read_again", "far_kept", "far_came")
 
     def __init__(self, seed: str) -> None:
@@ -219,7 +219,7 @@ class Later:
         now_ms = env.clock.now_ms()
         self._due_ms[body] = now_ms + round(1000 * max(0.0, delay_s))
         try:
-            await client.send(SUBJECT, body, delay=max(0.0, delay_s))
+            await client.send(env.rng.choice(SUBJECTS), body, delay=max(0.0, delay_s))
         except OutcomeUnknown:
             pass  # it may come, and need not
         except TidemillError:
@@ -229,7 +229,12 @@ class Later:
 
     async def _consume(self, env: Env) -> None:
         client = self._client(env)
-        async with client.consume(SUBJECT, group="g") as messages:
+        async with asyncio.TaskGroup() as consuming:
+            for subject in SUBJECTS:
+                consuming.create_task(self._consume_one(env, client, subject))
+
+    async def _consume_one(self, env: Env, client: Client, subject: str) -> None:
+        async with client.consume(subject, group="g") as messages:
             async for message in messages:
                 self._given[message.body] += 1
                 if env.clock.now_ms() >= self._owed.get(message.body, 1 << 62):

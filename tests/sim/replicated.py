@@ -30,17 +30,17 @@ from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Address, Routes
 from tidemill_broker.actions import Action, Pulled
 from tidemill_broker.doors import Service, machine_for, recover
-from tidemill_broker.following import Follower
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import FENCED, Part, Role, part_of
-from tidemill_broker.pacing import Pacing
-from tidemill_broker.replication import Master
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.dialer import Dialer
 from tidemill_host.local import LocalPeer
 from tidemill_host.machine import Ready
 from tidemill_host.persist import Lanes
 from tidemill_journal.errors import JournalError
+from tidemill_ledger.following import Follower
+from tidemill_ledger.membership import FENCED, Part, Role, part_of
+from tidemill_ledger.pacing import Pacing
+from tidemill_ledger.replication import Master
 from tidemill_wire.appointments import Appointment
 
 PORT = 7400
@@ -49,7 +49,8 @@ GONE_S = 1000.0
 KINDS = tuple(
     kind
     for kind in Kind
-    if kind not in {Kind.BIT_ROT, Kind.READ_ERROR}  # what recovers from those is one broker alone
+    if kind
+    not in {Kind.BIT_ROT, Kind.BAD_PLACE, Kind.READ_ERROR}  # what recovers from those is one broker alone
 )
 
 
@@ -266,7 +267,7 @@ class Replicated:
 
     def _watch(self, machine: Any, env: Env) -> None:
         """Check after each turn; note who commits, and what is granted."""
-        ready, state = machine.ready, machine.broker.state
+        ready, state = machine.ready, machine.inner.state
         apply, probes = state.apply, self._world.probes
 
         def check_and_ready() -> Ready:
@@ -297,7 +298,7 @@ class Replicated:
         epoch = machine.appointment.epoch
         if len(machine.appointment.replicas) == 1:
             self._alone_s[name] = self._world.now_s
-        if machine.committed.action > machine.broker.state.epochs[-1].action:
+        if machine.committed.action > machine.inner.state.epochs[-1].action:
             other = self._commits.setdefault(epoch, name)
             if other != name:
                 self.problems.append(f"two masters: {other} and {name} commit in epoch {epoch}")

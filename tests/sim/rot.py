@@ -4,11 +4,15 @@ A single copy cannot survive rot, but it must notice: a start refuses with the f
 finds it, and nothing bad is delivered as good. Only sealed segments rot, and only below what a start would know to be
 synced: above it nobody can tell rot from a torn tail. What rotted is put right, as from a backup, when a start was
 refused because of it, or at the heal; from then on nothing may be missing.
+
+A place of the message log may also go bad: then the disk says that it cannot read it, until it is put right in the same
+way. What could not be read meanwhile died, and its letter says so.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from sim.autopsy import durable_image_of
 from sim.disk import SimDisk
@@ -16,11 +20,13 @@ from sim.platter import Inode
 from tidemill_broker.doors.service import FOLDERS
 from tidemill_broker.recovery import Recovery
 from tidemill_broker.settings import BrokerSettings
+from tidemill_host.server import Statistics
 from tidemill_host.storage import Storage
 from tidemill_journal.errors import CorruptLog, JournalError
 
 LOGS = ("message", "action")
 MESSAGE_SHARE = 4  # a rotten action shows at a start only, a rotten message may reach a consumer
+KEPT_S_MIN = 3600
 NOW_MS = 1_800_000_000_000
 
 
@@ -62,3 +68,25 @@ def judge_refusal(disk: SimDisk, error: JournalError, probes: Counter[str]) -> s
     probes["rot_refused"] += 1
     disk.mend_rot()
     return ""
+
+
+def message_log(disk: SimDisk) -> list[Inode]:
+    """Where a place may go bad: what is in the action log is read by starts only, which refuse."""
+    return [inode for name, inode in sorted(disk.names.cached.items()) if name.startswith("message/")]
+
+
+def mended(disk: SimDisk) -> bool:
+    """A start was refused by the disk: whether there were bad places, which are put right."""
+    was_bad = bool(disk.refused)
+    disk.refused.clear()
+    return was_bad
+
+
+def unanswered(lives: Sequence[Statistics], settings: BrokerSettings) -> list[str]:
+    """Consumers that were sent away for what the disk refused: they come again, for the same, and for ever. A file that
+    retention takes on the way is a reason.
+    """
+    if settings.retention_seconds < KEPT_S_MIN:
+        return []
+    count = sum(life.refused["read_failed"] for life in lives)
+    return [f"unread: {count} answers ended their connection"] if count else []

@@ -16,8 +16,8 @@ from sim.world import Env, World
 from tidemill_broker.actions import Action, Pulled
 from tidemill_broker.doors import Service
 from tidemill_broker.machine import Broker
-from tidemill_broker.replication import Master
 from tidemill_broker.settings import BrokerSettings
+from tidemill_ledger.replication import Master
 
 LEASE_MS_MIN = 1_000
 """Shorter ones end on their way over a far link; each time the message waits longer."""
@@ -86,12 +86,12 @@ class Seat(Cell):
         super()._watch(machine, env)
         if not isinstance(machine, Master):
             return
-        state: Any = machine.broker.state
+        state: Any = machine.inner.state
         apply = state.apply
 
         def note_and_apply(action: Action) -> int:
             if isinstance(action, Pulled):
-                self._note_lock(machine.broker, action, env)
+                self._note_lock(machine.inner, action, env)
             return int(apply(action))
 
         state.apply = note_and_apply

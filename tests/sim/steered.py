@@ -17,6 +17,7 @@ from typing import Any
 from sim.checkers import Ack, History, Outcome, Promise, Terms, missing, place_of, violations
 from sim.clients import Consuming, Producing
 from sim.cluster import SERVER, Cluster, Wish
+from sim.faults import Kind
 from sim.graveyard import Letter
 from sim.moves import MOVED, Mover, Moves, Moving
 from sim.rot import may_rot
@@ -101,6 +102,8 @@ class Once(Consuming):
 
 class Steered(Cluster):
     """See the module."""
+
+    kinds = tuple(kind for kind in Kind if kind is not Kind.BAD_PLACE)  # in order nothing may die here
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)

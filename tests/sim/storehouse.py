@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from sim.calls import NEVER, Calls
@@ -157,6 +157,10 @@ class SimStore:
     async def exchange(self, mine: Bulletin) -> Board:
         revision, bulletins = await self._ask("exchange", mine, self._env.loop.now)
         return Board(revision, bulletins)
+
+    async def forget(self, until: int, silent: Mapping[str, int]) -> int:
+        """No world stands for as long as what is forgotten is kept."""
+        raise AssertionError((until, silent))
 
     async def _ask(self, *question: Any) -> Any:
         try:

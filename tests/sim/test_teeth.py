@@ -50,6 +50,8 @@ FOUND_BY_LATER = {"copy-left-when-it-is-said-again": "18", "far-acked-before-it-
 """What takes a delay service beside a broker."""
 FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_EXPERIMENTS = {
+    "cancel-after-its-tick-has-begun": "sim.timing",
+    "cancel-answered-before-it-is-durable": "sim.timing",
     "dispatched-before-it-is-delivered": "sim.delaying",
     "hours-not-cut-on-start": "sim.delaying",
     "late-insert-not-in-the-wheel": "sim.delaying",
@@ -58,8 +60,11 @@ FOUND_BY_EXPERIMENTS = {
     "lease-renewed-after-its-end": "sim.renewing",
     "limit-forgotten-on-restart": "sim.hanging",
     "lock-outlives-its-time": "sim.idling",
+    "moved-message-stays-where-it-was": "sim.timing",
     "seek-leaves-old-leases-valid": "sim.seeking",
+    "senders-of-all-subjects-are-one": "sim.delaying",
     "slave-takes-another-epoch": "sim.deposed",
+    "tick-leaves-before-the-disk-knows": "sim.timing",
     "unwanted-copy-kept": "sim.burying",
 }
 """What seeds find seldom: each has an experiment of its own, which goes through all there is to try."""
@@ -72,6 +77,7 @@ EXPERIMENTS = (
     "sim.renewing",
     "sim.seeking",
     "sim.sending",
+    "sim.timing",
 )
 ROOMS = ("wire", "journal", "ledger", "host", "broker", "meta", "delay", "client")
 

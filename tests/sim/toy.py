@@ -185,7 +185,7 @@ class Toy:
 
     servers = ("s1",)
     clients = ("p1", "c1")
-    kinds = tuple(kind for kind in Kind if kind not in {Kind.BIT_ROT, Kind.CLIENT_KILL})
+    kinds = tuple(kind for kind in Kind if kind not in {Kind.BIT_ROT, Kind.BAD_PLACE, Kind.CLIENT_KILL})
     probes = ()
 
     def __init__(

@@ -31,12 +31,12 @@ from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Routes, parse_routes
 from tidemill_broker.attendance import Attendance, Identity
 from tidemill_broker.doors.lives import next_life
-from tidemill_broker.following import Follower
 from tidemill_broker.machine import Broker
-from tidemill_broker.replication import Master
 from tidemill_host.clock import Clock
 from tidemill_host.local import LocalPeer
 from tidemill_journal.entries import row_length
+from tidemill_ledger.following import Follower
+from tidemill_ledger.replication import Master
 from tidemill_meta.beats import broker_life
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import Bulletin, Entry
@@ -259,7 +259,7 @@ class Cell(Replicated):
         if self._looked.get(machine.name) == now:
             return
         self._looked[machine.name] = now
-        for partition in machine.broker.state.partitions.values():
+        for partition in machine.inner.state.partitions.values():
             rows, last = partition.recent, partition.visible - 1
             if len(rows) and last >= rows.firsts[0]:
                 place = rows.find(last)

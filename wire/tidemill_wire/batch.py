@@ -70,10 +70,12 @@ class Flags(IntFlag):
     REDELIVERED = 8
     REPLAYED = 16
     GATHERED = 32
+    DEDUPLICATED = 64
 
 
 GATHERED = int(Flags.GATHERED)  # a plain number: it is looked at for each batch
-NOT_TAKEN = 0xFFFF & ~int(Flags.ORDERED | Flags.REDELIVERED | Flags.REPLAYED)
+DEDUPLICATED = int(Flags.DEDUPLICATED)
+NOT_TAKEN = 0xFFFF & ~int(Flags.ORDERED | Flags.REDELIVERED | Flags.REPLAYED | Flags.DEDUPLICATED)
 """Flags with which no broker takes a batch: those that it does not know, too, for they would be given out as if they
 said nothing.
 """
@@ -117,6 +119,14 @@ class Origin:
     flags: Flags = Flags(0)
     priority: int = 0
     bloom: int = 0
+
+
+def origin_of(header: Header, name: bytes) -> Origin:
+    """What the producer of a batch said about it, but that nothing is compressed: for a batch made of this one."""
+    return Origin(
+        name, header.producer_id, header.producer_sequence, header.batch_id, header.created_at_ms, Codec.NONE,
+        Flags(header.flags), header.priority, header.bloom,
+    )  # fmt: skip
 
 
 def aligned(size: int) -> int:

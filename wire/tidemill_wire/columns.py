@@ -13,10 +13,10 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import accumulate, pairwise
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from crc32c import crc32c
 
@@ -42,7 +42,6 @@ SLICE_FROM_BYTES = 256  # smaller values are cut faster out of a bytes object th
 COMPRESS_FROM_BYTES = 512  # less is not worth the call
 TWO_OFFSETS = struct.Struct("<ii")
 SINGLE = struct.Struct("<HHIIIHHIIIii")  # directory and offsets of a batch that is one body
-HASH = struct.Struct("<Q")
 _FORMATS: dict[str, Literal["i", "q", "Q"]] = {"i": "i", "q": "q", "Q": "Q"}
 PADDING = tuple(bytes(size) for size in range(8))
 
@@ -73,12 +72,19 @@ class Column(IntEnum):
     INDEXES = 19
     SUMS = 20
     SOURCES = 21
+    TIMER_KEY_OFFSETS = 22
+    TIMER_KEYS = 23
+    REPLACES = 24
+    DEDUP_KEYS = 25
 
 
 class Entry(tuple[int, int, int, int]):
     """A column's place in the batch: flags, first byte, stored size, raw size."""
 
     __slots__ = ()
+
+
+Columns: TypeAlias = list[tuple[Column, Sequence[bytes]]]
 
 
 @dataclass(slots=True)
@@ -94,6 +100,9 @@ class Content:
     deliver_deltas: Sequence[int] | None = None
     attempts: Sequence[int] | None = None
     origins: Sequence[str] | None = None
+    timer_keys: Sequence[str | None] | None = None
+    dedup_keys: Sequence[bytes] | None = None
+    sources: Sequence[int] | None = None
 
 
 def hash_text(text: bytes) -> int:
@@ -119,10 +128,7 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
     bodies = content.bodies
     if len(bodies) == 1 and origin.codec is Codec.NONE and _plain(content):
         return _build_single(origin, bodies[0])
-    columns: list[tuple[Column, Sequence[bytes]]] = [
-        (Column.BODY_OFFSETS, [offsets_of(bodies)]),
-        (Column.BODIES, bodies),
-    ]
+    columns: Columns = [(Column.BODY_OFFSETS, [offsets_of(bodies)]), (Column.BODIES, bodies)]
     _add_keys(columns, content.keys)
     bloom = _add_tags(columns, content, origin.batch_id)
     _add_text(columns, Column.ORDER_KEY_OFFSETS, Column.ORDER_KEYS, content.order_keys)
@@ -135,14 +141,17 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
     _add_numbers(columns, Column.DELIVER_DELTAS, "q", content.deliver_deltas)
     _add_numbers(columns, Column.ATTEMPTS, "i", content.attempts)
     _add_text(columns, Column.ORIGIN_OFFSETS, Column.ORIGINS, content.origins)
+    _add_text(columns, Column.TIMER_KEY_OFFSETS, Column.TIMER_KEYS, content.timer_keys)
+    _add_numbers(columns, Column.SOURCES, "i", content.sources)
+    if content.dedup_keys is not None:
+        columns.append((Column.DEDUP_KEYS, content.dedup_keys))
     if bloom:
-        origin = _with_bloom(origin, bloom)
+        origin = replace(origin, bloom=bloom)
     return encode_batch(origin, len(bodies), len(columns), lay_out(columns, origin.codec))
 
 
 def _plain(content: Content) -> bool:
-    said = (content.keys, content.tags, content.order_keys, content.properties, content.created_deltas)
-    return said == (None,) * 5 and (content.deliver_deltas, content.attempts, content.origins) == (None,) * 3
+    return content == Content(content.bodies)
 
 
 def _build_single(origin: Origin, body: bytes) -> bytearray:
@@ -152,14 +161,7 @@ def _build_single(origin: Origin, body: bytes) -> bytearray:
     return encode_batch(origin, 1, 2, (directory, TWO_OFFSETS.pack(0, size), body, PADDING[-size & 7]))
 
 
-def _with_bloom(origin: Origin, bloom: int) -> Origin:
-    return Origin(
-        origin.partition, origin.producer_id, origin.producer_sequence, origin.batch_id, origin.created_at_ms,
-        origin.codec, origin.flags, origin.priority, bloom,
-    )  # fmt: skip
-
-
-def _add_keys(columns: list[tuple[Column, Sequence[bytes]]], keys: Sequence[str | None] | None) -> None:
+def _add_keys(columns: Columns, keys: Sequence[str | None] | None) -> None:
     if keys is None:
         return
     texts = [b"" if key is None else key.encode() for key in keys]
@@ -171,7 +173,7 @@ def _add_keys(columns: list[tuple[Column, Sequence[bytes]]], keys: Sequence[str 
     ]
 
 
-def _add_tags(columns: list[tuple[Column, Sequence[bytes]]], content: Content, batch_id: bytes) -> int:
+def _add_tags(columns: Columns, content: Content, batch_id: bytes) -> int:
     tags = content.tags
     if tags is None:
         return 0
@@ -189,20 +191,13 @@ def _add_tags(columns: list[tuple[Column, Sequence[bytes]]], content: Content, b
     return bloom_of(hashes)
 
 
-def _add_text(
-    columns: list[tuple[Column, Sequence[bytes]]],
-    offsets: Column,
-    kind: Column,
-    texts: Sequence[str | None] | None,
-) -> None:
+def _add_text(columns: Columns, offsets: Column, kind: Column, texts: Sequence[str | None] | None) -> None:
     if texts is not None:
         raw = [(text or "").encode() for text in texts]
         columns += [(offsets, [offsets_of(raw)]), (kind, raw)]
 
 
-def _add_numbers(
-    columns: list[tuple[Column, Sequence[bytes]]], kind: Column, code: str, numbers: Sequence[int] | None
-) -> None:
+def _add_numbers(columns: Columns, kind: Column, code: str, numbers: Sequence[int] | None) -> None:
     if numbers is not None:
         columns.append((kind, [array(code, numbers).tobytes()]))
 
@@ -340,6 +335,9 @@ class Batch:
 
     def origins(self) -> list[str] | None:
         return self._texts(Column.ORIGIN_OFFSETS, Column.ORIGINS, self.header.messages)
+
+    def timer_keys(self) -> list[str] | None:
+        return self._texts(Column.TIMER_KEY_OFFSETS, Column.TIMER_KEYS, self.header.messages)
 
     def properties(self) -> list[bytes] | None:
         """The msgpack map of each message, or ``b""``."""

@@ -1,6 +1,6 @@
 """What client and broker say to each other, as values.
 
-A control body is one msgpack map. ``SEND``, ``PULLED`` and ``ADOPT`` carry batches raw: a ``SEND`` is nothing but
+A control body is one msgpack map. ``SEND`` and ``WITH_BATCHES`` carry batches raw: a ``SEND`` is nothing but
 batches back to back, the others begin with the length of its map (u32), the map, and zeros up to a multiple of 8.
 ``parse_command`` is the only way from bytes to a command: a command that exists is within its limits.
 """
@@ -20,6 +20,7 @@ from tidemill_wire.adopting import Adopt
 from tidemill_wire.batch import aligned
 from tidemill_wire.burying import PARSERS as BURYING
 from tidemill_wire.burying import Purge, Redrive
+from tidemill_wire.deduplication import ROW as DUPLICATE
 from tidemill_wire.fencing import PARSERS as FENCING
 from tidemill_wire.fencing import Fencing
 from tidemill_wire.fields import Fields, malformed, packed
@@ -34,6 +35,10 @@ from tidemill_wire.settling import PARSERS as SETTLING
 from tidemill_wire.settling import Ack, Extend, Nack, Release, Settle
 from tidemill_wire.steering import PARSERS as STEERING
 from tidemill_wire.steering import Seek, Sought, Suspend
+from tidemill_wire.timing import PARSERS as TIMING
+from tidemill_wire.timing import Timing
+from tidemill_wire.transacting import PARSERS as TRANSACTING
+from tidemill_wire.transacting import Checks, Half, Transacting
 from tidemill_wire.yielding import PARSERS as YIELDING
 from tidemill_wire.yielding import Yield
 
@@ -135,9 +140,12 @@ class Sent:
     kind: ClassVar = Kind.SENT
     first_sequences: Sequence[int]
     refused: Sequence[tuple[int, int, str]] = ()
+    duplicates: Sequence[tuple[int, bytes]] = ()
+    """Of a batch that held messages which were stored before: its index, and ``deduplication.packed_rows``."""
 
     def fields(self) -> dict[str, Any]:
-        return {"first": packed(self.first_sequences), "refused": list(self.refused)}
+        said = {"first": packed(self.first_sequences), "refused": list(self.refused)}
+        return said | {"duplicates": list(self.duplicates)} if self.duplicates else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,21 +170,21 @@ class Pulled:
 Command: TypeAlias = (
     Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
     | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge | Seek | Sought | Suspend | Replicating
-    | Yield | Fencing | Adopt
+    | Yield | Fencing | Adopt | Transacting | Timing
 )  # fmt: skip
 
 
 def encode_command(command: Command, correlation: int, trailing: int = 0) -> bytes:
-    """The bytes of a frame. Of a PULLED, CHUNK or ADOPT, ``trailing`` bytes follow from elsewhere, after its own."""
+    """The bytes of a frame. Of one that carries batches, ``trailing`` bytes follow from elsewhere, after its own."""
     if isinstance(command, SendBatches):
         return encode_frame(Kind.SEND, correlation, bytes(command.batches))
     control = _pack(command.fields())
-    if isinstance(command, (Pulled, Chunk, Adopt)):
+    if isinstance(command, (Pulled, Chunk, Adopt, Half, Checks)):
         size = CONTROL_SIZE.size + len(control)
         padding = bytes(aligned(size) - size)
         raw = (
-            command.batches if isinstance(command, Pulled)
-            else command.batch if isinstance(command, Adopt) else command.data
+            command.batches if isinstance(command, (Pulled, Checks))
+            else command.data if isinstance(command, Chunk) else command.batch
         )  # fmt: skip
         return encode_frame(
             command.kind, correlation, CONTROL_SIZE.pack(len(control)), control, padding, bytes(raw),
@@ -214,7 +222,14 @@ def _parse_sent(f: Fields, _body: bytearray) -> Sent:
                 refused.append((index, number, detail))
             case _:
                 raise malformed("field 'refused' holds something else than (index, number, detail)")
-    return Sent(firsts, refused)
+    duplicates: list[tuple[int, bytes]] = []
+    for row in f.items("duplicates", len(firsts)):
+        match row:
+            case [int(index), bytes(rows)] if 0 <= index < len(firsts) and not len(rows) % DUPLICATE.size:
+                duplicates.append((index, rows))
+            case _:
+                raise malformed("field 'duplicates' holds something else than (index, rows)")
+    return Sent(firsts, refused, tuple(duplicates))
 
 
 def _parse_pulled(f: Fields, body: bytearray) -> Pulled:
@@ -242,7 +257,13 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     **ADOPTING,
     **REPLICATION,
     **FENCING,
+    **TRANSACTING,
+    **TIMING,
 }
+
+
+WITH_BATCHES = frozenset({Kind.PULLED, Kind.CHUNK, Kind.ADOPT, Kind.HALF, Kind.CHECKS})
+"""Commands whose map is followed by bytes as they lie in a log."""
 
 
 def parse_command(frame: Frame) -> Command:
@@ -254,9 +275,11 @@ def parse_command(frame: Frame) -> Command:
     parser = _PARSERS.get(frame.type)
     if parser is None:
         raise malformed(f"a frame of type {frame.type}, which this side does not know")
-    if frame.type in (Kind.PULLED, Kind.CHUNK, Kind.ADOPT):
+    if frame.type in WITH_BATCHES:
         control = _control_part(frame.body)
         return parser(Fields(control, limits.GRANTS_MAX, limits.CONTROL_BYTES_MAX), frame.body)
+    if frame.type == Kind.WAITING:
+        return parser(Fields(frame.body, limits.TIMERS_PAGE_MAX, limits.CONTROL_BYTES_MAX), frame.body)
     if frame.type == Kind.SENT:
         return parser(Fields(frame.body, limits.RANGES_MAX, limits.CONTROL_BYTES_MAX), frame.body)
     return parser(Fields(frame.body), frame.body)

@@ -91,6 +91,12 @@ class Subject:
         return self.spec.order_strategy == "BestTried"
 
     @property
+    def deduplication_seconds(self) -> int:
+        """For how long a dedup key is known; 0: sends with one are refused."""
+        said = self.spec.deduplication_seconds
+        return limits.DEDUPLICATION_SECONDS_DEFAULT if said is None else said
+
+    @property
     def delay_allowed(self) -> bool:
         return self.spec.delay.mode == "Allowed"
 

@@ -93,6 +93,36 @@ ERROR_KINDS = (
         True,
         "ask meta for the route, and send it to the partition that has its order key now",
     ),
+    ErrorKind(
+        65,
+        "no_dedup_window",
+        False,
+        "declare deduplicationSeconds of the subject, or send without a dedup key",
+    ),
+    ErrorKind(
+        66,
+        "too_many_dedup_keys",
+        True,
+        "shorten deduplicationSeconds of subjects with many dedup keys, or add broker groups",
+    ),
+    ErrorKind(
+        70,
+        "unknown_transaction",
+        False,
+        "look into its subjects whether it was committed; whoever is asked about one should answer within minutes",
+    ),
+    ErrorKind(
+        71,
+        "transaction_decided",
+        False,
+        "what was decided stays; undo it in the program, or send a message that does",
+    ),
+    ErrorKind(
+        72,
+        "too_many_transactions",
+        True,
+        "end them sooner, or look with `tidemill transactions list` who leaves them",
+    ),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}

@@ -40,6 +40,16 @@ class Kind(IntEnum):
     FENCED = 42
     YIELD = 48
     ADOPT = 49
+    HALF = 56
+    DECIDE = 57
+    CHECK = 58
+    CHECKS = 59
+    CANCEL = 64
+    RESCHEDULE = 65
+    CHANGED = 66
+    SHOW = 67
+    LIST = 68
+    WAITING = 69
 
 
 class Start(IntEnum):

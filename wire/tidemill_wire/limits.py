@@ -65,10 +65,35 @@ CORRELATIONS_MAX = 1024  # requests of one connection that wait for an answer; m
 
 # Producers.
 PRODUCER_BATCHES_REMEMBERED = 5  # of each producer in each partition; a client keeps no more SENDs in flight
-PRODUCERS_REMEMBERED_MAX = 1024  # of each partition; the one silent for longest is forgotten
+PRODUCERS_REMEMBERED_MAX = 1024  # of each partition at least; those silent for longest are forgotten
 SINGLES_REMEMBERED_MAX = (
     1024  # of each partition; batches whose producer sends no other, as keyed ones over HTTP
 )
+
+# Dedup keys.
+DEDUPLICATION_SECONDS_DEFAULT = (
+    120  # a program that was cut off tries again within it, and a failover is over
+)
+DEDUPLICATION_SECONDS_MAX = 24 * 3600
+DEDUP_KEYS_MAX = 1 << 22  # remembered by a broker: 56 bytes each, so a quarter of a gigabyte
+DEDUP_BATCH_KEYS_MAX = 10_000  # in one batch: were all of them known, where they are fits a control body
+DEDUP_ANSWER_ROWS_MAX = (
+    20_000  # in the answer to one SEND; further batches with duplicates are refused, and come again
+)
+
+# Transactions.
+TRANSACTION_BATCHES_MAX = 100  # half messages of one transaction; all of them are read and copied in one turn
+TRANSACTION_BYTES_MAX = (
+    BATCH_BYTES_MAX - 64 * KIB
+)  # of them together: what holds one is a batch, too, and they are read at once
+TRANSACTIONS_PENDING_MAX = 10_000  # of a broker; each keeps its segment of the log
+TRANSACTIONS_REMEMBERED_MAX = 10_000  # that are decided: who says so again is told the same
+COMMIT_READ_BYTES_MAX = 64 * MIB  # of half messages that are read to be copied, at a time
+CHECK_AFTER_MS = 6_000  # a producer that is silent for so long is asked what became of its transaction
+CHECK_INTERVAL_MS = 30_000
+CHECKS_MAX = 15  # then it is rolled back: with these, eight minutes after its last half message
+CHECK_ROWS_MAX = 20  # transactions that one answer asks about
+CHECK_BYTES = 1 * MIB  # of half messages in it; a larger transaction comes alone
 
 # Consumption.
 PULL_MESSAGES_MAX = 1 << 20
@@ -109,6 +134,11 @@ QUERY_READ_BYTES = 64 * MIB  # read for one answer
 QUERY_ROWS = 1 << 22  # rows of the consume log looked at for one answer
 QUERIES_RUNNING_MAX = 2  # of four threads that read; the others are the consumers'
 QUERIES_WAITING_MAX = 64
+
+# Timers.
+TIMERS_PAGE_MAX = 500  # in one WAITING: with the longest keys and subjects they fit a control body
+TIMERS_BODIES_BYTES = 256 * KIB  # of bodies in one WAITING; what is more is left out of it
+TIMERS_ASKED_MAX = 4096  # questions that wait for the next look through the names; more is refused
 
 # Logs.
 MESSAGE_SEGMENT_BYTES = 1 * GIB
@@ -151,6 +181,10 @@ assert VIGIL_WORTH_US < VIGIL_US
 assert SYNC_INTERVAL_MS <= LOW_SYNC_INTERVAL_MS
 assert MESSAGE_BYTES_DEFAULT <= MESSAGE_BYTES_MAX < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < FRAME_BYTES_MAX < MESSAGE_SEGMENT_BYTES
+assert TRANSACTION_BYTES_MAX + CONTROL_BYTES_MAX < FRAME_BYTES_MAX
+assert TRANSACTION_BYTES_MAX <= COMMIT_READ_BYTES_MAX
+assert CHECK_ROWS_MAX * 64 < REQUEST_BYTES_MAX
+assert CHECK_BYTES <= TRANSACTION_BYTES_MAX
 assert len("%dead%") + SUBJECT_NAME_MAX + 1 + GROUP_NAME_MAX <= PARTITION_NAME_BYTES_MAX
 assert PRIORITY_MAX + 8 <= LANE_SHARE  # the highest lane that waits is given more than half of all
 assert BATCH_MESSAGES_MAX < 1 << 24
@@ -158,9 +192,12 @@ assert BATCH_BYTES_MAX + CHUNK_BYTES < CHUNKS_AHEAD_BYTES
 assert 24 * EPOCHS_MAX + 4 * KIB < REQUEST_BYTES_MAX
 assert 4 * DETAIL_CHARS_MAX + 64 <= HELLO_BYTES_MAX  # UTF-8 needs at most 4 bytes a character
 assert GRANTS_MAX * (SUBJECT_NAME_MAX + 64) < CONTROL_BYTES_MAX
+assert TIMERS_PAGE_MAX * (KEY_BYTES_MAX + SUBJECT_NAME_MAX + 128) + TIMERS_BODIES_BYTES < CONTROL_BYTES_MAX
 assert 16 * RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX
 assert PULL_SUBJECTS_MAX * (SUBJECT_NAME_MAX + 2) + 16 * HELD_RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX
 assert REQUEST_BYTES_MAX < CONTROL_BYTES_MAX
+assert DEDUP_BATCH_KEYS_MAX <= DEDUP_ANSWER_ROWS_MAX
+assert 32 * DEDUP_ANSWER_ROWS_MAX + 64 * SEND_BATCHES_MAX < CONTROL_BYTES_MAX
 assert HELLO_BYTES_MAX < FRAME_GROWTH_BYTES <= FRAME_BYTES_MAX
 assert PULL_BYTES_MAX + BATCH_BYTES_MAX < RECEIVE_BYTES_MAX
 assert CONTROL_BYTES_MAX < ACTION_SEGMENT_BYTES

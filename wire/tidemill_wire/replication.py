@@ -29,6 +29,8 @@ class Log(IntEnum):
     MESSAGES = 0
     ACTIONS = 1
     SNAPSHOT = 2
+    FILES = 3
+    """Of what a snapshot does not hold itself: ``base`` counts the files that it names."""
 
 
 class Marks(IntFlag):
@@ -117,9 +119,12 @@ class Reached:
     epoch: int
     written: Ends
     synced: Ends
+    copied: int = 0
+    """Bytes of files that came with a snapshot."""
 
     def fields(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "written": packed(self.written), "synced": packed(self.synced)}
+        said = {"epoch": self.epoch, "written": packed(self.written), "synced": packed(self.synced)}
+        return said | ({"copied": self.copied} if self.copied else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +261,8 @@ def _parse_chunk(f: Fields, body: bytearray) -> Chunk:
 
 
 def _parse_reached(f: Fields, _body: bytearray) -> Reached:
-    return Reached(f.number("epoch", 0, _U32), _ends(f, "written"), _ends(f, "synced"))
+    copied = f.number("copied", 0, _I63) if f.has("copied") else 0
+    return Reached(f.number("epoch", 0, _U32), _ends(f, "written"), _ends(f, "synced"), copied)
 
 
 def parse_appoint(f: Fields) -> Appoint:

@@ -164,6 +164,14 @@ class SubjectSpec(Block):
             ("Strict", "BestTried"),
         ),
     ] = "Strict"
+    deduplication_seconds: Annotated[
+        int | None,
+        Number(
+            "How long a dedup key is known; 0 refuses them; two minutes when absent.",
+            0,
+            limits.DEDUPLICATION_SECONDS_MAX,
+        ),
+    ] = None
     management_policy: Annotated[
         str, Choice("What the operator may do to it.", ("Full", "CreateOnly", "Observe"))
     ] = "Full"

@@ -37,6 +37,7 @@ public final class Bench {
             case "sync" -> sync();
             case "e2e" -> endToEnd();
             case "topics" -> topics();
+            case "due" -> due();
             default -> throw new IllegalArgumentException(text("mode"));
         }
         // Clients keep threads of their own, and some of them never end.
@@ -197,6 +198,62 @@ public final class Bench {
         int got = Math.min(received.get(), total);
         long[] measured = got > skip ? Arrays.copyOfRange(latencies, skip, got) : new long[0];
         result(total - skip, elapsed, percentiles(measured, measured.length) + field("received", got) + field("sent", total));
+    }
+
+    /** Schedules all, each message for its own moment; its lateness counts from then to when the consumer has it. */
+    private static void due() throws Exception {
+        String topic = text("topic");
+        int total = (int) (number("rate") * seconds("secs"));
+        long[] late = new long[total];
+        AtomicInteger received = new AtomicInteger();
+        CountDownLatch all = new CountDownLatch(1);
+        peer.create(List.of(topic));
+        peer.open();
+        Thread consumer = new Thread(() -> {
+            try {
+                peer.consume(topic, "due", body -> {
+                    long lateness = System.currentTimeMillis() - due(body);
+                    int index = received.getAndIncrement();
+                    if (index < total) {
+                        late[index] = lateness * 1_000_000;
+                    }
+                    if (index == total - 1) {
+                        all.countDown();
+                    }
+                    return index < total - 1;
+                });
+            } catch (Exception failure) {
+                note(failure);
+            }
+        });
+        consumer.setDaemon(true);
+        consumer.start();
+        int window = number("window");
+        Semaphore free = new Semaphore(window);
+        say("begin");
+        long start = System.nanoTime();
+        double first = System.currentTimeMillis() + 1000 * seconds("ahead");
+        for (int k = 0; k < total; k++) {
+            free.acquire();
+            long when = (long) (first + k * 1000.0 / number("rate"));
+            byte[] body = bodies[k & 63].clone();
+            stamp(body, when);
+            peer.sendAt(topic, body, when, failure -> {
+                note(failure);
+                free.release();
+            });
+        }
+        peer.flush();
+        free.acquire(window);
+        double elapsed = since(start);
+        all.await((long) (seconds("ahead") + seconds("secs") + 30), TimeUnit.SECONDS);
+        say("end");
+        int got = Math.min(received.get(), total);
+        String more = percentiles(late, got) + field("received", got) + field("sent", total);
+        if (got > 0) {
+            more += field("least_ms", late[0] / 1e6) + field("most_ms", late[got - 1] / 1e6);
+        }
+        result(total, elapsed, more);
     }
 
     private static long waitUntil(long due) {

@@ -38,6 +38,11 @@ abstract class Peer {
     /** Without waiting; the caller bounds what is under way. */
     abstract void send(String topic, byte[] body, Done done) throws Exception;
 
+    /** The same, for later. */
+    void sendAt(String topic, byte[] body, long epochMs, Done done) throws Exception {
+        throw new UnsupportedOperationException("this product has no messages for later");
+    }
+
     void flush() throws Exception {}
 
     /** Runs until the sink has enough. */

@@ -67,6 +67,11 @@ final class RocketPeer extends Peer {
 
     @Override
     void send(String topic, byte[] body, Done done) throws Exception {
+        int later = option("later", 0);
+        if (later > 0) {
+            sendAt(topic, body, System.currentTimeMillis() + 1000L * later, done);
+            return;
+        }
         Message message = new Message(topic, body);
         if (batch == 1) {
             producer.send(message, callback(List.of(done), () -> {}), TIMEOUT_MS);
@@ -80,6 +85,14 @@ final class RocketPeer extends Peer {
         if (gathered.size() >= batch) {
             flush();
         }
+    }
+
+    /** Messages with a time go one by one: the client refuses batches of them. */
+    @Override
+    void sendAt(String topic, byte[] body, long epochMs, Done done) throws Exception {
+        Message message = new Message(topic, body);
+        message.setDeliverTimeMs(epochMs);
+        producer.send(message, callback(List.of(done), () -> {}), TIMEOUT_MS);
     }
 
     @Override

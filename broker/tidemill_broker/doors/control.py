@@ -9,10 +9,10 @@ from typing import Any
 
 from tidemill_broker.doors.openapi import assemble
 from tidemill_broker.doors.service import Service
-from tidemill_broker.following import Follower
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import Role
 from tidemill_host.openapi import Part, process_paths, reading, record, ref, whole
+from tidemill_ledger.following import Follower
+from tidemill_ledger.membership import Role
 from tidemill_wire.addresses import split_address
 
 
@@ -25,7 +25,7 @@ def routes_of(service: Service, port: int) -> dict[str, Any]:
     return {"version": 1, "brokers": [broker]}
 
 
-def _master_of(follower: Follower) -> list[dict[str, Any]]:
+def _master_of(follower: Follower[Broker]) -> list[dict[str, Any]]:
     """Where a slave's clients find the master, if it was told."""
     part = follower.part
     host, port = split_address(part.master_address)

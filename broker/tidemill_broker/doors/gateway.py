@@ -45,7 +45,7 @@ from tidemill_broker.doors.gateway_requests import (
     value_of,
     when_of,
 )
-from tidemill_broker.doors.gateway_rows import render
+from tidemill_broker.doors.gateway_rows import render, sent_rows
 from tidemill_broker.doors.gateway_settling import parse_receipts, parts_of
 from tidemill_broker.doors.gateway_times import When, deltas_of, nobody, parse_whens, timestamp_of
 from tidemill_broker.doors.neighbour import Later
@@ -57,7 +57,7 @@ from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, json_response, refusal_of
 from tidemill_host.routing import Route, Variables
 from tidemill_wire import limits
-from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin, message_id
+from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin
 from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.commands import (
     Ack,
@@ -140,6 +140,8 @@ class Gateway:
             now_ms = origin.created_at_ms
             deltas = content.deliver_deltas = deltas_of(whens, now_ms)
             flags = Flags(0) if content.order_keys is None else Flags.ORDERED
+            if content.dedup_keys is not None:
+                flags |= Flags.DEDUPLICATED
             if deltas is not None:
                 flags |= Flags.DELAYED
             batch = build_batch(replace(origin, flags=flags), content)
@@ -148,10 +150,7 @@ class Gateway:
             answer = await self._send(batch) if deltas is None else await self._later(batch)
         for _, number, detail in answer.refused:
             raise wire_error(number, detail)
-        first = answer.first_sequences[0]
-        rows: list[dict[str, Any]] = [
-            {"id": message_id(origin.batch_id, at), "sequence": first + at} for at in range(count)
-        ]
+        rows = sent_rows(origin.batch_id, count, answer)
         for row, delta in zip(rows, deltas or (), strict=False):
             row["due"] = timestamp_of(now_ms + delta)
         return json_response({"subject": subject, "messages": rows})

@@ -18,6 +18,7 @@ import msgpack
 from tidemill_host.refusals import HttpRefused, refusal_of
 from tidemill_wire import limits
 from tidemill_wire.columns import Content
+from tidemill_wire.deduplication import NO_KEY, digest_of
 from tidemill_wire.errors import Refused
 from tidemill_wire.lanes import parse_priority
 
@@ -84,11 +85,12 @@ class Defaults:
     tags: tuple[str, ...] = ()
     priority: int = 0
     order_key: str | None = None
+    dedup_key: str | None = None
 
 
 TIMES = ("delay", "at")
 """Read in ``gateway_times.py``."""
-MESSAGE_FIELDS = frozenset({"text", "body", "key", "order_key", "tags", "properties", *TIMES})
+MESSAGE_FIELDS = frozenset({"text", "body", "key", "order_key", "dedup_key", "tags", "properties", *TIMES})
 
 
 def parse_sending(value: Mapping[str, Any], defaults: Defaults) -> tuple[Content, int]:
@@ -120,26 +122,28 @@ def parse_messages(value: Mapping[str, Any], defaults: Defaults) -> Content:
     )
 
 
-Row = tuple[bytes, str | None, tuple[str, ...], bytes, str | None]
+Row = tuple[bytes, str | None, tuple[str, ...], bytes, str | None, str | None]
 
 
 def plain_message(body: bytes, defaults: Defaults) -> Content:
     """A body that came as it is."""
-    return _content([(body, defaults.key, defaults.tags, b"", defaults.order_key)])
+    return _content([(body, defaults.key, defaults.tags, b"", defaults.order_key, defaults.dedup_key)])
 
 
 def _content(rows: Sequence[Row]) -> Content:
-    """Columns that no message needs are left out."""
+    """Columns that no message needs are left out. A dedup key is the order key, too, when there is no other."""
     keys = [row[1] for row in rows]
     tags = [row[2] for row in rows]
     properties = [row[3] for row in rows]
-    order_keys = [row[4] for row in rows]
+    order_keys = [row[4] or row[5] for row in rows]
+    dedup_keys = [NO_KEY if row[5] is None else digest_of(row[5]) for row in rows]
     return Content(
         [row[0] for row in rows],
         keys if any(keys) else None,
         tags if any(tags) else None,
         order_keys if any(order_keys) else None,
         properties if any(properties) else None,
+        dedup_keys=dedup_keys if any(row[5] for row in rows) else None,
     )
 
 
@@ -156,22 +160,25 @@ def _parse_message(row: object, place: str, defaults: Defaults) -> Row:
         key = _text(value["key"], f"{place}key")
     order_key = defaults.order_key
     if "order_key" in value:
-        order_key = _order_key(value["order_key"], f"{place}order_key")
+        order_key = _some_key(value["order_key"], f"{place}order_key")
+    dedup_key = defaults.dedup_key
+    if "dedup_key" in value:
+        dedup_key = _some_key(value["dedup_key"], f"{place}dedup_key")
     tags = defaults.tags
     if "tags" in value:
         tags = parse_tags(value["tags"], f"{place}tags")
     properties = b""
     if "properties" in value:
         properties = _properties(value["properties"], f"{place}properties")
-    return _body(value, place), key or None, tags, properties, order_key
+    return _body(value, place), key or None, tags, properties, order_key, dedup_key
 
 
-def _order_key(value: object, place: str) -> str:
-    """Never an empty one: who gives an order key wants order, and would not have it."""
-    order_key = _text(value, place)
-    if not 0 < len(order_key.encode()) <= limits.KEY_BYTES_MAX:
+def _some_key(value: object, place: str) -> str:
+    """Never an empty one: who gives an order key or a dedup key wants what it is for, and would not have it."""
+    key = _text(value, place)
+    if not 0 < len(key.encode()) <= limits.KEY_BYTES_MAX:
         raise malformed(f"{place} is no text of 1 to {limits.KEY_BYTES_MAX} bytes")
-    return order_key
+    return key
 
 
 def _body(value: Mapping[str, Any], place: str) -> bytes:

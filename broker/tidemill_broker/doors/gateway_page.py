@@ -51,6 +51,13 @@ def _message_fields() -> dict[str, Part]:
             "maxLength": limits.KEY_BYTES_MAX,
             "description": f"messages of one are handled in their order; at most {limits.KEY_BYTES_MAX} bytes of UTF-8",
         },
+        "dedup_key": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": limits.KEY_BYTES_MAX,
+            "description": "of messages with one the first is stored, within the subject's window; without an order key"
+            " it is that, too",
+        },
         "tags": {
             "type": "array",
             "maxItems": limits.TAGS_MAX,
@@ -67,7 +74,7 @@ def _message_fields() -> dict[str, Part]:
 
 def schemas() -> Part:
     """Messages as they are sent and received, and what settles them."""
-    optional = ("key", "order_key", "tags", "properties")
+    optional = ("key", "order_key", "dedup_key", "tags", "properties")
     priority: Part = {
         "priority": whole(
             0,
@@ -160,8 +167,12 @@ def _sent() -> Part:
                 0, description="the message's number in its subject; for later, at the delay service"
             ),
             "due": {"type": "string", "format": "date-time", "description": "when it is given out, if later"},
+            "duplicate": {
+                "const": True,
+                "description": "it was stored before: id and sequence are that one's",
+            },
         },
-        ("due",),
+        ("due", "duplicate"),
     )
     return record({"subject": ref("Subject"), "messages": {"type": "array", "minItems": 1, "items": row}})
 
@@ -316,6 +327,7 @@ def _sending() -> Part:
             ),
             header("Tidemill-Key", "the key of messages that name none of their own", word),
             header("Tidemill-Order-Key", "the order key of messages that name none of their own", word),
+            header("Tidemill-Dedup-Key", "the dedup key of messages that name none of their own", word),
             header("Tidemill-Priority", "the priority, when the body names none", "[0-7]"),
             *when_headers(),
             header("Tidemill-Tags", "tags of messages that name none of their own", f"{tag}(?:,{tag}){{0,9}}"),

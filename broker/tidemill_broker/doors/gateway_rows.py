@@ -16,9 +16,10 @@ import msgpack
 
 from tidemill_broker.doors.gateway_receipts import Receipts
 from tidemill_ledger.gathering import ids_of
-from tidemill_wire.batch import GATHERED
+from tidemill_wire.batch import GATHERED, message_id
 from tidemill_wire.columns import Batch, Column
-from tidemill_wire.commands import Grant, Pulled
+from tidemill_wire.commands import Grant, Pulled, Sent
+from tidemill_wire.deduplication import Duplicate, read_rows
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY, living_subject
 from tidemill_wire.grants import set_bits
@@ -58,6 +59,26 @@ def render(pulled: Pulled, group: str, consumer: str) -> Given:
                 row["receipt"] = receipts.write(consumer, pull + offset)
             given.rows += rows
     return given
+
+
+def sent_rows(batch_id: bytes, count: int, sent: Sent) -> list[dict[str, Any]]:
+    """Where the messages of a batch are that was stored; of those that were stored before, where they are."""
+    known: dict[int, Duplicate] = {}
+    for _, data in sent.duplicates:
+        known |= {one.row: one for one in read_rows(data)}
+    rows: list[dict[str, Any]] = []
+    sequence = sent.first_sequences[0]
+    for at in range(count):
+        one = known.get(at)
+        if one is None:
+            rows.append({"id": message_id(batch_id, at), "sequence": sequence})
+            sequence += sequence >= 0
+            continue
+        row: dict[str, Any] = {"id": message_id(one.batch_id, one.number), "sequence": one.sequence}
+        if (one.batch_id, one.number) != (batch_id, at):
+            row["duplicate"] = True
+        rows.append(row)
+    return rows
 
 
 def _granted(data: memoryview, grant: Grant) -> tuple[int, int]:

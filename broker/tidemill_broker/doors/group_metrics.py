@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tidemill_broker.following import Follower
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import Role
-from tidemill_broker.replication import Master
+from tidemill_ledger.following import Follower
+from tidemill_ledger.membership import Role
+from tidemill_ledger.replication import Master
 from tidemill_wire.replication import Ends, Log
 
 ROLES = (Role.FENCED, Role.SLAVE, Role.MASTER)
@@ -30,7 +30,7 @@ class Family(NamedTuple):
     samples: list[Sample]
 
 
-def group_families(machine: Broker | Master | Follower) -> Iterator[Family]:
+def group_families(machine: Broker | Master[Broker] | Follower[Broker]) -> Iterator[Family]:
     """Nothing of a lone broker."""
     if isinstance(machine, Broker):
         return

@@ -52,7 +52,7 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     nacked = "Messages that a consumer said it failed to handle"
     yield "messages_nacked_total", "counter", nacked, counters.messages_nacked
     yield "messages_buried_total", "counter", "Messages that became dead letters", counters.messages_buried
-    dropped = "Messages given up by groups that keep no dead letters"
+    dropped = "Messages given up, and no dead letter kept of them"
     yield "messages_dropped_total", "counter", dropped, counters.dead_dropped
     paused = sum(group.paused is not None for group in heads)
     yield "groups_paused", "gauge", "Groups whose deliveries all fail alike", paused

@@ -191,7 +191,7 @@ class Queries:
         try:
             for _ in range(VIEWS_MAX):
                 view = view_of(self._broker.state, self._broker.logs.messages, browsed, letters=letters)
-                query = Query(view, self._files.read, self._size_of, Budget(limit))
+                query = Query(view, self._files.take, self._size_of, Budget(limit))
                 try:
                     return await loop.run_in_executor(self._lane, job, query)
                 except (FileNotFoundError, Missing) as error:
@@ -203,8 +203,9 @@ class Queries:
                 500, "read_failed", str(error), "run `tidemill inspect log` on the broker's data folder"
             ) from error
         except OSError as error:
-            detail = f"the disk refused a read ({error.strerror or error})"
-            raise HttpRefused(500, "read_failed", detail, "look at the broker's disk") from error
+            raise HttpRefused(
+                500, "read_failed", error.strerror or str(error), "look at the broker's disk"
+            ) from error
         raise HttpRefused(
             500,
             "read_failed",

@@ -12,11 +12,11 @@ from aiohttp import web
 
 from tidemill_broker.doors.gateway_messages import parse_json
 from tidemill_broker.doors.service import Service
-from tidemill_broker.membership import Part, Role
 from tidemill_host.bodies import Bodies
 from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Route, Variables
+from tidemill_ledger.membership import Part, Role
 from tidemill_wire.commands import Command
 from tidemill_wire.errors import Refused
 from tidemill_wire.fields import Fields

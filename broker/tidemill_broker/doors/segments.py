@@ -24,6 +24,7 @@ from tidemill_wire.limits import PULL_BYTES_MAX
 from tidemill_wire.replication import Ends
 
 PATH = "/v1/segments"
+OTHERS = "look at the broker's disk; the other replicas of its broker group have the same bytes"
 DIGITS_MAX = 18
 ADVICE = f"GET {PATH} says which segments there are, and how far they go"
 
@@ -66,9 +67,11 @@ class SegmentRanges:
             )
         piece = Slice(segments.file(base), start - base, min(size, end - start, PULL_BYTES_MAX))
         try:
-            data = await asyncio.get_running_loop().run_in_executor(self._lane, self._files.read, piece)
+            data = await asyncio.get_running_loop().run_in_executor(self._lane, self._files.take, piece)
         except FileNotFoundError:
             raise HttpRefused(404, "not_found", f"segment {base} has just expired", ADVICE) from None
+        except OSError as error:
+            raise HttpRefused(500, "read_failed", error.strerror or str(error), OTHERS) from error
         return web.Response(
             body=data, content_type="application/octet-stream", headers={"Server": "tidemill"}
         )

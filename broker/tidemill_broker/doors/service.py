@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+from tidemill_broker.applying import BrokerApplier
 from tidemill_broker.doors.status import groups_of
-from tidemill_broker.following import Follower
 from tidemill_broker.gate import Told
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
-from tidemill_broker.membership import LONE, Part, Role
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.positions import begin_as_asked
 from tidemill_broker.recovery import Recovery, Report
-from tidemill_broker.replication import Master
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import Clock
 from tidemill_host.disk import Disk
 from tidemill_host.hosted import Hosted, Room
-from tidemill_host.machine import HOST, Send, Unread
+from tidemill_host.machine import Unread
 from tidemill_host.persist import Lanes
 from tidemill_host.storage import Storage
 from tidemill_journal.errors import CorruptRun
+from tidemill_ledger.following import Follower
+from tidemill_ledger.membership import LONE, Part, Role
+from tidemill_ledger.replication import Master
 from tidemill_wire import limits
-from tidemill_wire.commands import parse_command
 from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.errors import Unavailable, WireError
 from tidemill_wire.fields import DEAD_PREFIX
-from tidemill_wire.frame import FrameDecoder
 from tidemill_wire.kinds import Start
 from tidemill_wire.lanes import LANE_PREFIX
-from tidemill_wire.replication import Begin
 from tidemill_wire.routes import State
+from tidemill_wire.transacting import HALF_PARTITION
 from tidemill_wire.vigil import Vigil
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
 
 
-Runs: TypeAlias = Broker | Master | Follower
+Runs: TypeAlias = Broker | Master[Broker] | Follower[Broker]
 
 
 def recover(disk: Disk, settings: BrokerSettings, now_ms: int, part: Part = LONE) -> tuple[Broker, Report]:
@@ -54,7 +52,7 @@ def recover(disk: Disk, settings: BrokerSettings, now_ms: int, part: Part = LONE
         storage.close()
 
 
-def machine_for(broker: Broker, part: Part, now_ms: int) -> Master | Follower | None:
+def machine_for(broker: Broker, part: Part, now_ms: int) -> Master[Broker] | Follower[Broker] | None:
     """The machine for a broker's part; a lone one is its own."""
     name = broker.settings.name
     if part.role is Role.LONE:
@@ -62,12 +60,12 @@ def machine_for(broker: Broker, part: Part, now_ms: int) -> Master | Follower | 
     return (
         Master(broker, name, part, now_ms)
         if part.role is Role.MASTER
-        else Follower(broker, name, part, now_ms)
+        else Follower(broker, BrokerApplier(broker), name, part, now_ms)
     )
 
 
 class Service(Hosted[Runs]):
-    """A broker that serves. ``turned`` is done when it is to be something else in its group."""
+    """A broker that serves."""
 
     def __init__(
         self, broker: Broker, disk: Disk, lanes: Lanes, clock: Clock, machine: Runs | None = None
@@ -78,9 +76,8 @@ class Service(Hosted[Runs]):
         self.turn.vigil = Vigil(enabled=broker.settings.stay_awake)
         self.turn.unread = _say_unread
         self.server.epoch = broker.logs.epoch
-        self.turned: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
         if machine is not None:
-            self.server.connections[HOST] = Itself(self.turned)
+            self.hear_itself()
 
     async def drain(self, deadline_seconds: float = 10.0) -> None:
         """Take no more work, answer what was taken, checkpoint, close."""
@@ -90,13 +87,6 @@ class Service(Hosted[Runs]):
         self.turn.start()
         await self.settle(lambda: self.turn.idle and self.broker.keeping.settled, deadline_seconds)
         self.close("the broker stops")
-
-    async def rest(self, deadline_seconds: float = 10.0) -> None:
-        """Stop as it is, when nothing is on its way to the disk any more: another machine begins with what is there."""
-        self.server.stop_listening()
-        if not await self.settle(lambda: self.turn.settled, deadline_seconds):
-            self._fail(TimeoutError("the disk did not take in time what it had been given"))
-        self.close("this broker is something else from now on")
 
     def declare(self, declarations: Iterable[Subject | ConsumerGroup]) -> None:
         """Make subjects and groups as the manifests say."""
@@ -166,7 +156,7 @@ class Service(Hosted[Runs]):
                 "groups": len(partition.groups),
             }
             for partition in self.broker.state.by_name.values()
-            if not partition.name.startswith((DEAD_PREFIX, LANE_PREFIX))
+            if not partition.name.startswith((DEAD_PREFIX, LANE_PREFIX, HALF_PARTITION))
         ]
 
     def groups(self) -> list[dict[str, Any]]:
@@ -181,35 +171,6 @@ def _say_unread(unread: Unread) -> None:
     sys.stderr.flush()
 
 
-class Itself:
-    """The process as a peer of its machine: what is said to it is for the process."""
-
-    pending = 0
-    """It never holds half a frame."""
-
-    def __init__(self, turned: asyncio.Future[Begin]) -> None:
-        self._turned = turned
-
-    def send(self, send: Send) -> None:
-        [frame] = FrameDecoder().feed(send.head)
-        begin = parse_command(frame)
-        assert isinstance(begin, Begin)
-        if not self._turned.done():
-            self._turned.set_result(begin)
-
-    def refuse(self, reason: str, detail: str) -> None:
-        """It sends nothing that could be refused."""
-
-    def goodbye(self, reason: str) -> None:
-        """It knows."""
-
-    def abort(self) -> None:
-        """It knows."""
-
-    def check(self, now: float) -> None:
-        """It is not slow."""
-
-
 def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSettings:
     """A declaration as the broker keeps it."""
     return SubjectSettings(
@@ -218,4 +179,5 @@ def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSetti
         subject.retention_bytes or 0,
         subject.message_bytes_max or limits.MESSAGE_BYTES_DEFAULT,
         subject.best_tried,
+        subject.deduplication_seconds,
     )

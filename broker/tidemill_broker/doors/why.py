@@ -179,16 +179,16 @@ class Why:
     def _first_of(self, file: str) -> int:
         """The time of a segment's first record, 0 when there is none yet."""
         try:
-            head = self._files.read(Slice(file, 0, HEADER_BYTES))
+            head = self._files.take(Slice(file, 0, HEADER_BYTES))
         except FileNotFoundError:
             return 0
         if len(head) < HEADER_BYTES:
             return 0
         length, position = int.from_bytes(head[:4], "little"), int.from_bytes(head[8:16], "little")
-        return decode_record(self._files.read(Slice(file, 0, length)), 0, position).at_ms
+        return decode_record(self._files.take(Slice(file, 0, length)), 0, position).at_ms
 
     def _reader(self, file: str) -> Callable[[int, int], bytes]:
-        return lambda place, size: self._files.read(Slice(file, place, size))
+        return lambda place, size: self._files.take(Slice(file, place, size))
 
 
 def _no_message(identity: str) -> HttpRefused:

@@ -26,6 +26,7 @@ from tidemill.cli.session import (
 )
 from tidemill.cli.when import NOW, AtOption, DelayOption, When, parse_when
 from tidemill_wire.counted import counted
+from tidemill_wire.limits import KEY_BYTES_MAX
 
 if TYPE_CHECKING:
     from tidemill import Client
@@ -42,6 +43,8 @@ class Labels:
     priority: int = 0
     order_key: str | None = None
     when: When = NOW
+    dedup_key: str | None = None
+    timer_key: str | None = None
 
 
 PLAIN = Labels(None, (), {})
@@ -67,8 +70,14 @@ def send(
     order_key: Annotated[
         str | None, typer.Option(help="Messages with the same one are handled in their order.")
     ] = None,
+    dedup_key: Annotated[
+        str | None, typer.Option(help="Of messages with the same one, the first is stored.")
+    ] = None,
     delay: DelayOption = None,
     at: AtOption = None,
+    timer_key: Annotated[
+        str | None, typer.Option(help="What to find it by until it is given out, with --delay or --at.")
+    ] = None,
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -79,8 +88,18 @@ def send(
     """
     if sum(each is not None for each in (body, lines, file)) > 1:
         raise wrong_usage("BODY, --file and --lines exclude each other: give one of them")
+    if dedup_key is not None and lines is not None:
+        raise wrong_usage(
+            "--dedup-key names one message, and --lines has many: all but the first were dropped"
+        )
     named = key, tuple(tag or ()), _properties(property_ or [])
-    labels = Labels(*named, parse_priority_option(priority), order_key, parse_when(delay, at))
+    labels = Labels(
+        *named, parse_priority_option(priority), order_key, parse_when(delay, at), dedup_key, timer_key
+    )
+    if timer_key is not None and labels.when == NOW:
+        raise wrong_usage("--timer-key is of a message for later: add --delay or --at")
+    if timer_key is not None and not 0 < len(timer_key.encode(errors="replace")) <= KEY_BYTES_MAX:
+        raise wrong_usage(f"--timer-key {timer_key[:60]!r} is no text of 1 to {KEY_BYTES_MAX} bytes")
     if lines is not None:
         perform(_send_lines(server, subject, open_input(lines), labels, output), server)
     else:
@@ -141,8 +160,10 @@ async def _send_each(client: Client, subject: str, bodies: Sequence[bytes], labe
                     properties=labels.properties,
                     priority=labels.priority,
                     order_key=labels.order_key,
+                    dedup_key=labels.dedup_key,
                     delay=labels.when.delay,
                     at=labels.when.at,
+                    timer_key=labels.timer_key,
                 )
             )
             for body in bodies
@@ -152,14 +173,16 @@ async def _send_each(client: Client, subject: str, bodies: Sequence[bytes], labe
 
 def _print_receipts(receipts: Sequence[Receipt], output: Output) -> None:
     if output is Output.JSON:
-        shown = (
-            json.dumps({"id": receipt.id, "subject": receipt.subject, "sequence": receipt.sequence})
-            for receipt in receipts
-        )
+        shown = (json.dumps(_row(receipt)) for receipt in receipts)
     else:
         shown = (receipt.id for receipt in receipts)
     sys.stdout.write("".join(f"{line}\n" for line in shown))
     sys.stdout.flush()
+
+
+def _row(receipt: Receipt) -> dict[str, object]:
+    row: dict[str, object] = {"id": receipt.id, "subject": receipt.subject, "sequence": receipt.sequence}
+    return row | {"duplicate": True} if receipt.duplicate else row
 
 
 def _body(body: str | None, file: str | None) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TypeAlias
 
+from tidemill_delay.applying import DelayApplier
 from tidemill_delay.machine import Delay
 from tidemill_delay.recovery import FOLDERS, Recovery, Report
 from tidemill_delay.settings import DelaySettings
@@ -13,25 +15,45 @@ from tidemill_host.disk import Disk
 from tidemill_host.hosted import Hosted, Room
 from tidemill_host.persist import Lanes
 from tidemill_host.storage import Storage
+from tidemill_ledger.following import Follower
+from tidemill_ledger.membership import LONE, Part, Role
+from tidemill_ledger.replication import Master
+
+Runs: TypeAlias = Delay | Master[Delay] | Follower[Delay]
 
 
-def recover(disk: Disk, settings: DelaySettings, now_ms: int) -> tuple[Delay, Report]:
+def recover(disk: Disk, settings: DelaySettings, now_ms: int, part: Part = LONE) -> tuple[Delay, Report]:
     """The delay service that lies on a disk."""
     storage = Storage(disk, FOLDERS)
     try:
-        recovery = Recovery(storage, settings)
+        recovery = Recovery(storage, settings, part)
         return recovery.run(now_ms), recovery.report
     finally:
         storage.close()
 
 
-class DelayService(Hosted[Delay]):
+def machine_for(delay: Delay, part: Part, now_ms: int) -> Master[Delay] | Follower[Delay] | None:
+    """The machine for a service's part; a lone one is its own."""
+    name = delay.settings.name
+    if part.role is Role.LONE:
+        return None
+    if part.role is Role.MASTER:
+        return Master(delay, name, part, now_ms)
+    return Follower(delay, DelayApplier(delay), name, part, now_ms)
+
+
+class DelayService(Hosted[Runs]):
     """See the module."""
 
-    def __init__(self, delay: Delay, disk: Disk, lanes: Lanes, clock: Clock) -> None:
+    def __init__(
+        self, delay: Delay, disk: Disk, lanes: Lanes, clock: Clock, machine: Runs | None = None
+    ) -> None:
         room = Room(delay.intake, delay.settings.free_space_min_percent, "the delay service's")
-        super().__init__(delay, disk, lanes, clock, delay.settings.name, room)
+        super().__init__(machine or delay, disk, lanes, clock, delay.settings.name, room)
         self.delay = delay
+        self.server.epoch = delay.logs.epoch
+        if machine is not None:
+            self.hear_itself()
 
     async def reach(self, host: str, port: int) -> None:
         """Keep a connection to a broker, until it is cancelled."""

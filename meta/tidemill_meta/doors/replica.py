@@ -1,9 +1,9 @@
 """A replica at work: it reads the store, decides in turn what is asked, writes it as a whole, and tells who watches.
 
-Two tasks run. *The pulse*, four times a second: exchange bulletins with the other replicas, read what they stored,
+Three tasks run. *The pulse*, four times a second: exchange bulletins with the other replicas, read what they stored,
 judge who is dead. *The clerk*: waits for this replica's turn at the store, takes all decisions that are asked for by
 then, makes them one after the other on a draft, and commits it. So a hundred brokers that register at once are one
-transaction.
+transaction. *The broom*, once a minute: lets go of what nobody needs any more (``forgetting.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from tidemill_host.clock import Clock
 from tidemill_meta.errors import Denied
+from tidemill_meta.forgetting import SWEEP_MS, Forgetting, forget_removals, old_removals
 from tidemill_meta.machine import Meta
 from tidemill_meta.registry import Draft
 from tidemill_meta.settings import MetaSettings
@@ -57,6 +58,7 @@ class Replica:
         self._wishes: list[_Wish[Any]] = []
         self._wished = asyncio.Event()
         self._judging: asyncio.Future[None] | None = None
+        self._forgetting = Forgetting()
         self._away = False
         self._tried = asyncio.Event()
         """Since somebody began to wait an exchange has ended, however it went."""
@@ -74,6 +76,7 @@ class Replica:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._pulse(), name="pulse")
                 tasks.create_task(self._clerk(), name="clerk")
+                tasks.create_task(self._broom(), name="broom")
         finally:
             _refuse(self._wishes, Denied("behind", "this replica of meta stops"))
 
@@ -172,6 +175,28 @@ class Replica:
             self._judging = self._wish(partial(meta.judge, only=found))
             self._judging.add_done_callback(_forgotten)
         self.changed([])
+
+    # -- the broom --------------------------------------------------------------------------------------------
+
+    async def _broom(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_MS / 1000)
+            try:
+                await self._sweep()
+            except (StoreAway, Denied):
+                self.failures += 1
+
+    async def _sweep(self) -> None:
+        meta, now_ms = self.meta, self.clock.now_ms()
+        if next(old_removals(meta.registry, meta.senses, now_ms), None) is not None:
+            await self.change(lambda draft, at_ms: forget_removals(draft, meta.senses, at_ms))
+        sweep = self._forgetting.sweep(meta.registry, meta.senses.numbers, now_ms)
+        if sweep is None:
+            return
+        floor = await self._store.forget(sweep.until, sweep.silent)
+        meta.registry.forget(sweep.until, floor)
+        for replica in sweep.silent:
+            meta.senses.forget_replica(replica)
 
     async def _exchange(self) -> None:
         meta = self.meta

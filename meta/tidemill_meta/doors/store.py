@@ -11,18 +11,18 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import event, select, true, update
+from sqlalchemy import Row, delete, event, func, select, true, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.engine import CursorResult, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from tidemill_meta.doors.tables import BULLETINS, ENTRIES, HEAD, migrate
+from tidemill_meta.doors.tables import BULLETINS, ENTRIES, FORGOTTEN, HEAD, migrate
 from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, StoreAway, StoreDamaged
 from tidemill_wire.errors import TidemillError
 
@@ -39,6 +39,8 @@ CONNECTIONS = 3
 """One that commits, one that exchanges, and one in reserve."""
 
 Result = TypeVar("Result")
+_READ_HEAD = select(HEAD.c.revision, FORGOTTEN).join(FORGOTTEN, true())
+_HORIZON = select(FORGOTTEN.c.horizon).scalar_subquery().label("horizon")
 _READ_BOARD = select(HEAD.c.revision, BULLETINS).join(BULLETINS, true())
 """The revision and all bulletins, as they are at one moment. One's own is always there."""
 
@@ -93,6 +95,22 @@ class SqlStore:
             rows = (await connection.execute(_READ_BOARD)).all()
         return Board(rows[0].revision, tuple(Bulletin(row.replica, row.number, row.body) for row in rows))
 
+    async def forget(self, until: int, silent: Mapping[str, int]) -> int:
+        gone = (ENTRIES.c.body.is_(None), ENTRIES.c.revision <= until)
+        async with self._transaction() as connection:
+            # As in a turn: who has one is not to find that what it was told of is forgotten.
+            await connection.execute(select(HEAD.c.revision).with_for_update())
+            floor: int | None = await connection.scalar(select(func.max(ENTRIES.c.version)).where(*gone))
+            if floor is not None:
+                await connection.execute(delete(ENTRIES).where(*gone))
+                known = (await connection.execute(select(FORGOTTEN))).one()
+                step = {"horizon": max(known.horizon, until), "floor": max(known.floor, floor)}
+                await connection.execute(update(FORGOTTEN).values(step))
+            for replica, number in silent.items():
+                is_that = (BULLETINS.c.replica == replica, BULLETINS.c.number == number)
+                await connection.execute(delete(BULLETINS).where(*is_that))
+            return int((await connection.execute(select(FORGOTTEN.c.floor))).scalar_one())
+
     @property
     def _upsert(self) -> Any:
         insert = (sqlite_insert if self.alone else postgresql_insert)(ENTRIES)
@@ -123,13 +141,24 @@ class SqlStore:
 
 
 async def _changes(connection: AsyncConnection, after: int) -> Changes:
-    """Commits come one after the other, so a statement that sees one sees all before it; and none is empty."""
-    rows = select(ENTRIES).where(ENTRIES.c.revision > after).order_by(ENTRIES.c.revision)
+    """Commits come one after the other, so a statement that sees one sees all before it. None is empty, so the last
+    row has the revision; but rows that are gone are forgotten, and who may have missed one of them gets all.
+    """
+    rows = select(ENTRIES, _HORIZON).where(ENTRIES.c.revision > after).order_by(ENTRIES.c.revision)
     found = (await connection.execute(rows)).all()
-    entries = tuple(
-        Entry(row.kind, row.name, row.version, row.body and json.loads(row.body)) for row in found
-    )
-    return Changes(max((row.revision for row in found), default=after), entries)
+    if found and found[0].horizon <= after:
+        return Changes(found[-1].revision, _entries(found))
+    head = (
+        await connection.execute(_READ_HEAD)
+    ).one()  # before the rows, which may then be of later commits, too
+    if head.horizon <= after:
+        return Changes(after, ())
+    found = (await connection.execute(select(ENTRIES).order_by(ENTRIES.c.revision))).all()
+    return Changes(head.revision, _entries(found), whole=True, floor=head.floor)
+
+
+def _entries(rows: Sequence[Row[Any]]) -> tuple[Entry, ...]:
+    return tuple(Entry(row.kind, row.name, row.version, row.body and json.loads(row.body)) for row in rows)
 
 
 def _row(entry: Entry, revision: int) -> dict[str, Any]:

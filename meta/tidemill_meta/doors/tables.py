@@ -51,6 +51,15 @@ BULLETINS = Table(
 )
 
 
+FORGOTTEN = Table(
+    "meta_forgotten",
+    TABLES,
+    Column("horizon", BigInteger, nullable=False),
+    Column("floor", BigInteger, nullable=False),
+)
+"""One row: up to which revision entries of what is gone are deleted, and the largest version of those."""
+
+
 class NewerDatabase(TidemillError):
     """The database was made by a later version."""
 
@@ -67,7 +76,12 @@ def _bulletins(connection: Connection) -> None:
         connection.execute(text("ALTER TABLE meta_bulletins SET UNLOGGED"))
 
 
-STEPS: Sequence[Callable[[Connection], None]] = (_entries, _bulletins)
+def _forgotten(connection: Connection) -> None:
+    TABLES.create_all(connection, [FORGOTTEN])
+    connection.execute(insert(FORGOTTEN).values(horizon=0, floor=0))
+
+
+STEPS: Sequence[Callable[[Connection], None]] = (_entries, _bulletins, _forgotten)
 
 
 def migrate(connection: Connection) -> int:

@@ -32,7 +32,7 @@ def flagged(flags: int, sequence: int = 1, subject: str = SUBJECT) -> bytearray:
         (Flags.TRANSACTIONAL, "TRANSACTIONAL"),
         (Flags.DELAYED, "DELAYED"),
         (Flags.ORDERED | Flags.DELAYED | Flags.TRANSACTIONAL, "TRANSACTIONAL and DELAYED"),
-        (64, "0x40"),
+        (128, "0x80"),
         (0x8000, "0x8000"),
     ],
 )

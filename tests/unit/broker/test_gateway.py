@@ -66,6 +66,18 @@ def test_message_is_stored_and_answered_with_its_sequence() -> None:
     assert not refused
 
 
+def test_messages_with_a_known_dedup_key_are_answered_with_where_the_first_one_is() -> None:
+    rows = [{"text": "a", "dedup_key": "k"}, {"text": "b"}, {"text": "c", "dedup_key": "k"}, {"text": "d"}]
+    status, _, value, refused = asked(posted(json.dumps({"messages": rows}).encode()))
+
+    first, plain, again, last = value["messages"]
+    assert (status, [row["sequence"] for row in value["messages"]]) == (200, [0, 1, 0, 2])
+    assert again == {"id": first["id"], "sequence": 0, "duplicate": True}
+    assert not refused
+    assert "duplicate" not in first | plain | last
+    assert len({first["id"], plain["id"], last["id"]}) == 3
+
+
 def test_chunks_without_a_length_are_one_body() -> None:
     body = b'6\r\n{"text\r\n7\r\n": "a"}\r\n0\r\n\r\n'
     status, _, value, _ = asked(SEND + b"Transfer-Encoding: chunked\r\n\r\n" + body)

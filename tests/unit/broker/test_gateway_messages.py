@@ -26,6 +26,7 @@ from tidemill_host.refusals import HttpRefused
 from tidemill_wire import limits
 from tidemill_wire.columns import Content
 from tidemill_wire.commands import Grant, Pulled
+from tidemill_wire.deduplication import digest_of
 
 RECEIPTS = Receipts(SUBJECT, "g")
 
@@ -97,6 +98,7 @@ def test_what_is_sent_is_received(
         (b'{"text": "", "tags": [""]}', "empty text"),
         (b'{"messages": []}', "list of 1 to 1000"),
         (b'{"messages": [{"text": "a"}, {"text": "b", "colour": 1}]}', "messages[1].'colour'"),
+        (b'{"text": "a", "dedup_key": ""}', "dedup_key is no text of 1 to 1024 bytes"),
         (b'{"messages": [1]}', "messages[0] is no JSON object"),
         (b'{"messages": [{"text": "a"}], "text": "b"}', "'text' is no field"),
         (b'{"messages": [{"text": "a", "deliver_at": 5}]}', "messages[0].'deliver_at'"),
@@ -121,6 +123,15 @@ def test_head_of_a_request_speaks_for_messages_that_say_nothing() -> None:
     content = parse_messages(value, Defaults("k", ("t",)))
 
     assert (content.keys, content.tags) == (["k", "own"], [("t",), ()])
+
+
+def test_a_dedup_key_is_the_order_key_too_when_there_is_no_other() -> None:
+    rows = [{"text": "a"}, {"text": "b", "dedup_key": "own"}, {"text": "c", "order_key": "o"}]
+    content = parse_messages({"messages": rows}, Defaults(dedup_key="head"))
+
+    assert content.dedup_keys == [digest_of("head"), digest_of("own"), digest_of("head")]
+    assert content.order_keys == ["head", "own", "o"]
+    assert parse_messages({"text": "a"}, Defaults()).dedup_keys is None
 
 
 def test_columns_that_no_message_needs_are_left_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from crc32c import crc32c
@@ -260,7 +261,19 @@ def test_message_beyond_the_subjects_limit_is_refused_with_both_numbers() -> Non
     assert reasons(sent) == [(0, "message_too_large")]
     assert f"{size + 1} bytes, {size} are allowed" in sent.refused[0][2]
     assert sent.first_sequences == [-1, 0]
-    assert reasons(take(rig, batch_of(b"", bytes(size + 1), b""))) == [(0, "message_too_large")]
+    assert reasons(take(rig, batch_of(b"", bytes(size + 1), b"", sequence=3))) == [(0, "message_too_large")]
+
+
+def test_what_was_stored_once_is_answered_again_though_it_would_be_too_large_by_now() -> None:
+    """Its producer would take it for refused, and its user send it again."""
+    rig = Rig()
+    batch = batch_of(bytes(1000), producer=5, sequence=1)
+    assert take(rig, bytearray(batch)).first_sequences == [0]
+    settings = replace(rig.broker.state.by_name[SUBJECT.encode()].settings, message_bytes_max=10)
+    rig.broker.intake.declare(SUBJECT, settings, NOW_MS)
+
+    assert take(rig, bytearray(batch)) == Sent([0], [])
+    assert reasons(take(rig, batch_of(bytes(1000), producer=5, sequence=2))) == [(0, "message_too_large")]
 
 
 @pytest.mark.parametrize("subject", ["", "bad name", "%dead%x%y", "\u00f6", "x" * 101])

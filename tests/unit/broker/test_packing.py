@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samples.actions import ACTIONS, AT_MS, BOOT, PULL
+from samples.actions import ACTIONS, AT_MS, BOOT, PART, PULL, TRANSACTION
 from samples.brokers import TINY, Rig, files_of, read_file
 from tidemill_broker import packing, state
 from tidemill_broker.actions import (
@@ -28,6 +28,7 @@ from tidemill_broker.packing import Packing
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.snapshots import pack_state
 from tidemill_broker.state import State
+from tidemill_broker.transaction_actions import HalfKept
 from tidemill_journal.checkpoint import checkpoint_file, unwrap
 from tidemill_wire.lanes import first_of_lane, lane_name
 from tidemill_wire.limits import DOOMED_MS
@@ -58,7 +59,7 @@ SUITABLE = {  # the same kinds as in the samples, of groups and deliveries that 
         name: ACTIONS[name]
         for name in (
             "fence", "start", "start-back", "pause", "resume", "redrive", "purge", "seek", "lock", "unlock", "allocate",
-            "exhume", "skip", "synced", "epoch",
+            "exhume", "skip", "synced", "epoch", "half", "check", "commit", "rollback", "reopen",
         )
     },
 }  # fmt: skip
@@ -81,6 +82,7 @@ def busy() -> State:
         FailedDeliveries(5, AT_MS + 9, Reason.NACK, [PULL + 10, PULL + 11]),
         FailedDeliveries(5, DOOMED_MS, Reason.NACK, [PULL + 12, PULL + 14]),
         Released(5, [PULL + 15, PULL + 15]),
+        HalfKept(TRANSACTION, "shop", PART, AT_MS, AT_MS + 6000),
     ]
     for action in actions:
         made.apply(action)
@@ -133,6 +135,11 @@ def test_check_notices_a_change_that_nobody_told_of(monkeypatch: pytest.MonkeyPa
         "resume",
         "remove",
         "fence",
+        "half",
+        "check",
+        "commit",
+        "rollback",
+        "reopen",
     }
     assert set(noticed) == set(SUITABLE) - quiet, "those change no row of a group that was there"
 

@@ -6,7 +6,6 @@ import pytest
 
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
 from tidemill_journal.entries import layout_runs, pack_size
-from tidemill_wire import limits
 from tidemill_wire.batch import SINGLES_FROM
 
 SETTINGS = SubjectSettings("normal", 3600, 0, 1024)
@@ -80,29 +79,6 @@ def test_batch_between_remembered_ones_that_was_never_stored_is_not_stored_late(
     one.remember(7, 3, 10)
 
     assert one.repeated(7, 2) == -1
-
-
-def test_producer_silent_for_longest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PRODUCERS_REMEMBERED_MAX", 3)
-    one = partition()
-    for first, producer in enumerate((1, 2, 3, 1)):
-        one.remember(producer, first, first)
-    one.remember(4, 0, 4)
-
-    assert set(one.producers) == {1, 3, 4}
-
-
-def test_producers_of_one_batch_push_out_each_other_and_nobody_who_counts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(limits, "SINGLES_REMEMBERED_MAX", 2)
-    one = partition()
-    one.remember(7, 1, 0)
-    for first in range(3):
-        one.remember(SINGLES_FROM + first, 5, first)
-
-    assert [one.repeated(SINGLES_FROM + first, 5) for first in range(3)] == [None, 1, 2]
-    assert one.repeated(7, 1) == 0
 
 
 def test_producer_of_one_batch_is_told_by_both_its_numbers() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from samples.brokers import SUBJECT, pulls
 from samples.replicas import Group
 from tidemill_broker.partitions import SubjectSettings
-from tidemill_broker.replication import Master
+from tidemill_ledger.replication import Master
 from tidemill_wire.commands import Ack, Command, Done
 from tidemill_wire.replication import Chunk, Reached
 

@@ -38,6 +38,13 @@ class FakeMessage:
     order_key: str | None = None
     delay: timedelta | None = None
     at: datetime | None = None
+    dedup_key: str | None = None
+    timer_key: str | None = None
+
+    @property
+    def duplicate(self) -> bool:
+        """A queue that knows one key."""
+        return self.dedup_key == "known"
 
 
 @dataclass

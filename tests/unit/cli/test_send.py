@@ -29,6 +29,20 @@ def test_an_empty_body_is_a_message(command, queue) -> None:
     assert queue.messages[0].body == b""
 
 
+def test_a_dedup_key_is_sent_along_with_one_message_and_a_duplicate_is_said(command, queue) -> None:
+    command("send", "orders", "x", "--dedup-key", "o-1")
+    known = command("send", "orders", "x", "--dedup-key", "known", "--output", "json")
+    assert [message.dedup_key for message in queue.messages] == ["o-1", "known"]
+    assert json.loads(known.text)["duplicate"] is True
+
+
+def test_a_dedup_key_for_many_lines_is_refused(command, queue) -> None:
+    outcome = command("send", "orders", "--lines", "-", "--dedup-key", "o-1", stdin=b"a\nb\n")
+    assert outcome.code == 2
+    assert "--dedup-key names one message" in outcome.err
+    assert queue.messages == []
+
+
 def test_key_tags_and_properties_are_sent_along(command, queue) -> None:
     command("send", "orders", "x", "--key", "o-1", "--tag", "a", "--tag", "b", "--property", "k=v=w")
     message = queue.messages[0]

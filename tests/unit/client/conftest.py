@@ -15,7 +15,7 @@ from samples.towns import Build, build_town
 from tidemill import Address, Client, ClientSettings
 from tidemill.memory import MemoryBroker, Peer, StoredGroup
 from tidemill_wire.columns import Batch
-from tidemill_wire.commands import Ack, Adopt, Command, Done, Goodbye
+from tidemill_wire.commands import Ack, Adopt, Command, Done, Goodbye, SendBatches
 
 
 class Recorder(MemoryBroker):
@@ -30,6 +30,12 @@ class Recorder(MemoryBroker):
         """Takes no acks now."""
         self.adopts = True
         """Takes failures of others, and does nothing with them."""
+        self.stopping = False
+        """Takes nothing any more, whatever it has."""
+        self.silent = False
+        """Stores, and does not say so."""
+        self.turned_away = 0
+        """So many SENDs were refused because of that."""
 
     def handle(self, peer: Peer, correlation: int, command: Command) -> None:
         self.said.append(command)
@@ -39,6 +45,11 @@ class Recorder(MemoryBroker):
             peer.say(Done(count=Batch(bytearray(command.batch)).header.messages), correlation)
         elif isinstance(command, Adopt):
             peer.fail(correlation, "not_found", "no such group")
+        elif isinstance(command, SendBatches) and self.stopping:
+            self.turned_away += 1
+            peer.fail(correlation, "shutting_down", "the broker is about to stop")
+        elif isinstance(command, SendBatches) and self.silent:
+            self.store(command.batches)
         elif isinstance(command, Ack) and self.busy:
             peer.fail(correlation, "disk_full", "full")
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill.apart import take_apart
-from tidemill_wire.batch import Flags, Origin
+from tidemill_wire.batch import SINGLES_FROM, Flags, Origin
 from tidemill_wire.columns import Batch, Content, build_batch
 from tidemill_wire.ordering import logical_partition
 from tidemill_wire.routes import Partition, PartitionSet
@@ -46,6 +46,7 @@ def test_each_message_goes_with_all_that_belongs_to_it_to_where_its_key_lies() -
     assert (moved.header.priority, moved.header.created_at_ms, moved.flags) == (2, 5, Flags.ORDERED)
     assert len({one.header.batch_id for _, one in pieces}) == 2
     assert len({one.header.producer_id for _, one in pieces} | {7}) == 3
+    assert all(one.header.producer_id >= SINGLES_FROM for _, one in pieces), "they would push out producers"
 
 
 def test_a_batch_that_goes_to_one_place_keeps_its_id() -> None:

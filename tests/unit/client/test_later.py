@@ -53,6 +53,15 @@ def test_a_moment_too_far_ahead_is_refused_with_the_limit() -> None:
         due_at(None, NOW + timedelta(days=800), NOW_MS)
 
 
+async def test_a_timer_key_is_of_messages_for_later_and_within_its_limit() -> None:
+    async with Client() as mq:
+        with pytest.raises(ValueError, match="give a delay or at"):
+            await mq.send("orders", b"now", timer_key="order-17")
+        for timer_key, sentence in (("", "is empty"), ("k" * 1025, "1025 bytes, 1024 are the limit")):
+            with pytest.raises(Refused, match=sentence):
+                await mq.send("orders", b"later", delay=1, timer_key=timer_key)
+
+
 async def test_a_closed_client_takes_nothing_for_later() -> None:
     async with Client() as mq:
         await mq.send("orders", b"now")

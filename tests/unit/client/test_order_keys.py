@@ -97,6 +97,21 @@ def test_what_waits_behind_a_batch_that_was_given_up_is_given_up_with_it():
     assert len(gather.take()) == 1
 
 
+def test_nothing_newer_leaves_before_what_was_given_up_was_told_so():
+    gather, flights, waiter = gather_of(), Flights(), Heard()
+    partition = Partition("keyed")
+    gather.add(partition, b"1", KEYED, waiter, deadline=100.0)
+    flight = flights.depart(gather.take())
+    gather.add(partition, b"2", KEYED, waiter, deadline=100.0)
+    flights.land(flight)
+    flight.batches[0].failed(Unavailable("too_slow", "nobody took it"))
+    gather.add(partition, b"3", KEYED, waiter, deadline=100.0)
+
+    assert gather.take() == []
+    assert [parcel.bodies for parcel in gather.expired(now=0.0)] == [[b"2"]]
+    assert [Batch(parcel.data).bodies() for parcel in gather.take()] == [[b"3"]]
+
+
 def test_message_that_can_never_be_stored_holds_up_nobody():
     gather, flights, waiter = gather_of(), Flights(), Heard()
     partition = Partition("keyed")

@@ -67,6 +67,25 @@ async def test_what_may_be_stored_is_sent_again_to_the_same_broker_group_and_sto
         assert {group: t.stored(group) for group in t.places} == before
 
 
+async def test_what_may_be_stored_stays_when_its_broker_begins_to_stop_and_cannot_say_so(town, until):
+    """A broker that stops refuses whole frames, without a look at what it has: so it has said nothing."""
+    async with town(groups=2) as t, t.client() as mq:
+        t.realm.route("a", "g0", "g1")
+        await mq.send("a", b"0")
+        await both_up(mq, until, "g0", "g1")
+        place = t.places["g0"]
+        place.broker.answers = False
+        sends = [asyncio.ensure_future(mq.send("a", b"%d" % number)) for number in (1, 2)]
+        await until(lambda: len(t.stored("g0") + t.stored("g1")) == 3)
+        stored = {group: t.stored(group) for group in t.places}
+        place.broker.answers, place.broker.stopping = True, True
+        place.drop()
+        await until(lambda: place.broker.turned_away >= 12 or all(send.done() for send in sends))
+        place.broker.stopping = False
+        await asyncio.gather(*sends)
+        assert {group: t.stored(group) for group in t.places} == stored
+
+
 async def test_a_subject_on_one_broker_group_waits_for_it(town, until):
     async with town(groups=2) as t, t.client() as mq:
         t.realm.route("a", "g0")
@@ -227,6 +246,32 @@ async def test_what_had_no_route_is_spooled_and_goes_where_meta_says_later(town,
         await until(lambda: t.stored("g0") + t.stored("g1") and t.stored("g0", "b") + t.stored("g1", "b"))
         assert not (await mq.send("a", b"2")).spooled
         assert sorted(t.stored("g0") + t.stored("g1")) == [b"0", b"2"]
+
+
+async def test_what_was_spooled_and_may_be_stored_stays_when_its_broker_cannot_say_so(town, tmp_path, until):
+    settings = replace(QUICK, spool_after_s=0.05)
+    async with town(creates=("g0", "g1")) as t, t.client(settings, spool=tmp_path / "spool") as mq:
+        t.realm.away = True
+        assert (await mq.send("a", b"0")).spooled
+        brokers = {group: place.broker for group, place in t.places.items()}
+        for broker in brokers.values():
+            broker.silent = True
+        t.realm.away = False
+        await until(lambda: t.stored("g0") + t.stored("g1"))
+        [mine] = [group for group in t.places if t.stored(group)]
+        [other] = set(t.places) - {mine}
+        brokers[other].silent = False
+        brokers[mine].stopping = True
+        t.places[mine].drop()
+        await until(lambda: brokers[mine].turned_away)
+        await t.places[mine].stop()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(until(lambda: len(t.stored("g0") + t.stored("g1")) > 1), 0.3)
+        brokers[mine].stopping = brokers[mine].silent = False
+        await t.places[mine].start()
+        assert not (await mq.send("a", b"1")).spooled
+        assert t.stored(mine)[:1] == [b"0"]
+        assert sorted(t.stored("g0") + t.stored("g1")) == [b"0", b"1"]
 
 
 async def test_a_deadline_holds_for_what_is_in_flight_and_for_what_is_not(town, until):

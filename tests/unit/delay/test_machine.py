@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import msgpack
 import pytest
 
 from samples.brokers import SUBJECT, put_file, read_file
-from samples.delays import HOUR_MS, NOW_MS, DelayRig, later
+from samples.delays import HOUR_MS, NOW_MS, OTHER_SUBJECT, SMALL, DelayRig, later
+from tidemill_delay.hours import Hour
 from tidemill_journal.errors import CorruptLog
 from tidemill_wire.columns import Content
 from tidemill_wire.commands import SendBatches, Sent
@@ -82,6 +84,22 @@ def test_an_answer_of_the_broker_that_was_lost_is_no_second_message() -> None:
     assert rig.delay.state.waiting == 0
 
 
+def test_a_producer_counts_in_each_subject_apart() -> None:
+    rig = DelayRig()
+    for sequence in range(1, 8):
+        rig.send_as(sequence, [b"a%d" % sequence], NOW_MS + 1_000)
+    answers = [
+        rig.send_as(sequence, [b"b%d" % sequence], NOW_MS + 1_000, subject=OTHER_SUBJECT)
+        for sequence in (1, 2)
+    ]
+    assert [answer.first_sequences for answer in answers] == [[7], [8]]
+    rig.power_cut()
+    assert rig.send_as(2, [b"b2"], NOW_MS + 1_000, subject=OTHER_SUBJECT).first_sequences == [8]
+    rig.wait(2_000)
+
+    assert sorted(bodies(rig)) == [*(b"a%d" % number for number in range(1, 8)), b"b1", b"b2"]
+
+
 def test_a_batch_that_is_sent_again_is_recognised_also_after_a_restart() -> None:
     rig = DelayRig()
     batch = later([b"once"], [NOW_MS + 2_000])
@@ -106,7 +124,7 @@ def test_hours_that_are_over_and_done_leave_nothing_on_the_disk() -> None:
     assert len(bodies(rig)) == 31
     assert len(rig.delay.state.hours) <= 1
     names = [name for name in rig.disk.names.cached if name.startswith("schedule/")]
-    assert len(names) <= 2
+    assert len(names) <= 3
     assert rig.delay.logs.messages.start > 0
 
 
@@ -223,3 +241,37 @@ def test_a_name_that_is_neither_a_subject_nor_for_a_group_is_refused(name: str) 
         [-1],
         [KIND_BY_NAME["invalid_subject"].number],
     )
+
+
+class Untouched(dict[int, Hour]):
+    """A calendar of which nobody may look at all hours."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("all hours of the calendar were looked at")
+
+    keys = values = items = __iter__  # type: ignore[assignment]
+
+
+def test_a_message_costs_nothing_for_each_hour_of_the_calendar(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DelayRig(replace(SMALL, checkpoint_events=1000))
+    for number in range(20):
+        rig.send([b"far"], NOW_MS + (20 - number) * HOUR_MS)
+    monkeypatch.setattr(rig.delay, "check", lambda: None)  # it does look at all of them
+    rig.delay.state.hours = Untouched(rig.delay.state.hours)
+    rig.send([b"near"], NOW_MS + 600)
+    rig.wait(1_500)
+
+    assert bodies(rig) == [b"near"]
+
+
+def test_more_of_an_hour_is_loaded_as_soon_as_a_broker_has_taken_what_filled_the_wheel() -> None:
+    rig = DelayRig(replace(SMALL, wheel_messages=4))
+    rig.away = True
+    rig.restart()
+    for number in range(20):
+        rig.send([b"%d" % number], NOW_MS + 2 * HOUR_MS + TICK_MS * number)
+    rig.wait(2 * HOUR_MS + 20 * TICK_MS)
+    rig.away = False
+    rig.meet()
+
+    assert sorted(bodies(rig), key=int) == [b"%d" % number for number in range(20)]

@@ -103,6 +103,18 @@ def test_what_a_machine_reads_is_asked_for_twice_before_the_disk_is_believed() -
         files.answer(Read(1, Slice("message/1.log", 0, 4)))
 
 
+def test_slices_of_a_send_are_given_together_or_the_first_bad_one_is_named() -> None:
+    disk = empty_disk()
+    put_file(disk, LOG, b"heretherenever")
+    files = Files(disk.mount())
+    pieces = [Slice(LOG, 0, 4), Slice(LOG, 4, 5), Slice(LOG, 9, 5)]
+
+    disk.fail_at["read"] = 0
+    assert files.gather(pieces) == [b"here", b"there", b"never"]
+    disk.refuse(LOG, 6)
+    assert files.gather(pieces) == Unread(pieces[1], "Input/output error")
+
+
 def test_full_disk_says_so_after_a_part() -> None:
     disk = empty_disk()
     disk.capacity = 10

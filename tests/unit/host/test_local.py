@@ -126,6 +126,27 @@ def test_bytes_that_the_disk_does_not_give_fail_the_question_and_not_the_peer(ma
     assert alive.result() is not None
 
 
+def test_bytes_that_the_disk_refuses_are_left_out_and_the_question_is_answered(make: Make) -> None:
+    """And the next question, too: nobody asks for them again for ever."""
+    indoors = make(Weather(cold_reads=1.0))
+    peer = peer_in(indoors)
+    for number in range(2):
+        ask(indoors, peer, SendBatches(batch_of(b"cold" * 1000, sequence=number)))
+    indoors.pass_time(1)
+    indoors.disk.refuse(f"message/{0:020}.log", 2000)
+    pulled = ask(indoors, peer, pull())
+    indoors.pass_time(1)
+    again = ask(indoors, peer, pull())
+    indoors.pass_time(1)
+
+    first, second = pulled.result(), again.result()
+    assert isinstance(first, Pulled)
+    assert isinstance(second, Pulled)
+    assert [grant.first_sequence for grant in first.grants] == [1]
+    assert second.grants == []
+    assert indoors.service.server.statistics.refused == {}
+
+
 def test_everybody_who_waits_is_told_when_the_broker_stops(make: Make) -> None:
     indoors = make()
     peer = peer_in(indoors)

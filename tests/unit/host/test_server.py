@@ -330,6 +330,24 @@ def test_batch_that_the_disk_does_not_give_ends_the_connection(make_stage) -> No
     assert stage.refused == {"read_failed": 1}
 
 
+def test_batch_that_the_disk_refuses_is_left_out_and_what_waited_behind_comes(make_stage) -> None:
+    stage = make_stage(Weather(cold_reads=1.0))
+    guest = stage.guest()
+    for sequence in range(2):
+        guest.say(SendBatches(batch_of(b"cold" * 1000, sequence=sequence)))
+    stage.pass_time(1)
+    stage.disk.refuse(f"message/{0:020}.log", 2000)
+    guest.say(Pull("g", "c", [SUBJECT], 10, 1 << 20, 0), Ping())
+    stage.pass_time(2)
+
+    done, pulled = guest.heard[3:]
+    assert isinstance(done, Done)
+    assert isinstance(pulled, Pulled)
+    assert [(grant.first_sequence, grant.count) for grant in pulled.grants] == [(1, 1)]
+    assert not guest.closed
+    assert stage.refused == {}
+
+
 def test_everybody_is_told_when_the_broker_stops(stage: Stage) -> None:
     guest, silent = stage.guest(), stage.guest(b"")
     stage.run("a", stage.service.drain())

@@ -374,7 +374,7 @@ def test_the_table_has_the_fields_of_the_design() -> None:
         "clusterRef.name", "subjectName", "placement.minBrokerGroups", "placement.brokerGroups",
         "placement.brokerGroupSelector.matchLabels", "retention.messageSeconds", "retention.maxBytes",
         "message.maxBytes", "delay.mode", "delay.maxDelaySeconds", "deadLetter.mode", "config", "config[].name",
-        "config[].value", "orderStrategy", "managementPolicy", "deletionPolicy",
+        "config[].value", "orderStrategy", "deduplicationSeconds", "managementPolicy", "deletionPolicy",
     }  # fmt: skip
     assert set(CONFIG) == {"durability"}
 

@@ -1,9 +1,9 @@
-"""The master of a broker group: a broker whose answers wait until every in-sync replica has what they speak of.
+"""The master of a group: a service whose answers wait until every in-sync replica has what they speak of.
 
-The broker inside is the one that runs alone. It numbers its ``Ready``s, and is told how far the host has come with
+The machine inside is the one that runs alone. It numbers its ``Ready``s, and is told how far the host has come with
 them; here it is told how far the group has come. So what it shows, answers, checkpoints and lets go is committed.
 
-    Ready n of the broker -> written here, sent to all slaves -> REACHED of all in sync -> persisted(n) of the broker
+    Ready n of the inside -> written here, sent to all slaves -> REACHED of all in sync -> persisted(n) inside
 
 What holds: nothing is committed that one of ``waited`` lacks; ``waited`` has all that meta may take for in sync, that
 is the appointment's and those who were wished in since; it gets smaller only by an appointment.
@@ -13,31 +13,36 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
 
-from tidemill_broker.committed import Numbers, has
-from tidemill_broker.feeds import Feed
-from tidemill_broker.handover import Leaving
-from tidemill_broker.lone_lease import LoneLease, refusal
-from tidemill_broker.machine import Broker
-from tidemill_broker.membership import Part, common_ends, judge
-from tidemill_broker.pacing import COMMAND_BYTES, Pacing, Traffic, Watch, rate_of
 from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Send, Unread
+from tidemill_ledger.committed import Numbers, has
+from tidemill_ledger.feeds import Feed
+from tidemill_ledger.handover import Leaving
+from tidemill_ledger.joining import answer_to, is_empty
+from tidemill_ledger.lone_lease import LoneLease, refusal
+from tidemill_ledger.membership import Part, judge
+from tidemill_ledger.pacing import COMMAND_BYTES, Pacing, Traffic, Watch, rate_of
+from tidemill_ledger.replicated import Replicated
 from tidemill_wire import limits
-from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, encode_command
+from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, Sent, Welcome, encode_command
 from tidemill_wire.connection import Event, Received
 from tidemill_wire.errors import KIND_BY_NAME, Refused, Unavailable, WireError
-from tidemill_wire.replication import Appoint, Begin, Ends, Follow, Followed, Handover, Reached, Stand, Stood
+from tidemill_wire.replication import Appoint, Begin, Ends, Follow, Handover, Reached, Stand, Stood
 
 WATCHED = 8
 """For so many heartbeats the ends of the logs are remembered, to know how long ago a slave had all."""
 
 
-class Master:
+Inner = TypeVar("Inner", bound=Replicated)
+
+
+class Master(Generic[Inner]):
     """See the module."""
 
-    def __init__(self, broker: Broker, name: str, part: Part, now_ms: int) -> None:
+    def __init__(self, inner: Inner, name: str, part: Part, now_ms: int) -> None:
         assert part.appoint is not None
-        self.broker = broker
+        self.inner = inner
         self.name = name
         self.part = part
         self.appointment = part.appoint.appointment
@@ -60,14 +65,14 @@ class Master:
         self._leaving: Leaving | None = None
         self._lease = LoneLease(part.appoint)
         self.pacing = Pacing()
-        self._watch = Watch(broker.logs.bytes_appended, now_ms)
+        self._watch = Watch(inner.logs.bytes_appended, now_ms)
         self._traffic = Traffic(0, 0)
-        broker.hide()
+        inner.hide()
         self._advance()
 
     @property
     def ends(self) -> Ends:
-        logs = self.broker.logs
+        logs = self.inner.logs
         return Ends(logs.messages.end, logs.actions.end)
 
     @property
@@ -85,11 +90,11 @@ class Master:
     # The contract.
 
     def connected(self, peer: Peer, now_ms: int) -> None:
-        self.broker.connected(peer, now_ms)
+        self.inner.connected(peer, now_ms)
 
     def disconnected(self, peer: Peer, now_ms: int) -> None:
         self.feeds.pop(peer, None)
-        self.broker.disconnected(peer, now_ms)
+        self.inner.disconnected(peer, now_ms)
 
     def received(self, peer: Peer, command: Event, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -110,14 +115,16 @@ class Master:
                 case Handover(to):
                     self._hand_over(to, (peer, correlation), now_ms)
                 case Ping() | Goodbye():
-                    self.broker.received(peer, command, now_ms)
+                    self.inner.received(peer, command, now_ms)
+                case Sent() | Failed() | Welcome() if self.halted:
+                    self._drops.append(peer)  # an answer that can have no consequence: it is asked for again
                 case _ if self._leaving is not None:
                     raise self._leaving.refusal()
                 case _ if self.halted:
                     raise refusal(self.name)
                 case _:
                     self._watch.served += COMMAND_BYTES
-                    self.broker.received(peer, command, now_ms)
+                    self.inner.received(peer, command, now_ms)
         except WireError as error:
             self._say(peer, correlation, Failed(error.kind.number, error.detail))
 
@@ -128,7 +135,7 @@ class Master:
         if self._leaving is not None and self._leaving.is_over(now_ms):
             self._stay(self._leaving)
         elif not self.halted:
-            self.broker.ticked(now_ms)
+            self.inner.ticked(now_ms)
         if now_ms >= self._beat_at_ms:
             self._beat_at_ms = now_ms + limits.HEARTBEAT_MS
             self._past.append((now_ms, self.ends))
@@ -141,27 +148,28 @@ class Master:
     def persisted(self, mark: Mark, now_ms: int) -> None:
         self._now_ms = now_ms
         self._local = mark
-        self.broker.reveal(Durability.HERE, mark.written, now_ms)
+        self.inner.reveal(Durability.HERE, mark.written, now_ms)
         self._advance()
 
     def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
         self._now_ms = now_ms
-        self.broker.loaded(token, data, now_ms)
+        self.inner.loaded(token, data, now_ms)
 
     def ready(self) -> Ready:
         out = Ready()
         if not self._over:
-            mine = self.broker.ready()
+            self.inner.hold(on=not all(feed.counts for feed in self.feeds.values()))
+            mine = self.inner.ready()
             out = Ready(mine.writes, [], mine.reads, list(mine.drops), mine.sync, mine.wake_at_ms)
             if mine.writes:
-                self._written.note(self.broker.logs.number, self.ends)
-                self._synced.note(self.broker.logs.number, self.ends)
+                self._written.note(self.inner.logs.number, self.ends)
+                self._synced.note(self.inner.logs.number, self.ends)
             for send in mine.sends:
                 self._hold(send, out)
             out.sends += self._out
             self._out = []
             if self._watch.is_due(self._now_ms):
-                self._traffic = self._watch.look(self.broker.logs.bytes_appended, self._now_ms)
+                self._traffic = self._watch.look(self.inner.logs.bytes_appended, self._now_ms)
                 self._pace()
             wake_at_ms = self._beat_at_ms if self.halted else mine.wake_at_ms or self._beat_at_ms
             out.wake_at_ms = min(self._beat_at_ms, wake_at_ms)
@@ -183,8 +191,8 @@ class Master:
             return
         if send.after is Durability.SYNCED or not self._spread:
             ready.sync = True
-        self._held[send.after].append((self.broker.logs.number, send))
-        if self._is_committed(send.after, self.broker.logs.number):
+        self._held[send.after].append((self.inner.logs.number, send))
+        if self._is_committed(send.after, self.inner.logs.number):
             self._release()
 
     @property
@@ -213,7 +221,7 @@ class Master:
             self._synced.reach(self._local.synced, [one.synced for one in there])
         mark = Mark(self._written.number, min(self._written.number, self._synced.number))
         if mark.written >= 0 and (self._written.number, self._synced.number) != before:
-            self.broker.persisted(Mark(mark.written, max(0, mark.synced)), self._now_ms)
+            self.inner.persisted(Mark(mark.written, max(0, mark.synced)), self._now_ms)
             self._release()
         self._leave()
 
@@ -235,12 +243,13 @@ class Master:
             feed.pace.set(rate if feed in copying else 0, self._now_ms)
 
     def _feed(self, feed: Feed, *, sync: bool) -> Iterable[Send]:
-        logs = self.broker.logs
+        logs = self.inner.logs
         if feed.is_late(logs):
             del self.feeds[feed.peer]  # said once: who is asked until nothing is left to say would never end
             self._drops.append(feed.peer)
             return []
-        sends = list(feed.chunks(logs, self.committed, sync, self._now_ms))
+        first = self.inner.folds_messages
+        sends = list(feed.chunks(logs, self.committed, self._now_ms, sync=sync, messages_first=first))
         if not sends and (sync or self._now_ms - feed.said_at_ms >= limits.HEARTBEAT_MS):
             sends.append(feed.beat(logs, self.committed, sync, self._now_ms))
         return sends
@@ -256,33 +265,16 @@ class Master:
         for other in [one for one in self.feeds.values() if one.name == follow.name]:
             del self.feeds[other.peer]
             self._drops.append(other.peer)
-        answer, snapshot = self._answer(follow, now_ms)
+        answer, snapshot = answer_to(follow, self.inner, self.appointment.epoch, now_ms)
         self._say(peer, 0, answer)
-        if answer.anew or (answer.start != follow.ends and not _is_empty(follow.ends, answer.start)):
+        if answer.anew or (answer.start != follow.ends and not is_empty(follow.ends, answer.start)):
             return  # it will come again
         feed = self.feeds[peer] = Feed(peer, follow.name, answer.start, now_ms)
-        feed.snapshot = memoryview(snapshot)
-        feed.counts = not snapshot
+        if snapshot:
+            feed.copy(snapshot, self.inner.files())
+            self.inner.hold(on=True)
         self._reached.pop(follow.name, None)
         self._pace()
-
-    def _answer(self, follow: Follow, now_ms: int) -> tuple[Followed, bytes]:
-        """Where a slave goes on, and the state it needs when the logs do not have their beginning any more."""
-        state, logs, epoch = self.broker.state, self.broker.logs, self.appointment.epoch
-        starts = Ends(logs.messages.start, logs.actions.start)
-        common = common_ends(state.epochs, self.ends, follow.history, follow.ends)
-        if follow.ends == Ends(0, 0):
-            if starts.action == 0:
-                return Followed(epoch, Ends(starts.message, 0)), b""
-            snapshot = self.broker.keeping.pack(*self.ends, now_ms)
-            start = Ends(starts.message, logs.actions.open_base)
-            return Followed(epoch, start, snapshot=len(snapshot), level=self.ends), snapshot
-        if common is None:
-            return Followed(epoch, Ends(0, 0), anew=True), b""
-        if follow.ends.message == 0 and common.action >= starts.action:
-            return Followed(epoch, Ends(starts.message, common.action)), b""
-        late = common.message < starts.message or common.action < starts.action
-        return Followed(epoch, common, anew=late), b""
 
     def _hear(self, peer: Peer, reached: Reached, now_ms: int) -> None:
         feed = self.feeds.get(peer)
@@ -303,7 +295,7 @@ class Master:
         if to not in self.waited:
             raise Refused("not_found", f"{to[:100]!r} is no slave in sync")
         self._leaving = Leaving(to, asker, now_ms)
-        self.broker.keeping.sync_now = True
+        self.inner.keeping.sync_now = True
         self._leave()
 
     def _leave(self) -> None:
@@ -333,7 +325,7 @@ class Master:
         if appoint.appointment.version > self.appointment.version:
             self._joining.clear()
         if appoint.appointment != self.appointment:
-            self.broker.keeping.sync_now = True  # with nobody else in sync, the disk is what keeps
+            self.inner.keeping.sync_now = True  # with nobody else in sync, the disk is what keeps
         self.part, self.appointment = verdict, appoint.appointment
         self._lease.told(appoint)
         self._advance()
@@ -387,13 +379,8 @@ class Master:
 
     def check(self) -> None:
         """Invariants, after every step in the simulator."""
-        self.broker.check()
+        self.inner.check()
         assert self._written.number <= self._local.written
         for name in self.waited:
             reached = self._reached.get(name)
             assert reached is None or reached.epoch == self.appointment.epoch
-
-
-def _is_empty(slave: Ends, start: Ends) -> bool:
-    """Whether a slave whose message log is empty can begin there."""
-    return slave.message == 0 and slave.action in (0, start.action)

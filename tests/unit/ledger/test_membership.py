@@ -7,7 +7,7 @@ import pytest
 from samples.brokers import TINY
 from samples.replicas import CLIENT, Group, Replica
 from tidemill_broker.doors import recover
-from tidemill_broker.following import Follower
+from tidemill_ledger.following import Follower
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.commands import Done, Failed
 from tidemill_wire.errors import KIND_BY_NAME

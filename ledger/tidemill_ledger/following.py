@@ -11,34 +11,19 @@ when it is on the disk. Clients are told who the master is; what is committed ma
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
+from typing import Generic, TypeVar
 
-from tidemill_broker.action_records import decode_action
-from tidemill_broker.actions import Buried
-from tidemill_broker.machine import Broker
-from tidemill_broker.membership import Part, judge
-from tidemill_broker.partitions import Partition
-from tidemill_broker.receiving import (
-    Gap,
-    Receiving,
-    Whole,
-    batch_length,
-    batches_in,
-    record_length,
-    records_in,
-)
 from tidemill_host.machine import HOST, Buffer, Durability, Mark, Peer, Ready, Replace, Send, Unread
 from tidemill_journal.checkpoint import checkpoint_file, wrap
-from tidemill_journal.entries import pack_size
 from tidemill_journal.errors import CorruptRecord
-from tidemill_journal.segments import Place, Segments
-from tidemill_ledger.columns import place_of_key_hashes
+from tidemill_ledger.membership import Part, judge
+from tidemill_ledger.receiving import Gap, Receiving, Whole, batch_length, record_length
+from tidemill_ledger.replicated import Applier, Replicated
 from tidemill_wire import limits
-from tidemill_wire.batch import Header
 from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, Welcome, encode_command
 from tidemill_wire.connection import Event, Received, Rejected
 from tidemill_wire.errors import CorruptBatch, Unavailable, WireError
-from tidemill_wire.lanes import lane_name, priority_of
 from tidemill_wire.replication import (
     Appoint,
     Begin,
@@ -53,22 +38,21 @@ from tidemill_wire.replication import (
     Stood,
 )
 
+Inner = TypeVar("Inner", bound=Replicated)
 
-class Follower:
-    """See the module. The broker inside never decides: it holds the state, the logs, and what keeps them."""
 
-    def __init__(self, broker: Broker, name: str, part: Part, now_ms: int) -> None:
-        self.broker = broker
+class Follower(Generic[Inner]):
+    """See the module. The machine inside never decides: it holds the state, the logs, and what keeps them."""
+
+    def __init__(self, inner: Inner, applier: Applier, name: str, part: Part, now_ms: int) -> None:
+        self.inner = inner
+        self._applier = applier
         self.name = name
         self.part = part
         self._master: Peer | None = None
         self._streams: dict[Log, Receiving] = {}
         self._copying: Copying | None = None
-        self._unseen: deque[tuple[int, Partition, int]] = deque()
-        """Ends of batches, and what may be seen when that much is committed."""
-        self._at_start = {p.identity: p.next_sequence for p in broker.state.partitions.values()}
-        self._end_at_start = broker.logs.messages.end
-        broker.keeping.level = False
+        inner.keeping.level = False
         self.committed = Ends(0, 0)
         self._out: list[Send] = []
         self._drops: list[Peer] = []
@@ -79,13 +63,13 @@ class Follower:
 
     @property
     def ends(self) -> Ends:
-        logs = self.broker.logs
+        logs = self.inner.logs
         return Ends(logs.messages.end, logs.actions.end)
 
     @property
     def begun(self) -> int:
         """The newest epoch in the log."""
-        epochs = self.broker.state.epochs
+        epochs = self.inner.epochs
         return epochs[-1].epoch if epochs else 0
 
     # The contract.
@@ -114,39 +98,36 @@ class Follower:
     def ticked(self, now_ms: int) -> None:
         if self._over:
             return
-        keeping = self.broker.keeping
-        if self._copying is None:
-            keeping.ticked(now_ms)
-        elif not self.broker.logs.all_synced:
-            keeping.sync_now = True
-        self.broker.state.leases.next_end()  # leases that are over go from its heap
+        wake_at_ms = self._applier.ticked(now_ms, keep=self._copying is None)
+        if self._copying is not None and not self.inner.logs.all_synced:
+            self.inner.keeping.sync_now = True
         if self._master is not None and now_ms - self._heard_at_ms > limits.SLAVE_SILENT_MS:
             self._leave()
         if now_ms >= self._beat_at_ms:
             self._beat_at_ms = now_ms + limits.HEARTBEAT_MS
             self._reach()
-        self._wake_at_ms = min(self._beat_at_ms, max(keeping.wake_at_ms, now_ms + 1))
+        self._wake_at_ms = min(self._beat_at_ms, max(wake_at_ms, now_ms + 1))
 
     def persisted(self, mark: Mark, now_ms: int) -> None:
-        logs = self.broker.logs
+        logs = self.inner.logs
         before = logs.synced_message_position, logs.synced_action_position
         logs.persisted(mark)
         if self._copying is None:
-            self.broker.keeping.persisted(now_ms)
+            self.inner.keeping.persisted(now_ms)
         else:
             self._copied(self._copying)
         if (logs.synced_message_position, logs.synced_action_position) != before:
             self._reach()
 
     def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
-        self.broker.consume_log.loaded(token, data)
+        self._applier.loaded(token, data)
 
     def ready(self) -> Ready:
-        logs, consume_log, keeping = self.broker.logs, self.broker.consume_log, self.broker.keeping
+        logs, keeping = self.inner.logs, self.inner.keeping
         if logs.has_writes:
             self._reach()
-        ready = Ready(sends=self._out, drops=self._drops, sync=keeping.wants_sync())
-        ready.reads, consume_log.reads = consume_log.reads, []
+        reads, sync = self._applier.take_reads(), keeping.wants_sync()
+        ready = Ready(sends=self._out, drops=self._drops, reads=reads, sync=sync)
         self._out, self._drops = [], []
         logs.take(ready)
         # Who is over does nothing at any time: a moment that has passed would wake the host again and again.
@@ -215,7 +196,7 @@ class Follower:
         self._forget_master()
         self._master = peer
         self._heard_at_ms = now_ms
-        follow = Follow(self.name, self.part.epoch, self.broker.state.epochs, self.ends)
+        follow = Follow(self.name, self.part.epoch, self.inner.epochs, self.ends)
         self._say(peer, 0, follow)
 
     def _leave(self) -> None:
@@ -246,7 +227,7 @@ class Follower:
             }
             if followed.snapshot:
                 self._copying = Copying(followed.snapshot, followed.level)
-                self.broker.keeping.level = False
+                self.inner.keeping.level = False
             self._reach()
         else:
             self._begin(Begin(self.part.appoint, followed.start))
@@ -254,9 +235,10 @@ class Follower:
     def _reach(self) -> None:
         """Say how far both logs are: in the page cache when this leaves, and on the disk now."""
         if self._master is not None and self._streams:
-            logs = self.broker.logs
+            logs = self.inner.logs
             synced = Ends(logs.synced_message_position, logs.synced_action_position)
-            send = encode_command(Reached(self.part.epoch, self.ends, synced), 0)
+            copied = 0 if self._copying is None else self._copying.copied
+            send = encode_command(Reached(self.part.epoch, self.ends, synced, copied), 0)
             self._out.append(Send(self._master, send, (), Durability.WRITTEN))
 
     # The stream.
@@ -264,11 +246,11 @@ class Follower:
     def _take(self, chunk: Chunk, now_ms: int) -> None:
         if chunk.epoch != self.part.epoch:
             raise Gap(f"a piece of epoch {chunk.epoch}, this is a slave of epoch {self.part.epoch}")
-        if chunk.log is Log.SNAPSHOT:
+        if chunk.log in (Log.SNAPSHOT, Log.FILES):
             if self._copying is not None:
-                self._copying.state += chunk.data
+                self._copy(self._copying, chunk)
             return
-        keeping = self.broker.keeping
+        keeping = self.inner.keeping
         if chunk.data:
             whole = self._streams[chunk.log].take(chunk.base, chunk.position, chunk.data)
             if whole is not None:
@@ -281,86 +263,41 @@ class Follower:
 
     def _write(self, log: Log, whole: Whole, now_ms: int) -> None:
         """Into the log, and into the state."""
-        logs = self.broker.logs
+        logs = self.inner.logs
         segments = logs.messages if log is Log.MESSAGES else logs.actions
         if whole.base != segments.open_base and segments.bases and whole.base != segments.end:
             raise Gap(f"a segment that begins at {whole.base}, where one ends at {segments.end}")
-        entries = self._messages(whole) if log is Log.MESSAGES else self._actions(whole)
+        take = self._applier.messages if log is Log.MESSAGES else self._applier.actions
+        entries = take(whole, apply=self._copying is None)
         self.fetched_bytes[log] += len(whole.data)
-        self.broker.keeping.note(entries, now_ms)
-
-    def _place(self, segments: Segments, whole: Whole, records: int) -> None:
-        sealed = segments.open_base if segments.bases else None
-        place: Place = segments.follow(whole.base, len(whole.data), records)
-        logs = self.broker.logs
-        if place.opened and sealed is not None and segments is logs.messages and self._copying is None:
-            self.broker.consume_log.seal(sealed)
-        logs.append(place.file, whole.data, len(whole.data))
-
-    def _actions(self, whole: Whole) -> int:
-        records = list(records_in(whole))
-        actions = [decode_action(record) for record in records]
-        self._place(self.broker.logs.actions, whole, len(records))
-        self.broker.keeping.acted_at_ms = records[-1].at_ms
-        if self._copying is None:
-            state = self.broker.state
-            for action in actions:
-                # A burial that an earlier recovery of a lone broker undid without a word stands here twice.
-                if not isinstance(action, Buried) or action.first in state.groups[action.group].failed:
-                    state.apply(action)
-        return len(records)
-
-    def _messages(self, whole: Whole) -> int:
-        state = self.broker.state
-        batches = [(header, _lane_of(header, name), at) for header, name, at in batches_in(whole)]
-        named, tombs = (
-            {**state.tombs.by_name, **state.by_name} if state.tombs.by_name else state.by_name,
-            state.tombs,
-        )
-        unnamed = next((name for _, name, _ in batches if name not in named), None)
-        if unnamed is not None and self._copying is None:
-            raise Gap(f"a batch of {unnamed!r}, which no action has named")
-        self._place(self.broker.logs.messages, whole, len(batches))
-        if self._copying is None:
-            for header, name, at in batches:
-                partition = named[name]
-                size = pack_size(header.length, header.messages, header.flags & 0xFF)
-                end = header.first_sequence + header.messages
-                if header.first_sequence >= tombs.floor(partition):
-                    partition.recent.append(
-                        header.first_sequence, header.position, size, header.stored_at_ms, header.bloom
-                    )
-                partition.next_sequence = max(partition.next_sequence, end)
-                partition.remember(header.producer_id, header.producer_sequence, header.first_sequence)
-                index = state.index.open
-                index.note(header.batch_id, header.position)
-                found = place_of_key_hashes(whole.data, at, header) if header.column_count > 2 else None
-                if found is not None:
-                    index.note_keys(whole.data[at + found[0] : at + found[0] + found[1]], header.position)
-                self._unseen.append((header.position + header.length, partition, end))
-        return len(batches)
+        self.inner.keeping.note(entries, now_ms)
 
     def _show(self, committed: Ends) -> None:
         """What may be looked at."""
         self.committed = Ends(*map(max, self.committed, committed))
-        if self._at_start and committed.message >= self._end_at_start:
-            for identity, end in self._at_start.items():
-                self.broker.state.partitions[identity].visible = end
-            self._at_start = {}
-        while self._unseen and self._unseen[0][0] <= committed.message:
-            _, partition, end = self._unseen.popleft()
-            partition.visible = max(partition.visible, end)
+        self._applier.show(committed)
 
     # From nothing.
 
+    def _copy(self, copying: Copying, chunk: Chunk) -> None:
+        """Of the snapshot, or of a file that it names."""
+        if chunk.log is Log.SNAPSHOT:
+            copying.state += chunk.data
+            if len(copying.state) == copying.size:
+                copying.files = [one for one in self._applier.files(bytes(copying.state)) if one[1]]
+            return
+        logs = self.inner.logs
+        logs.append(copying.take(chunk), chunk.data, len(chunk.data))
+        copying.last = logs.number + 1
+
     def _copied(self, copying: Copying) -> None:
         """The snapshot becomes a checkpoint when the disk has the logs up to it; then the broker begins with that."""
-        logs = self.broker.logs
+        logs = self.inner.logs
         synced = Ends(logs.synced_message_position, logs.synced_action_position)
         there = all(have >= need for have, need in zip(synced, copying.level, strict=True))
         if copying.number is None:
-            if there and len(copying.state) == copying.size:
-                file = checkpoint_file(self.broker.keeping.checkpoint_number + 1)
+            if there and copying.whole and logs.mark.synced >= copying.last:
+                file = checkpoint_file(self.inner.keeping.checkpoint_number + 1)
                 logs.replace(Replace(file, wrap(bytes(copying.state))))
                 copying.number = logs.number + 1
         elif logs.mark.written >= copying.number and not self._over:
@@ -372,17 +309,7 @@ class Follower:
 
     def check(self) -> None:
         """Invariants, after every step in the simulator."""
-        for partition in self.broker.state.partitions.values():
-            partition.check()
-        for group in self.broker.state.groups.values():
-            group.check()
-        self.broker.keeping.check()
-
-
-def _lane_of(header: Header, name: bytes) -> bytes:
-    """The name of the partition that a batch is in."""
-    priority = priority_of(header.first_sequence)
-    return lane_name(name.decode(), priority).encode() if priority else name
+        self._applier.check()
 
 
 class Copying:
@@ -392,5 +319,30 @@ class Copying:
         self.size = size
         self.level = level
         self.state = bytearray()
+        self.files: list[tuple[str, int]] | None = None
+        """Those that it names, and that are not here yet; ``None`` as long as nobody knows."""
+        self.copied = 0
+        """Bytes of files."""
+        self.last = 0
+        """The ``Ready`` that writes the last of them."""
+        self._file = self._at = 0
         self.number: int | None = None
         """The ``Ready`` that writes it as a checkpoint."""
+
+    @property
+    def whole(self) -> bool:
+        """All of it has come."""
+        return self.files is not None and self._file == len(self.files)
+
+    def take(self, chunk: Chunk) -> str:
+        """The file that a piece is the next one of."""
+        if self.files is None or self._file >= len(self.files):
+            raise Gap("a piece of a file that no snapshot names")
+        file, size = self.files[self._file]
+        if (chunk.base, chunk.position) != (self._file, self._at) or self._at + len(chunk.data) > size:
+            raise Gap(f"a piece at {chunk.position} of file {chunk.base}, where {self._at} was to come")
+        self._at += len(chunk.data)
+        self.copied += len(chunk.data)
+        if self._at == size:
+            self._file, self._at = self._file + 1, 0
+        return file

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from samples.batches import CREATED_MS
 from samples.replicas import NOW_MS, Group, Replica
-from tidemill_broker.lone_lease import LoneLease
+from tidemill_ledger.lone_lease import LoneLease
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.commands import Command, Done, Failed, Ping
 from tidemill_wire.errors import KIND_BY_NUMBER

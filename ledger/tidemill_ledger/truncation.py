@@ -7,35 +7,39 @@ again where to cut. What is behind (``remove_all``) is not copied: others of the
 
 from __future__ import annotations
 
-from tidemill_broker.membership import Part
-from tidemill_broker.snapshots import unpack_state
+from collections.abc import Callable
+from typing import TypeAlias
+
 from tidemill_host.machine import Remove
 from tidemill_journal.checkpoint import FOLDER as CHECKPOINTS
 from tidemill_journal.checkpoint import checkpoint_number, unwrap
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.segments import base_of
+from tidemill_ledger.membership import Part
 from tidemill_ledger.storage import Storage
 from tidemill_wire.replication import Ends
 
 LOGS = ("message", "action")
+Known: TypeAlias = Callable[[bytes], Ends]
+"""Up to where a checkpoint knows the logs, or ``CorruptRecord``."""
 
 
-def prepare(storage: Storage, part: Part) -> dict[str, int]:
+def prepare(storage: Storage, part: Part, known: Known, *, folds_messages: bool = False) -> dict[str, int]:
     """What a part says of the logs; how many bytes were cut. A slave's that begin late, and cannot be read without a
-    checkpoint, are worth nothing.
+    checkpoint, are worth nothing. ``folds_messages``: so it is with the message log, too.
     """
-    cut = cut_logs(storage, part.cut) if part.cut is not None else {}
+    cut = cut_logs(storage, part.cut, known) if part.cut is not None else {}
     if part.follows:
         remove_empty(storage)
-        if part.anew or (begins_late(storage) and not _checkpoints(storage)):
+        if part.anew or (_begins_late(storage, folds_messages) and not _checkpoints(storage)):
             remove_all(storage)
     return {folder: size for folder, size in cut.items() if size}
 
 
-def cut_logs(storage: Storage, ends: Ends) -> dict[str, int]:
+def cut_logs(storage: Storage, ends: Ends, known: Known) -> dict[str, int]:
     """Cut both logs; how many bytes of each."""
     for file in _checkpoints(storage):
-        if _knows_more(storage, file, ends):
+        if _knows_more(storage, file, ends, known):
             storage.write_now([Remove(file)])
     return {folder: _cut(storage, folder, end) for folder, end in zip(LOGS, ends, strict=True)}
 
@@ -58,9 +62,10 @@ def remove_empty(storage: Storage) -> None:
             storage.write_now([Remove(_file(folder, base))])
 
 
-def begins_late(storage: Storage) -> bool:
-    """Whether the action log has lost its beginning, so that nothing can be made of it without a checkpoint."""
-    return _bases(storage, "action")[:1] > [0]
+def _begins_late(storage: Storage, folds_messages: bool) -> bool:
+    """Whether a log has lost its beginning, so that nothing can be made of it without a checkpoint."""
+    folders = LOGS if folds_messages else ("action",)
+    return any(_bases(storage, folder)[:1] > [0] for folder in folders)
 
 
 def _cut(storage: Storage, folder: str, end: int) -> int:
@@ -76,9 +81,9 @@ def _cut(storage: Storage, folder: str, end: int) -> int:
     return cut
 
 
-def _knows_more(storage: Storage, file: str, ends: Ends) -> bool:
+def _knows_more(storage: Storage, file: str, ends: Ends, known: Known) -> bool:
     try:
-        _, message, action = unpack_state(unwrap(storage.reader(file)(0, storage.size(file) or 0)))
+        message, action = known(unwrap(storage.reader(file)(0, storage.size(file) or 0)))
     except CorruptRecord:
         return True  # nobody would read it
     return message > ends.message or action > ends.action

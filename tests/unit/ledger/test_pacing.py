@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from samples.replicas import NOW_MS, Group
-from tidemill_broker.pacing import COMMAND_BYTES, LOOK_MS, WINDOW_MS, Pace, Pacing, Traffic, Watch, rate_of
-from tidemill_broker.replication import Master
+from tidemill_ledger.pacing import COMMAND_BYTES, LOOK_MS, WINDOW_MS, Pace, Pacing, Traffic, Watch, rate_of
+from tidemill_ledger.replication import Master
 from tidemill_wire.commands import Command
 from tidemill_wire.limits import MIB
 from tidemill_wire.replication import Chunk, Ends
