@@ -83,8 +83,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
     match action:
         case Pulled():
             return ActionKind.PULL, _pack_pulled(action)
-        case Acked(consumer, ranges):
-            return ActionKind.ACK, _pack_ranges(consumer, 0, 0, ranges)
+        case Acked(consumer, ranges, kept_until_ms):
+            return ActionKind.ACK, _pack_ranges(consumer, 0, kept_until_ms, ranges)
         case FailedDeliveries():
             return ActionKind.FAIL, _pack_failed(action)
         case Extended(consumer, deadline_ms, ranges):
@@ -295,7 +295,7 @@ def _decode_ranges(kind: int, body: bytes) -> Action:
     ranges = _unpack_ranges(body[_RANGES.size :])
     match kind:
         case ActionKind.ACK:
-            return Acked(consumer, ranges)
+            return Acked(consumer, ranges, moment)
         case ActionKind.REDRIVE:
             return Redriven(consumer, moment, ranges, attempts)
         case ActionKind.PURGE:

@@ -135,10 +135,11 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """Deliveries were handled."""
+    """Deliveries were handled; or a delay service keeps them for their group, for as long as it says."""
 
     consumer: int
     ranges: Sequence[int]
+    kept_until_ms: int = 0
 
 
 class FailureDetail(NamedTuple):

@@ -5,13 +5,20 @@ its group, with the reason, its attempts and the id of the original, and due aga
 due. So it is given to this group alone, and dies here if it goes on failing. One that was rejected is not redriven.
 
     copy and action   it is due again
-    copy alone        a power cut took the action: it waits among the dead letters, for a person
+    copy alone        a power cut took the action: when it is said again, that is done; else it waits among the dead
+                      letters, for a person
     action alone      a power cut took the copy: the failure of a message that does not exist is voided
+
+So are those of any broker that were to wait for longer than one keeps failures: their consumer gave them to the delay
+service, which sends them here when they are due, as a batch that names the group.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple, cast
+
+import msgpack
 
 from tidemill_broker.actions import FailureDetail, Reason, Redriven
 from tidemill_broker.dead_letters import DeadLetters, adopted_copy
@@ -21,12 +28,14 @@ from tidemill_broker.groups import Group
 from tidemill_broker.intake import Intake
 from tidemill_broker.lanes import base_of
 from tidemill_broker.partitions import Partition
+from tidemill_broker.ranges import covers
 from tidemill_broker.serving import Serving
 from tidemill_wire.adopting import Adopt
 from tidemill_wire.batch import NOT_TAKEN, Origin
-from tidemill_wire.columns import Batch, build_batch
+from tidemill_wire.columns import Batch, Column, build_batch
 from tidemill_wire.errors import CorruptBatch, Refused
-from tidemill_wire.limits import DOOMED_MS
+from tidemill_wire.fields import DEAD_PROPERTY, parse_again
+from tidemill_wire.limits import DETAIL_CHARS_MAX, DOOMED_MS
 
 
 class Adoption:
@@ -53,38 +62,82 @@ class Adoption:
         if self._intake.refusal is not None:
             raise self._intake.refusal
         grave = self._dead_letters.grave(group, now_ms)
-        if grave.repeated(header.producer_id, header.producer_sequence) is not None:
-            return grave, header.messages
         mark = fingerprint_of(command.reason, command.error, command.place)
         detail = FailureDetail(command.reason, command.error, command.place, mark)
         failure = Failure(header.first_sequence, header.messages, command.attempts + 1, now_ms, now_ms, mark)
+        due = None if command.reject else due_of(group, command, now_ms)
+        self._bring(group, grave, batch, (failure, detail, due), now_ms)
+        return grave, header.messages
+
+    def again(self, data: memoryview, now_ms: int) -> Partition:
+        """Messages that failed here or at another broker and were kept for later, of which that later is now: where
+        they lie. What had failed as often as its group's policy allows is not given out once more.
+        """
+        batch = Batch(bytearray(data))
+        said = said_of(batch)
+        group = self._group_of(said)
+        grave = self._dead_letters.grave(group, now_ms)
+        mark = fingerprint_of(said.detail.reason, said.detail.error, said.detail.place)
+        detail = said.detail._replace(fingerprint=mark)
+        attempts, since_ms = said.attempts, min(said.since_ms, now_ms)
+        due_ms = due_after(group.settings, (attempts, since_ms), Reason.NACK, 0, now_ms)
+        failure = Failure(said.sequence, batch.header.messages, attempts + 1, now_ms, since_ms, mark)
+        due = None if due_ms == DOOMED_MS else (due_ms, attempts + 1)
+        self._bring(group, grave, batch, (failure, detail, due), now_ms)
+        return grave
+
+    def _bring(
+        self,
+        group: Group,
+        grave: Partition,
+        batch: Batch,
+        what: tuple[Failure, FailureDetail, tuple[int, int] | None],
+        now_ms: int,
+    ) -> None:
+        """Copy them into the dead letters, once, and give them again from there, when and after how many attempts. What
+        is said again has been given already; unless a power cut took that, and left the copy.
+        """
+        header = batch.header
+        failure, detail, due = what
+        first = grave.repeated(header.producer_id, header.producer_sequence)
+        if first is None:
+            first = self._copy(group, grave, batch, (failure, detail), now_ms)
+        twin = self._state.groups[grave.groups[group.name]]
+        if due is not None and first >= 0 and not covers(twin.handled, first):
+            due_ms, attempts = due
+            self._desk.act(
+                Redriven(twin.identity, due_ms, [first, first + header.messages - 1], attempts), now_ms
+            )
+            self._serving.adopt(twin, now_ms)
+            self._desk.wake(due_ms)
+
+    def _copy(
+        self,
+        group: Group,
+        grave: Partition,
+        batch: Batch,
+        what: tuple[Failure, FailureDetail],
+        now_ms: int,
+    ) -> int:
+        """Where the copies begin."""
+        header, (failure, detail) = batch.header, what
         copy = adopted_copy(batch, failure, (base_of(self._partition(group)).name, group.name), detail)
         origin = Origin(
             grave.raw_name, header.producer_id, header.producer_sequence, header.batch_id, copy.created_at_ms,
             copy.codec, copy.flags, copy.priority,
         )  # fmt: skip
+        if self._intake.refusal is not None:
+            raise self._intake.refusal
         first = grave.next_sequence
         self._intake.place(build_batch(origin, copy.content), grave, now_ms)
         self._desk.stored(grave)
         group.errors.note(detail, header.messages, now_ms)
-        if not command.reject:
-            self._give_again(group, grave, due_of(group, command, now_ms), (first, header.messages), now_ms)
-        return grave, header.messages
-
-    def _give_again(
-        self, group: Group, grave: Partition, due: tuple[int, int], span: tuple[int, int], now_ms: int
-    ) -> None:
-        due_ms, attempts = due
-        twin = self._state.groups[grave.groups[group.name]]
-        first, count = span
-        self._desk.act(Redriven(twin.identity, due_ms, [first, first + count - 1], attempts), now_ms)
-        self._serving.adopt(twin, now_ms)
-        self._desk.wake(due_ms)
+        return first
 
     def _partition(self, group: Group) -> Partition:
         return self._state.partitions[group.partition]
 
-    def _group_of(self, command: Adopt) -> Group:
+    def _group_of(self, command: Adopt | Said) -> Group:
         for partition in self._intake.further.whole(command.subject):
             group = self._state.group_of(partition.name, command.group)
             if group is not None and not group.ordered:
@@ -92,6 +145,49 @@ class Adoption:
         raise Refused(
             "not_found", f"group {command.group!r} shares no messages of subject {command.subject!r} here"
         )
+
+
+class Said(NamedTuple):
+    """What a batch says that comes for one group."""
+
+    subject: str
+    group: str
+    attempts: int
+    """Deliveries before the one that failed."""
+    since_ms: int
+    """When the messages failed first, as far as anybody knew."""
+    sequence: int
+    """Of the first one, where it was stored first."""
+    detail: FailureDetail
+
+
+def said_of(batch: Batch) -> Said:
+    """A client has written it, and a delay service kept it: it is as much to be proven as any command."""
+    found, messages = parse_again(batch.partition), batch.header.messages
+    attempts = batch.numbers(Column.ATTEMPTS, "i", messages)
+    origins, properties = batch.origins(), batch.properties()
+    known = _known((properties or [b""])[0])
+    match known:
+        case {
+            "reason": str(reason),
+            "error": str(error),
+            "place": str(place),
+            "since": int(since),
+            "sequence": int(first),
+        } if found and attempts and origins and min(attempts) >= 0 and first >= 0:
+            reason, error, place = (text[:DETAIL_CHARS_MAX] for text in (reason, error, place))
+            return Said(*found, attempts[0], max(0, since), first, FailureDetail(reason, error, place, ""))
+        case _:
+            raise CorruptBatch("a batch for one group that does not say what failed")
+
+
+def _known(packed: bytes) -> object:
+    """What the properties say of the failure, whatever that is."""
+    try:
+        own = cast("object", msgpack.unpackb(packed, strict_map_key=False))
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
+        return None
+    return cast("dict[object, object]", own).get(DEAD_PROPERTY) if isinstance(own, dict) else None
 
 
 def due_of(group: Group, command: Adopt, now_ms: int) -> tuple[int, int]:

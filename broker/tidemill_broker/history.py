@@ -177,8 +177,10 @@ class History:
             if not any(first <= pull <= last for first, last in pairs(ranges)):
                 continue
             match action:
-                case Acked():
+                case Acked(_, _, 0):
                     self._add(group, Event(at_ms, "acked", name, attempts))
+                case Acked():
+                    self._add(group, Event(at_ms, "kept", name, attempts + 1, action.kept_until_ms))
                 case FailedDeliveries():
                     what = FAILED.get(Reason(action.reason), "failed")
                     due_ms = 0 if action.due_ms == DOOMED_MS else action.due_ms

@@ -6,6 +6,7 @@ piece of memory: they are stamped where the socket put them and written from the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from tidemill_broker.actions import SubjectNamed
@@ -36,6 +37,7 @@ from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import living_subject, parse_stored
 from tidemill_wire.lanes import lane_name, parse_priority
 
+AGAIN = b"%again%"
 NO_DUPLICATES = Look(None)
 OWN = b"%"
 """Subjects whose name begins with it are the broker's own: nobody else sends to them."""
@@ -87,11 +89,12 @@ class Intake:
         self.refusal: WireError | None = None
         """Set while nothing may be written, with the reason."""
         self.gate = Gate()
+        self.again: Callable[[memoryview, int], Partition] = _nobody
+        """Takes what failed in a group and was kept for later: where it lies then."""
 
     def take(self, buffer: bytearray, now_ms: int) -> Taken:
         """Store what can be stored. A batch that is refused harms no other batch of the frame."""
-        taken = Taken()
-        view = memoryview(buffer)
+        taken, view = Taken(), memoryview(buffer)
         at, size = 0, len(view)
         start, file = 0, ""  # the piece of memory that is accepted and not yet handed on
         runs = find_runs(view)
@@ -103,16 +106,14 @@ class Intake:
                     start, file = at, place_file
                 at += run.size
                 continue
-            try:
-                header = read_header(view, at)
-                if len(taken.first_sequences) >= limits.SEND_BATCHES_MAX:
-                    raise CorruptBatch(f"a SEND of more than {limits.SEND_BATCHES_MAX} batches")
-                if header.length > size - at:
-                    raise CorruptBatch(f"a batch of {header.length} bytes of which {size - at} are there")
-            except CorruptBatch as error:
-                self._refuse(taken, error)
+            header = self._head(view, at, taken)
+            if header is None:
                 break  # without a length nobody knows where the next one begins
             stop = at + header.length
+            if view[at + HEADER_BYTES] == OWN[0]:
+                # It may be stored somewhere else, behind what came before it.
+                self._hand_on(file, view[start:at])
+                start = at
             look = NO_DUPLICATES
             try:
                 partition = self.admit(view, at, header, now_ms)
@@ -148,6 +149,19 @@ class Intake:
             at = stop
         self._hand_on(file, view[start:at])
         return taken
+
+    def _head(self, view: memoryview, at: int, taken: Taken) -> Header | None:
+        """Of the next batch, when that is there."""
+        try:
+            header = read_header(view, at)
+            if len(taken.first_sequences) >= limits.SEND_BATCHES_MAX:
+                raise CorruptBatch(f"a SEND of more than {limits.SEND_BATCHES_MAX} batches")
+            if header.length > len(view) - at:
+                raise CorruptBatch(f"a batch of {header.length} bytes of which {len(view) - at} are there")
+        except CorruptBatch as error:
+            self._refuse(taken, error)
+            return None
+        return header
 
     def _take_run(self, run: Run, taken: Taken, now_ms: int) -> str:
         """Store a run of plain singles; the file it goes to, or nothing when one of them needs a closer look."""
@@ -251,6 +265,8 @@ class Intake:
             _refuse_flags(header.flags)
         name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + header.name_length])
         partition = self._state.by_name.get(name)
+        if name.startswith(AGAIN) and not_taken == NOT_TAKEN:
+            return self.again(view[at : at + header.length], now_ms)
         if partition is None or name.startswith(OWN):
             partition = self.create(name, now_ms)
         return self.lane(partition, header.priority, now_ms) if header.priority else partition
@@ -304,6 +320,10 @@ class Intake:
             for partition in self.further.of(name):
                 self.declare(partition.name, settings, now_ms)
         return state.partitions[identity]
+
+
+def _nobody(_batch: memoryview, _now_ms: int) -> Partition:
+    raise Refused("invalid_subject", "a batch for one group of a subject")
 
 
 def _refuse_flags(flags: int) -> None:

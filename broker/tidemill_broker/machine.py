@@ -78,6 +78,7 @@ class Broker:
         self.serving = Serving(self._desk, self.intake, self.members, self.consume_log, self._locks)
         self._settling = Settling(self._desk, self.members, self.serving, self._locks, self.dead_letters)
         self._adoption = Adoption(self._desk, self.intake, self.dead_letters, self.serving)
+        self.intake.again = self._adoption.again
         self._steering = Steering(self._desk, self.consume_log, self.serving, self.intake.further)
         self.removing = Removing(self._desk, self.members, self.serving)
         self._fencing = Fencing(self._desk, self.intake)

@@ -167,7 +167,8 @@ class Settling:
         group = consumer.group
         was_probe = probed(consumer, ack.ranges)
         low = self._state.partitions[group.partition].low
-        concerned = self._desk.act(Acked(consumer.identity, ack.ranges), now_ms, low=low)
+        acked = Acked(consumer.identity, ack.ranges, ack.kept_until_ms)
+        concerned = self._desk.act(acked, now_ms, low=low)
         self._desk.counters.messages_acked += concerned
         if group.errors:  # of a group that never failed, nobody needs to know how well it is
             group.health.note_acked(concerned, now_ms)

@@ -20,7 +20,7 @@ from tidemill_wire.counted import counted
 from tidemill_wire.filters import TagFilter
 from tidemill_wire.limits import DOOMED_MS
 
-ENDS = ("acked", "dead", "dropped", "purged")
+ENDS = ("acked", "kept", "dead", "dropped", "purged")
 FAILED = {
     Reason.NACK: "failed",
     Reason.LEASE_ENDED: "lease ended",
@@ -121,12 +121,13 @@ def conclude(standing: Standing, events: list[Event], rate: float) -> Standing:
     if last is None and standing.unwanted:
         standing.state = "filtered"
     if last is not None:
-        standing.consumer, standing.until_ms = last.consumer, last.at_ms
+        standing.consumer = last.consumer
+        standing.until_ms = last.until_ms if last.what == "kept" else last.at_ms
     failed = [event for event in own if event.what in FAILED.values()]
     said = [event.detail for event in failed if event.detail is not None]
     if standing.state in ("dead", "dropped") and said:
         standing.detail = said[-1]
-    decisive = last if last is not None and last.what == "acked" else failed[-1] if failed else None
+    decisive = last if last is not None and last.what in ("acked", "kept") else failed[-1] if failed else None
     standing.attempts = decisive.attempts if decisive is not None else 0
     return standing
 
@@ -157,6 +158,7 @@ def sentence_of(standing: Standing, moment: Callable[[int], str]) -> str:
         "retry": f"{failed}, due again {when}",
         "dying": f"{failed}, becomes a dead letter now",
         "acked": f"acknowledged by {who} at {when}",
+        "kept": f"{failed}, kept by the delay service and given to this group again {when}",
         "dead": f"a dead letter since {when}, {after}",
         "dropped": f"given up at {when}, {after}: the group keeps no dead letters",
         "purged": f"a dead letter that was purged at {when}",

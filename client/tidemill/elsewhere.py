@@ -22,19 +22,18 @@ from typing import Any
 
 from tidemill.delivery import Delivery
 from tidemill.errors import BrokerUnreachable, ConnectionLost, TidemillError, Unavailable
+from tidemill.far import Far
 from tidemill.link import Answer, Link
 from tidemill.saying import Saying
 from tidemill.settings import ClientSettings
+from tidemill.whole import content_of, runs_of
+from tidemill.why import Why
 from tidemill_wire.adopting import Adopt
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin
-from tidemill_wire.columns import Content, build_batch
+from tidemill_wire.columns import build_batch
 from tidemill_wire.commands import Ack, Done, Nack
 from tidemill_wire.fields import living_subject
-from tidemill_wire.limits import MIB
-from tidemill_wire.ranges import pairs
 
-OFFER_MESSAGES = 1000
-OFFER_BYTES = MIB
 ANSWER_S = 5.0
 FIRST_SEQUENCE_AT = 8
 """Where a batch says its first sequence; a producer leaves it zero, and it is in no sum."""
@@ -50,13 +49,19 @@ class Elsewhere:
         settings: ClientSettings,
         other: Callable[[str], Link | None],
         start: Callable[[Coroutine[Any, Any, None]], object],
+        far: Far,
     ) -> None:
         self.moved = 0
         """Messages."""
         self.start = start
+        self._far = far
         self._settings = settings
         self._other = other
         self._loop = asyncio.get_running_loop()
+
+    async def keeps(self, of: Delivery | None, ranges: Sequence[int], why: Why, lease_s: float) -> int:
+        """What waits for longer than a broker knows the delay service has, until then; 0: it has it not."""
+        return 0 if of is None else await self._far.keep(of, ranges, why, lease_s)
 
     def there(self, saying: Saying) -> bool:
         """Whether it may move, and somebody could take it."""
@@ -107,19 +112,8 @@ class Elsewhere:
 
     def _batch_of(self, delivery: Delivery, indexes: Sequence[int], subject: str) -> bytearray:
         producer = SINGLES_FROM | self._settings.random.getrandbits(63)
-        keys, order_keys = (
-            [read(index) for index in indexes] for read in (delivery.key_of, delivery.order_key_of)
-        )
-        properties = [delivery.packed_of(index) for index in indexes]
-        content = Content(
-            [delivery.bodies[index] for index in indexes],
-            keys if any(keys) else None,
-            [sorted(delivery.tags_of(index)) for index in indexes],
-            order_keys if any(order_keys) else None,
-            properties if any(properties) else None,
-            origins=[delivery.id_of(index) for index in indexes],
-        )
-        flags = Flags.REDELIVERED | (Flags.ORDERED if any(order_keys) else Flags(0))
+        content = content_of(delivery, indexes)
+        flags = Flags.REDELIVERED | (Flags(0) if content.order_keys is None else Flags.ORDERED)
         batch_id = BatchIds(producer).next(self._settings.now_ms())
         header = delivery.batch.header
         origin = Origin(
@@ -135,19 +129,3 @@ class Elsewhere:
 def _resolve(future: asyncio.Future[Answer], answer: Answer) -> None:
     if not future.done():
         future.set_result(answer)
-
-
-def runs_of(delivery: Delivery, ranges: Sequence[int]) -> Iterator[list[int]]:
-    """Indexes of messages whose sequences have no gap, a bounded number and size at once."""
-    run: list[int] = []
-    size = 0
-    for first, last in pairs(ranges):
-        for index in range(first - delivery.pull_sequence, last - delivery.pull_sequence + 1):
-            size += len(delivery.bodies[index])
-            follows = run and delivery.sequence_of(index) == delivery.sequence_of(run[-1]) + 1
-            if run and (not follows or len(run) >= OFFER_MESSAGES or size > OFFER_BYTES):
-                yield run
-                run, size = [], len(delivery.bodies[index])
-            run.append(index)
-    if run:
-        yield run

@@ -1,8 +1,10 @@
 """Sending for later: to the delay service, which takes the same SEND as a broker and keeps it until it is due.
 
-It has a lane of its own. Nothing of it goes anywhere else, and nothing of it is spooled: while no delay service can be
-reached such a send waits, and fails at its deadline. Of several delay groups a client takes one, by chance; when that
-one fails, what comes from then on goes to another one, and what had been given to the first waits for its next master.
+It has lanes of its own, and a spool of its own where the client has one. Nothing of it goes anywhere else: while no
+delay service can be reached such a send is spooled, or waits, and fails at its deadline. When a message is due stands
+in its batch as a time of day, so it may lie in the spool for as long as it will. Of several delay groups a client takes
+one, by chance; when that one fails, what comes from then on goes to another one, or to the spool, and what had been
+given to the first waits for its next master.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from tidemill.router import Router
 from tidemill.routes import Address, Routes
 from tidemill.session import Session, Watchers
 from tidemill.settings import ClientSettings
+from tidemill.spooler import Places
 from tidemill.tasks import Tasks
 from tidemill_wire.limits import DELAY_MS_MAX
 
@@ -90,15 +93,22 @@ class Way:
 class Later:
     """See the module."""
 
-    def __init__(self, settings: ClientSettings, router: Router, tasks: Tasks, budget: Budget) -> None:
+    def __init__(
+        self, settings: ClientSettings, router: Router, tasks: Tasks, budget: Budget, places: Places | None
+    ) -> None:
         self._settings = settings
         self._router = router
         self._tasks = tasks
         self._budget = budget
         self._loop = asyncio.get_running_loop()
-        self._ways = [self._new_way()]
+        self._base = self._new_way()
+        """That of the spool."""
+        self._ways = [self._base]
         """The one that is taken comes first."""
+        self._spools = places is not None
         router.listeners.append(self._routes_changed)
+        if places is not None:
+            places.add(self._base.lane, self)
 
     def put(self, subject: str, body: bytes, extras: Extras, waiter: Waiter, priority: int = 0) -> None:
         """One message; ``extras`` say when."""
@@ -136,7 +146,8 @@ class Later:
             if found is not None:
                 self._ways.remove(found)
                 self._ways.insert(0, found)
-        return self._ways[0].lane
+        way = self._base if self._spools and self._ways[0].failing else self._ways[0]
+        return way.lane
 
     def _other(self, failing: Way) -> Way | None:
         known = {one.group: one for one in self._ways}
@@ -179,6 +190,23 @@ class Later:
 
     def landed(self) -> None:
         """Nothing waits for it."""
+
+    # -- what its spool asks -----------------------------------------------------------------------------------
+
+    def lane(self, group: str) -> Lane:
+        """There is one that is spooled."""
+        del group
+        return self._base.lane
+
+    def carrier(self, subject: str, group: str = "") -> Lane | None:
+        """It takes everything."""
+        del subject, group
+        return self._base.lane
+
+    def pieces_of(self, batch: bytes, lane: Lane) -> list[tuple[str, bytes]]:
+        """Order keys lie nowhere yet."""
+        del batch, lane
+        return []
 
     def fail(self, error: TidemillError) -> None:
         """It is over."""

@@ -18,7 +18,7 @@ from tidemill.memory_clock import MemoryClock
 from tidemill.memory_dedup import KnownKeys
 from tidemill.memory_graves import Graves
 from tidemill.memory_later import MemoryLater
-from tidemill.memory_peer import Peer, Waiting
+from tidemill.memory_peer import Peer, Waiting, others
 from tidemill.memory_stores import (
     Lease,
     Member,
@@ -77,7 +77,7 @@ class MemoryBroker:
     ) -> None:
         self.attempts_max = attempts_max
         self.clock = MemoryClock(now_ms)
-        self.later = MemoryLater(self.clock, self._due_now)
+        self.later = MemoryLater(self.clock, self._due_now, self._again)
         self.dedup_keys: dict[str, KnownKeys] = {}
         """By subject; ``window_s`` of one may be set."""
         self.graves = Graves(self.clock.now_ms)
@@ -154,14 +154,15 @@ class MemoryBroker:
                 if header.flags & Flags.DELAYED:
                     firsts.append(self.later.take(bytes(data)))
                 else:
-                    first, told = self._keep(name, header, data)
+                    first, told = self._keep(header, data)
                     duplicates += [(len(firsts), told)] if told else []
                     firsts.append(first)
             at += header.length
         return Sent(firsts, refused, duplicates)
 
-    def _keep(self, name: str, header: Header, data: bytearray) -> tuple[int, bytes]:
+    def _keep(self, header: Header, data: bytearray) -> tuple[int, bytes]:
         """The first sequence of a batch, and what is told of messages in it that are there already."""
+        name = partition_name(data, 0, header).decode()
         subject = lane_for(self.subjects, self.groups, name, header.priority)
         keys = self.dedup_keys.setdefault(name, KnownKeys())
         first = subject.known(header)
@@ -172,8 +173,7 @@ class MemoryBroker:
         return -1 if kept is None else subject.store(kept, now_ms), told
 
     def _due_now(self, data: bytearray) -> None:
-        header = read_header(data)
-        self._keep(partition_name(data, 0, header).decode(), header, data)
+        self._keep(read_header(data), data)
         self.serve()
 
     def settle(self, command: Settle) -> list[int]:
@@ -192,16 +192,9 @@ class MemoryBroker:
                 match command:
                     case Ack():
                         group.acked += 1
-                        self.diary.note(place, [leased], "acked", who)
-                    case Nack() if command.reject or failed[1] >= self.attempts_max:
-                        group.rejected += command.reject
-                        self.diary.note(place, [failed], "failed", who, said=command)
-                        self.diary.note(place, [failed], "dead")
-                        self.graves.bury(command, *failed)
+                        self.diary.acked(place, leased, command)
                     case Nack():
-                        delay_ms = max(0, command.delay_ms)
-                        self.diary.note(place, [failed], "failed", who, said=command, delay_ms=delay_ms)
-                        self._due(group, failed, delay_ms)
+                        self._failed(group, command, failed)
                     case Release():
                         self.diary.note(place, [leased], "released", who)
                         group.due.append(leased)
@@ -211,6 +204,23 @@ class MemoryBroker:
         if group is not None:
             self._keep_order(place, group)
         return lost
+
+    def _failed(self, group: StoredGroup, why: Nack, failed: Lease) -> None:
+        place, who = (why.subject, why.group), why.consumer
+        if why.reject or failed[1] >= self.attempts_max:
+            group.rejected += why.reject
+            self.diary.note(place, [failed], "failed", who, said=why)
+            self.diary.note(place, [failed], "dead")
+            self.graves.bury(why, *failed)
+        else:
+            delay_ms = max(0, why.delay_ms)
+            self.diary.note(place, [failed], "failed", who, said=why, delay_ms=delay_ms)
+            self._due(group, failed, delay_ms)
+
+    def _again(self, why: Nack, failed: list[Lease]) -> None:
+        for one in failed:
+            self._failed(self.groups[why.subject, why.group], why, one)
+        self.serve()
 
     def steer(self, peer: Peer, correlation: int, command: Seek | Suspend) -> None:
         """A group goes on elsewhere, stands still, or goes on."""
@@ -316,7 +326,7 @@ class MemoryBroker:
                     start = stored.next_sequence if latest else first_since(stored, pull.start)
                     group = self.groups[lane, pull.group] = StoredGroup(start, pull.filter, mode=pull.mode)
                 assert group is not None
-            if group.wanted != pull.filter and self._others(peer, name, pull):
+            if group.wanted != pull.filter and others(self.peers, peer, name, pull):
                 detail = (
                     f"group {pull.group!r} has other consumers, which want {group.wanted}, not {pull.filter}"
                 )
@@ -385,11 +395,3 @@ class MemoryBroker:
             data.append(batch)
             room, size = room - count, size + len(batch)
         return grants, b"".join(data)
-
-    def _others(self, peer: Peer, name: str, pull: Pull) -> bool:
-        """Whether another consumer of the group is connected."""
-        return any(
-            member[:2] == (name, pull.group) and (one is not peer or member[2] != pull.consumer)
-            for one in self.peers
-            for member in one.members
-        )

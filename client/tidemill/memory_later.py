@@ -7,25 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar, cast
+
+import msgpack
 
 from tidemill.memory_clock import MemoryClock
-from tidemill.memory_stores import StoredSubject
+from tidemill.memory_stores import Lease, StoredSubject
 from tidemill_wire.batch import Flags, Origin
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content, build_batch, hash_text
+from tidemill_wire.commands import Nack
 from tidemill_wire.deduplication import digests_of
 from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.fields import DEAD_PROPERTY, parse_again
+from tidemill_wire.lanes import lane_name
 
 T = TypeVar("T")
 
 
 class MemoryLater:
-    """See the module. ``store`` takes what is due."""
+    """See the module. ``store`` takes what is due, ``again`` what failed in a group and was to wait so long."""
 
-    def __init__(self, clock: MemoryClock, store: Callable[[bytearray], None]) -> None:
+    def __init__(
+        self,
+        clock: MemoryClock,
+        store: Callable[[bytearray], None],
+        again: Callable[[Nack, list[Lease]], None],
+    ) -> None:
         self._clock = clock
         self._store = store
+        self._fail = again
         self._taken = StoredSubject()
         """How many there were, and the last ones of each producer; its batches are not kept."""
 
@@ -39,12 +50,30 @@ class MemoryLater:
         deltas = batch.numbers(Column.DELIVER_DELTAS, "q", header.messages)
         if deltas is None:
             raise CorruptBatch("a batch for later that does not say when")
+        found = parse_again(batch.partition)
+        if found is not None:
+            self._clock.call_at(header.created_at_ms + deltas[0], partial(self._again, batch, *found))
+            return taken.note(header)
         rows: dict[int, list[int]] = {}
         for row, delta in enumerate(deltas):
             rows.setdefault(header.created_at_ms + delta, []).append(row)
         for due_ms, mine in rows.items():
             self._clock.call_at(due_ms, partial(self._store, _piece(batch, mine)))
         return taken.note(header)
+
+    def _again(self, batch: Batch, subject: str, group: str) -> None:
+        """The messages themselves are still here: nothing is copied."""
+        priority = batch.header.priority
+        attempts = batch.numbers(Column.ATTEMPTS, "i", batch.header.messages) or []
+        said = [
+            cast("dict[str, Any]", msgpack.unpackb(one))[DEAD_PROPERTY] for one in batch.properties() or []
+        ]
+        failed = [(int(known["sequence"]), count + 1) for known, count in zip(said, attempts, strict=True)]
+        known = said[0]
+        why = Nack(
+            group, "", lane_name(subject, priority), [], 0, known["reason"], known["error"], known["place"]
+        )
+        self._fail(why, failed)
 
 
 def _piece(batch: Batch, rows: Sequence[int]) -> bytearray:

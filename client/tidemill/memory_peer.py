@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -72,3 +73,12 @@ class Waiting:
     correlation: int
     pull: Pull
     timer: asyncio.TimerHandle = field(init=False)
+
+
+def others(peers: Iterable[Peer], peer: Peer, name: str, pull: Pull) -> bool:
+    """Whether another consumer of the group is connected."""
+    return any(
+        member[:2] == (name, pull.group) and (one is not peer or member[2] != pull.consumer)
+        for one in peers
+        for member in one.members
+    )

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from tidemill.memory_graves import fingerprint_of
 from tidemill.memory_stores import Lease, StoredGroup
-from tidemill_wire.commands import Nack
+from tidemill_wire.commands import Ack, Nack
 from tidemill_wire.counted import counted
 
 Place: TypeAlias = tuple[str, str]
@@ -25,6 +25,7 @@ STATES = {
     "released": "waiting",
     "redriven": "waiting",
     "acked": "acked",
+    "kept": "kept",
     "dead": "dead",
     "purged": "purged",
 }
@@ -75,6 +76,14 @@ class Diary:
             event = Event(now_ms, what, consumer, attempts, until_ms, said)
             events.setdefault(sequence, []).append(event)
 
+    def acked(self, place: Place, lease: Lease, said: Ack) -> None:
+        """It was handled; or a delay service keeps it."""
+        if said.kept_until_ms:
+            delay_ms = said.kept_until_ms - self._now_ms()
+            self.note(place, [(lease[0], lease[1] + 1)], "kept", said.consumer, delay_ms=delay_ms)
+        else:
+            self.note(place, [lease], "acked", said.consumer)
+
     def moved(self, place: Place) -> None:
         """The group goes on elsewhere: what it had done counts for nothing."""
         self.note(place, [(sequence, 0) for sequence in self._events.get(place, ())], "moved")
@@ -93,7 +102,7 @@ class Diary:
         ahead = sequence - group.cursor + len(group.due) if state == "waiting" and last is None else 0
         found = {
             "group": place[1], "state": state, "attempts": last.attempts if last is not None else 0,
-            "consumer": last.consumer if last is not None and state in ("leased", "acked") else None,
+            "consumer": last.consumer if last is not None and state in ("leased", "acked", "kept") else None,
             "until": _until(state, last), "ahead": ahead, "rate": self._rate(place), "paused": False,
             "pause": None, "suspended": group.suspended, "error": error_of(said),
             "events": [event.value() for event in events],
@@ -120,6 +129,7 @@ def sentence_of(found: dict[str, Any], last: Event | None, wanted: str) -> str:
         "waiting": "; ".join(_waiting(found, last)),
         "leased": f"leased to {who}, given out {_times(attempts)} before",
         "retry": f"failed {_times(attempts)}{why}, due again {when}",
+        "kept": f"failed {_times(attempts)}, kept by the delay service and given to this group again {when}",
         "acked": f"acknowledged by {who} at {when}",
         "dead": f"a dead letter since {when}, after {counted(attempts, 'attempt')}{why}",
         "purged": f"a dead letter that was purged at {when}",
@@ -149,7 +159,7 @@ def _until(state: str, last: Event | None) -> str | None:
     """When it is due, or was acked or buried."""
     if last is None or state in ("leased", "waiting"):
         return None
-    return moment(last.until_ms if state == "retry" else last.at_ms)
+    return moment(last.until_ms if state in ("retry", "kept") else last.at_ms)
 
 
 def error_of(said: Nack | None) -> dict[str, str] | None:

@@ -13,7 +13,7 @@ from tidemill.errors import LeaseLost
 from tidemill.why import GROUPS_POLICY, REASON_LENGTH_MAX, Why, why_of
 from tidemill_wire.counted import counted
 from tidemill_wire.fields import living_subject
-from tidemill_wire.limits import NACK_DELAY_MS_MAX
+from tidemill_wire.limits import DELAY_MS_MAX
 
 
 class Seen:
@@ -298,8 +298,8 @@ def parse_delay(delay: float | None) -> int:
     if delay is None:
         return GROUPS_POLICY
     delay_ms = round(delay * 1000)
-    if not 0 <= delay_ms <= NACK_DELAY_MS_MAX:
-        raise ValueError(f"a delay of {delay} s is not within 0 and {NACK_DELAY_MS_MAX // 1000}")
+    if not 0 <= delay_ms <= DELAY_MS_MAX:
+        raise ValueError(f"a delay of {delay} s is not within 0 and {DELAY_MS_MAX // 1000}")
     return delay_ms
 
 

@@ -104,7 +104,7 @@ class Producer:
     @cached_property
     def later(self) -> Later:
         """What is sent for later."""
-        return Later(self._settings, self._router, self._tasks, self.budget)
+        return Later(self._settings, self._router, self._tasks, self.budget, self._places)
 
     def put_each(self, messages: list[tuple[str, bytes]], place: int, waiter: Waiter) -> None:
         """Messages of many subjects: they leave together. One that is refused ends it; those before it leave."""

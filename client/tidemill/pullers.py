@@ -19,6 +19,7 @@ from tidemill.backoff import Backoff
 from tidemill.delivery import Delivery, Settler
 from tidemill.elsewhere import Elsewhere
 from tidemill.errors import TidemillError
+from tidemill.far import Far
 from tidemill.inbox import Inbox
 from tidemill.keeper import Keeper
 from tidemill.link import Link
@@ -203,6 +204,7 @@ class Pullers:
                 self._settings,
                 lambda subject: self._other(puller, subject),
                 lambda job: self._tasks.start(job, "tidemill takes failures elsewhere"),
+                Far(self._settings, self._router, mine.subscription.group),
             )
         if self._keeper is not None and not mine.subscription.once:
             place = Place(group, mine.subscription.group, mine.consumer)

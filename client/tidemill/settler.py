@@ -60,7 +60,7 @@ class BrokerSettler:
         self.shelf: Shelf | None = None
         """Where to keep what cannot be told."""
         self.elsewhere: Elsewhere | None = None
-        """Who may take failures to another broker."""
+        """Who may take failures to another broker, or to the delay service."""
         self._group = group
         self._consumer = consumer
         self._loop = asyncio.get_running_loop()
@@ -94,13 +94,13 @@ class BrokerSettler:
             self._timer = self._loop.call_later(self._linger_s, self.flush)
 
     async def ack_now(self, subject: str, ranges: list[int]) -> bool:
-        self.flush()
         return await self._await(Ack(self._group, self._consumer, subject, ranges))
 
     async def nack(self, subject: str, ranges: list[int], why: Why, of: Delivery | None = None) -> bool:
-        self.flush()
         self.doubt(subject)
-        return await self._await(self._nack(subject, ranges, why), of)
+        kept = await self.elsewhere.keeps(of, ranges, why, self.lease_s) if self.elsewhere is not None else 0
+        ack = Ack(self._group, self._consumer, subject, ranges, kept)
+        return await self._await(ack if kept else self._nack(subject, ranges, why), of)
 
     def doubt(self, subject: str) -> None:
         """In order, the broker takes back what it gave out behind a message that failed. One has, or may have: nothing
@@ -125,8 +125,7 @@ class BrokerSettler:
         self._say(Saying(self._nack(subject, ranges, why)))
 
     def _nack(self, subject: str, ranges: list[int], why: Why) -> Nack:
-        told = (why.delay_ms, why.reason, why.error, why.place, why.reject)
-        return Nack(self._group, self._consumer, subject, ranges, *told)
+        return Nack(self._group, self._consumer, subject, ranges, *why.told)
 
     def release(self, subject: str, ranges: list[int]) -> None:
         """They were not begun."""
@@ -175,6 +174,7 @@ class BrokerSettler:
 
     async def _await(self, command: Fate | Extend, of: Delivery | None = None) -> bool:
         """Whether a broker has answered. Else it is in the spool."""
+        self.flush()
         future: asyncio.Future[bool] = self._loop.create_future()
         self._say(Saying(command, waiters=[future], of=of))
         return await future

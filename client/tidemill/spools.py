@@ -1,8 +1,8 @@
 """The spool files of a client: one for each lane.
 
 ``<spool>`` is for what has no route: where a broker lists itself that is everything. ``<spool>.to.GROUP`` is for what
-may be sent to that broker group only, because it may have stored it, or because its order keys lie there. What an
-earlier process left is sent as well.
+may be sent to that broker group only, because it may have stored it, or because its order keys lie there; and
+``<spool>.to.%later`` for what the delay service is to keep. What an earlier process left is sent as well.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from glob import escape
 from pathlib import Path
 
 from tidemill.lane import Lane
+from tidemill.later import LANE
 from tidemill.producer import Producer
 from tidemill.settings import ClientSettings
 from tidemill.spooler import Sender, Spooler
@@ -63,7 +64,7 @@ class Spools:
         """Until the file of what has no route is open, and those that an earlier process left."""
         await self._spoolers[producer.anywhere.group].opened()
         for group in self._left():
-            producer.lane(group)
+            (producer.later if group == LANE else producer).lane(group)
             await self._spoolers[group].opened()
         self.opened = True
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
+from tidemill_wire.limits import NACK_DELAY_MS_MAX
+
 REASON_LENGTH_MAX = 1000
 GROUPS_POLICY = -1
 
@@ -34,6 +36,12 @@ class Why(NamedTuple):
     delay_ms: int = GROUPS_POLICY
     reject: bool = False
     """Never again: to the dead letters at once."""
+
+    @property
+    def told(self) -> tuple[int, str, str, str, bool]:
+        """As a broker is told, which waits for no longer than it can."""
+        delay_ms = min(self.delay_ms, NACK_DELAY_MS_MAX)
+        return delay_ms, self.reason, self.error, self.place, self.reject
 
     @property
     def line(self) -> str:

@@ -19,7 +19,7 @@ from tidemill_wire import limits
 from tidemill_wire.batch import NOT_TAKEN, Flags, Header, check_said, partition_name, read_header, stamp
 from tidemill_wire.columns import Column, read_directory
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
-from tidemill_wire.fields import parse_subject
+from tidemill_wire.fields import parse_again, parse_subject
 from tidemill_wire.lanes import lane_name, parse_priority
 
 OTHERS = NOT_TAKEN & ~int(Flags.DELAYED)
@@ -90,7 +90,8 @@ class Intake:
                 raise Refused("unsupported_flag", "a batch that is not for later, sent to a delay service")
             if header.flags & OTHERS:
                 raise Refused("unsupported_flag", f"a batch with the flags {header.flags:#x}")
-            parse_subject(partition_name(view, at, header).decode("ascii", "replace"))
+            name = partition_name(view, at, header).decode("ascii", "replace")
+            parse_subject(name) if parse_again(name) is None else None
             if Column.REPLACES in read_directory(view, at, header):
                 raise Refused("malformed_command", "a batch that replaces another one, from outside")
             if header.priority:

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from tidemill_delay.actions import Action, Begun, Dispatched, encode_action
-from tidemill_delay.asking import Hands
+from tidemill_delay.asking import Change, Hands
 from tidemill_delay.courier import LATE_MS, Courier, Unit
 from tidemill_delay.hours import ranges_of
 from tidemill_delay.intake import Intake
@@ -195,9 +195,7 @@ class Delay:
         if taken.entries:
             self._after_placed(self._turn, now_ms)
 
-    def _ask(
-        self, peer: Peer, correlation: int, command: Cancel | Reschedule | Show | ListTimers, now_ms: int
-    ) -> None:
+    def _ask(self, peer: Peer, correlation: int, command: Change | ListTimers, now_ms: int) -> None:
         if self._draining:
             raise Unavailable("shutting_down", "the delay service is about to stop")
         if isinstance(command, Reschedule):

@@ -33,6 +33,7 @@ from tidemill_wire.batch import (
 )
 from tidemill_wire.columns import Batch, Column, Entry, hash_text, read_entries
 from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.fields import parse_again
 from tidemill_wire.timing import TimerRow
 
 _FLAGS_AT, _PRODUCER_AT = 46, 56
@@ -53,8 +54,10 @@ class Addressed:
 
     @property
     def subject(self) -> str:
-        """To whom it goes."""
-        return partition_name(self._data, 0, self.header).decode()
+        """By whose route it goes."""
+        name = partition_name(self._data, 0, self.header).decode()
+        found = parse_again(name)
+        return name if found is None else found[0]
 
     def send(self, numbers: Rows) -> bytearray:
         """The batch of these numbers of the hour, which are in the piece."""

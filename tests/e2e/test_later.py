@@ -31,8 +31,8 @@ def queue(make_queue: MakeQueue) -> Queue:
 
 async def test_a_message_with_a_delay_comes_then_with_the_id_that_its_receipt_says(queue: Queue) -> None:
     async with Client(queue.server, settings=SETTINGS) as mq:
+        due = time.time() + 1.0
         receipt = await mq.send("later", b"tide", key="k", tags={"t"}, delay=1.0)
-        due = time.time() + 0.9
         now = await mq.send("later", b"now")
         async with mq.consume("later", group="g") as messages:
             first = await anext(messages)
@@ -42,7 +42,7 @@ async def test_a_message_with_a_delay_comes_then_with_the_id_that_its_receipt_sa
 
     assert (first.id, first.body) == (now.id, b"now")
     assert (second.id, second.body, second.key, second.tags) == (receipt.id, b"tide", "k", {"t"})
-    assert due <= came <= due + TICK_S + 5
+    assert due <= came <= due + TICK_S + 10
 
 
 async def test_one_message_of_many_is_found_and_explained_by_its_id_when_it_was_given_out(

@@ -68,6 +68,7 @@ ACTIONS: dict[str, Action] = {
     "pull": Pulled(5, DEADLINE_MS, [PullRun(PULL, 17, 3, 0), PullRun(PULL + 3, 4, 1, 2)]),
     "pull-limit": Pulled(5, DEADLINE_MS, [PullRun(PULL, 17, 3, 0)], AT_MS + 3_600_000),
     "ack": Acked(5, [PULL, PULL + 1, PULL + 3, PULL + 3]),
+    "ack-kept": Acked(5, [PULL, PULL], DEADLINE_MS),
     "fail": FailedDeliveries(5, DEADLINE_MS, Reason.LEASE_ENDED, [PULL, PULL], AT_MS),
     "fail-detail": FailedDeliveries(5, DEADLINE_MS, Reason.NACK, [PULL, PULL + 3], AT_MS, 0, DETAIL),
     "extend": Extended(5, DEADLINE_MS, [PULL, PULL + 2]),

@@ -108,6 +108,7 @@ COMMANDS: dict[str, Command] = {
         filter=parse_filter(["vip"], False),
     ),
     "ack": Ack(*SETTLED),
+    "ack-kept": Ack(*SETTLED, 1_780_000_000_000),
     "nack": Nack(*SETTLED),
     "nack-delay": Nack(*SETTLED, delay_ms=30_000, reason="ValueError: no such customer"),
     "nack-reject": Nack(

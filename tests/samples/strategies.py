@@ -159,7 +159,7 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(ListTimers, NAMES, TEXTS, POSITIVE, POSITIVE, TEXTS, number(limits.TIMERS_PAGE_MAX, 1)),
     st.builds(Changed, POSITIVE, POSITIVE),
     st.builds(Waiting, st.lists(TIMER_ROWS, max_size=3), TEXTS),
-    st.builds(Ack, *SETTLED),
+    st.builds(Ack, *SETTLED, number(limits.DOOMED_MS)),
     st.builds(Nack, *SETTLED, number(limits.NACK_DELAY_MS_MAX, -1), TEXTS, TEXTS, TEXTS, st.booleans()),
     st.builds(Extend, *SETTLED),
     st.builds(Release, *SETTLED),

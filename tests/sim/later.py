@@ -1,10 +1,11 @@
 """Messages for later in a world: a broker, a delay service beside it, and real clients that send ahead.
 
 What is sent with a delay is answered by the delay service; both servers are killed, cut off and stalled. Messages that
-were answered come to the broker's log once and not before their time, and a consumer gets them. Some are cancelled or
-given another time while they come due: what was answered as cancelled never comes, what is gone does. In some worlds
-each life of the delay service has a clock that is seconds ahead or behind; what is early is judged with that in mind.
-Tiny hours, pages and segments are drawn from the seed.
+were answered come to the broker's log once and not before their time, and a consumer gets them. It fails some of them
+for so long that they go to the delay service once more: each comes again as a further attempt, and not before its time.
+Some are cancelled or given another time while they come due: what was answered as cancelled never comes, what is gone
+does. In some worlds each life of the delay service has a clock that is seconds ahead or behind; what is early is judged
+with that in mind. Tiny hours, pages and segments are drawn from the seed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from sim.autopsy import NOW_MS, image_of, read_batches
 from sim.faults import Kind
 from sim.kernel import make_lanes
 from sim.world import Env, Phases, World
-from tidemill import Client
+from tidemill import Client, Message
 from tidemill.errors import BrokerUnreachable, LeaseLost, OutcomeUnknown, TidemillError
+from tidemill.far import Far
 from tidemill.settings import ClientSettings
 from tidemill_broker.doors import Service
 from tidemill_broker.doors import recover as recover_broker
@@ -31,6 +33,7 @@ from tidemill_delay.machine import Delay
 from tidemill_delay.settings import DelaySettings
 from tidemill_host.clock import Clock
 from tidemill_host.machine import Ready
+from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY
 
 PORT = 7400
 BROKER, DELAY, CONSUMER = "s1", "later", "c1"
@@ -42,6 +45,8 @@ CHANGED = 0.35
 """Of the messages that have some time left, so many are cancelled or moved."""
 CHANGE_S = 2.5
 CLOCK_STEP_MS = 3_000
+FAILS = 0.2
+FAR_S = (0.2, 1.0, 4.0)
 ROUTES = {
     "version": 1,
     "brokers": [{"group": "g0", "name": "g0-0", "host": BROKER, "port": PORT, "state": "RW"}],
@@ -100,7 +105,7 @@ class Later:
 
     servers = (BROKER, DELAY)
     kinds = tuple(kind for kind in Kind if kind not in {Kind.CLOCK_STEP, Kind.BIT_ROT, Kind.BAD_PLACE})
-    probes = ("cancelled", "closed", "gone", "moved", "paged", "read_again")
+    probes = ("cancelled", "closed", "far_came", "far_kept", "gone", "moved", "paged", "read_again")
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/later")
@@ -116,6 +121,10 @@ class Later:
         """Those that must come."""
         self._cancelled: set[bytes] = set()
         self._given: Counter[bytes] = Counter()
+        self._far: dict[bytes, list[int]] = {}
+        """Of what failed for longer than a broker waits: when it was to come again, each time."""
+        self._owed: dict[bytes, int] = {}
+        """Of these, what was told so and has not come since."""
         self._finished: set[str] = set()
         self._problems: list[str] = []
         self._world: World
@@ -129,17 +138,28 @@ class Later:
         world.add_client(CONSUMER, self._consume)
 
     def drained(self) -> bool:
-        return self._finished >= set(self._producers) and self._answered <= set(self._given)
+        return (
+            self._finished >= set(self._producers) and self._answered <= set(self._given) and not self._owed
+        )
 
     def check(self, world: World) -> list[str]:
         """The broker's log: what was answered is there, once, and was stored when it was due."""
         image = image_of(world.nodes[BROKER].disk)
         broker, _ = recover_broker(image.mount(), self._broker_settings, NOW_MS)
         stored: dict[bytes, list[int]] = {}
+        copied: dict[bytes, list[int]] = {}
         for batch in read_batches(image.mount(), broker):
+            found = copied if batch.partition.startswith(DEAD_PREFIX) else stored
             for body in batch.bodies():
-                stored.setdefault(body, []).append(batch.header.stored_at_ms)
-        problems = [f"lost: {body!r}" for body in self._answered if body not in stored]
+                found.setdefault(body, []).append(batch.header.stored_at_ms)
+        problems = [f"far: {body!r} never came again" for body in self._owed]
+        problems += [
+            f"far: {body!r} was copied {len(times)} times, the first at {min(times)}, for {self._far.get(body)}"
+            for body, times in copied.items()
+            if len(times) > len(self._far.get(body, ()))
+            or min(times) < min(self._far[body]) - 2 * self._step_ms
+        ]
+        problems += [f"lost: {body!r}" for body in self._answered if body not in stored]
         problems += [f"cancelled and stored: {body!r}" for body in self._cancelled if body in stored]
         problems += [f"twice: {body!r}" for body, times in stored.items() if len(times) > 1]
         problems += [f"invented: {body!r}" for body in stored if body not in self._due_ms]
@@ -285,14 +305,42 @@ class Later:
         client = self._client(env)
         async with asyncio.TaskGroup() as consuming:
             for subject in SUBJECTS:
-                consuming.create_task(self._consume_one(client, subject))
+                consuming.create_task(self._consume_one(env, client, subject))
 
-    async def _consume_one(self, client: Client, subject: str) -> None:
+    async def _consume_one(self, env: Env, client: Client, subject: str) -> None:
         async with client.consume(subject, group="g") as messages:
             async for message in messages:
                 self._given[message.body] += 1
+                if env.clock.now_ms() >= self._owed.get(message.body, 1 << 62):
+                    del self._owed[message.body]
+                self._world.probes["far_came"] += DEAD_PROPERTY in message.properties
                 with suppress(LeaseLost):  # then it comes again
-                    await message.ack()
+                    if env.rng.random() < FAILS and not env.quiet.is_set():
+                        await self._fail(env, message)
+                    else:
+                        await message.ack()
+
+    async def _fail(self, env: Env, message: Message) -> None:
+        """For longer than a broker waits, which is nothing here."""
+        delay_s = env.rng.choice(FAR_S)
+        settler: Any = message.origin[0]
+        far, kept = settler.elsewhere._far, 0
+
+        async def keep(*said: Any) -> int:
+            nonlocal kept
+            kept = await Far.keep(far, *said)
+            self._world.probes["far_kept" if kept else "far_told"] += 1
+            return kept
+
+        far.beyond_ms, far.keep = 0, keep
+        due_ms = env.clock.now_ms() + round(1000 * delay_s)
+        self._far.setdefault(message.body, []).append(due_ms)
+        try:
+            await message.nack(delay=delay_s, reason="closed")
+        except LeaseLost:
+            if not kept:
+                return  # it comes again, and may do so at any time
+        self._owed[message.body] = due_ms
 
 
 def make(seed: str) -> Later:

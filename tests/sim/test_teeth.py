@@ -53,6 +53,8 @@ FOUND_BY_CALENDARS = {
     "slave-does-not-mark-what-was-sent": "0",
 }
 """What takes a delay group."""
+FOUND_BY_LATER = {"copy-left-when-it-is-said-again": "18", "far-acked-before-it-is-kept": "0"}
+"""What takes a delay service beside a broker."""
 FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_DUPLICATES = {
     "dedup-keys-forgotten-by-a-start": "0",
@@ -129,6 +131,8 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
         place = ("sim.hunting", repeated, "sim.repeated:make")
     if (duplicates := FOUND_BY_DUPLICATES.get(bug.stem)) is not None:
         place = ("sim.hunting", duplicates, "sim.deduped:make")
+    if (later := FOUND_BY_LATER.get(bug.stem)) is not None:
+        place = ("sim.hunting", later, "sim.later:make")
     if group is not None:
         place = ("sim.hunting", group, "sim.replicated:make")
     if (calendar := FOUND_BY_CALENDARS.get(bug.stem)) is not None:

@@ -20,6 +20,8 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 DEAD_PREFIX = "%dead%"
 DEAD_PROPERTY = "tidemill.dead"
 """The property of a dead letter that says what became of it."""
+AGAIN = re.compile(r"%again%([A-Za-z0-9._-]{1,100})%([A-Za-z0-9._-]{1,100})")
+"""For whom messages are that failed in a group and are kept for later: a subject and that group of it."""
 EXPANDED = re.compile(r"([A-Za-z0-9._-]{1,100})#([1-9][0-9]{0,3})")
 """A further partition of a subject: meta names it when a subject is expanded, no user can."""
 LANE = re.compile(f"{LANE_PREFIX}[1-{PRIORITY_MAX}]%")
@@ -139,6 +141,17 @@ def dead_letters_of(name: str, group: str) -> str | None:
     if name.startswith(DEAD_PREFIX) and name.endswith(f"%{group}"):
         return name[len(DEAD_PREFIX) : -len(group) - 1]
     return None
+
+
+def again_for(subject: str, group: str) -> str:
+    """As a batch says that it is for one group of a subject, in which its messages failed."""
+    return f"%again%{subject}%{group}"
+
+
+def parse_again(name: str) -> tuple[str, str] | None:
+    """The subject and the group; ``None`` when it is for all groups."""
+    found = AGAIN.fullmatch(name)
+    return None if found is None else (found[1], found[2])
 
 
 def living_partition(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from tidemill_wire import limits
 from tidemill_wire.fields import Fields, packed, parse_consumer, parse_group, parse_partition
@@ -30,6 +30,12 @@ class Ack(Settle):
     """They were handled. Answered when that is as durable as the subject asks for."""
 
     kind: ClassVar = Kind.ACK
+    kept_until_ms: int = 0
+    """They were not handled: a delay service keeps them for their group until then."""
+
+    def fields(self) -> dict[str, Any]:
+        said = Settle.fields(self)
+        return {**said, "kept_until": self.kept_until_ms} if self.kept_until_ms else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +89,18 @@ class Release(Settle):
     kind: ClassVar = Kind.RELEASE
 
 
-_Settle = TypeVar("_Settle", Ack, Release)
-
-
 def _settle(f: Fields) -> tuple[str, str, str, list[int]]:
     ranges = f.ranges("ranges", limits.RANGES_MAX)
     group = parse_group(f.text("group"))
     return group, parse_consumer(f.text("consumer")), parse_partition(f.text("subject")), ranges
 
 
-def _settler(kind: type[_Settle]) -> Callable[[Fields, bytearray], _Settle]:
-    return lambda f, _body: kind(*_settle(f))
+def _parse_ack(f: Fields, _body: bytearray) -> Ack:
+    return Ack(*_settle(f), f.number("kept_until", 0, limits.DOOMED_MS, 0))
+
+
+def _parse_release(f: Fields, _body: bytearray) -> Release:
+    return Release(*_settle(f))
 
 
 def _parse_nack(f: Fields, _body: bytearray) -> Nack:
@@ -118,8 +125,8 @@ def _parse_extend(f: Fields, _body: bytearray) -> Extend:
 
 
 PARSERS: dict[int, Callable[[Fields, bytearray], Ack | Nack | Extend | Release]] = {
-    Kind.ACK: _settler(Ack),
+    Kind.ACK: _parse_ack,
     Kind.NACK: _parse_nack,
     Kind.EXTEND: _parse_extend,
-    Kind.RELEASE: _settler(Release),
+    Kind.RELEASE: _parse_release,
 }

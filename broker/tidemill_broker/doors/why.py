@@ -70,13 +70,36 @@ class Why:
         groups: list[dict[str, Any]] = []
         for number, standing in standings.items():
             own = self._redriven(standing, number, history.graves.get(number))
-            rate = history.rate_of(number, now_ms)
-            groups.append(_value(conclude(own, history.events.get(number, []), rate)))
+            told = conclude(own, history.events.get(number, []), history.rate_of(number, now_ms))
+            if told.state == "kept" and told.until_ms <= now_ms:
+                told = await self._came(told, number, found)
+            groups.append(_value(told))
         return json_response({
             "id": found.id, "subject": found.subject, "sequence": found.sequence,
             "stored_at": _moment(found.stored_at_ms), "history_from": _moment(since_ms) if since_ms else None,
             "groups": groups,
         })  # fmt: skip
+
+    async def _came(self, kept: Standing, number: int, found: Found) -> Standing:
+        """Of what a delay service had kept: where it stands since it came again, when that was to this broker."""
+        letter = await self._queries.ask(lambda query: query.letter_of(found.id), letters=True)
+        death = None if letter is None else death_of(letter)
+        group = self._broker.state.groups.get(number)
+        if letter is None or death is None or group is None or death.group != group.name:
+            return kept
+        state, now_ms = self._broker.state, self._clock.now_ms()
+        partition = state.partitions[group.partition].identity
+        history = History(state, partition, found.sequence, {number: letter.sequence})
+        await self._note(history, found.stored_at_ms)
+        own = self._redriven(
+            standing_of(group, found.sequence, found.tags),
+            number,
+            history.graves.get(number, letter.sequence),
+        )
+        events, twin = history.events.get(number, []), self._twin_of(number)
+        if twin is not None and not covers(twin.handled, letter.sequence):
+            events.append(death.event)
+        return conclude(own, events, history.rate_of(number, now_ms))
 
     async def _of_letter(self, letter: Found) -> web.StreamResponse:
         """Of a message that is not kept any more, in the group whose dead letter of it is: what others did with it is
@@ -241,6 +264,7 @@ def schemas() -> dict[str, Part]:
                     "retry",
                     "dying",
                     "acked",
+                    "kept",
                     "dead",
                     "dropped",
                     "purged",
@@ -253,7 +277,8 @@ def schemas() -> dict[str, Part]:
             "consumer": absent,
             "until": {
                 **absent,
-                "description": "when the lease ends, it is due or tried again, or it was acked or buried",
+                "description": "when the lease ends, it is due or tried again, or comes from the delay service; or it "
+                "was acked or buried",
             },
             "ahead": whole(0, description="messages that the group is given before it"),
             "rate": {

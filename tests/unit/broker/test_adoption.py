@@ -7,15 +7,17 @@ from dataclasses import replace
 import msgpack
 import pytest
 
-from samples.brokers import SUBJECT, Rig, batch_of
-from samples.graves import GRAVE, HASTY, acks, bodies, declare, hasty_rig, living
+from samples.brokers import NOW_MS, SUBJECT, Rig, batch_of
+from samples.graves import GRAVE, HASTY, acks, bodies, declare, hasty_rig, letters, living
 from tidemill_broker.graves import waiting
+from tidemill_broker.group_settings import GroupSettings
 from tidemill_wire.columns import Content, split_batches
-from tidemill_wire.commands import Ack, Adopt, Done, Failed, Nack, Pull, Pulled
+from tidemill_wire.commands import Ack, Adopt, Done, Failed, Nack, Pull, Pulled, SendBatches, Sent
 from tidemill_wire.errors import KIND_BY_NAME
-from tidemill_wire.fields import DEAD_PROPERTY
+from tidemill_wire.fields import DEAD_PROPERTY, again_for
 
 ELSEWHERE = "0" * 32 + "-7"
+AGAIN = again_for(SUBJECT, "g")
 
 
 def adopt_of(body: bytes = b"moved", number: int = 1, **more: object) -> Adopt:
@@ -73,6 +75,15 @@ def test_what_is_said_twice_is_adopted_once(rig: Rig) -> None:
     assert adopt(rig, adopt_of(b"another", 2)) == 1
     assert bodies(rig) == [b"moved", b"another"]
     assert sum(one.count for one in given(rig).grants if one.subject == GRAVE) == 2
+
+
+def test_copy_whose_action_a_power_cut_took_is_given_when_it_is_said_again(rig: Rig) -> None:
+    """A rejected one leaves a copy and no such action, as the power cut does."""
+    adopt(rig, adopt_of(reject=True))
+    assert not [one for one in given(rig).grants if one.subject == GRAVE]
+    for _ in range(2):
+        adopt(rig, adopt_of())
+    assert [one.count for one in given(rig).grants if one.subject == GRAVE] == [1]
 
 
 def test_rejected_message_is_a_dead_letter_here_and_given_to_nobody(rig: Rig) -> None:
@@ -135,6 +146,111 @@ def test_group_that_is_not_here_or_in_order_adopts_nothing(rig: Rig) -> None:
         assert answer.number == KIND_BY_NAME["not_found"].number
     declare(rig, replace(HASTY, consumption="ordered"))
     assert isinstance(rig.ask(adopt_of()), Failed)
+
+
+def again_of(number: int = 1, *, name: str = AGAIN, attempts: int = 1, **known: object) -> SendBatches:
+    """What a delay service sends: a message that failed, after ``attempts`` deliveries before, and was kept."""
+    said = {
+        "reason": "closed",
+        "error": "ClosedError",
+        "place": "shop.py:3 in pay",
+        "since": NOW_MS,
+        "sequence": 40,
+    }
+    properties = msgpack.packb({"a": 1, DEAD_PROPERTY: {**said, "original": 40, **known}})
+    content = Content(
+        [b"far"], ["k"], [("t",)], properties=[properties], attempts=[attempts], origins=[ELSEWHERE]
+    )
+    return SendBatches(batch_of(subject=name, producer=(1 << 63) + number, content=content))
+
+
+PATIENT = GroupSettings(lease_ms=1000, attempts_max=5, retry_ms_min=0, backoff_ms=(100, 300))
+
+
+def test_what_was_kept_for_later_is_given_to_its_group_alone_as_a_further_attempt(rig: Rig) -> None:
+    declare(rig, PATIENT)
+    rig.pull(10, group="other")
+    before = rig.broker.state.by_name[SUBJECT.encode()].next_sequence
+    answer = rig.ask(again_of())
+    assert isinstance(answer, Sent)
+    assert (answer.first_sequences, list(answer.refused)) == ([0], [])
+
+    given = rig.pull(10)
+    [grant] = [one for one in given.grants if one.subject == GRAVE]
+    [batch] = [one for one in split_batches(given.batches) if one.bodies() == [b"far"]]
+    known = msgpack.unpackb(batch.properties()[0])[DEAD_PROPERTY]
+    assert (grant.attempts, batch.origins(), known["original"], known["reason"]) == (
+        2,
+        [ELSEWHERE],
+        40,
+        "closed",
+    )
+    assert {one.subject for one in rig.pull(10, group="other").grants} <= {SUBJECT}
+    assert rig.broker.state.by_name[SUBJECT.encode()].next_sequence == before
+
+
+def test_what_is_sent_again_after_a_lost_answer_is_kept_once_also_after_a_new_start(rig: Rig) -> None:
+    declare(rig, PATIENT)
+    first = rig.ask(again_of())
+    rig.broker.keeping.sync_now = True
+    rig.wait(2_000)
+    rig.restart()
+    assert rig.ask(again_of()) == first
+    assert [one.count for one in rig.pull(10).grants if one.subject == GRAVE] == [1]
+
+
+def test_what_has_failed_as_often_as_its_group_allows_is_a_dead_letter_and_not_given_again(rig: Rig) -> None:
+    assert isinstance(rig.ask(again_of(attempts=1)), Sent)
+
+    assert not [one for one in rig.pull(10).grants if one.subject == GRAVE]
+    [letter] = letters(rig)
+    assert (letter.body, letter.known["attempts"], letter.known["reason"]) == (b"far", 2, "closed")
+
+
+def test_it_is_tried_for_as_long_as_its_group_says_counted_from_its_first_failure(rig: Rig) -> None:
+    declare(rig, replace(PATIENT, attempts_max=1, retry_ms_min=10_000))
+    rig.ask(again_of(1, since=rig.now_ms - 9_000))
+    rig.ask(again_of(2, since=rig.now_ms - 11_000))
+
+    assert [one.count for one in rig.pull(10).grants if one.subject == GRAVE] == [1]
+    assert len(letters(rig)) == 2
+
+
+def test_beside_other_batches_of_a_send_all_find_their_places(rig: Rig) -> None:
+    declare(rig, PATIENT)
+    one, other = (SendBatches(batch_of(body, producer=8 + len(body))) for body in (b"x", b"yy"))
+    mixed = bytearray().join(each.batches for each in (one, again_of(1), other, again_of(2)))
+    answer = rig.ask(SendBatches(mixed))
+    assert isinstance(answer, Sent)
+    assert answer.first_sequences == [1, 0, 2, 1]
+    rig.broker.keeping.sync_now = True
+    rig.wait(2_000)
+    rig.restart()
+    found = [body for _ in range(2) for one in split_batches(rig.pull(10).batches) for body in one.bodies()]
+    assert sorted(found) == [b"far", b"far", b"x", b"yy"]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (again_of(name="%again%order.created%nobody"), "not_found"),
+        (again_of(name="%again%nothing%g"), "not_found"),
+        (again_of(name="%again%order.created"), "corrupt_batch"),
+        (again_of(name="%other%order.created%g"), "invalid_subject"),
+        (again_of(reason=7), "corrupt_batch"),
+        (again_of(attempts=-1), "corrupt_batch"),
+        (again_of(sequence=-1), "corrupt_batch"),
+    ],
+)
+def test_what_comes_for_a_group_and_does_not_say_for_which_or_why_is_refused(
+    rig: Rig, command: SendBatches, name: str
+) -> None:
+    answer = rig.ask(command)
+    assert isinstance(answer, Sent)
+    assert (answer.first_sequences, [number for _, number, _ in answer.refused]) == (
+        [-1],
+        [KIND_BY_NAME[name].number],
+    )
 
 
 def test_bytes_that_are_no_batch_are_refused(rig: Rig) -> None:

@@ -195,3 +195,14 @@ def test_lease_that_was_renewed_up_to_its_limit_is_told_with_its_end_and_why_it_
         ("held too long", 2500),
     ]
     assert sentence_of(standing, str).startswith("failed once (it was held for longer than the group allows")
+
+
+def test_what_a_delay_service_keeps_is_a_further_failure_and_told_until_when() -> None:
+    done = (pulled(), Acked(1, [PULL, PULL + 2], 90_000_000))
+    standing = told(state_after(*NAMED, POD, *done), 1, POD, *done)
+
+    assert (standing.state, standing.attempts, standing.until_ms) == ("kept", 1, 90_000_000)
+    assert (
+        sentence_of(standing, lambda ms: f"at {ms}")
+        == "failed once, kept by the delay service and given to this group again at 90000000"
+    )

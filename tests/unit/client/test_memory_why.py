@@ -161,3 +161,14 @@ def test_a_program_without_a_loop_has_it_too() -> None:
 
     assert found is not None
     assert whats(found["groups"][0]) == ["pulled", "acked"]
+
+
+async def test_a_message_that_is_kept_for_days_is_told_so_and_then_as_it_goes_on() -> None:
+    async with client() as mq, mq.consume("orders", group="g", name="c") as messages:
+        receipt = await mq.send("orders", b"1")
+        await (await anext(messages)).nack(delay=3 * 86_400, reason="closed")
+        kept = await group_of(mq, receipt.id)
+        assert (kept["state"], kept["attempts"], kept["until"]) == ("kept", 1, "2027-01-18T08:00:00.000Z")
+        await mq.advance(days=3)
+        await (await anext(messages)).ack()
+        assert whats(await group_of(mq, receipt.id)) == ["pulled", "kept", "failed", "pulled", "acked"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +13,16 @@ from tidemill import BrokerUnreachable, ClientSettings, Refused
 from tidemill.encode import encode_single
 from tidemill.errors import CorruptBatch
 from tidemill.spool import RECORD, Spool
+from tidemill.testing import Client, MemoryBroker
 from tidemill_wire.columns import Batch
 from tidemill_wire.errors import Unavailable
 
+AT_MS = 1_800_000_000_000
 SETTINGS = ClientSettings(spool_after_s=0.01, backoff_base_s=0.01, backoff_max_s=0.05)
+
+
+def spooling(broker: MemoryBroker, folder: Path) -> Client:
+    return Client(broker, settings=replace(SETTINGS, spool_path=folder / "spool"))
 
 
 def batch(number: int, name: bytes = b"a") -> bytes:
@@ -56,6 +64,36 @@ async def test_what_was_in_flight_when_the_broker_left_is_spooled_and_not_stored
         await until(lambda: mq._producer.link)
         await mq.send("a", b"2")
         assert bodies_of(place, "a") == [b"0", b"1", b"2"]
+
+
+async def test_what_is_for_later_is_spooled_too_and_due_at_the_time_that_was_meant(tmp_path):
+    """By the process that sent it, and by the next one that opens the spool."""
+    broker = MemoryBroker(now_ms=lambda: AT_MS)
+    for life in range(2):
+        mq = spooling(broker, tmp_path)
+        mq._router.atlas.delays = ()
+        async with mq:
+            receipt = await mq.send("a", b"%d" % life, delay=7200)
+            many = await mq.send_many("a", [b"%d+" % life], delay=7200)
+            assert (receipt.spooled, receipt.sequence, many.spooled) == (True, -1, True)
+            assert not (await mq.send("b", b"now")).spooled
+    assert (tmp_path / "spool.to.%later").stat().st_size > 24
+    mq = spooling(broker, tmp_path)
+    await mq.advance(hours=1)
+    async with mq, mq.consume("a", group="g") as messages:
+        await mq.send("b", b"opens it")
+        await mq.send("a", b"3", delay=7200)  # behind what was spooled
+        await mq.advance(minutes=59)
+        assert "a" not in broker.subjects or not broker.subjects["a"].next_sequence
+        await mq.advance(minutes=1)
+        found = [await anext(messages) for _ in range(4)]
+        await mq.advance(hours=1)
+        last = await anext(messages)
+
+    assert sorted(one.body for one in found) == [b"0", b"0+", b"1", b"1+"]
+    assert {one.stored_at.timestamp() * 1000 for one in found} == {AT_MS + 7_200_000}
+    assert last.body == b"3"
+    assert (tmp_path / "spool.to.%later").stat().st_size == 24
 
 
 async def test_the_spool_outlives_its_process(serve, tmp_path):

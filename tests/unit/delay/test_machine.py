@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgpack
 import pytest
 from crc32c import crc32c
 
@@ -36,8 +37,10 @@ from tidemill_wire.batch import (
     read_header,
 )
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import Column, lay_out, offsets_of, read_entries
+from tidemill_wire.columns import Column, Content, lay_out, offsets_of, read_entries
 from tidemill_wire.commands import SendBatches, Sent
+from tidemill_wire.errors import KIND_BY_NAME
+from tidemill_wire.fields import DEAD_PROPERTY, again_for
 from tidemill_wire.settings import SettingsError
 
 TICK_MS = 500
@@ -229,6 +232,54 @@ def test_damage_in_what_the_disk_had_refuses_the_start_and_is_no_torn_tail() -> 
 
     with pytest.raises(CorruptLog, match=re.escape(log)):
         rig.restart()
+
+
+def test_what_failed_in_a_group_goes_to_that_group_alone_when_it_is_due_and_once() -> None:
+    rig = DelayRig()
+    rig.broker.pull(10, group="g")
+    rig.broker.pull(10, group="other")
+    said = {"reason": "closed", "error": "", "place": "", "since": NOW_MS, "sequence": 40, "original": 40}
+    content = Content(
+        [b"far"], properties=[msgpack.packb({DEAD_PROPERTY: said})], attempts=[0], origins=["0" * 32 + "-7"]
+    )
+    due = NOW_MS + 3 * 24 * HOUR_MS
+    rig.deaf = True  # the answer of the broker is lost, and it is sent again
+    assert rig.send([b"far"], due, subject=again_for(SUBJECT, "g"), content=content).first_sequences == [0]
+    rig.wait(due - rig.now_ms - 1)
+    assert rig.arrived == []
+    rig.wait(TICK_MS + 1)
+    rig.deaf = False
+    rig.restart()
+    rig.wait(TICK_MS)
+
+    [grant] = rig.broker.pull(10, group="g").grants
+    assert (grant.subject, grant.attempts, grant.count) == (f"%dead%{SUBJECT}%g", 1, 1)
+    assert not rig.broker.pull(10, group="other").grants
+    assert rig.delay.state.waiting == 0
+
+
+def test_what_is_for_a_group_that_is_not_there_waits_for_it() -> None:
+    rig = DelayRig()
+    said = {"reason": "", "error": "", "place": "", "since": NOW_MS, "sequence": 0, "original": 0}
+    content = Content(
+        [b"far"], properties=[msgpack.packb({DEAD_PROPERTY: said})], attempts=[0], origins=["0" * 32 + "-7"]
+    )
+    rig.send([b"far"], NOW_MS, subject=again_for(SUBJECT, "g"), content=content)
+    assert rig.delay.courier.refused == {"not_found": 1}
+    rig.broker.pull(10, group="g")
+    rig.wait(60_000)
+
+    assert [grant.count for grant in rig.broker.pull(10, group="g").grants] == [1]
+    assert rig.delay.state.waiting == 0
+
+
+@pytest.mark.parametrize("name", ["%again%orders", "%again%a b%g", "%dead%orders%g", "a b"])
+def test_a_name_that_is_neither_a_subject_nor_for_a_group_is_refused(name: str) -> None:
+    answer = DelayRig().send([b"x"], NOW_MS, subject=name)
+    assert (answer.first_sequences, [number for _, number, _ in answer.refused]) == (
+        [-1],
+        [KIND_BY_NAME["invalid_subject"].number],
+    )
 
 
 class Untouched(dict[int, Hour]):
