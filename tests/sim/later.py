@@ -311,7 +311,7 @@ class Later:
         async with client.consume(subject, group="g") as messages:
             async for message in messages:
                 self._given[message.body] += 1
-                if env.clock.now_ms() >= self._owed.get(message.body, 1 << 62):
+                if env.clock.now_ms() >= self._owed.get(message.body, 1 << 62) - 2 * self._step_ms:
                     del self._owed[message.body]
                 self._world.probes["far_came"] += DEAD_PROPERTY in message.properties
                 with suppress(LeaseLost):  # then it comes again
