@@ -176,6 +176,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
     from tidemill_broker.doors.segments import SegmentRanges
+    from tidemill_broker.doors.transactions import TransactionsDoor
     from tidemill_broker.doors.why import Why
     from tidemill_host.web import Web
 
@@ -191,7 +192,8 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     ranges = SegmentRanges(service, disk, lanes.read)
     steering = Steering(service, queries)
     why = Why(broker, Files(disk), queries, clock)
-    doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges)
+    transactions = TransactionsDoor(service)
+    doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges, transactions)
     routes = [route for door in doors for route in door.routes()]
     if neighbour is not None:
         routes += neighbour.routes(service, values["/v1/routes"])
@@ -209,6 +211,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     await _until(service, part, premises)
     gateway.close()
     steering.close()
+    transactions.close()
     replicas.close()
     end: Part | int = 0
     if service.turned.done() and not service.failed.done():

@@ -229,8 +229,6 @@ class Keeping:
             self._consume_log.drop_oldest(base, self._count_expired)
 
     def _expired(self, base: int, now_ms: int) -> bool:
-        if self._state.transactions.holds(base, self._logs.messages.end_of(base)):
-            return False
         for partition in self._state.partitions.values():
             if not partition.runs or partition.runs[0].run.base != base:
                 continue
@@ -242,7 +240,7 @@ class Keeping:
                 return False
             if any(group.holds_before(run.end_sequence) for group in groups):
                 return False
-        return True
+        return not self._state.transactions.holds(base, self._logs.messages.end_of(base))
 
     def _size_behind(self, partition: Partition, base: int) -> int:
         """What a subject keeps, in all its lanes, behind the segment ``base``, which is the oldest."""

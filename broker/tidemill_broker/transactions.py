@@ -239,14 +239,14 @@ class Transactions:
         if self._intake.refusal is not None:
             raise self._intake.refusal
         pending, position = self._transactions.pending[number], self._desk.logs.messages.end
-        for index in sorted(copying.read):
-            batch = copying.read[index]
-            header = read_header(batch)
-            partition = self._target(batch, header, now_ms)
-            if partition is None:
-                continue
-            self._intake.place(batch, partition, now_ms)
-            self._desk.stored(partition)
+        copies = [copying.read[place] for place in sorted(copying.read)]
+        targets = [
+            self._target(batch, now_ms) for batch in copies
+        ]  # who refuses does so before the first copy
+        for batch, partition in zip(copies, targets, strict=True):
+            if partition is not None:
+                self._intake.place(batch, partition, now_ms)
+                self._desk.stored(partition)
         messages = pending.messages
         self._desk.act(Committed(number, position, messages), now_ms)
         self._desk.keeping.note(len(copying.read), now_ms)
@@ -257,8 +257,9 @@ class Transactions:
         for peer, correlation in copying.asked:
             self._desk.say(peer, correlation, Done(count=messages), Durability.SYNCED)
 
-    def _target(self, batch: bytearray, header: Header, now_ms: int) -> Partition | None:
+    def _target(self, batch: bytearray, now_ms: int) -> Partition | None:
         """Where a copy goes; ``None`` when its subject was removed meanwhile, and its messages with it."""
+        header = read_header(batch)
         partition = self._desk.state.by_name.get(partition_name(batch, 0, header))
         if partition is not None and header.priority:
             partition = self._intake.lane(partition, header.priority, now_ms)
@@ -281,7 +282,7 @@ class Transactions:
             if pending.checks >= self._settings.transaction_checks_max:
                 self._roll_back(number, Why.SILENCE, now_ms)
                 continue
-            again_ms = now_ms + self._settings.transaction_check_interval_ms
+            again_ms = now_ms + max(1, self._settings.transaction_check_interval_ms)
             self._desk.act(Checked(number, pending.checks + 1, again_ms), now_ms)
             self.due.setdefault(pending.group, {})[number] = None
             self._watch(number, again_ms)

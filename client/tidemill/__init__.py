@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidemill.check_back import HalfMessage, PendingTransaction
     from tidemill.client import Client
     from tidemill.consumer import Consumer
     from tidemill.dead import DeadLetter, DeadLetters
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
     from tidemill.search import Search, StoredMessage
     from tidemill.settings import ClientSettings
     from tidemill.steering import Moved
+    from tidemill.timers import Changed, Timer
+    from tidemill.transactions import Transaction
     from tidemill.worker import Context, Idempotent, PlainMessage, Reject, RetryAfter, Skip, Worker
 
     __version__: str
 
 # Loaded when first asked for: whoever wants a command or one name need not wait for all of the client.
 _PLACES = {
+    "check_back": "HalfMessage PendingTransaction",
     "client": "Client",
     "consumer": "Consumer",
     "dead": "DeadLetter DeadLetters",
@@ -53,6 +57,8 @@ _PLACES = {
     "search": "Search StoredMessage",
     "settings": "ClientSettings",
     "steering": "Moved",
+    "timers": "Changed Timer",
+    "transactions": "Transaction",
     "worker": "Context Idempotent PlainMessage Reject RetryAfter Skip Worker",
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
@@ -60,6 +66,7 @@ _MODULES = {name: module for module, names in _PLACES.items() for name in names.
 __all__ = [
     "Address",
     "BrokerUnreachable",
+    "Changed",
     "Client",
     "ClientClosed",
     "ClientSettings",
@@ -70,12 +77,14 @@ __all__ = [
     "CorruptBatch",
     "DeadLetter",
     "DeadLetters",
+    "HalfMessage",
     "Idempotent",
     "LeaseLost",
     "Message",
     "MessageBatch",
     "Moved",
     "OutcomeUnknown",
+    "PendingTransaction",
     "PlainMessage",
     "Receipt",
     "Receipts",
@@ -86,6 +95,8 @@ __all__ = [
     "Skip",
     "StoredMessage",
     "TidemillError",
+    "Timer",
+    "Transaction",
     "Unavailable",
     "Worker",
     "__version__",

@@ -23,8 +23,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tidemill import client, consumer, dead
+from tidemill import client, consumer, dead, transactions
 from tidemill.background import Background, Until, done, found
+from tidemill.blocking_transactions import PlainCheckBack, Transaction, in_a_thread
 from tidemill.chain import Filter, Match
 from tidemill.dead import Chosen, DeadLetter
 from tidemill.delivery import Delivery
@@ -35,6 +36,7 @@ from tidemill.message import Seen, SeenBatch
 from tidemill.search import Bound, StoredMessage
 from tidemill.settings import ClientSettings
 from tidemill.subscription import From
+from tidemill.timers import Timer
 
 __all__ = ["Client", "Consumer", "Message", "MessageBatch"]
 
@@ -75,6 +77,35 @@ class Client:
     groups = done(client.Client.groups)
     find = done(client.Client.find)
     why = done(client.Client.why)
+    cancel = done(client.Client.cancel)
+    reschedule = done(client.Client.reschedule)
+    timer = done(client.Client.timer)
+    undecided = done(client.Client.undecided)
+    decide = done(client.Client.decide)
+
+    def transaction(self, group: str) -> Transaction:
+        """Messages that are seen together when its block ends, and never when an exception leaves it."""
+        background, mq = self._behind()
+
+        async def made() -> transactions.Transaction:
+            return mq.transaction(group)
+
+        return Transaction(background, background.run(made()))
+
+    def check_back(self, group: str) -> Callable[[PlainCheckBack], PlainCheckBack]:
+        """The function below answers for a producer group, from now until the client is closed; in a thread of its own.
+        It returns ``commit``, ``rollback``, or ``unknown`` when it cannot say yet.
+        """
+        background, mq = self._behind()
+
+        def register(handler: PlainCheckBack) -> PlainCheckBack:
+            async def registered() -> None:
+                mq.check_back(group)(in_a_thread(handler))
+
+            background.run(registered())
+            return handler
+
+        return register
 
     def consume(
         self,
@@ -137,6 +168,19 @@ class Client:
         """A subject's stored messages, from ``start`` to before ``end``: sequences or datetimes."""
         background, mq = self._behind()
         return found(background, mq.browse(subject, start=start, end=end, newest=newest, limit=limit))
+
+    def timers(
+        self,
+        subject: str,
+        prefix: str = "",
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Timer]:
+        """A subject's messages that wait under timer keys, of those that begin with ``prefix``."""
+        background, mq = self._behind()
+        return found(background, mq.timers(subject, prefix, since=since, until=until, limit=limit))
 
     def dead_letters(self, subject: str, group: str) -> DeadLetters:
         """What a group could not handle."""

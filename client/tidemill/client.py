@@ -22,6 +22,7 @@ from tidemill.bulk import Where, send_each, send_keyed, send_many
 from tidemill.chain import Chain, Filter, Match, parse_match
 from tidemill.consumer import Consumer
 from tidemill.dead import DeadLetters
+from tidemill.deciding import Deciding
 from tidemill.encode import (
     Body,
     as_body,
@@ -44,12 +45,14 @@ from tidemill.spools import Spools
 from tidemill.steering import Moved, To
 from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
+from tidemill.timers import Timing
+from tidemill.transacting import Transacting
 from tidemill_wire.fields import parse_group, parse_subject
 from tidemill_wire.lanes import parse_priority
 from tidemill_wire.steering import Suspend
 
 
-class Client:
+class Client(Timing, Transacting):
     """``Client("localhost:7401")``: HOST:HTTP_PORT; without it TIDEMILL_SERVER, or this machine."""
 
     def __init__(
@@ -66,6 +69,7 @@ class Client:
         self._looker = Looker(self._servers, self._router, self.settings.open_port)
         self._pid = os.getpid()
         self._tasks = Tasks(self._crashed)
+        self._deciding = Deciding(self._router, self.settings, self._tasks)
         self._consumers: dict[Consumer, None] = {}
         self._producer: Producer | None = None
         self._closed: TidemillError | None = None
@@ -80,6 +84,7 @@ class Client:
             await self._spools.open(self._sender())
         if self._keeper is not None:
             await self._keeper.open()
+        self._deciding.open()
         return self
 
     async def __aexit__(
@@ -342,6 +347,9 @@ class Client:
             self._closed = self._closed or closed
             if self._producer is not None:
                 self._producer.fail(self._closed)
+            if self._desk is not None:
+                self._desk.close()
+            self._deciding.fail(self._closed)
             await self._router.close()
             await self._tasks.close()
             if self._spools is not None:
@@ -358,6 +366,7 @@ class Client:
         if self._producer is None:
             self._router.begin()
             self._producer = Producer(self.settings, self._router, self._tasks, self._spools)
+            self._deciding.open()
         return self._producer
 
     async def _ready(self) -> Producer:
@@ -372,3 +381,4 @@ class Client:
         self._closed.__cause__ = error
         if self._producer is not None:
             self._producer.fail(self._closed)
+        self._deciding.fail(self._closed)

@@ -28,10 +28,12 @@ from tidemill.memory_stores import (
     lane_for,
     lanes_of,
     moved,
+    named_by,
     next_wanted,
     sum_of,
     wrong_priority,
 )
+from tidemill.memory_transactions import MemoryTransactions
 from tidemill.memory_transport import MemoryTransport
 from tidemill.memory_why import Diary, Place
 from tidemill.settings import ProtocolFactory, wall_clock_ms
@@ -55,12 +57,12 @@ from tidemill_wire.commands import (
     Start,
 )
 from tidemill_wire.errors import WireError
-from tidemill_wire.filters import matches_pattern, split_patterns
 from tidemill_wire.kinds import Mode
 from tidemill_wire.kinds import Place as Goal
 from tidemill_wire.lanes import lane_name, priority_of
 from tidemill_wire.ranges import pairs
 from tidemill_wire.steering import Seek, Suspend
+from tidemill_wire.transacting import Check, Decide, Half
 
 LEASE_MS = 60_000
 ATTEMPTS_MAX = 32
@@ -80,6 +82,7 @@ class MemoryBroker:
         """By subject; ``window_s`` of one may be set."""
         self.graves = Graves(self.clock.now_ms)
         self.diary = Diary(self.clock.now_ms)
+        self.transactions = MemoryTransactions(self.store, self.clock.now_ms)
         self.subjects: dict[str, StoredSubject] = {}
         self.groups: dict[tuple[str, str], StoredGroup] = {}
         self.peers: dict[Peer, None] = {}
@@ -127,6 +130,9 @@ class MemoryBroker:
                 self.rebury(peer, correlation, command)
             case Seek() | Suspend():
                 self.steer(peer, correlation, command)
+            case Half() | Decide() | Check():
+                self.transactions.handle(peer, correlation, command)
+                self.serve()
             case _:
                 peer.fail(correlation, "malformed_command", f"a broker does not take {command.kind.name}")
 
@@ -260,6 +266,7 @@ class MemoryBroker:
 
     def gone(self, peer: Peer) -> None:
         """What it held is due again."""
+        self.transactions.gone(peer)
         for waiting in [one for one in self._waiting if one.peer is peer]:
             waiting.timer.cancel()
             del self._waiting[waiting]
@@ -299,7 +306,7 @@ class MemoryBroker:
             waiting.peer.say(Pulled((), LEASE_MS), waiting.correlation)
 
     def _give(self, peer: Peer, correlation: int, pull: Pull) -> bool:
-        for name, begins_here in self._named(pull):
+        for name, begins_here in named_by(self.subjects, self._known, pull):
             self.subjects.setdefault(name, StoredSubject())
             group = self.groups.get((name, pull.group))
             if group is None:
@@ -378,17 +385,6 @@ class MemoryBroker:
             data.append(batch)
             room, size = room - count, size + len(batch)
         return grants, b"".join(data)
-
-    def _named(self, pull: Pull) -> list[tuple[str, bool]]:
-        """The subjects of a pull, those of patterns too, and whether one came after the group's first such pull."""
-        subjects, patterns = split_patterns(pull.subjects)
-        found = dict.fromkeys(subjects, False)
-        for pattern in patterns:
-            known = self._known.setdefault((pull.group, pattern), frozenset(self.subjects))
-            for name in self.subjects:
-                if matches_pattern(pattern, name):
-                    found.setdefault(name, name not in known)
-        return list(found.items())
 
     def _others(self, peer: Peer, name: str, pull: Pull) -> bool:
         """Whether another consumer of the group is connected."""

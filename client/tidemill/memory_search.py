@@ -30,6 +30,9 @@ def look(broker: MemoryBroker, path: str, parameters: Mapping[str, str]) -> Any:
             return _row(broker, identity)
         case ["messages", identity, "why"]:
             return _why(broker, _row(broker, identity))
+        case ["transactions"]:
+            rows = broker.transactions.rows()
+            return {"pending": len(rows), "transactions": rows}
         case ["messages"]:
             return _page([row for row in _rows(broker) if _wanted(row, parameters)], parameters)
         case ["subjects", written, "groups", group, "dead"]:

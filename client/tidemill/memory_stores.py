@@ -10,8 +10,9 @@ from typing import TypeAlias
 
 from tidemill_wire.batch import Header, read_header, stamp
 from tidemill_wire.columns import Batch
+from tidemill_wire.commands import Pull
 from tidemill_wire.errors import WireError
-from tidemill_wire.filters import EVERYTHING, TagFilter
+from tidemill_wire.filters import EVERYTHING, TagFilter, matches_pattern, split_patterns
 from tidemill_wire.kinds import Mode, Place
 from tidemill_wire.lanes import LANE_PREFIX, first_of_lane, lane_name, parse_priority
 from tidemill_wire.limits import PRIORITY_MAX
@@ -198,3 +199,19 @@ def wrong_priority(priority: int) -> WireError | None:
     except WireError as error:
         return error
     return None
+
+
+def named_by(
+    stored: Mapping[str, StoredSubject], known: dict[tuple[str, str], frozenset[str]], pull: Pull
+) -> list[tuple[str, bool]]:
+    """The subjects of a pull, those of patterns too, and whether one came after the group's first such pull; ``known``
+    are the subjects there were then.
+    """
+    subjects, patterns = split_patterns(pull.subjects)
+    found = dict.fromkeys(subjects, False)
+    for pattern in patterns:
+        before = known.setdefault((pull.group, pattern), frozenset(stored))
+        for name in stored:
+            if matches_pattern(pattern, name):
+                found.setdefault(name, name not in before)
+    return list(found.items())

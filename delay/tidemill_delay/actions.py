@@ -26,6 +26,7 @@ class ActionKind(IntEnum):
     DISPATCHED = 3
     CANCELLED = 4
     CLOSED = 5
+    BEGUN = 6
     EPOCH = 16
 
 
@@ -69,6 +70,13 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """What is due up to then may be on its way from here on, and is not cancelled any more."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class EpochBegun:
     """A master begins, and both logs of the group ended there."""
 
@@ -77,7 +85,7 @@ class EpochBegun:
     action_position: int
 
 
-Action: TypeAlias = Started | Synced | Dispatched | Cancelled | Closed | EpochBegun
+Action: TypeAlias = Started | Synced | Dispatched | Cancelled | Closed | Begun | EpochBegun
 
 
 def encode_action(action: Action) -> tuple[int, bytes]:
@@ -93,6 +101,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.CANCELLED, _ONE.pack(hour) + array("Q", ranges).tobytes()
         case Closed(before_ms):
             return ActionKind.CLOSED, _ONE.pack(before_ms)
+        case Begun(until_ms):
+            return ActionKind.BEGUN, _ONE.pack(until_ms)
         case EpochBegun(epoch, message_position, action_position):
             return ActionKind.EPOCH, _THREE.pack(epoch, message_position, action_position)
         case _:
@@ -114,6 +124,8 @@ def decode_action(record: Record) -> Action:
                 return Cancelled(_ONE.unpack_from(body)[0], _ranges(body))
             case ActionKind.CLOSED:
                 return Closed(*_ONE.unpack(body))
+            case ActionKind.BEGUN:
+                return Begun(*_ONE.unpack(body))
             case ActionKind.EPOCH:
                 return EpochBegun(*_THREE.unpack(body))
     except (struct.error, ValueError) as error:

@@ -69,15 +69,22 @@ class Marks:
 
 
 class Hour:
-    """See the module. ``size`` is how many bytes of pieces its file has, or will have when all is written."""
+    """See the module. ``size`` is how many bytes of pieces its file has, or will have when all is written; ``names`` is
+    how many rows find them.
+    """
 
-    __slots__ = ("count", "done", "size", "start_ms")
+    __slots__ = ("cancelled", "count", "done", "moved", "names", "size", "start_ms")
 
     def __init__(self, start_ms: int) -> None:
         self.start_ms = start_ms
         self.count = 0
         self.size = 0
+        self.names = 0
         self.done = Marks()
+        """Whatever became of them: also those of the next two."""
+        self.cancelled = Marks()
+        self.moved = Marks()
+        """They have another time, and with it another number, maybe in another hour."""
 
     @property
     def waiting(self) -> int:
@@ -92,7 +99,8 @@ class Hour:
         return first, place
 
     def check(self) -> None:
-        """Nothing is done that was not given."""
+        """Nothing is done that was not given, and whatever is cancelled or has another time is done."""
+        assert self.cancelled.count + self.moved.count <= self.done.count
         assert self.done.count <= self.count, (self.start_ms, self.done.count, self.count)
 
 
@@ -111,8 +119,15 @@ def rows_of(start_ms: int) -> str:
     return f"schedule/{start_ms:020}.rows"
 
 
+def names_of(start_ms: int) -> str:
+    """Where the messages of an hour are found by their names."""
+    return f"schedule/{start_ms:020}.names"
+
+
 def start_of(name: str) -> int | None:
     """The hour in a file's name (without folder); ``None`` for another file."""
     digits, _, suffix = name.partition(".")
-    known = suffix in ("pieces", "rows") and len(digits) == 20 and digits.isascii() and digits.isdigit()
+    known = (
+        suffix in ("pieces", "rows", "names") and len(digits) == 20 and digits.isascii() and digits.isdigit()
+    )
     return int(digits) if known else None

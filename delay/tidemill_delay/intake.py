@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidemill_delay.hours import file_of, rows_of
+from tidemill_delay.hours import file_of, names_of, rows_of
+from tidemill_delay.names import encode_names
 from tidemill_delay.rows import Times, encode_rows, pack_piece
-from tidemill_delay.scatter import Piece, due_of, scatter
+from tidemill_delay.scatter import Piece, due_of, scatter, timer_keys_of
 from tidemill_delay.state import State
 from tidemill_delay.wheel import Entries
 from tidemill_host.machine import Buffer
@@ -16,6 +17,7 @@ from tidemill_ledger.columns import check_bodies
 from tidemill_ledger.logs import Logs
 from tidemill_wire import limits
 from tidemill_wire.batch import NOT_TAKEN, Flags, Header, check_said, partition_name, read_header, stamp
+from tidemill_wire.columns import Column, read_directory
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import parse_subject
 from tidemill_wire.lanes import lane_name, parse_priority
@@ -89,20 +91,36 @@ class Intake:
             if header.flags & OTHERS:
                 raise Refused("unsupported_flag", f"a batch with the flags {header.flags:#x}")
             parse_subject(partition_name(view, at, header).decode("ascii", "replace"))
+            if Column.REPLACES in read_directory(view, at, header):
+                raise Refused("malformed_command", "a batch that replaces another one, from outside")
             if header.priority:
                 parse_priority(header.priority)
             check_bodies(view, at, header, limits.MESSAGE_BYTES_MAX)
+            timer_keys_of(view[at : at + header.length], header)
             due = due_of(view, at, header)
         except CorruptBatch as error:
             raise Refused("corrupt_batch", str(error)) from error
-        latest = int(due.max())
-        if latest - now_ms > self._horizon_ms:
-            days = (latest - now_ms) / 86_400_000
+        self.check_time(int(due.max()), now_ms)
+        return due
+
+    def check_time(self, due_ms: int, now_ms: int) -> None:
+        """``Refused`` when it is too far ahead."""
+        if due_ms - now_ms > self._horizon_ms:
+            days = (due_ms - now_ms) / 86_400_000
             raise Refused(
                 "limit_exceeded",
                 f"a message for {days:.1f} days ahead, {self._horizon_ms // 86_400_000} are allowed",
             )
-        return due
+
+    def put(self, batch: bytearray, now_ms: int) -> list[Entries]:
+        """Store messages that have another time, made of those that are here; nothing while nothing may be written."""
+        if self.refusal is not None:
+            raise self.refusal
+        taken = Taken()
+        header = read_header(batch)
+        due = due_of(memoryview(batch), 0, header)
+        self._store(memoryview(batch), 0, header, due, max(now_ms, self._state.closed_ms), taken)
+        return taken.entries
 
     def _store(self, view: memoryview, at: int, header: Header, due: Times, now_ms: int, taken: Taken) -> int:
         logs, state = self._logs, self._state
@@ -116,8 +134,7 @@ class Intake:
                 for buffer in buffers:
                     logs.append(file, buffer, len(buffer))
             taken.entries.append(entries)
-        senders = state.senders(lane_of(view, at, header))
-        senders.remember(header.producer_id, header.producer_sequence, first)
+        note_sent(state, batch, read_header(batch))
         taken.messages += header.messages
         return first
 
@@ -125,6 +142,22 @@ class Intake:
 def lane_of(view: memoryview, at: int, header: Header) -> str:
     """Where a producer counts its batches."""
     return lane_name(partition_name(view, at, header).decode(), header.priority)
+
+
+def note_sent(state: State, batch: memoryview, header: Header) -> None:
+    """A batch that is stored, and its place among all: its producer may send it again; what stands for others, which
+    have another time now, nobody has sent.
+    """
+    entry = read_directory(batch, 0, header).get(Column.REPLACES)
+    if entry is None:
+        state.senders(lane_of(batch, 0, header)).remember(
+            header.producer_id, header.producer_sequence, header.first_sequence
+        )
+        return
+    for start_ms, number in (
+        np.frombuffer(batch, "<i8", 2 * header.messages, entry[1]).reshape(-1, 2).tolist()
+    ):
+        state.moved(start_ms, number)
 
 
 Appends = list[tuple[str, list[Buffer]]]
@@ -143,26 +176,31 @@ def scattered(
     for piece in scatter(batch, header, due, hour_ms):
         if piece.hour < state.closed_ms:
             continue
-        placed.append(_place(state, piece, header.stored_at_ms, epoch))
+        placed.append(_place(state, piece, header, (partition_name(batch, 0, header), epoch)))
     return placed
 
 
 def placed_again(state: State, batch: memoryview, hour_ms: int) -> list[tuple[Entries, Appends]]:
     """What a batch of the message log brings about, whenever it is read: at the same places, for the same producer."""
     header = read_header(batch)
-    senders = state.senders(lane_of(batch, 0, header))
-    senders.remember(header.producer_id, header.producer_sequence, header.first_sequence)
+    note_sent(state, batch, header)
     return scattered(state, batch, due_of(batch, 0, header), (state.hour_ms or hour_ms, header.epoch))
 
 
-def _place(state: State, piece: Piece, stored_at_ms: int, epoch: int) -> tuple[Entries, Appends]:
+def _place(state: State, piece: Piece, header: Header, said: tuple[bytes, int]) -> tuple[Entries, Appends]:
+    """``said`` are the subject and the epoch."""
+    subject, epoch = said
     count = len(piece.due)
-    first, place = state.hour(piece.hour).place(count, piece.length)
+    hour = state.hour(piece.hour)
+    first, place = hour.place(count, piece.length)
     packed = pack_piece(place, piece.length)
-    head = piece.stamp(first, place, stored_at_ms, epoch)
+    head = piece.stamp(first, place, header.stored_at_ms, epoch)
+    names, added = encode_names((subject, header.batch_id), piece.keys, (first, packed))
+    hour.names += added
     appends: Appends = [
         (file_of(piece.hour), [head, piece.said]),
         (rows_of(piece.hour), [encode_rows(piece.due, packed)]),
+        (names_of(piece.hour), [names]),
     ]
     numbers = np.arange(first, first + count, dtype=np.int64)
     entries = Entries(piece.hour, piece.due, np.full(count, packed, np.uint64), numbers)

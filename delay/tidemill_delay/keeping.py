@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 
 from tidemill_delay.actions import Closed, Synced, encode_action
-from tidemill_delay.hours import file_of, rows_of
+from tidemill_delay.hours import file_of, names_of, rows_of
 from tidemill_delay.settings import DelaySettings
 from tidemill_delay.snapshots import pack_state
 from tidemill_delay.state import State
@@ -146,8 +146,8 @@ class Keeping:
             self._remove()
         while self._closing and not self.held and self._closing[0][0] <= self._covered:
             for hour in self._closing.popleft()[1]:
-                logs.remove(file_of(hour))
-                logs.remove(rows_of(hour))
+                for file in (file_of(hour), rows_of(hour), names_of(hour)):
+                    logs.remove(file)
 
     def _record_synced(self, now_ms: int) -> None:
         """For recovery: below it, bad bytes are damage."""

@@ -2,8 +2,9 @@
 
 received  ->  SEND       intake        answered when written or synced
               SENT       courier       the broker has it: DISPATCHED
+              CANCEL ... timers        looked for in the names of the hours
 ticked    ->  hours that come near are loaded, what is due is taken off the wheel, syncs and checkpoints
-persisted ->  what was written may be read: pages, and pieces that are due
+persisted ->  what was written may be read: pages; what is on the disk may leave, and may be found: pieces that are due
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from tidemill_delay.actions import Action, Dispatched, encode_action
+from tidemill_delay.actions import Action, Begun, Dispatched, encode_action
+from tidemill_delay.asking import Hands
 from tidemill_delay.courier import LATE_MS, Courier, Unit
 from tidemill_delay.hours import ranges_of
 from tidemill_delay.intake import Intake
@@ -21,6 +23,7 @@ from tidemill_delay.nearing import Nearing
 from tidemill_delay.settings import DelaySettings
 from tidemill_delay.snapshots import files_of
 from tidemill_delay.state import State
+from tidemill_delay.timers import Timers
 from tidemill_delay.wheel import Entries, Wheel
 from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready, Send, Slice, Unread
 from tidemill_ledger.logs import Logs
@@ -38,6 +41,7 @@ from tidemill_wire.commands import (
 from tidemill_wire.connection import Event, Rejected
 from tidemill_wire.errors import Refused, Unavailable, WireError
 from tidemill_wire.replication import EpochStart
+from tidemill_wire.timing import Cancel, ListTimers, Reschedule, Show
 
 
 class Delay:
@@ -53,6 +57,8 @@ class Delay:
         self.keeping = Keeping(state, logs, settings, now_ms)
         self.wheel = Wheel(settings.tick_ms)
         self.courier = Courier(settings.tick_ms)
+        hands = Hands(state, settings.tick_ms, self.act, self._move)
+        self.timers = Timers(hands, settings.hour_ms, self._after_sync)
         self.refused: Counter[str] = Counter()
         self.delivered = 0
         self.late_ms = 0
@@ -64,6 +70,8 @@ class Delay:
         self._page_at_ms = 0
         self.unread = 0
         """How often the disk did not read what it has."""
+        self.leaving = 0
+        """Messages that were taken off the wheel and wait for the disk."""
         self._when_synced: deque[tuple[int, Callable[[int], None]]] = deque()
         self._placed_in = 0
         """The ``Ready`` that writes what was placed last."""
@@ -124,7 +132,10 @@ class Delay:
         self.keeping.held = on
 
     def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
-        if isinstance(data, Unread):
+        if token < 0:
+            self.unread += isinstance(data, Unread)
+            self.timers.loaded(token, data, now_ms)
+        elif isinstance(data, Unread):
             self._unread(token, now_ms)
         elif token == 0:
             self._page_loaded(data, now_ms)
@@ -134,11 +145,15 @@ class Delay:
         self._set_wake(now_ms)
 
     def ready(self) -> Ready:
+        level = Durability.SYNCED if self.settings.synced else Durability.WRITTEN
+        for peer, correlation, answer in self.timers.answers:
+            self._say(peer, correlation, answer, level)
         sends = [*self._sends, *self.courier.sends]
-        reads = [*self._reads, *self.courier.reads]
+        reads = [*self._reads, *self.courier.reads, *self.timers.reads]
         ready = Ready(sends=sends, reads=reads, drops=self.courier.drops, sync=self.keeping.wants_sync())
         self._sends, self._reads = [], []
         self.courier.sends, self.courier.reads, self.courier.drops = [], [], []
+        self.timers.answers, self.timers.reads = [], []
         self.logs.take(ready)
         ready.wake_at_ms = self._wake_at_ms
         return ready
@@ -153,6 +168,8 @@ class Delay:
                 self._delivered(self.courier.answered(peer, correlation, command, now_ms), now_ms)
                 self._load(now_ms)
                 self.courier.work(now_ms)
+            case Cancel() | Reschedule() | Show() | ListTimers():
+                self._ask(peer, correlation, command, now_ms)
             case Welcome():
                 self.courier.met(peer, command.broker.partition("-")[0])
                 self.courier.work(now_ms)
@@ -176,7 +193,25 @@ class Delay:
         level = Durability.SYNCED if self.settings.synced else Durability.WRITTEN
         self._say(peer, correlation, Sent(taken.firsts, taken.refused), level)
         if taken.entries:
-            self._after_sync(self._turn, now_ms)
+            self._after_placed(self._turn, now_ms)
+
+    def _ask(
+        self, peer: Peer, correlation: int, command: Cancel | Reschedule | Show | ListTimers, now_ms: int
+    ) -> None:
+        if self._draining:
+            raise Unavailable("shutting_down", "the delay service is about to stop")
+        if isinstance(command, Reschedule):
+            self.intake.check_time(command.due_ms, now_ms)
+        self.timers.asked(peer, correlation, command, now_ms)
+
+    def _move(self, batch: bytearray, now_ms: int) -> None:
+        """Messages that wait have another time: the same record of the message log says both."""
+        moved = self.intake.put(batch, now_ms)
+        self._placed_in = self.logs.number + 1
+        for entries in moved:
+            self._placed(entries, now_ms)
+        self.keeping.note(1, now_ms)
+        self._after_placed(self._turn, now_ms)
 
     def _placed(self, entries: Entries, now_ms: int) -> None:
         """What was placed in an hour that is in the wheel goes there as well, when the disk has it."""
@@ -188,7 +223,7 @@ class Delay:
         high_ms = self.nearing.high_ms(entries.hour)
         if high_ms is not None:
             near = entries.where(entries.due <= high_ms)
-            self._after_sync(lambda _now_ms: self.wheel.add(near), now_ms)
+            self._after_placed(lambda _now_ms: self.wheel.add(near), now_ms)
             soon_ms = now_ms + self.settings.sync_interval_ms
             self.keeping.sync_now |= len(near.due) > 0 and int(near.due.min()) <= soon_ms
 
@@ -215,13 +250,35 @@ class Delay:
         if self._hidden:
             return
         self._load(now_ms)
+        due: list[Entries] = []
         for entries in self.wheel.take(now_ms):
             hour = self.state.hours.get(entries.hour)  # gone when all that was left of it is cancelled
             left = None if hour is None else entries.where(hour.done.without(entries.numbers))
             if left is not None and len(left.due):
-                self.courier.take(left)
+                due.append(left)
+        if due:
+            self._begin(due, now_ms)
         self.courier.work(now_ms)
         self._set_wake(now_ms)
+
+    def _begin(self, due: list[Entries], now_ms: int) -> None:
+        """Its tick has begun: nothing of it leaves before the disk knows that, and has the messages themselves. So no
+        life after this one cancels what has left.
+        """
+        tick_ms = self.settings.tick_ms
+        until_ms = now_ms // tick_ms * tick_ms
+        if until_ms > self.state.begun_ms:
+            self.act(Begun(until_ms), now_ms)
+        count = sum(len(entries.due) for entries in due)
+        self.leaving += count
+
+        def leave(now_ms: int) -> None:
+            self.leaving -= count
+            for entries in due:
+                self.courier.take(entries)
+            self.courier.work(now_ms)
+
+        self._after_sync(leave, now_ms)
 
     def _load(self, now_ms: int) -> None:
         """Begin to load the next page: of the earliest hour that is near and not wholly in the wheel."""
@@ -232,11 +289,11 @@ class Delay:
         if start_ms is None or start_ms > now_ms + settings.ahead_ms:
             return
         high_ms = self.nearing.high_ms(start_ms)
-        room = settings.wheel_messages - self.wheel.size - self.courier.size
+        room = settings.wheel_messages - self.wheel.size - self.leaving - self.courier.size
         if high_ms is not None and room < settings.wheel_messages // 2:
             return  # there is something of this hour in the wheel: when half of it is gone, more comes
         self._page = Page(self.state.hours[start_ms], settings, -1 if high_ms is None else high_ms, room)
-        self._after_sync(self._read_page, now_ms)
+        self._after_placed(self._read_page, now_ms)
 
     def _read_page(self, now_ms: int) -> None:
         page = self._page
@@ -249,7 +306,7 @@ class Delay:
         assert page.high_ms is not None
         self.nearing.loaded(page.hour.start_ms, page.high_ms)
         near = [entries.where(entries.due <= page.high_ms) for entries in page.entries]
-        self._after_sync(lambda now_ms: self._fill(near, now_ms), now_ms)
+        self._after_placed(lambda now_ms: self._fill(near, now_ms), now_ms)
 
     def _fill(self, page: Sequence[Entries], now_ms: int) -> None:
         for entries in page:
@@ -270,7 +327,7 @@ class Delay:
         self._page.loaded(data)
         self._read_page(now_ms)
 
-    def _after_sync(self, step: Callable[[int], None], now_ms: int) -> None:
+    def _after_placed(self, step: Callable[[int], None], now_ms: int) -> None:
         """Do it when all that was placed so far is there to stay: if a message that was sent went with the power, the
         next one would have its number, and count as sent.
         """
@@ -278,6 +335,15 @@ class Delay:
             step(now_ms)
         else:
             self._when_synced.append((self._placed_in, step))
+
+    def _after_sync(self, step: Callable[[int], None], now_ms: int) -> None:
+        """Do it when all that was written so far is there to stay, soon."""
+        number = self.logs.number + (1 if self.logs.has_writes else 0)
+        if number <= self.logs.mark.synced:
+            step(now_ms)
+        else:
+            self._when_synced.append((number, step))
+            self.keeping.sync_now = True
 
     def _set_wake(self, now_ms: int) -> None:
         wakes = [

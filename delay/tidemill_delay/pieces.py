@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from crc32c import crc32c
 
-from tidemill_ledger.excerpts import Excerpt
+from tidemill_delay.rows import Times
+from tidemill_delay.scatter import AT_ONCE, due_of, opened, timer_keys_of
+from tidemill_host.machine import Buffer
 from tidemill_ledger.gathering import Rows, part, source_of
 from tidemill_wire.batch import (
     CHECKED_FROM,
@@ -23,12 +26,14 @@ from tidemill_wire.batch import (
     Header,
     check_said,
     check_stamp,
+    message_id,
     origin_of,
     partition_name,
     read_header,
 )
-from tidemill_wire.columns import Column, hash_text, read_entries
+from tidemill_wire.columns import Batch, Column, Entry, hash_text, read_entries
 from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.timing import TimerRow
 
 _FLAGS_AT, _PRODUCER_AT = 46, 56
 _FLAGS = struct.Struct("<H")
@@ -38,7 +43,7 @@ _PRODUCER = struct.Struct("<QQ")
 class Addressed:
     """A piece that was read, and whose bytes are good."""
 
-    def __init__(self, data: bytes | memoryview, place: int) -> None:
+    def __init__(self, data: Buffer, place: int) -> None:
         self._data = memoryview(data)
         self.header: Header = read_header(self._data)
         check_stamp(self._data, 0, self.header)
@@ -54,33 +59,87 @@ class Addressed:
     def send(self, numbers: Rows) -> bytearray:
         """The batch of these numbers of the hour, which are in the piece."""
         rows = np.asarray(numbers, np.int64) - self.header.first_sequence
-        if len(rows) == self.header.messages:
+        if len(rows) == self.header.messages and Column.REPLACES not in self._entries:
             return self._whole()
-        excerpt = self._excerpt()
+        excerpt = opened(self._data, self.header)
         producer, sequence = producer_of(self.header.batch_id, source_of(excerpt, int(rows[0])))
-        origin = origin_of(self.header, partition_name(self._data, 0, self.header))
         origin = replace(
-            origin, producer_id=producer, producer_sequence=sequence, flags=origin.flags & ~Flags.DELAYED
+            origin_of(self.header, partition_name(self._data, 0, self.header)),
+            producer_id=producer,
+            producer_sequence=sequence,
+            flags=Flags(self.header.flags) & ~Flags.DELAYED,
         )
         return part(excerpt, rows, origin)
 
+    def retimed(self, hour: int, numbers: Rows, due_ms: int) -> bytearray:
+        """These messages of an hour for another time, as the message log keeps it: the batch says what it replaces."""
+        rows = np.asarray(numbers, np.int64) - self.header.first_sequence
+        count = len(rows)
+        replaced = np.stack((np.full(count, hour, np.int64), np.asarray(numbers, np.int64)), axis=1)
+        said = {
+            Column.DELIVER_DELTAS: np.full(count, due_ms - self.header.created_at_ms, "<i8").tobytes(),
+            Column.REPLACES: replaced.astype("<i8").tobytes(),
+        }
+        origin = origin_of(self.header, partition_name(self._data, 0, self.header))
+        return part(opened(self._data, self.header), rows, origin, said)
+
+    def number_of(self, index: int) -> int | None:
+        """The number in its hour of the message with this index in its id; ``None``: it is in another piece."""
+        rows = np.flatnonzero(self._sources == index)
+        return self.header.first_sequence + int(rows[0]) if len(rows) else None
+
+    def due_of(self, number: int) -> int:
+        """When a message is due; ``AT_ONCE`` when that was past as it was stored."""
+        due_ms = int(self._due[number - self.header.first_sequence])
+        return AT_ONCE if due_ms <= self.header.stored_at_ms else due_ms
+
+    def timer_key_of(self, number: int) -> str:
+        """What a message is found by; nothing when it has no such key."""
+        keys = self._timer_keys
+        return keys[number - self.header.first_sequence] if keys is not None else ""
+
+    def row(self, number: int, body_bytes: int = 0) -> TimerRow:
+        """What there is to see of a message; with its body, when that is not larger."""
+        index = number - self.header.first_sequence
+        body = self._bodies[index]
+        return TimerRow(
+            message_id(self.header.batch_id, int(self._sources[index])), self.subject, self.timer_key_of(number),
+            int(self._due[index]), self.header.stored_at_ms, len(body), body if len(body) <= body_bytes else None,
+        )  # fmt: skip
+
+    @cached_property
+    def _due(self) -> Times:
+        return due_of(self._data, 0, self.header)
+
+    @cached_property
+    def _timer_keys(self) -> list[str] | None:
+        return timer_keys_of(self._data, self.header)
+
+    @cached_property
+    def _bodies(self) -> list[bytes]:
+        return Batch(self._data).bodies()
+
+    @cached_property
+    def _entries(self) -> dict[int, Entry]:
+        return read_entries(self._data, 0, self.header)
+
+    @cached_property
+    def _sources(self) -> Rows:
+        """Which message of the batch that was sent each one is."""
+        entry = self._entries.get(Column.SOURCES)
+        if entry is None:
+            return np.arange(self.header.messages, dtype=np.int64)
+        return np.frombuffer(self._data, "<i4", self.header.messages, entry[1]).astype(np.int64)
+
     def _whole(self) -> bytearray:
         header = self.header
-        entry = read_entries(self._data, 0, header).get(Column.SOURCES)
-        first = int.from_bytes(self._data[entry[1] : entry[1] + 4], "little") if entry is not None else 0
         batch = bytearray(self._data)
         batch[8:STAMP_BYTES] = bytes(STAMP_BYTES - 8)
         _FLAGS.pack_into(batch, _FLAGS_AT, header.flags & ~Flags.DELAYED)
-        _PRODUCER.pack_into(batch, _PRODUCER_AT, *producer_of(header.batch_id, first))
+        _PRODUCER.pack_into(batch, _PRODUCER_AT, *producer_of(header.batch_id, int(self._sources[0])))
         with memoryview(batch) as view:
             STAMP_CRC.pack_into(batch, STAMP_BYTES, crc32c(view[CHECKED_FROM:]))
         return batch
-
-    def _excerpt(self) -> Excerpt:
-        excerpt = Excerpt(self.header.position, len(self._data))
-        excerpt.arrived(0, bytes(self._data))
-        excerpt.open()
-        return excerpt
 
 
 def producer_of(batch_id: bytes, first: int) -> tuple[int, int]:

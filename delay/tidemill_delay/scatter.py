@@ -6,7 +6,7 @@ says the hour's numbers and places. What the producer compressed is unpacked bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,11 +33,12 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Piece(NamedTuple):
-    """Messages of one hour: their due times, and the batch that they are, without its stamp."""
+    """Messages of one hour: their due times, the batch that they are, without its stamp, and their timer keys."""
 
     hour: int
     due: Times
     said: memoryview
+    keys: Sequence[str] | None = None
 
     @property
     def length(self) -> int:
@@ -63,18 +64,27 @@ def scatter(batch: memoryview, header: Header, due: Times, hour_ms: int) -> Iter
     stored_at_ms = header.stored_at_ms
     hours = np.maximum(due, stored_at_ms) // hour_ms * hour_ms
     told = np.where(due <= stored_at_ms, AT_ONCE, due)
+    keys = timer_keys_of(batch, header)
     first = int(hours[0])
     if (hours == first).all():
-        yield Piece(first, told, batch[STAMP_BYTES:])
+        yield Piece(first, told, batch[STAMP_BYTES:], keys)
         return
-    excerpt = _opened(batch, header)
+    excerpt = opened(batch, header)
     origin = origin_of(header, partition_name(batch, 0, header))
     for hour in np.unique(hours).tolist():
         rows: Rows = np.flatnonzero(hours == hour)
-        yield Piece(hour, told[rows], memoryview(part(excerpt, rows, origin))[STAMP_BYTES:])
+        said = memoryview(part(excerpt, rows, origin))[STAMP_BYTES:]
+        yield Piece(hour, told[rows], said, None if keys is None else [keys[row] for row in rows.tolist()])
 
 
-def _opened(batch: memoryview, header: Header) -> Excerpt:
+def timer_keys_of(batch: memoryview, header: Header) -> list[str] | None:
+    """What the messages of a batch are found by; ``None`` when there is no such column."""
+    if Column.TIMER_KEYS not in read_directory(batch, 0, header):
+        return None
+    return Batch(batch).timer_keys()
+
+
+def opened(batch: memoryview, header: Header) -> Excerpt:
     """All of a batch, with no column compressed."""
     whole = batch if header.codec == Codec.NONE else _unpacked(batch, header)
     excerpt = Excerpt(header.position, len(whole))

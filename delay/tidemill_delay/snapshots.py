@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import msgpack
 
-from tidemill_delay.hours import Hour, Marks, file_of, rows_of
+from tidemill_delay.hours import Hour, Marks, file_of, names_of, rows_of
+from tidemill_delay.names import NAME_BYTES
 from tidemill_delay.rows import ROW_BYTES
 from tidemill_delay.state import State
 from tidemill_journal.errors import CorruptRecord
@@ -27,9 +28,19 @@ def pack_state(state: State, message_position: int, action_position: int) -> byt
         "hour_ms": state.hour_ms,
         "messages": state.messages,
         "closed": state.closed_ms,
+        "begun": state.begun_ms,
         "cancelled": state.cancelled,
         "hours": [
-            (hour.start_ms, hour.count, hour.size, hour.done.to_bytes()) for hour in state.hours.values()
+            (
+                hour.start_ms,
+                hour.count,
+                hour.size,
+                hour.done.to_bytes(),
+                hour.names,
+                hour.cancelled.to_bytes(),
+                hour.moved.to_bytes(),
+            )
+            for hour in state.hours.values()
         ],
         "senders": [
             (lane, list(one.producers.items()), [(*key, first) for key, first in one.singles.items()])
@@ -52,7 +63,11 @@ def files_of(state: State) -> list[tuple[str, int]]:
     return [
         one
         for hour in hours
-        for one in ((file_of(hour.start_ms), hour.size), (rows_of(hour.start_ms), ROW_BYTES * hour.count))
+        for one in (
+            (file_of(hour.start_ms), hour.size),
+            (rows_of(hour.start_ms), ROW_BYTES * hour.count),
+            (names_of(hour.start_ms), NAME_BYTES * hour.names),
+        )
     ]
 
 
@@ -65,9 +80,12 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
         state = State()
         state.boot, state.hour_ms, state.messages = said["boot"], said["hour_ms"], said["messages"]
         state.closed_ms, state.cancelled = said["closed"], said["cancelled"]
-        for start_ms, count, size, done in said["hours"]:
+        state.begun_ms = said.get("begun", 0)
+        for start_ms, count, size, done, *more in said["hours"]:
             hour = state.hours[start_ms] = Hour(start_ms)
             hour.count, hour.size, hour.done = count, size, Marks.from_bytes(done)
+            if more:  # else it is of a version that neither found nor changed anything
+                hour.names, hour.cancelled, hour.moved = more[0], *map(Marks.from_bytes, more[1:3])
         state.epochs = [EpochStart(*row) for row in said.get("epochs", ())]
         for lane, producers, singles in said.get("senders", ()):
             senders = state.senders(lane)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from tidemill_delay.actions import Action, Cancelled, Closed, Dispatched, EpochBegun, Started, Synced
+from tidemill_delay.actions import Action, Begun, Cancelled, Closed, Dispatched, EpochBegun, Started, Synced
 from tidemill_delay.hours import Hour
 from tidemill_ledger.producers import Remembering
 from tidemill_wire.limits import EPOCHS_MAX
@@ -24,6 +24,8 @@ class State:
         """How long the hours of the calendar are; 0 before the first life."""
         self.messages = 0
         self.closed_ms = 0
+        self.begun_ms = 0
+        """What is due up to then may be on its way, or has been."""
         self.hours: dict[int, Hour] = {}
         self.cancelled = 0
         self.epochs: list[EpochStart] = []
@@ -53,6 +55,10 @@ class State:
                 self._done(start_ms, ranges)
             case Cancelled(start_ms, ranges):
                 self.cancelled += self._done(start_ms, ranges)
+                if start_ms >= self.closed_ms:
+                    self.hour(start_ms).cancelled.add(ranges)
+            case Begun(until_ms):
+                self.begun_ms = max(self.begun_ms, until_ms)
             case Closed(before_ms):
                 self.closed_ms = max(self.closed_ms, before_ms)
                 for start_ms in [one for one in self.hours if one < before_ms]:
@@ -62,6 +68,17 @@ class State:
                 del self.epochs[:-EPOCHS_MAX]
             case _:
                 assert_never(action)
+
+    def moved(self, start_ms: int, number: int) -> None:
+        """A message has another time: where it was it is done."""
+        if start_ms >= self.closed_ms:
+            hour = self.hour(start_ms)
+            hour.done.add((number, number))
+            hour.moved.add((number, number))
+
+    def gone_ms(self, now_ms: int, tick_ms: int) -> int:
+        """What is due up to then is not cancelled any more: its tick has begun, by this clock or by a former one."""
+        return max(self.begun_ms, now_ms // tick_ms * tick_ms)
 
     def _done(self, start_ms: int, ranges: Sequence[int]) -> int:
         if start_ms < self.closed_ms:

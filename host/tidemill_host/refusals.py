@@ -28,6 +28,9 @@ STATUS_BY_NAME = {
     "wrong_consumption": 409,
     "too_many_in_flight": 429,
     "not_found": 404,
+    "unknown_transaction": 404,
+    "transaction_decided": 409,
+    "too_many_transactions": 429,
 }
 """Other rows are 503 when they may be tried again later, and 400 when not."""
 

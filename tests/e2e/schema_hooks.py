@@ -1,10 +1,12 @@
 """For schemathesis: what a schema cannot say of a request that is right.
 
 A receive waits for nothing, or the run would be made of waiting. A message for later is for a time that may be.
+A transaction is the one that there is.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import MutableMapping
 from typing import Any
@@ -39,6 +41,9 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         messages = body.get("messages") if isinstance(body, dict) else None
         for said in (body, *(messages if isinstance(messages, list) else ())):
             near(said, "at", "delay")
+    path = case.path_parameters
+    if isinstance(path, dict) and re.fullmatch("[89a-f][0-9a-f]{15}", str(path.get("transaction", ""))):
+        path["transaction"] = os.environ["TRANSACTION"] or path["transaction"]
     query = case.query
     if (
         case.operation.method.upper() == "GET"

@@ -13,15 +13,18 @@ TESTS = Path(__file__).parents[1]
 PROGRAM = "from schemathesis.cli import schemathesis; schemathesis()"
 
 
-def check_page(server: str, folder: Path, *options: str) -> str:
-    """What it said after a run in which no answer was other than the page says."""
+def check_page(server: str, folder: Path, *options: str, transaction: str = "") -> str:
+    """What it said after a run in which no answer was other than the page says. A transaction that there is cannot be
+    guessed.
+    """
+    hooks = {"SCHEMATHESIS_HOOKS": "e2e.schema_hooks", "PYTHONPATH": str(TESTS), "TRANSACTION": transaction}
     done = subprocess.run(
         [
             *(sys.executable, "-c", PROGRAM, "run", f"http://{server}/openapi.json", "--checks", "all"),
             *("--max-examples", str(EXAMPLES), "--seed", "1", "--no-color", "--generation-database", "none"),
             *options,
         ],
-        env=environment({"SCHEMATHESIS_HOOKS": "e2e.schema_hooks", "PYTHONPATH": str(TESTS)}),
+        env=environment(hooks),
         cwd=folder,
         capture_output=True,
         text=True,

@@ -52,10 +52,12 @@ from tidemill_wire.replication import (
     Stood,
 )
 from tidemill_wire.steering import Seek, Sought, Suspend
+from tidemill_wire.timing import Cancel, Changed, ListTimers, Reschedule, Show, Target, TimerRow, Waiting
 from tidemill_wire.transacting import Check, CheckRow, Checks, Decide, Half, Verdict
 from tidemill_wire.yielding import Yield
 
 APPOINTMENT = Appointment("g0", 3, "g0-0", ("g0-0", "g0-1"), ("g0-0",), 17)
+TIMER = ("000102030405060708090a0b0c0d0e0f-0", "reminder", "order-17", 1_780_000_090_000, 1_780_000_000_003)
 SETTLED = ("billing", "pod-7", "order.created", [0, 0, 5, 9])
 
 COMMANDS: dict[str, Command] = {
@@ -178,6 +180,15 @@ COMMANDS: dict[str, Command] = {
     "handover": Handover("g0-1"),
     "begin-lease": Begin(Appoint(APPOINTMENT, {}, 5_000, 1_780_000_000_000)),
     "begin": Begin(Appoint(APPOINTMENT, {}), Ends(4096, 8192), True),
+    "cancel": Cancel(Target(id=TIMER[0])),
+    "cancel-key": Cancel(Target(subject="reminder", timer_key="order-17")),
+    "reschedule": Reschedule(Target(subject="reminder", timer_key="order-17"), 1_780_003_600_000),
+    "reschedule-id": Reschedule(Target(id=TIMER[0]), 1_780_003_600_000),
+    "changed": Changed(3, 1),
+    "show": Show(Target(id=TIMER[0])),
+    "show-key": Show(Target(subject="reminder", timer_key="order-17")),
+    "list": ListTimers("reminder", "order-", 0, 1_780_003_600_000, "1779998400000.17", 100),
+    "waiting": Waiting([TimerRow(*TIMER, 6), TimerRow(*TIMER, 6, b"remind")], "1779998400000.19"),
     "fence": Fence([FenceRow("order.paid", 3, ((0, 256), (512, 640))), FenceRow("order.paid#2", 1, ())]),
     "half": Half("shop", memoryview(BATCHES["stamped"])),
     "decide": Decide(0x8000_0000_0000_1234, Verdict.COMMIT),
@@ -193,11 +204,12 @@ HEARD_BY_SERVER = frozenset(
     {Kind.SEND, Kind.PULL, Kind.ACK, Kind.NACK, Kind.EXTEND, Kind.RELEASE, Kind.REDRIVE, Kind.PURGE}
     | {Kind.SEEK, Kind.SUSPEND, Kind.YIELD, Kind.ADOPT, Kind.FOLLOW, Kind.REACHED}
     | {Kind.HALF, Kind.DECIDE, Kind.CHECK}
+    | {Kind.CANCEL, Kind.RESCHEDULE, Kind.SHOW, Kind.LIST}
     | {Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
 )
 HEARD_BY_CLIENT = frozenset(
     {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT, Kind.PING, Kind.GOODBYE, Kind.DONE, Kind.ERROR}
-    | {Kind.FOLLOWED, Kind.CHUNK, Kind.CHECKS}
+    | {Kind.FOLLOWED, Kind.CHUNK, Kind.CHECKS, Kind.CHANGED, Kind.WAITING}
 )
 HEARD = {Role.SERVER: HEARD_BY_SERVER, Role.CLIENT: HEARD_BY_CLIENT}
 """What each end may be told once it is open, but for the greeting that opens it. Written by hand."""
@@ -234,6 +246,8 @@ def comparable(command: Command) -> Command:
             return replace(command, ranges=list(command.ranges))
         case Yield():
             return replace(command, subjects=list(command.subjects))
+        case Waiting():
+            return replace(command, rows=list(command.rows))
         case Pull():
             held = None if command.held is None else list(command.held)
             return replace(command, subjects=list(command.subjects), held=held)

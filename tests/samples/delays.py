@@ -12,7 +12,7 @@ from tidemill_delay.recovery import FOLDERS, Recovery
 from tidemill_delay.settings import DelaySettings
 from tidemill_host.machine import Peer, Send
 from tidemill_host.storage import Storage
-from tidemill_wire.batch import Flags, Origin, read_header
+from tidemill_wire.batch import Flags, Origin, message_id, read_header
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content, build_batch
 from tidemill_wire.commands import Command, SendBatches, Sent, Welcome, parse_command
@@ -39,14 +39,23 @@ def later(
     sequence: int = 1,
     subject: str = SUBJECT,
     codec: Codec = Codec.NONE,
-    content: Content | None = None,
+    timer_keys: Sequence[str | None] | None = None,
 ) -> bytearray:
     """A batch for later, of a producer that counts."""
-    batch_id = (CREATED_MS << 16 | sequence).to_bytes(8, "big") + bytes(8)
-    origin = Origin(subject.encode(), 99, sequence, batch_id, CREATED_MS, codec, Flags.DELAYED)
-    content = content or Content(list(bodies))
+    origin = Origin(subject.encode(), 99, sequence, batch_id_of(sequence), CREATED_MS, codec, Flags.DELAYED)
+    content = Content(list(bodies), timer_keys=timer_keys)
     content.deliver_deltas = [due - CREATED_MS for due in due_ms]
     return build_batch(origin, content)
+
+
+def batch_id_of(sequence: int) -> bytes:
+    """Of the producer's batch of that number."""
+    return (CREATED_MS << 16 | sequence).to_bytes(8, "big") + bytes(8)
+
+
+def id_of(sequence: int, index: int = 0) -> str:
+    """The id of a message of it."""
+    return message_id(batch_id_of(sequence), index)
 
 
 class DelayRig(Hosting):

@@ -9,7 +9,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from tidemill_wire import limits
-from tidemill_wire.batch import Flags, Origin
+from tidemill_wire.batch import Flags, Origin, message_id
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Content
 from tidemill_wire.commands import (
@@ -36,6 +36,7 @@ from tidemill_wire.commands import (
 from tidemill_wire.filters import EVERYTHING
 from tidemill_wire.kinds import Place
 from tidemill_wire.steering import Seek, Sought, Suspend
+from tidemill_wire.timing import Cancel, Changed, ListTimers, Reschedule, Show, Target, TimerRow, Waiting
 from tidemill_wire.yielding import Yield
 
 T = TypeVar("T")
@@ -105,6 +106,13 @@ def number(most: int, least: int = 0) -> st.SearchStrategy[int]:
 
 
 GRANTS = st.builds(Grant, TEXTS, POSITIVE, POSITIVE, POSITIVE, POSITIVE, POSITIVE)
+IDENTITIES = st.builds(message_id, st.binary(min_size=16, max_size=16), number(limits.BATCH_MESSAGES_MAX - 1))
+TARGETS = st.builds(lambda identity: Target(id=identity), IDENTITIES) | st.builds(
+    lambda subject, key: Target(subject=subject, timer_key=key), NAMES, st.text(min_size=1, max_size=30)
+)
+TIMER_ROWS = st.builds(
+    TimerRow, IDENTITIES, NAMES, TEXTS, I64, POSITIVE, POSITIVE, st.none() | st.binary(max_size=40)
+)
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Hello, number(2**32 - 1, 1), number(2**32 - 1, 1), TEXTS),
     st.builds(Welcome, number(2**32 - 1, 1), TEXTS, U32),
@@ -145,6 +153,12 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
         st.binary(max_size=200).map(memoryview),
         st.booleans(),
     ),
+    st.builds(Cancel, TARGETS),
+    st.builds(Reschedule, TARGETS, POSITIVE),
+    st.builds(Show, TARGETS),
+    st.builds(ListTimers, NAMES, TEXTS, POSITIVE, POSITIVE, TEXTS, number(limits.TIMERS_PAGE_MAX, 1)),
+    st.builds(Changed, POSITIVE, POSITIVE),
+    st.builds(Waiting, st.lists(TIMER_ROWS, max_size=3), TEXTS),
     st.builds(Ack, *SETTLED),
     st.builds(Nack, *SETTLED, number(limits.NACK_DELAY_MS_MAX, -1), TEXTS, TEXTS, TEXTS, st.booleans()),
     st.builds(Extend, *SETTLED),

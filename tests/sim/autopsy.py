@@ -22,6 +22,7 @@ from tidemill_ledger.scanning import BatchScanner
 from tidemill_wire.columns import Batch
 from tidemill_wire.fields import DEAD_PREFIX
 from tidemill_wire.lanes import lane_name, priority_of
+from tidemill_wire.transacting import HALF_PARTITION
 
 NOW_MS = 1_800_000_000_000
 WEED = "weed"
@@ -95,9 +96,10 @@ def _recovered_alike(
 
 
 def read_log(disk: Disk, broker: Broker) -> Iterator[tuple[str, int, bytes]]:
-    """Subject, sequence and body of every message that was sent; dead letters, and weed, are left out."""
+    """Subject, sequence and body of every message that was sent; dead letters, weed, and half
+    messages are left out."""
     for batch in read_batches(disk, broker):
-        if batch.partition != WEED and not batch.partition.startswith(DEAD_PREFIX):
+        if batch.partition not in (WEED, HALF_PARTITION) and not batch.partition.startswith(DEAD_PREFIX):
             for index, body in enumerate(batch.bodies()):
                 yield batch.partition, batch.header.first_sequence + index, body
 

@@ -42,6 +42,7 @@ FAMILIES = {
     "sim.worked:make": 1,
     "sim.later:make": 1,
     "sim.calendars:make": 1,
+    "sim.halves:make": 1,
     "sim.whole:make": 1,
     "sim.inherited:make": 2,
     "sim.together:make": 4,

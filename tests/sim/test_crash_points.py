@@ -7,6 +7,7 @@ import pytest
 from sim.burying import Burying
 from sim.crashpoints import enumerate_crashes
 from sim.delaying import Delaying
+from sim.halving import Halving
 from sim.renewing import Renewing
 from sim.seeking import Seeking
 from sim.sending import STORM, Sending
@@ -44,6 +45,19 @@ def test_a_copy_whose_failure_the_power_took_waits_beside_no_message() -> None:
 
     assert report.problems == []
     assert report.runs > 200
+
+
+def test_a_transaction_is_there_as_a_whole_or_not_at_all_wherever_the_broker_dies() -> None:
+    report = enumerate_crashes(Halving, weather=STORM, draws=2)
+
+    assert report.problems == []
+    assert report.runs > 200
+
+
+def test_a_transaction_is_there_as_a_whole_or_not_at_all_when_the_broker_dies_twice() -> None:
+    report = enumerate_crashes(Halving, weather=STORM, draws=1, second_stride=61)
+
+    assert report.problems == []
 
 
 def test_a_delay_service_that_dies_at_any_operation_delivers_what_it_has_answered_once_and_in_time() -> None:

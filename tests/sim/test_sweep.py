@@ -49,6 +49,13 @@ def test_broker_groups_keep_theirs_through_failovers() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_transactions_are_there_once_or_not_at_all_through_failovers() -> None:
+    seeds = os.environ.get("SEEDS", "50")
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.halves:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_messages_for_later_come_once_and_not_before_their_time() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.later:make")

@@ -51,8 +51,15 @@ FOUND_BY_CALENDARS = {
     "slave-does-not-mark-what-was-sent": "0",
 }
 """What takes a delay group."""
+FOUND_BY_HALVES = {"commit-answered-before-it-is-kept": "0"}
+"""What takes a broker group with transactions."""
 FOUND_BY_REPEATING = {"send-that-comes-twice-stored-twice": "0"}
 FOUND_BY_EXPERIMENTS = {
+    "cancel-after-its-tick-has-begun": "sim.timing",
+    "cancel-answered-before-it-is-durable": "sim.timing",
+    "commit-applied-twice": "sim.halving",
+    "commit-believed-without-its-copies": "sim.halving",
+    "pending-transactions-not-in-checkpoint": "sim.halving",
     "dispatched-before-it-is-delivered": "sim.delaying",
     "hours-not-cut-on-start": "sim.delaying",
     "late-insert-not-in-the-wheel": "sim.delaying",
@@ -61,9 +68,11 @@ FOUND_BY_EXPERIMENTS = {
     "lease-renewed-after-its-end": "sim.renewing",
     "limit-forgotten-on-restart": "sim.hanging",
     "lock-outlives-its-time": "sim.idling",
+    "moved-message-stays-where-it-was": "sim.timing",
     "seek-leaves-old-leases-valid": "sim.seeking",
     "senders-of-all-subjects-are-one": "sim.delaying",
     "slave-takes-another-epoch": "sim.deposed",
+    "tick-leaves-before-the-disk-knows": "sim.timing",
     "unwanted-copy-kept": "sim.burying",
 }
 """What seeds find seldom: each has an experiment of its own, which goes through all there is to try."""
@@ -71,11 +80,13 @@ EXPERIMENTS = (
     "sim.burying",
     "sim.delaying",
     "sim.deposed",
+    "sim.halving",
     "sim.hanging",
     "sim.idling",
     "sim.renewing",
     "sim.seeking",
     "sim.sending",
+    "sim.timing",
 )
 ROOMS = ("wire", "journal", "ledger", "host", "broker", "meta", "delay", "client")
 
@@ -115,6 +126,8 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
         place = ("sim.hunting", calendar, "sim.calendars:make")
     if (worked := FOUND_BY_WORKERS.get(bug.stem)) is not None:
         place = ("sim.hunting", worked, "sim.worked:make")
+    if (half := FOUND_BY_HALVES.get(bug.stem)) is not None:
+        place = ("sim.hunting", half, "sim.halves:make")
     if (heir := FOUND_BY_HEIRS.get(bug.stem)) is not None:
         place = ("sim.hunting", heir, "sim.inherited:make")
     if (keyed := FOUND_BY_ORDER_KEYS.get(bug.stem)) is not None:

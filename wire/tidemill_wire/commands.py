@@ -35,6 +35,8 @@ from tidemill_wire.settling import PARSERS as SETTLING
 from tidemill_wire.settling import Ack, Extend, Nack, Release, Settle
 from tidemill_wire.steering import PARSERS as STEERING
 from tidemill_wire.steering import Seek, Sought, Suspend
+from tidemill_wire.timing import PARSERS as TIMING
+from tidemill_wire.timing import Timing
 from tidemill_wire.transacting import PARSERS as TRANSACTING
 from tidemill_wire.transacting import Checks, Half, Transacting
 from tidemill_wire.yielding import PARSERS as YIELDING
@@ -168,7 +170,7 @@ class Pulled:
 Command: TypeAlias = (
     Hello | Welcome | Failed | Done | Ping | Goodbye | SendBatches | Sent
     | Pull | Pulled | Ack | Nack | Extend | Release | Redrive | Purge | Seek | Sought | Suspend | Replicating
-    | Yield | Fencing | Adopt | Transacting
+    | Yield | Fencing | Adopt | Transacting | Timing
 )  # fmt: skip
 
 
@@ -256,6 +258,7 @@ _PARSERS: dict[int, Callable[[Fields, bytearray], Command]] = {
     **REPLICATION,
     **FENCING,
     **TRANSACTING,
+    **TIMING,
 }
 
 
@@ -275,6 +278,8 @@ def parse_command(frame: Frame) -> Command:
     if frame.type in WITH_BATCHES:
         control = _control_part(frame.body)
         return parser(Fields(control, limits.GRANTS_MAX, limits.CONTROL_BYTES_MAX), frame.body)
+    if frame.type == Kind.WAITING:
+        return parser(Fields(frame.body, limits.TIMERS_PAGE_MAX, limits.CONTROL_BYTES_MAX), frame.body)
     if frame.type == Kind.SENT:
         return parser(Fields(frame.body, limits.RANGES_MAX, limits.CONTROL_BYTES_MAX), frame.body)
     return parser(Fields(frame.body), frame.body)

@@ -71,7 +71,8 @@ _WITHIN = (Kind.APPOINT, Kind.STAND, Kind.STOOD, Kind.BEGIN, Kind.HANDOVER, Kind
 # What an end says and never hears; the rest goes both ways.
 _OWN = {
     Role.SERVER: frozenset(
-        {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT, Kind.FOLLOWED, Kind.CHUNK, Kind.CHECKS, *_WITHIN},
+        {Kind.WELCOME, Kind.SENT, Kind.PULLED, Kind.SOUGHT, Kind.FOLLOWED, Kind.CHUNK, Kind.CHECKS}
+        | {Kind.CHANGED, Kind.WAITING, *_WITHIN},
     ),
     Role.CLIENT: frozenset(
         {
@@ -93,6 +94,10 @@ _OWN = {
             Kind.PURGE,
             Kind.FOLLOW,
             Kind.REACHED,
+            Kind.CANCEL,
+            Kind.RESCHEDULE,
+            Kind.SHOW,
+            Kind.LIST,
             *_WITHIN,
         },
     ),

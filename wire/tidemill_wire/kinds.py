@@ -44,6 +44,12 @@ class Kind(IntEnum):
     DECIDE = 57
     CHECK = 58
     CHECKS = 59
+    CANCEL = 64
+    RESCHEDULE = 65
+    CHANGED = 66
+    SHOW = 67
+    LIST = 68
+    WAITING = 69
 
 
 class Start(IntEnum):

@@ -135,6 +135,11 @@ QUERY_ROWS = 1 << 22  # rows of the consume log looked at for one answer
 QUERIES_RUNNING_MAX = 2  # of four threads that read; the others are the consumers'
 QUERIES_WAITING_MAX = 64
 
+# Timers.
+TIMERS_PAGE_MAX = 500  # in one WAITING: with the longest keys and subjects they fit a control body
+TIMERS_BODIES_BYTES = 256 * KIB  # of bodies in one WAITING; what is more is left out of it
+TIMERS_ASKED_MAX = 4096  # questions that wait for the next look through the names; more is refused
+
 # Logs.
 MESSAGE_SEGMENT_BYTES = 1 * GIB
 MESSAGE_SEGMENT_BATCHES = 1 << 20  # bounds the memory of the open segment's consume log
@@ -187,6 +192,7 @@ assert BATCH_BYTES_MAX + CHUNK_BYTES < CHUNKS_AHEAD_BYTES
 assert 24 * EPOCHS_MAX + 4 * KIB < REQUEST_BYTES_MAX
 assert 4 * DETAIL_CHARS_MAX + 64 <= HELLO_BYTES_MAX  # UTF-8 needs at most 4 bytes a character
 assert GRANTS_MAX * (SUBJECT_NAME_MAX + 64) < CONTROL_BYTES_MAX
+assert TIMERS_PAGE_MAX * (KEY_BYTES_MAX + SUBJECT_NAME_MAX + 128) + TIMERS_BODIES_BYTES < CONTROL_BYTES_MAX
 assert 16 * RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX
 assert PULL_SUBJECTS_MAX * (SUBJECT_NAME_MAX + 2) + 16 * HELD_RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX
 assert REQUEST_BYTES_MAX < CONTROL_BYTES_MAX

@@ -63,9 +63,18 @@ def page(*, grouped: bool) -> Part:
 
     ``grouped``: that of a broker in a group, which has a few paths more.
     """
-    from tidemill_broker.doors import dead, gateway_page, gateway_steering, queries_page, replicas_page, why
+    from tidemill_broker.doors import (
+        dead,
+        gateway_page,
+        gateway_steering,
+        queries_page,
+        replicas_page,
+        transactions,
+        why,
+    )
 
-    doors = (queries_page, gateway_page, gateway_steering, dead, why, *((replicas_page,) if grouped else ()))
+    more = (replicas_page,) if grouped else ()
+    doors = (queries_page, gateway_page, gateway_steering, dead, why, transactions, *more)
     return assemble(
         (paths(), *(door.paths() for door in doors)), (schemas(), *(door.schemas() for door in doors)), "1"
     )

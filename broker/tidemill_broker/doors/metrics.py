@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tidemill_broker.doors.group_metrics import group_families
 from tidemill_broker.doors.service import Service
+from tidemill_wire.transacting import HALF_PARTITION
 
 
 def render_metrics(service: Service) -> bytes:
@@ -46,6 +47,7 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     keeping = service.broker.keeping
     heads = [group for group in state.groups.values() if group is state.family(group)[-1]]
     lanes = sum(map(len, state.lanes.values()))
+    subjects = len(state.by_name) - (HALF_PARTITION.encode() in state.by_name)
     yield "messages_in_total", "counter", "Messages stored", counters.messages_in
     yield "messages_out_total", "counter", "Messages given to consumers", counters.messages_out
     yield "messages_acked_total", "counter", "Messages acknowledged", counters.messages_acked
@@ -85,10 +87,30 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     yield "cold_reads_total", "counter", "Answers that had to wait for the disk", seen.cold_reads
     yield "connections", "gauge", "Open connections", len(service.server.connections)
     yield "connections_total", "counter", "Connections accepted", seen.connections_opened
-    yield "subjects", "gauge", "Subjects", len(state.by_name) - lanes
+    yield "subjects", "gauge", "Subjects", subjects - lanes
     yield "groups", "gauge", "Consumer groups", len(heads)
     yield "lanes", "gauge", "Priority lanes of subjects, besides the subjects themselves", lanes
+    yield from _of_transactions(service)
     expired = "Messages dropped by retention before a group pulled them"
     yield "expired_messages_total", "counter", expired, keeping.expired_messages
     yield "disk_free_bytes", "gauge", "Free bytes of the data disk", service.free_bytes
     yield "disk_total_bytes", "gauge", "Size of the data disk", service.total_bytes
+
+
+def _of_transactions(service: Service) -> Iterator[tuple[str, str, str, int]]:
+    counters, state = service.broker.counters, service.broker.state
+    pending = "Transactions that nobody has decided"
+    yield "transactions_pending", "gauge", pending, len(state.transactions.pending)
+    yield "half_messages_total", "counter", "Messages kept for transactions", counters.halves_kept
+    yield (
+        "transactions_committed_total",
+        "counter",
+        "Transactions committed",
+        counters.transactions_committed,
+    )
+    gone = "Transactions rolled back, for whatever reason"
+    yield "transactions_rolled_back_total", "counter", gone, counters.transactions_rolled_back
+    silent = "Transactions rolled back because nobody of their producer groups answered"
+    yield "transactions_silent_total", "counter", silent, counters.transactions_silent
+    checked = "Times that a producer group was asked about a transaction"
+    yield "transactions_checked_total", "counter", checked, counters.transactions_checked

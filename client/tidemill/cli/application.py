@@ -20,6 +20,8 @@ from tidemill.cli import (
     send,
     status,
     subjects,
+    timers,
+    transactions,
     up,
     why,
     worker,
@@ -49,6 +51,8 @@ def build() -> typer.Typer:
     application.command("expand")(expand.expand)
     application.add_typer(groups.build(), name="groups")
     application.add_typer(dead.build(), name="dead")
+    application.add_typer(timers.build(), name="timers")
+    application.add_typer(transactions.build(), name="transactions")
     application.add_typer(outbox.build(), name="outbox")
     application.add_typer(broker.build(), name="broker")
     application.add_typer(inspect.build(), name="inspect")

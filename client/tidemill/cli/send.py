@@ -26,6 +26,7 @@ from tidemill.cli.session import (
 )
 from tidemill.cli.when import NOW, AtOption, DelayOption, When, parse_when
 from tidemill_wire.counted import counted
+from tidemill_wire.limits import KEY_BYTES_MAX
 
 if TYPE_CHECKING:
     from tidemill import Client
@@ -43,6 +44,7 @@ class Labels:
     order_key: str | None = None
     when: When = NOW
     dedup_key: str | None = None
+    timer_key: str | None = None
 
 
 PLAIN = Labels(None, (), {})
@@ -73,6 +75,9 @@ def send(
     ] = None,
     delay: DelayOption = None,
     at: AtOption = None,
+    timer_key: Annotated[
+        str | None, typer.Option(help="What to find it by until it is given out, with --delay or --at.")
+    ] = None,
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -88,7 +93,13 @@ def send(
             "--dedup-key names one message, and --lines has many: all but the first were dropped"
         )
     named = key, tuple(tag or ()), _properties(property_ or [])
-    labels = Labels(*named, parse_priority_option(priority), order_key, parse_when(delay, at), dedup_key)
+    labels = Labels(
+        *named, parse_priority_option(priority), order_key, parse_when(delay, at), dedup_key, timer_key
+    )
+    if timer_key is not None and labels.when == NOW:
+        raise wrong_usage("--timer-key is of a message for later: add --delay or --at")
+    if timer_key is not None and not 0 < len(timer_key.encode(errors="replace")) <= KEY_BYTES_MAX:
+        raise wrong_usage(f"--timer-key {timer_key[:60]!r} is no text of 1 to {KEY_BYTES_MAX} bytes")
     if lines is not None:
         perform(_send_lines(server, subject, open_input(lines), labels, output), server)
     else:
@@ -152,6 +163,7 @@ async def _send_each(client: Client, subject: str, bodies: Sequence[bytes], labe
                     dedup_key=labels.dedup_key,
                     delay=labels.when.delay,
                     at=labels.when.at,
+                    timer_key=labels.timer_key,
                 )
             )
             for body in bodies

@@ -127,8 +127,8 @@ def parse_target(target: str) -> tuple[str, str]:
 def load(target: str) -> Worker:
     """The worker, or one sentence why there is none."""
     from tidemill import Worker
+    from tidemill.caught import Caught
     from tidemill.why import why_of
-    from tidemill.worker.caught import Caught
 
     module, name = parse_target(target)
     sys.path.insert(0, os.getcwd())

@@ -13,9 +13,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tidemill.caught import Caught
 from tidemill.message import Message
 from tidemill.why import why_of
-from tidemill.worker.caught import Caught
 from tidemill.worker.context import Context
 from tidemill.worker.handler import Hook, called
 from tidemill.worker.verdicts import RetryAfter, Skip

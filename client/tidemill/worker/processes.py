@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from tidemill.caught import Caught
 from tidemill.why import FailedElsewhere, why_of
-from tidemill.worker.caught import Caught
 from tidemill.worker.handler import Function, name_of
 from tidemill.worker.plain import PlainMessage
 from tidemill.worker.verdicts import Reject, RetryAfter, Skip

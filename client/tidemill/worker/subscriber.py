@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tidemill.caught import Caught
 from tidemill.client import Client
 from tidemill.consumer import Consumer
 from tidemill.errors import LeaseLost, TidemillError
@@ -27,7 +28,6 @@ from tidemill.message import Message, parse_delay
 from tidemill.tasks import Tasks
 from tidemill.why import GROUPS_POLICY, Why, why_of
 from tidemill.worker.acks import Acks
-from tidemill.worker.caught import Caught
 from tidemill.worker.context import Context
 from tidemill.worker.handler import Handler, Mode
 from tidemill.worker.keyed import Begun, Keyed, backoff_s

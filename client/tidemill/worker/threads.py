@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-from tidemill.worker.caught import Caught
+from tidemill.caught import Caught
 
 Job: TypeAlias = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any, TypeVar
 
+from tidemill.caught import Caught
 from tidemill.chain import Match
 from tidemill.client import Client
 from tidemill.message import Message
@@ -27,7 +28,6 @@ from tidemill.routes import parse_server
 from tidemill.settings import ClientSettings
 from tidemill.subscription import From, Ways
 from tidemill.why import why_of
-from tidemill.worker.caught import Caught
 from tidemill.worker.context import Context
 from tidemill.worker.handler import (
     CONCURRENCY_DEFAULT,

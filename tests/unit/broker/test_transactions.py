@@ -8,6 +8,7 @@ import pytest
 
 from samples.brokers import SUBJECT, TINY, Rig, batch_of
 from samples.halves import FIRST, GROUP, commit, done, given, half_of, rollback
+from tidemill_broker.gate import Removal
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.transaction_actions import Why
 from tidemill_wire import limits
@@ -227,8 +228,6 @@ def test_half_message_that_the_disk_has_lost_is_not_committed(rig: Rig) -> None:
 
 
 def test_messages_of_a_subject_that_was_removed_meanwhile_are_gone_with_it(rig: Rig) -> None:
-    from tidemill_broker.gate import Removal
-
     done(rig, half_of(b"x"))
     done(rig, half_of(b"y", index=1, subject=OTHER))
     rig.broker.removing.obey((Removal(OTHER, "", 1),), rig.now_ms)
@@ -237,6 +236,24 @@ def test_messages_of_a_subject_that_was_removed_meanwhile_are_gone_with_it(rig: 
     assert done(rig, commit()) == 2
     assert given(rig) == [b"x"]
     assert OTHER.encode() not in rig.broker.state.by_name
+
+
+def test_commit_that_cannot_be_done_as_a_whole_is_not_begun() -> None:
+    """Its second half message needs a lane again, and the broker has as many subjects as it may have."""
+    rig = Rig(replace(TINY, subjects_max=4))
+    done(rig, half_of(b"x"))
+    done(rig, half_of(b"y", index=1, subject=OTHER, priority=7))
+    rig.broker.removing.obey((Removal(OTHER, "", 1),), rig.now_ms)
+    rig.broker.intake.declare(OTHER, rig.broker.state.by_name[SUBJECT.encode()].settings, rig.now_ms)
+    rig.send(b"z", subject="another")
+    rig.pump()
+    assert refused(rig, commit()) == "too_many_subjects"
+    assert given(rig) == []
+
+    rig.broker.removing.obey((Removal("another", "", 2),), rig.now_ms)
+    rig.pump()
+    assert done(rig, commit()) == 2
+    assert (given(rig), given(rig, subject=OTHER)) == ([b"x"], [b"y"])
 
 
 def test_silent_transaction_is_rolled_back_when_nobody_says_anything() -> None:

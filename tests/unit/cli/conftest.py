@@ -39,6 +39,7 @@ class FakeMessage:
     delay: timedelta | None = None
     at: datetime | None = None
     dedup_key: str | None = None
+    timer_key: str | None = None
 
     @property
     def duplicate(self) -> bool:
