@@ -72,12 +72,23 @@ class Desk:
         """To masters, by delay group."""
 
     async def groups(self) -> list[str]:
-        """Those that there are. Any of them may have what is asked for."""
-        await self._router.refresh()
-        groups = [one.group for one in self._router.atlas.delays]
-        if not groups:
-            raise BrokerUnreachable("no delay service is there that could have messages for later")
-        return groups
+        """Those that there are; the first is waited for. Any of them may have what is asked for."""
+        settings, loop = self._settings, asyncio.get_running_loop()
+        backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
+        deadline = loop.time() + settings.send_timeout_s
+        while True:
+            failure = BrokerUnreachable("no delay service is there that could have messages for later")
+            try:
+                await self._router.refresh()
+            except BrokerUnreachable as error:
+                failure = error
+            groups = [one.group for one in self._router.atlas.delays]
+            if groups:
+                return groups
+            wait_s = backoff.next()
+            if loop.time() + wait_s >= deadline:
+                raise failure
+            await asyncio.sleep(wait_s)
 
     async def ask_all(self, command: Command, wanted: type[Wanted]) -> list[Wanted]:
         """What each of them answers."""
