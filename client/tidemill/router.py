@@ -157,6 +157,14 @@ class Router:
             raise BrokerUnreachable(f"no broker serves the broker group {group} now")
         return address
 
+    async def of_delays(self, group: str) -> Address:
+        """The master of a delay group, whatever it takes now."""
+        await self.refresh()
+        for address in self.atlas.delays:
+            if address.group == group and address.state != "NRW":
+                return address
+        raise BrokerUnreachable(f"no delay service serves the delay group {group} now")
+
     async def delays(self) -> Routes:
         """Who takes messages for later now."""
         await self.refresh()

@@ -16,11 +16,10 @@ from typing import TypeVar
 
 from tidemill.backoff import Backoff
 from tidemill.encode import check_timer_key
-from tidemill.errors import BrokerUnreachable, ConnectionLost, OutcomeUnknown, TidemillError
+from tidemill.errors import BrokerUnreachable, ConnectionLost, OutcomeUnknown, TidemillError, Unavailable
 from tidemill.later import Delay, due_at
 from tidemill.link import Answer, Link, dial
 from tidemill.router import Router
-from tidemill.routes import Address
 from tidemill.settings import ClientSettings
 from tidemill.subscription import milliseconds
 from tidemill_wire.batch import parse_message_id
@@ -77,11 +76,16 @@ class Desk:
         deadline = self._deadline()
         backoff = Backoff(self._settings.backoff_base_s, self._settings.backoff_max_s, self._settings.random)
         while True:
-            for address in await self._router.delays():
-                self._turns.setdefault(address.group, asyncio.Lock())
+            failure = BrokerUnreachable("no delay service is there that could have messages for later")
+            try:
+                await self._router.refresh()
+            except BrokerUnreachable as error:
+                failure = error
+            for one in self._router.atlas.delays:
+                self._turns.setdefault(one.group, asyncio.Lock())
             if self._turns:
                 return list(self._turns)
-            await _pause(backoff, deadline, BrokerUnreachable("no delay service is there"))
+            await _pause(backoff, deadline, failure)
 
     async def ask_all(self, command: Command, wanted: type[Wanted]) -> list[Wanted]:
         """The answers of all delay groups, for nobody knows which of them has a message."""
@@ -96,6 +100,13 @@ class Desk:
                 return answer
             if not isinstance(answer, TidemillError):
                 raise BrokerUnreachable("the delay service answered what was not asked")
+            if isinstance(answer, Unavailable) and answer.kind.name == "not_master":  # and nothing was done
+                if (link := self._links.pop(group, None)) is not None:
+                    link.close()
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise answer
+                await asyncio.sleep(self._settings.backoff_base_s)
+                continue
             if not isinstance(answer, ConnectionLost):
                 raise answer
             if wanted is Answered:
@@ -122,16 +133,10 @@ class Desk:
         async with self._turns[group]:
             while (link := self._links.get(group)) is None or link.lost.done():
                 try:
-                    self._links[group] = await dial(await self._leader(group), settings)
+                    self._links[group] = await dial(await self._router.of_delays(group), settings)
                 except BrokerUnreachable as error:
                     await _pause(backoff, deadline, error)
             return link
-
-    async def _leader(self, group: str) -> Address:
-        for address in await self._router.delays():
-            if address.group == group:
-                return address
-        raise BrokerUnreachable(f"nobody leads the delay group {group} just now")
 
     def close(self) -> None:
         """Nothing more is asked."""
