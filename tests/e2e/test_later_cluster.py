@@ -119,3 +119,27 @@ def test_a_cluster_says_how_its_delay_group_stands_and_hands_it_over(cluster: Cl
     assert "tide" in got.stdout
     [place] = cluster.get("/v1/routes")["delays"]
     assert place["name"] == other
+
+
+async def test_a_timer_is_found_moved_and_cancelled_by_the_master_that_comes_next(cluster: Cluster) -> None:
+    before = await asyncio.to_thread(wait_led, cluster)
+    other = next(name for name in before["in_sync"] if name != before["master"])
+    async with Client(cluster.server, settings=SETTINGS) as mq:
+        for number in range(3):
+            await mq.send("later", b"%d" % number, delay=3600, timer_key=f"order-{number}")
+        assert (await mq.cancel(subject="later", timer_key="order-0")).changed == 1
+        await asyncio.to_thread(cluster.post, "/v1/groups/delay/handover", {"to": other})
+        await asyncio.to_thread(
+            wait_until, "the other one leads", lambda: delays_of(cluster)["master"] == other, 30
+        )
+
+        assert (await mq.reschedule(subject="later", timer_key="order-1", delay=0.5)).changed == 1
+        assert (await mq.cancel(subject="later", timer_key="order-2")).changed == 1
+        assert (await mq.cancel(subject="later", timer_key="order-0")).changed == 0
+        async with mq.consume("later", group="g") as messages:
+            message = await anext(messages)
+            await message.ack()
+        left = [timer.timer_key async for timer in mq.timers("later")]
+
+    assert message.body == b"1"
+    assert left == []
