@@ -26,6 +26,7 @@ from tidemill_broker.pulls import Given, ParkedPull, Pulls
 from tidemill_broker.ranges import merge_ranges
 from tidemill_broker.salvage import Salvage
 from tidemill_broker.sifting import Sifting
+from tidemill_broker.twins import graves_of, namesakes_of
 from tidemill_host.machine import Buffer, Durability, Peer, Unread
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Pull
@@ -87,11 +88,9 @@ class Serving:
             consumers += [
                 one for consumer in consumers for one in self._enrol_in_lanes(peer, pull, consumer, now_ms)
             ]
-        consumers += [
-            self._enrol_twin(peer, pull, consumer.group, now_ms)
-            for consumer in consumers
-            if consumer.group.identity in self._state.dead
-        ]
+        if self._state.dead:
+            graves = graves_of(self._state, self._intake.further, consumers)
+            consumers += [self._members.enrol(peer, pull, grave, now_ms) for grave in graves]
         parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms, {}, patterns)
         if pull.held is not None:
             for stale in self.pulls.stale(parked):
@@ -231,9 +230,10 @@ class Serving:
 
     def adopt(self, twin: Group, now_ms: int) -> None:
         """Dead letters were redriven: those who wait for their group wait for them, too."""
-        for living, identity in self._state.dead.items():
-            if identity == twin.identity:
-                self._widen(self._state.groups[living], self._state.partitions[twin.partition], now_ms)
+        grave = self._state.partitions[twin.partition]
+        for living in [one for one, identity in self._state.dead.items() if identity == twin.identity]:
+            for group in namesakes_of(self._state, self._intake.further, self._state.groups[living]):
+                self._widen(group, grave, now_ms)
         self.serve_group(twin.identity, now_ms)
 
     def _widen(self, group: Group, partition: Partition, now_ms: int) -> None:
@@ -249,10 +249,6 @@ class Serving:
     def _enrol_in_lanes(self, peer: Peer, pull: Pull, consumer: Consumer, now_ms: int) -> list[Consumer]:
         lanes = self._state.lanes.get(consumer.group.partition, {})
         return [self._members.enrol(peer, pull, lane, now_ms) for lane in lanes.values()]
-
-    def _enrol_twin(self, peer: Peer, pull: Pull, group: Group, now_ms: int) -> Consumer:
-        twin = self._state.groups[self._state.dead[group.identity]]
-        return self._members.enrol(peer, pull, self._state.partitions[twin.partition], now_ms)
 
     def end_pulls(self, peer: Peer, now_ms: int) -> None:
         """A consumer that says goodbye is given nothing more."""

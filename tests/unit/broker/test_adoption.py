@@ -70,6 +70,25 @@ def test_adopted_message_is_given_to_its_group_with_all_it_had_and_its_attempts(
     assert {one.subject for one in rig.pull(10, group="other").grants} <= {SUBJECT}
 
 
+def test_consumers_of_another_partition_of_the_subject_are_given_it(rig: Rig) -> None:
+    """The route leads to that one only: nobody asks for the first any more."""
+    further = f"{SUBJECT}#1"
+    rig.pull(10, subjects=[further])
+    adopt(rig, adopt_of())
+    rig.wait(60_000)
+    assert [(one.subject, one.attempts) for one in rig.pull(10, subjects=[further]).grants] == [(GRAVE, 3)]
+
+
+def test_consumers_of_another_partition_who_wait_are_given_it_when_it_comes(rig: Rig) -> None:
+    assert rig.ask(Pull("g", "c", [f"{SUBJECT}#1"], 10, 1 << 20, 300_000, -1)) is None
+    asked = rig.correlation
+    adopt(rig, adopt_of())
+    rig.wait(60_000)
+    answer = rig.answers.pop(asked)
+    assert isinstance(answer, Pulled)
+    assert [one.subject for one in answer.grants] == [GRAVE]
+
+
 def test_what_is_said_twice_is_adopted_once(rig: Rig) -> None:
     assert [adopt(rig, adopt_of()), adopt(rig, adopt_of())] == [1, 1]
     assert adopt(rig, adopt_of(b"another", 2)) == 1
