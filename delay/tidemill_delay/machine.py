@@ -221,7 +221,7 @@ class Delay:
         high_ms = self.nearing.high_ms(entries.hour)
         if high_ms is not None:
             near = entries.where(entries.due <= high_ms)
-            self._after_placed(lambda _now_ms: self.wheel.add(near), now_ms)
+            self._after_placed(lambda _now_ms: self._add(near, relieve=self._page is None), now_ms)
             soon_ms = now_ms + self.settings.sync_interval_ms
             self.keeping.sync_now |= len(near.due) > 0 and int(near.due.min()) <= soon_ms
 
@@ -308,13 +308,19 @@ class Delay:
         self._page = None
         assert page.high_ms is not None
         self.nearing.loaded(page.hour.start_ms, page.high_ms)
-        near = [entries.where(entries.due <= page.high_ms) for entries in page.entries]
-        self._after_placed(lambda now_ms: self._fill(near, now_ms), now_ms)
+        self._after_placed(lambda now_ms: self._fill(page.entries, now_ms), now_ms)
 
     def _fill(self, page: Sequence[Entries], now_ms: int) -> None:
         for entries in page:
-            self.wheel.add(entries)
+            self._add(entries)
         self._turn(now_ms)
+
+    def _add(self, entries: Entries, *, relieve: bool = False) -> None:
+        """Into the wheel, up to where its hour is there by now: what is due later is loaded with the next page."""
+        if (high_ms := self.nearing.high_ms(entries.hour)) is not None:
+            self.wheel.add(entries.where(entries.due <= high_ms))
+        if relieve:
+            self.nearing.relieve(self.wheel, self.settings.wheel_messages)
 
     def _unread(self, token: int, now_ms: int) -> None:
         """The disk refuses to read: nothing is given up for it, so it is tried again."""
@@ -331,9 +337,7 @@ class Delay:
         self._read_page(now_ms)
 
     def _after_placed(self, step: Callable[[int], None], now_ms: int) -> None:
-        """Do it when all that was placed so far is there to stay: if a message that was sent went with the power, the
-        next one would have its number, and count as sent.
-        """
+        """Do it when what was placed is there to stay: if it went with the power, the next would count as sent."""
         if self._placed_in <= self.logs.mark.synced:
             step(now_ms)
         else:
@@ -349,12 +353,8 @@ class Delay:
             self.keeping.sync_now = True
 
     def _set_wake(self, now_ms: int) -> None:
-        wakes = [
-            self.keeping.wake_ms(now_ms),
-            self.wheel.next_ms(),
-            self.courier.wake_ms(),
-            self._next_hour(now_ms),
-        ]
+        hour_ms = self._next_hour(now_ms)
+        wakes = [self.keeping.wake_ms(now_ms), self.wheel.next_ms(), self.courier.wake_ms(), hour_ms]
         self._wake_at_ms = max(now_ms + 1, min(wake for wake in wakes if wake is not None))
 
     def _next_hour(self, now_ms: int) -> int | None:

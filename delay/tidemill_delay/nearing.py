@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from heapq import heapify, heappop, heappush
 
+from tidemill_delay.wheel import Wheel
+
 
 class Nearing:
     """See the module."""
@@ -29,13 +31,27 @@ class Nearing:
 
     def placed(self, start_ms: int) -> None:
         """Something came into an hour, which may be a new one."""
-        if start_ms not in self._known and start_ms not in self._high:
+        if start_ms not in self._high:
+            self.known(start_ms)
+
+    def known(self, start_ms: int) -> None:
+        """Something of an hour is left to be loaded."""
+        if start_ms not in self._known:
             self._known.add(start_ms)
             heappush(self._left, start_ms)
 
     def loaded(self, start_ms: int, high_ms: int) -> None:
         """Due times of an hour up to this are in the wheel."""
         self._high[start_ms] = high_ms
+
+    def relieve(self, wheel: Wheel, most: int) -> None:
+        """When more came into hours of the wheel than it may hold, what is due last leaves it, and is loaded once more.
+        A quarter of it is free then: it does not happen with each message, nor is a page loaded at once.
+        """
+        if wheel.size > most:
+            for start_ms, high_ms in wheel.relieve(3 * most // 4):
+                self._high[start_ms] = high_ms
+                self.known(start_ms)
 
     def earliest(self, closed_ms: int) -> int | None:
         """The earliest hour that is not wholly in the wheel; those before ``closed_ms`` are not there any more."""

@@ -6,6 +6,7 @@ Python object here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,10 @@ class Entries(NamedTuple):
     def take(self, start: int, end: int) -> Entries:
         """Those from one place to another."""
         return Entries(self.hour, self.due[start:end], self.pieces[start:end], self.numbers[start:end])
+
+    def copy(self, end: int) -> Entries:
+        """The first ones, without the memory of the others."""
+        return Entries(self.hour, self.due[:end].copy(), self.pieces[:end].copy(), self.numbers[:end].copy())
 
     def where(self, keep: npt.NDArray[np.bool_]) -> Entries:
         """Those that are to be kept."""
@@ -75,6 +80,28 @@ class Wheel:
             else:
                 del self._spokes[hour]
         return found
+
+    def relieve(self, most: int) -> Iterator[tuple[int, int]]:
+        """Let go of what is due last, until not more is held; of each hour up to when it is kept. What is due in one
+        tick stays together, and the next one of all is kept, however much that is.
+        """
+        for hour in sorted(self._spokes, reverse=True):
+            count = self.size - most
+            if count <= 0:
+                return
+            due = np.sort(np.concatenate([spoke.due for spoke in self._spokes[hour]]))
+            keep = max(0, len(due) - count)
+            high_ms = -(-int(due[keep]) // self._tick_ms) * self._tick_ms - self._tick_ms
+            if hour == min(self._spokes):
+                high_ms = max(high_ms, -(-int(due[0]) // self._tick_ms) * self._tick_ms)
+            ends = [int(np.searchsorted(spoke.due, high_ms, "right")) for spoke in self._spokes[hour]]
+            self.size -= len(due) - sum(ends)
+            kept = [spoke.copy(end) for spoke, end in zip(self._spokes[hour], ends, strict=True) if end]
+            if kept:
+                self._spokes[hour] = kept
+            else:
+                del self._spokes[hour]
+            yield hour, high_ms
 
     def next_ms(self) -> int | None:
         """The tick at which something is due."""

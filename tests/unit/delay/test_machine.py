@@ -316,6 +316,19 @@ def test_more_of_an_hour_is_loaded_as_soon_as_a_broker_has_taken_what_filled_the
     assert sorted(bodies(rig), key=int) == [b"%d" % number for number in range(20)]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_comes_into_an_hour_that_is_loaded_stays_within_the_memory_for_it(order: int) -> None:
+    rig = DelayRig(replace(SMALL, wheel_messages=20))
+    rig.send([b"0"], NOW_MS + 5_000)
+    for number in range(1, 200)[::order]:
+        rig.send([b"%d" % number], NOW_MS + 5_000 + 100 * number)
+        assert rig.delay.wheel.size <= 20
+    rig.wait(60_000)
+
+    assert sorted(map(int, bodies(rig))) == list(range(200))
+    assert rig.delay.state.waiting == 0
+
+
 def strange(codec: Codec) -> tuple[bytearray, dict[int, tuple[int, int]]]:
     """Two messages for two hours, and a column that nobody knows; where its columns are."""
     texts = [b"a" * 600, b"b" * 600]
