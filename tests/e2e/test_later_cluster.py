@@ -37,6 +37,14 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.close()
 
 
+@pytest.fixture
+def wide(tmp_path: Path) -> Iterator[Cluster]:
+    """Two broker groups, and a delay group of one."""
+    made = Cluster(tmp_path / "cluster", 2, 0, options=("--delays", "1")).start()
+    yield made
+    made.close()
+
+
 def delays_of(cluster: Cluster) -> dict[str, Any]:
     """The delay group as meta sees it; one without a master while nobody says."""
     with suppress(OSError, urllib.error.URLError, ValueError, IndexError):
@@ -119,3 +127,29 @@ def test_a_cluster_says_how_its_delay_group_stands_and_hands_it_over(cluster: Cl
     assert "tide" in got.stdout
     [place] = cluster.get("/v1/routes")["delays"]
     assert place["name"] == other
+
+
+async def test_order_keys_that_move_while_their_messages_wait_are_followed_and_each_comes_once(
+    wide: Cluster,
+) -> None:
+    keys = [f"o-{number}" for number in range(40)]
+    async with Client(wide.server, settings=SETTINGS) as mq:
+        await mq.send("moves", b"now", order_key="o-0")
+        due = datetime.fromtimestamp(time.time() + 10, UTC)
+        sends = [mq.send("moves", key.encode(), at=due, order_key=key) for key in keys[::2]]
+        await asyncio.gather(
+            *sends, *(mq.send("moves", key.encode(), at=due, dedup_key=key) for key in keys[1::2])
+        )
+        route = wide.get("/v1/subjects/moves/route")
+        more = len(route["partitions"]) + 2
+        after = await asyncio.to_thread(wide.expand, "moves", partitions=more)
+        assert len(after) == more
+        came: list[tuple[bytes, str | None]] = []
+        async with mq.consume("moves", group="g") as messages:
+            async for message in messages:
+                came.append((message.body, message.order_key))
+                await message.ack()
+                if len(set(came)) == len(keys) + 1:
+                    break
+
+    assert sorted(came) == sorted([(b"now", "o-0"), *((key.encode(), key) for key in keys)])
