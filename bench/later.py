@@ -161,8 +161,9 @@ async def an_hour(server: str, pid: int, count: int = 5_000_000) -> Figures:
     late = await late_now(server, max(0.0, begin - time.time()) + 60)
     return {
         "part": "hour", "messages": count, "scheduled_in_s": round(spent, 1),
-        "due_a_second": round(count / (end - begin)), "peak_rss_mb": max(peak_mb, rss_mb(pid)), "came": len(late), "p50_ms": late[len(late) // 2],
-        "p99_ms": late[len(late) * 99 // 100], "most_ms": late[-1], "least_ms": late[0],
+        "due_a_second": round(count / (end - begin)), "peak_rss_mb": max(peak_mb, rss_mb(pid)),
+        "came": len(late), "p50_ms": late[len(late) // 2], "p99_ms": late[len(late) * 99 // 100],
+        "most_ms": late[-1], "least_ms": late[0],
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from tidemill_broker.doors.greeting import greeting
 from tidemill_broker.doors.inspecting import Wanted, run_inspect
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
-from tidemill_broker.doors.neighbour import Neighbour
+from tidemill_broker.doors.neighbour import Later, Neighbour
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings, parse_labels, read_settings
 from tidemill_host.clock import RealClock
@@ -52,6 +52,7 @@ from tidemill_wire.errors import TidemillError
 from tidemill_wire.settings import settings_line
 
 if TYPE_CHECKING:
+    from tidemill_broker.doors.delaying import DelayGroups
     from tidemill_host.attending import Attending
 
 NEXT = ("send hello 'first message'", "consume hello --group demo --from earliest --count 1")
@@ -127,6 +128,8 @@ class Premises:
     life: Life
     neighbour: Neighbour | None = None
     """Who else lives here, and shares the HTTP port."""
+    delays: DelayGroups | None = None
+    """Where what comes over HTTP for later goes, in a cluster."""
 
 
 async def _serve(
@@ -163,6 +166,8 @@ async def _live(premises: Premises) -> int:
     part: Part | int = first_part(premises.settings.replicated)
     while isinstance(part, Part):
         part = await _play(premises, part)
+    if premises.delays is not None:
+        premises.delays.close()
     return part
 
 
@@ -172,7 +177,6 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.gateway_steering import Steering
-    from tidemill_broker.doors.gateway_times import nobody
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
     from tidemill_broker.doors.segments import SegmentRanges
@@ -185,7 +189,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     broker, port = service.broker, await _listen(service, arguments)
     values = values_of(service, lambda: routes_of(service, port))
     neighbour = premises.neighbour
-    gateway, replicas = Gateway(service, neighbour.later if neighbour else nobody), Replicas(service, part)
+    gateway, replicas = Gateway(service, _later(premises)), Replicas(service, part)
     if not part.follows:
         gateway.start()
     queries = Queries(broker, disk, lanes.read)
@@ -224,6 +228,20 @@ async def _play(premises: Premises, part: Part) -> Part | int:
         sys.stderr.write(f"tidemill: {_end(service.failed.result())}\n")
         return 1
     return end
+
+
+def _later(premises: Premises) -> Later:
+    """Who keeps what comes over HTTP for later."""
+    from tidemill_broker.doors.delaying import DelayGroups
+    from tidemill_broker.doors.gateway_times import nobody
+
+    settings = premises.settings
+    if premises.neighbour is not None:
+        return premises.neighbour.later
+    if not (settings.replicated and settings.meta):
+        return nobody
+    premises.delays = premises.delays or DelayGroups(settings.name, settings.meta.split(","))
+    return premises.delays.take
 
 
 def _prepare(premises: Premises, part: Part) -> Service:

@@ -6,21 +6,24 @@
 
 What a broker refuses waits by itself and is tried again: soon when waiting may help, else once a minute, for nothing
 that was accepted is ever dropped. A piece goes to one broker group of its subject's route, the same each time, so a
-broker that has it recognises it. What is read or on its way is bounded in bytes; the rest waits as rows, 24 bytes a
-message.
+broker that has it recognises it. One with order keys is taken apart, and goes where they are taken (``routing``): what
+may be there already is asked for there until the broker has answered, whatever the route says by then; what it refused
+is read again, and goes by the next version of the route. What is read or on its way is bounded in bytes; the rest waits
+as rows, 24 bytes a message.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 import numpy as np
 
 from tidemill_delay.hours import Numbers, file_of
 from tidemill_delay.pieces import Addressed
+from tidemill_delay.routing import Ways
 from tidemill_delay.rows import PLACE_MASK, length_of, place_of
 from tidemill_delay.wheel import Entries
 from tidemill_host.machine import Buffer, Durability, Peer, Read, Send, Slice
@@ -50,6 +53,8 @@ class Unit:
     numbers: Numbers
     due_ms: int
     """The tick."""
+    version: int | None = None
+    """Of the route, by which its order keys are looked for next; ``None``: the newest."""
 
 
 @dataclass(slots=True)
@@ -59,6 +64,14 @@ class Parcel:
     unit: Unit
     subject: str
     batch: bytearray
+    ordered: bool = False
+    """It has order keys."""
+    group: str = ""
+    """The broker group that has the partition of its order keys; nothing: any of the subject's."""
+    version: int = 0
+    """By which that is so."""
+    sent: bool = False
+    """The broker may have it."""
 
 
 @dataclass(slots=True)
@@ -80,9 +93,11 @@ class Broker:
 class Courier:
     """See the module."""
 
-    def __init__(self, tick_ms: int) -> None:
+    def __init__(self, tick_ms: int, begun_ms: int = 0) -> None:
         self.brokers: dict[str, Broker] = {}
         self.routes: dict[str, Sequence[str]] = {}
+        self.ways: dict[str, Ways] = {}
+        """Of subjects whose order keys lie in partitions."""
         self.everywhere: Sequence[str] = ()
         """Who takes every subject that has no route of its own."""
         self.wanted: set[str] = set()
@@ -94,6 +109,8 @@ class Courier:
         self.size = 0
         """Messages that are due and not done."""
         self._tick_ms = tick_ms
+        self._begun_ms = begun_ms
+        """The last tick of which a former life may have sent something."""
         self._due: deque[Unit] = deque()
         self._reading: dict[int, list[Unit]] = {}
         self._unreadable: list[tuple[int, int, Unit]] = []
@@ -117,14 +134,13 @@ class Courier:
         begin = np.asarray(edges[:-1])
         firsts, due = pieces[begin].tolist(), (ticks[begin] * self._tick_ms).tolist()
         for piece, due_ms, start, end in zip(firsts, due, edges, edges[1:], strict=False):
-            self._due.append(Unit(entries.hour, piece, numbers[start:end], due_ms))
+            version = 0 if due_ms <= self._begun_ms else None
+            self._due.append(Unit(entries.hour, piece, numbers[start:end], due_ms, version))
 
     def work(self, now_ms: int) -> None:
         """Read and send what there is room for."""
         while self._unreadable and self._unreadable[0][0] <= now_ms:
             self._read([heappop(self._unreadable)[2]])
-        while self._due and self._held < AHEAD_BYTES:
-            self._read(self._neighbours())
         while self._put_off and self._put_off[0][0] <= now_ms:
             self._address(heappop(self._put_off)[2])
         for broker in self.brokers.values():
@@ -133,6 +149,8 @@ class Courier:
                 self._ground(broker)
             if broker.peer is not None:
                 self._fly(broker, now_ms)
+        while self._due and self._held < AHEAD_BYTES:
+            self._read(self._neighbours())
 
     def wake_ms(self) -> int | None:
         """When something is to be tried again."""
@@ -159,8 +177,7 @@ class Courier:
         return units
 
     def _read(self, units: list[Unit]) -> None:
-        start = place_of(units[0].piece)
-        size = place_of(units[-1].piece) + length_of(units[-1].piece) - start
+        start, size = _span(units)
         self._token += 1
         self._held += size
         self._reading[self._token] = units
@@ -170,35 +187,55 @@ class Courier:
         """Bytes of an hour's file. A piece that is damaged harms no other one."""
         units = self._reading.pop(token)
         view = memoryview(data)
-        base = place_of(units[0].piece)
+        base, _ = _span(units)
         self._held -= len(view)
         for unit in units:
             place, length = place_of(unit.piece), length_of(unit.piece)
             try:
                 addressed = Addressed(view[place - base : place - base + length], place)
-                parcel = Parcel(unit, addressed.subject, addressed.send(unit.numbers))
+                parcels = list(self._parcels(unit, addressed))
             except CorruptBatch:
                 self.refused["corrupt_batch"] += len(unit.numbers)
                 self._read_later(unit, now_ms)
                 continue
-            self._held += len(parcel.batch)
-            self._address(parcel)
+            for parcel in parcels:
+                self._held += len(parcel.batch)
+                self._address(parcel)
+
+    def _parcels(self, unit: Unit, addressed: Addressed) -> Iterator[Parcel]:
+        """What becomes of a unit: one parcel, or one for each partition that has order keys of it."""
+        subject, ordered = addressed.subject, addressed.ordered
+        ways = self.ways.get(subject) if ordered else None
+        logical = addressed.logical(unit.numbers) if ways is not None else []
+        if ways is None or not any(one is not None for one in logical):
+            yield Parcel(unit, subject, addressed.send(unit.numbers), ordered)
+            return
+        version = ways.newest if unit.version is None else min(unit.version, ways.newest)
+        for partition, asked, rows in ways.parts(logical, version):
+            some = replace(unit, numbers=unit.numbers[rows])
+            batch = addressed.send_to(partition.name, some.numbers)
+            yield Parcel(some, subject, batch, ordered, partition.group, asked)
 
     def unread(self, token: int, now_ms: int) -> None:
         """What the disk did not read is tried again, piece by piece: one of them may be good."""
         units = self._reading.pop(token)
-        first, last = units[0], units[-1]
-        self._held -= place_of(last.piece) + length_of(last.piece) - place_of(first.piece)
+        self._held -= _span(units)[1]
         for unit in units:
             self._read_later(unit, now_ms)
 
-    def _read_later(self, unit: Unit, now_ms: int) -> None:
+    def _read_later(self, unit: Unit, now_ms: int, wait_ms: int = LATE_MS) -> None:
         self._token += 1
-        heappush(self._unreadable, (now_ms + LATE_MS, self._token, unit))
+        heappush(self._unreadable, (now_ms + wait_ms, self._token, unit))
 
     # -- where to --------------------------------------------------------------------------------------------------
 
     def _address(self, parcel: Parcel) -> None:
+        if parcel.group:
+            if self._is_forgotten(parcel):
+                self._take_back(parcel)
+            else:
+                self.brokers.setdefault(parcel.group, Broker()).waiting.append(parcel)
+            return
         groups = self.routes.get(parcel.subject) or self.everywhere
         if not groups:
             self.wanted.add(parcel.subject)
@@ -207,11 +244,27 @@ class Courier:
         group = groups[parcel.unit.piece % len(groups)]
         self.brokers.setdefault(group, Broker()).waiting.append(parcel)
 
-    def route(self, subject: str, groups: Sequence[str]) -> None:
-        """Who takes a subject's messages; nobody, when there are none."""
-        if self.routes.get(subject) == groups:
+    def _is_forgotten(self, parcel: Parcel) -> bool:
+        """Nobody is there any more who could say whether it has a parcel."""
+        ways = self.ways[parcel.subject]
+        return parcel.group not in ways.listed and (parcel.sent or parcel.version < ways.newest)
+
+    def _take_back(self, parcel: Parcel) -> None:
+        """It is read again, and goes where its order keys lie by now."""
+        self._held -= len(parcel.batch)
+        if parcel.sent:
+            parcel.unit.version = parcel.version + 1
+        self._due.append(parcel.unit)
+
+    def route(self, subject: str, groups: Sequence[str], ways: Ways | None = None) -> None:
+        """Who takes a subject's messages; nobody, when there are none. And of those with order keys, where that is
+        known: what was sent stays where the answer is to come from.
+        """
+        if self.routes.get(subject) == groups and self.ways.get(subject) == ways:
             return
         self.routes[subject] = groups
+        if ways is not None:
+            self.ways[subject] = ways
         self.wanted.discard(subject)
         moved = [parcel for parcel in self._lost if parcel.subject == subject]
         self._lost = deque(parcel for parcel in self._lost if parcel.subject != subject)
@@ -219,7 +272,10 @@ class Courier:
             moved += [parcel for parcel in broker.waiting if parcel.subject == subject]
             broker.waiting = deque(parcel for parcel in broker.waiting if parcel.subject != subject)
         for parcel in moved:
-            self._address(parcel)
+            if parcel.ordered and subject in self.ways and not parcel.sent:
+                self._take_back(parcel)
+            else:
+                self._address(parcel)
 
     def route_all(self, groups: Sequence[str]) -> None:
         """Who takes every subject."""
@@ -252,7 +308,11 @@ class Courier:
     def _ground(self, broker: Broker) -> None:
         broker.peer = None
         for flight in reversed(broker.flights.values()):
-            broker.waiting.extendleft(reversed(flight))
+            for parcel in reversed(flight):
+                if parcel.group and self._is_forgotten(parcel):
+                    self._take_back(parcel)
+                else:
+                    broker.waiting.appendleft(parcel)
         broker.flights.clear()
 
     def _fly(self, broker: Broker, now_ms: int) -> None:
@@ -267,7 +327,9 @@ class Courier:
                 size += len(broker.waiting[0].batch)
                 if flight and size > limits.FRAME_BYTES_MAX - limits.CONTROL_BYTES_MAX:
                     break
-                flight.append(broker.waiting.popleft())
+                parcel = broker.waiting.popleft()
+                parcel.sent = True
+                flight.append(parcel)
             if not flight:
                 return
             self._correlation += 1
@@ -292,17 +354,24 @@ class Courier:
         for index, parcel in enumerate(flight):
             number = answer.number if isinstance(answer, Failed) else refused.get(index)
             if number is not None:
-                self._put_off_for(parcel, number, now_ms)
+                self._put_off_for(parcel, number, now_ms, known=isinstance(answer, Sent))
                 continue
             self._held -= len(parcel.batch)
             self.size -= len(parcel.unit.numbers)
             done.append(parcel.unit)
         return done
 
-    def _put_off_for(self, parcel: Parcel, number: int, now_ms: int) -> None:
+    def _put_off_for(self, parcel: Parcel, number: int, now_ms: int, *, known: bool) -> None:
+        """``known``: that the broker does not have it. Then its order keys may be looked for elsewhere."""
         kind = KIND_BY_NUMBER.get(number)
         self.refused[kind.name if kind is not None else str(number)] += len(parcel.unit.numbers)
         wait_ms = SOON_MS if kind is None or kind.retryable else LATE_MS
+        if parcel.group and known:
+            self._held -= len(parcel.batch)
+            parcel.unit.version = parcel.version + 1
+            wait_ms = 0 if parcel.version < self.ways[parcel.subject].newest else wait_ms
+            self._read_later(parcel.unit, now_ms, wait_ms)
+            return
         self._token += 1
         heappush(self._put_off, (now_ms + wait_ms, self._token, parcel))
 
@@ -315,3 +384,9 @@ class Courier:
             parcels = [*broker.waiting, *(parcel for flight in broker.flights.values() for parcel in flight)]
             units += [parcel.unit for parcel in parcels]
         assert self.size == sum(len(unit.numbers) for unit in units)
+
+
+def _span(units: Sequence[Unit]) -> tuple[int, int]:
+    """Where the pieces of some units begin, and how many bytes that is: the last one need not end last."""
+    start = min(place_of(unit.piece) for unit in units)
+    return start, max(place_of(unit.piece) + length_of(unit.piece) for unit in units) - start

@@ -20,6 +20,7 @@ from tidemill_delay.intake import Intake
 from tidemill_delay.keeping import Keeping
 from tidemill_delay.loading import Page
 from tidemill_delay.nearing import Nearing
+from tidemill_delay.routing import Ways
 from tidemill_delay.settings import DelaySettings
 from tidemill_delay.snapshots import files_of
 from tidemill_delay.state import State
@@ -56,7 +57,7 @@ class Delay:
         self.intake = Intake(state, logs, settings.hour_ms, 1000 * settings.horizon_seconds)
         self.keeping = Keeping(state, logs, settings, now_ms)
         self.wheel = Wheel(settings.tick_ms)
-        self.courier = Courier(settings.tick_ms)
+        self.courier = Courier(settings.tick_ms, state.begun_ms)
         hands = Hands(state, settings.tick_ms, self.act, self._move)
         self.timers = Timers(hands, settings.hour_ms, self._after_sync)
         self.refused: Counter[str] = Counter()
@@ -353,8 +354,8 @@ class Delay:
             self.keeping.sync_now = True
 
     def _set_wake(self, now_ms: int) -> None:
-        hour_ms = self._next_hour(now_ms)
-        wakes = [self.keeping.wake_ms(now_ms), self.wheel.next_ms(), self.courier.wake_ms(), hour_ms]
+        wakes = [self.keeping.wake_ms(now_ms), self.wheel.next_ms(), self.courier.wake_ms()]
+        wakes.append(self._next_hour(now_ms))
         self._wake_at_ms = max(now_ms + 1, min(wake for wake in wakes if wake is not None))
 
     def _next_hour(self, now_ms: int) -> int | None:
@@ -366,9 +367,9 @@ class Delay:
             return self._page_at_ms if self._page_at_ms > now_ms else None
         return max(now_ms + 1, start_ms - self.settings.ahead_ms, self._page_at_ms)
 
-    def route(self, subject: str, groups: Sequence[str], now_ms: int) -> None:
+    def route(self, subject: str, groups: Sequence[str], now_ms: int, ways: Ways | None = None) -> None:
         """Somebody says which broker groups take a subject."""
-        self.courier.route(subject, groups)
+        self.courier.route(subject, groups, ways)
         self.courier.work(now_ms)
         self._set_wake(now_ms)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 from functools import cached_property
+from hashlib import blake2b
 
 import numpy as np
 from crc32c import crc32c
@@ -34,6 +35,7 @@ from tidemill_wire.batch import (
 from tidemill_wire.columns import Batch, Column, Entry, hash_text, read_entries
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.fields import parse_again
+from tidemill_wire.ordering import logical_partition
 from tidemill_wire.timing import TimerRow
 
 _FLAGS_AT, _PRODUCER_AT = 46, 56
@@ -73,6 +75,37 @@ class Addressed:
             flags=Flags(self.header.flags) & ~Flags.DELAYED,
         )
         return part(excerpt, rows, origin)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether there are order keys, and a partition of the subject may refuse them."""
+        if self.header.column_count <= len((Column.BODY_OFFSETS, Column.BODIES)):
+            return False
+        name = partition_name(self._data, 0, self.header).decode()
+        return Column.ORDER_KEYS in self._entries and parse_again(name) is None
+
+    def logical(self, numbers: Rows) -> list[int | None]:
+        """Of each of these numbers the logical partition of its order key; ``None`` when it has none."""
+        keys = Batch(self._data).order_keys() or []
+        rows: list[int] = (np.asarray(numbers, np.int64) - self.header.first_sequence).tolist()
+        places = {key: logical_partition(key) for key in {keys[row] for row in rows} if key}
+        return [places.get(keys[row]) for row in rows]
+
+    def send_to(self, partition: str, numbers: Rows) -> bytearray:
+        """The batch of these numbers, for a partition. Its producer is drawn from all of its messages: what begins with
+        the same one and has fewer, as keys of it have moved, is another batch.
+        """
+        rows = np.asarray(numbers, np.int64) - self.header.first_sequence
+        sources = self._sources[rows]
+        said = self.header.batch_id + sources.astype("<i4").tobytes()
+        drawn = int.from_bytes(blake2b(said, digest_size=8).digest(), "little")
+        origin = replace(
+            origin_of(self.header, partition.encode()),
+            producer_id=drawn | SINGLES_FROM,
+            producer_sequence=int(sources[0]),
+            flags=Flags(self.header.flags) & ~Flags.DELAYED,
+        )
+        return part(opened(self._data, self.header), rows, origin)
 
     def retimed(self, hour: int, numbers: Rows, due_ms: int) -> bytearray:
         """These messages of an hour for another time, as the message log keeps it: the batch says what it replaces."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ SPREAD_S = 8.0
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path / "cluster", 1, 1, options=("--delays", "1")).start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Iterator[Cluster]:
+    """Two broker groups, and a delay group of one."""
+    made = Cluster(tmp_path / "cluster", 2, 0, options=("--delays", "1")).start()
     yield made
     made.close()
 
@@ -143,3 +152,80 @@ async def test_a_timer_is_found_moved_and_cancelled_by_the_master_that_comes_nex
 
     assert message.body == b"1"
     assert left == []
+
+
+async def test_order_keys_that_move_while_their_messages_wait_are_followed_and_each_comes_once(
+    wide: Cluster,
+) -> None:
+    keys = [f"o-{number}" for number in range(40)]
+    async with Client(wide.server, settings=SETTINGS) as mq:
+        await mq.send("moves", b"now", order_key="o-0")
+        due = datetime.fromtimestamp(time.time() + 10, UTC)
+        sends = [mq.send("moves", key.encode(), at=due, order_key=key) for key in keys[::2]]
+        await asyncio.gather(
+            *sends, *(mq.send("moves", key.encode(), at=due, dedup_key=key) for key in keys[1::2])
+        )
+        route = wide.get("/v1/subjects/moves/route")
+        more = len(route["partitions"]) + 2
+        after = await asyncio.to_thread(wide.expand, "moves", partitions=more)
+        assert len(after) == more
+        came: list[tuple[bytes, str | None]] = []
+        async with mq.consume("moves", group="g") as messages:
+            async for message in messages:
+                came.append((message.body, message.order_key))
+                await message.ack()
+                if len(set(came)) == len(keys) + 1:
+                    break
+
+    assert sorted(came) == sorted([(b"now", "o-0"), *((key.encode(), key) for key in keys)])
+
+
+def over_http(cluster: Cluster, group: str, value: object, key: str) -> dict[str, Any]:
+    """The message that a broker group is sent, as it answers."""
+    [control] = [one["control"] for one in cluster.get("/v1/routes")["brokers"] if one["group"] == group]
+    head = (
+        {"Content-Type": "application/json", "Idempotency-Key": key}
+        if key
+        else {"Content-Type": "application/json"}
+    )
+    url = f"http://{control}/v1/subjects/http/messages"
+    request = urllib.request.Request(url, json.dumps(value).encode(), head)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        [row] = json.loads(answer.read())["messages"]
+    return dict(row)
+
+
+async def test_messages_for_later_over_http_are_kept_by_a_delay_group_whichever_broker_is_asked(
+    wide: Cluster,
+) -> None:
+    def send(group: str, text: str, key: str = "") -> str:
+        row = over_http(wide, group, {"text": text, "delay": "1s"}, key)
+        due[row["id"]] = datetime.fromisoformat(row["due"])
+        return str(row["id"])
+
+    due: dict[str, datetime] = {}
+    sent = [send(group, group) for group in ("g0", "g1", "g0")]
+    keyed = [send("g0", "once", "k-1"), send("g0", "once", "k-1")]
+    os.kill(
+        wide.children()["delay-0"], signal.SIGKILL
+    )  # the connection is lost, and another one is there again
+    again: list[str] = []
+
+    def takes() -> bool:
+        with suppress(urllib.error.HTTPError):
+            again.append(send("g1", "again", "k-2"))
+        return bool(again)
+
+    wait_until("the delay service takes messages again", takes, 60)
+    came: dict[str, datetime] = {}
+    async with Client(wide.server, settings=SETTINGS) as mq, mq.consume("http", group="g") as messages:
+        async for message in messages:
+            assert message.id not in came
+            came[message.id] = message.stored_at
+            await message.ack()
+            if len(came) == 5:
+                break
+
+    assert keyed[0] == keyed[1]
+    assert came.keys() == {*sent, keyed[0], again[0]}
+    assert all(came[one] >= due[one] - timedelta(milliseconds=2) for one in came)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, cast
@@ -17,6 +17,9 @@ from typing import Any, cast
 import aiohttp
 
 from tidemill_delay.doors.service import DelayService
+from tidemill_delay.routing import Ways
+from tidemill_wire.errors import WireError
+from tidemill_wire.routes import PartitionSet
 
 EVERY_SECONDS = 1.0
 PATIENCE_SECONDS = 2.0
@@ -41,7 +44,7 @@ class Finding:
                 try:
                     await self._look(session, tasks)
                     self._complaint = ""
-                except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                except (aiohttp.ClientError, TimeoutError, OSError, ValueError, WireError) as error:
                     self._complain(error)
                     self._metas.append(self._metas.pop(0))
                 await asyncio.sleep(EVERY_SECONDS)
@@ -56,7 +59,7 @@ class Finding:
             beat = {"client": self._service.delay.settings.name, "produces": names, "known": 0}
             answer = await self._ask(session, "POST", "/v1/clients/heartbeat", beat)
             for row in rows_of(answer, "routes"):
-                self._service.found(str(row["subject"]), groups_of(row, open_now))
+                self._service.found(str(row["subject"]), groups_of(row, open_now), ways_of(row, masters))
 
     def _named(self) -> list[str]:
         """Subjects to ask for now."""
@@ -100,6 +103,12 @@ def groups_of(route: Mapping[str, Any], open_now: Sequence[str]) -> list[str]:
     subject = route["subject"]
     found = [str(one["group"]) for one in rows_of(route, "partitions") if one.get("name") == subject]
     return [group for group in found if group in open_now] or found
+
+
+def ways_of(route: Mapping[str, Any], listed: Iterable[str]) -> Ways:
+    """Where its order keys lie, and lay; a broker group that meta does not list is forgotten."""
+    sets = [*rows_of(route, "former"), route]
+    return Ways(tuple(PartitionSet.from_map(one) for one in sets), frozenset(listed))
 
 
 def rows_of(answer: Any, name: str) -> list[Mapping[str, Any]]:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from tidemill_delay.applying import DelayApplier
 from tidemill_delay.machine import Delay
 from tidemill_delay.recovery import FOLDERS, Recovery, Report
+from tidemill_delay.routing import Ways
 from tidemill_delay.settings import DelaySettings
 from tidemill_host.clock import Clock
 from tidemill_host.dialer import Dialer
@@ -75,9 +76,9 @@ class DelayService(Hosted[Runs]):
         """Whether it brings messages to brokers."""
         return not isinstance(self.machine, Follower)
 
-    def found(self, subject: str, groups: Sequence[str]) -> None:
-        """Which broker groups take a subject."""
-        self.delay.route(subject, groups, self._clock.now_ms())
+    def found(self, subject: str, groups: Sequence[str], ways: Ways | None = None) -> None:
+        """Which broker groups take a subject, and which partitions its order keys."""
+        self.delay.route(subject, groups, self._clock.now_ms(), ways)
         self.turn.start()
 
     def everywhere(self, group: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill_delay.doors.finding import groups_of, rows_of
+from tidemill_delay.doors.finding import groups_of, rows_of, ways_of
+from tidemill_wire.errors import WireError
 
 
 def route(*partitions: str) -> dict[str, object]:
@@ -27,3 +28,19 @@ def test_an_answer_that_is_none_is_an_error_and_no_empty_list() -> None:
     for answer in (None, [], {"brokers": "none"}):
         with pytest.raises(ValueError, match="no list of brokers"):
             rows_of(answer, "brokers")
+
+
+def test_order_keys_go_by_all_versions_of_the_route_the_newest_last() -> None:
+    def version(number: int, *ends: int) -> dict[str, object]:
+        edges = [0, *ends]
+        rows = [
+            {"group": f"g{index}", "name": "a", "ranges": [[edges[index], end]]}
+            for index, end in enumerate(ends)
+        ]
+        return {"version": number, "partitions": rows}
+
+    ways = ways_of({"subject": "a", **version(2, 512, 1024), "former": [version(1, 1024)]}, ["g1"])
+    assert [[one.group for one in route.partitions] for route in ways.sets] == [["g0"], ["g0", "g1"]]
+    assert ways.listed == {"g1"}
+    with pytest.raises(WireError, match="a partition has a group"):
+        ways_of({"version": 1, "partitions": [{}], "former": []}, [])
