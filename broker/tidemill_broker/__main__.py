@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import errno
 import os
 import secrets
 import sys
@@ -25,7 +24,7 @@ from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
 from tidemill_host.disk import RealDisk
 from tidemill_host.files import Files
-from tidemill_host.listening import listening
+from tidemill_host.listening import listen_on, listening
 from tidemill_host.lives import NOBODY, Life, next_life
 from tidemill_host.persist import Lanes
 from tidemill_host.process import (
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from tidemill_host.attending import Attending
 
 NEXT = ("send hello 'first message'", "consume hello --group demo --from earliest --count 1")
-LISTEN_TRIES, LISTEN_PAUSE_SECONDS = 50, 0.1
 
 MoveIn: TypeAlias = Callable[[argparse.Namespace, Sequence[Declaration], BrokerSettings], Neighbour]
 """Makes the service that shares the process, when there is to be one."""
@@ -186,7 +184,10 @@ async def _play(premises: Premises, part: Part) -> Part | int:
 
     arguments, disk, lanes, clock = premises.arguments, premises.disk, premises.lanes, premises.clock
     service = _prepare(premises, part)
-    broker, port = service.broker, await _listen(service, arguments)
+    broker, port = (
+        service.broker,
+        await listen_on(service, arguments.host, arguments.port, again=arguments.known),
+    )
     values = values_of(service, lambda: routes_of(service, port))
     neighbour = premises.neighbour
     gateway, replicas = Gateway(service, _later(premises)), Replicas(service, part)
@@ -258,19 +259,6 @@ def _prepare(premises: Premises, part: Part) -> Service:
         service.declare(premises.declarations)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
     return service
-
-
-async def _listen(service: Service, arguments: argparse.Namespace) -> int:
-    """The port; the one of the part before, which the kernel may not have given back yet."""
-    for _ in range(LISTEN_TRIES if arguments.known else 0):
-        try:
-            return await service.listen(arguments.host, arguments.port)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-        await asyncio.sleep(LISTEN_PAUSE_SECONDS)
-    with listening(arguments.host, arguments.port, "--port"):
-        return await service.listen(arguments.host, arguments.port)
 
 
 async def _until(service: Service, part: Part, premises: Premises) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import errno
 import os
 import secrets
 import sys
@@ -21,7 +20,7 @@ from tidemill_delay.settings import PREFIX, DelaySettings, read_settings
 from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
 from tidemill_host.disk import RealDisk
-from tidemill_host.listening import listening
+from tidemill_host.listening import listen_on, listening
 from tidemill_host.lives import Life, next_life
 from tidemill_host.persist import Lanes
 from tidemill_host.process import (
@@ -46,8 +45,6 @@ from tidemill_wire.addresses import address_of, split_address
 from tidemill_wire.counted import counted
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.settings import SettingsError, settings_line
-
-LISTEN_TRIES, LISTEN_PAUSE_SECONDS = 50, 0.1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -118,7 +115,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_host.web import Web
 
     arguments, service = premises.arguments, _prepare(premises, part)
-    port = await _listen(service, arguments)
+    port = await listen_on(service, arguments.host, arguments.port, again=arguments.known)
 
     def process() -> dict[str, Any]:
         named = {"name": premises.settings.name, "role": part.role.value}
@@ -165,19 +162,6 @@ def _prepare(premises: Premises, part: Part) -> DelayService:
     service = DelayService(delay, disk, premises.lanes, clock, machine)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
     return service
-
-
-async def _listen(service: DelayService, arguments: argparse.Namespace) -> int:
-    """The port; the one of the part before, which the kernel may not have given back yet."""
-    for _ in range(LISTEN_TRIES if arguments.known else 0):
-        try:
-            return await service.listen(arguments.host, arguments.port)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-        await asyncio.sleep(LISTEN_PAUSE_SECONDS)
-    with listening(arguments.host, arguments.port, "--port"):
-        return await service.listen(arguments.host, arguments.port)
 
 
 async def _until(service: DelayService, part: Part, premises: Premises) -> None:

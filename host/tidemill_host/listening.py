@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Protocol
 
 from tidemill_wire.addresses import address_of
 from tidemill_wire.errors import TidemillError
 
+TRIES, PAUSE_SECONDS = 50, 0.1
 OWN = "name an address of this machine with --host, as 127.0.0.1, or 0.0.0.0 for all"
 
 
@@ -24,6 +27,25 @@ def listening(host: str, port: int, option: str) -> Generator[None]:
         yield
     except (OSError, UnicodeError) as error:
         raise CannotListen(_sentence(error, host, port, option)) from error
+
+
+class Listens(Protocol):
+    """What has a port of ours."""
+
+    async def listen(self, host: str, port: int) -> int: ...
+
+
+async def listen_on(served: Listens, host: str, port: int, *, again: bool) -> int:
+    """The port. ``again``: it was this process's before, and the kernel may not have given it back yet."""
+    for _ in range(TRIES if again else 0):
+        try:
+            return await served.listen(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        await asyncio.sleep(PAUSE_SECONDS)
+    with listening(host, port, "--port"):
+        return await served.listen(host, port)
 
 
 def _sentence(error: OSError | UnicodeError, host: str, port: int, option: str) -> str:
