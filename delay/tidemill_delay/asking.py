@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from tidemill_delay.actions import Action, Cancelled
+from tidemill_delay.actions import Action, Cancelled, Ended
 from tidemill_delay.finding import Stretch
 from tidemill_delay.hours import Hour, ranges_of
 from tidemill_delay.names import BATCH, KEY, Names
 from tidemill_delay.pieces import Addressed
+from tidemill_delay.series import OPEN
 from tidemill_delay.state import State
 from tidemill_host.machine import Peer
 from tidemill_wire import limits
@@ -156,6 +157,9 @@ class Questions:
         gone_ms = self._hands.state.gone_ms(now_ms, self._hands.tick_ms)
         waiting: list[int] = []
         for number in numbers:
+            left = hour.done.has(number) or piece.due_of(number) <= gone_ms
+            if left and number in hour.series and isinstance(question.command, Cancel):
+                question.changed += self._end(hour, number, gone_ms, now_ms)
             if hour.moved.has(number):
                 continue
             if hour.cancelled.has(number):
@@ -170,6 +174,24 @@ class Questions:
                 waiting.append(number)
         if waiting and question.error is None:
             self._change(question, hour, (piece, waiting), now_ms)
+
+    def _end(self, hour: Hour, number: int, gone_ms: int, now_ms: int) -> int:
+        """Of a series whose occurrence was met, nothing more comes; 1 if one that waits was cancelled for that, which
+        may have been placed when this look had begun. The one that was met is not touched.
+        """
+        follower = hour.series[number]
+        while follower.number >= 0:
+            found = self._hands.state.hours.get(follower.hour)
+            if found is None or found.moved.has(follower.number) or found.cancelled.has(follower.number):
+                return 0  # it is found where it is now, or was ended
+            hour, number = found, follower.number
+            if not hour.done.has(number) and follower.due_ms > gone_ms:
+                self._hands.act(Cancelled(hour.start_ms, [number, number]), now_ms)
+                return 1
+            follower = hour.series[number]
+        if follower == OPEN and not hour.moved.has(number) and not hour.cancelled.has(number):
+            self._hands.act(Ended(hour.start_ms, [number, number]), now_ms)
+        return 0
 
     def _show(self, question: Question, piece: Addressed, number: int) -> None:
         if len(question.rows) < limits.TIMERS_PAGE_MAX:
