@@ -63,6 +63,8 @@ class Question:
     rows: list[TimerRow] = field(default_factory=list[TimerRow])
     room: int = limits.TIMERS_BODIES_BYTES
     error: WireError | None = None
+    walked: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    """Occurrences of series, by hour and number, behind which everything was looked at."""
 
     @property
     def batch(self) -> tuple[bytes, int] | None:
@@ -159,7 +161,7 @@ class Questions:
         for number in numbers:
             left = hour.done.has(number) or piece.due_of(number) <= gone_ms
             if left and number in hour.series and isinstance(question.command, Cancel):
-                question.changed += self._end(hour, number, gone_ms, now_ms)
+                question.changed += self._end(question.walked, (hour, number), gone_ms, now_ms)
             if hour.moved.has(number):
                 continue
             if hour.cancelled.has(number):
@@ -175,15 +177,17 @@ class Questions:
         if waiting and question.error is None:
             self._change(question, hour, (piece, waiting), now_ms)
 
-    def _end(self, hour: Hour, number: int, gone_ms: int, now_ms: int) -> int:
+    def _end(self, walked: set[tuple[int, int]], met: tuple[Hour, int], gone_ms: int, now_ms: int) -> int:
         """Of a series whose occurrence was met, nothing more comes; 1 if one that waits was cancelled for that, which
         may have been placed when this look had begun. The one that was met is not touched.
         """
+        hour, number = met
         follower = hour.series[number]
-        while follower.number >= 0:
+        while follower.number >= 0 and (follower.hour, follower.number) not in walked:
+            walked.add((follower.hour, follower.number))
             found = self._hands.state.hours.get(follower.hour)
-            if found is None or found.moved.has(follower.number) or found.cancelled.has(follower.number):
-                return 0  # it is found where it is now, or was ended
+            if found is None or found.cancelled.has(follower.number):
+                return 0  # it was ended
             hour, number = found, follower.number
             if not hour.done.has(number) and follower.due_ms > gone_ms:
                 self._hands.act(Cancelled(hour.start_ms, [number, number]), now_ms)

@@ -102,25 +102,28 @@ class Intake:
                 raise Refused(
                     "malformed_command", "a batch that replaces another one, or follows one, from outside"
                 )
-            if Column.CRON in entries:
-                self._check_recurrence(view[at : at + header.length], header)
             if header.priority:
                 parse_priority(header.priority)
             check_bodies(view, at, header, limits.MESSAGE_BYTES_MAX)
             check_packed(view[at : at + header.length], header)
             timer_keys_of(view[at : at + header.length], header)
             due = due_of(view, at, header)
+            if Column.CRON in entries:
+                self._check_recurrence(view[at : at + header.length], header, int(due[0]))
         except CorruptBatch as error:
             raise Refused("corrupt_batch", str(error)) from error
         self.check_time(int(due.max()), now_ms)
         return due
 
-    def _check_recurrence(self, batch: memoryview, header: Header) -> None:
-        """One message, which comes again as other messages, so none has a dedup key."""
+    def _check_recurrence(self, batch: memoryview, header: Header, due_ms: int) -> None:
+        """One message, which comes again as other messages, so none has a dedup key; the first of its series."""
         if header.messages != 1 or header.flags & Flags.DEDUPLICATED:
             raise Refused("malformed_command", "what recurs is one message in a batch, without a dedup key")
         try:
-            self.zones(parse_recurrence(bytes(Batch(batch).column(Column.CRON) or b"")).zone)
+            said = parse_recurrence(bytes(Batch(batch).column(Column.CRON) or b""))
+            self.zones(said.zone)
+            if said.planned_ms != due_ms or said.series:
+                raise ValueError("a message that recurs, and is planned for another time than it is due")
         except ValueError as error:
             raise Refused("malformed_command", str(error)) from None
 

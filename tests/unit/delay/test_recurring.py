@@ -158,6 +158,9 @@ def test_what_cannot_recur_is_refused() -> None:
     assert "no time zone" in refused(rig, Content([b"a"], cron=good.replace(b"UTC", b"Nowhere")))
     assert "no cron expression" in refused(rig, Content([b"a"], cron=good.replace(b"* *", b"x *")))
     assert "write once, all or none" in refused(rig, Content([b"a"], cron=good.replace(b"all", b"any")))
+    assert "another time than it is due" in refused(rig, Content([b"a"], cron=good), (FIRST_MS + 1,))
+    other = good.replace(b"0000000000000000", b"0000000000000001")
+    assert "another time" in refused(rig, Content([b"a"], cron=other))
     assert "does not say" in refused(rig, Content([b"a"], cron=b"every day"))
 
 
@@ -166,3 +169,36 @@ def test_zones_of_this_machine_are_known_by_their_names() -> None:
     for name in ("Nowhere/Land", "../etc", ""):
         with pytest.raises(ValueError, match="there is no time zone"):
             offset_in(name)
+
+
+def test_a_cancel_that_begins_before_an_occurrence_is_skipped_ends_the_series() -> None:
+    """The look knows the occurrence that is missed; the one that replaces it is placed meanwhile."""
+    rig = DelayRig()
+    recur(rig, "none")
+    rig.now_ms = FIRST_MS + 9 * MINUTE_MS
+    rig.disk.kill()
+    rig.holds_reads = True
+    rig.start()
+    rig.ask(Cancel(KEY))
+    for _ in range(20):
+        rig.reads.reverse()
+        rig.load()
+        rig.pump()
+    rig.holds_reads = False
+    rig.wait(3 * MINUTE_MS)
+    assert rig.delay.state.waiting == 0
+    assert len(rig.arrived) <= 1
+
+
+def test_a_cancel_long_after_many_occurrences_ends_the_series_once() -> None:
+    rig = DelayRig()
+    recur(rig)
+    rig.wait(12 * MINUTE_MS)
+    answer = end(rig)
+    assert answer.changed == 1
+    assert answer.gone > 0
+    assert end(rig).changed == 0
+    rig.restart()
+    rig.wait(2 * MINUTE_MS)
+    assert len(rig.arrived) == 12
+    assert rig.delay.state.waiting == 0
