@@ -36,6 +36,7 @@ from tidemill.looking import Looker
 from tidemill.parcel import extras_of
 from tidemill.producer import Producer
 from tidemill.receipts import Receipt, Receipts, Single
+from tidemill.recurring import ONE_TIME, Rule, due_of
 from tidemill.router import Router
 from tidemill.routes import ROUTES_TIMEOUT_S, Fetch, parse_servers, rows_of
 from tidemill.search import Bound, Search, StoredMessage
@@ -108,6 +109,9 @@ class Client(Timing, Transacting):
         delay: Delay | None = None,
         at: datetime | None = None,
         timer_key: str | None = None,
+        cron: str | None = None,
+        time_zone: str | None = None,
+        missed: str | None = None,
     ) -> Receipt:
         """Store one message; returns when it is as durable as its subject asks for.
 
@@ -117,6 +121,8 @@ class Client(Timing, Transacting):
         Messages of a higher ``priority``, 0 to 7, are given out before those of lower ones.
         With a ``delay`` (seconds, or a timedelta) or ``at`` a time it is kept until then, and stored in its subject not
         before; while it waits it is found, cancelled and rescheduled by its id, or by a ``timer_key`` of yours.
+        With ``cron`` it recurs, by the clocks of ``time_zone`` (UTC), until its timer key is cancelled; of occurrences
+        that were ``missed``, "once", "all" or "none" come.
         """
         if priority != 0:
             parse_priority(priority)
@@ -127,9 +133,9 @@ class Client(Timing, Transacting):
         extras = None
         if key is not None or order_key is not None or dedup_key is not None or tags or properties:
             extras = extras_of(len(body), key, tags, properties, order_key, dedup_key)
-        due_ms = None
-        if delay is not None or at is not None or timer_key is not None:
-            due_ms = due_at(delay, at, self.settings.now_ms(), timer_key)
+        due_ms, recurs, rule = None, None, Rule(cron, time_zone, missed)
+        if delay is not None or at is not None or timer_key is not None or rule != ONE_TIME:
+            due_ms, recurs = due_of(rule, delay, at, (timer_key, dedup_key), self.settings.now_ms())
         producer = self._producer or self._sender()
         if self._spools is not None and not self._spools.opened:
             await self._spools.open(producer)
@@ -143,7 +149,7 @@ class Client(Timing, Transacting):
             producer.put(subject, body, extras, Single(future), priority)
         else:
             self._check()
-            extras = extras_with(extras, due_ms, timer_key)
+            extras = extras_with(extras, due_ms, timer_key, recurs)
             producer.later.put(subject, body, extras, Single(future), priority)
         return await future
 

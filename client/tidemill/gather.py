@@ -173,7 +173,7 @@ class Gather:
             if not parcel.plain:
                 content = Content(
                     parcel.bodies, parcel.keys, parcel.tags, parcel.order_keys, parcel.properties,
-                    timer_keys=parcel.timer_keys, dedup_keys=parcel.dedup_keys,
+                    timer_keys=parcel.timer_keys, dedup_keys=parcel.dedup_keys, cron=parcel.cron,
                 )  # fmt: skip
             flags = Flags.ORDERED if content.order_keys is not None else Flags(0)
             if content.dedup_keys is not None:
@@ -187,7 +187,9 @@ class Gather:
 
 
 def _has_room(parcel: Parcel, extras: Extras | None) -> bool:
-    """For a dedup key more, of which a batch has no more than an answer can tell of."""
+    """For a dedup key more, of which a batch has no more than an answer can tell of; what recurs has its own."""
+    if (not parcel.plain and parcel.cron is not None) or (extras is not None and extras.cron is not None):
+        return False
     return extras is None or extras.dedup_key is None or parcel.messages < DEDUP_BATCH_KEYS_MAX
 
 

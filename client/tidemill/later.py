@@ -219,7 +219,9 @@ def _wake(lane: Lane) -> None:
         lane.wake()
 
 
-def extras_with(extras: Extras | None, due_ms: int, timer_key: str | None = None) -> Extras:
-    """The same, when it is due, and what it is found by until then."""
+def extras_with(
+    extras: Extras | None, due_ms: int, timer_key: str | None = None, cron: bytes | None = None
+) -> Extras:
+    """The same, when it is due, what it is found by until then, and how it recurs."""
     key = None if timer_key is None else check_timer_key(timer_key)
-    return (extras or NO_EXTRAS)._replace(due_ms=due_ms, timer_key=key)
+    return (extras or NO_EXTRAS)._replace(due_ms=due_ms, timer_key=key, cron=cron)

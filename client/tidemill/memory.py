@@ -17,7 +17,7 @@ from tidemill.delivery import add_range
 from tidemill.memory_clock import MemoryClock
 from tidemill.memory_dedup import KnownKeys
 from tidemill.memory_graves import Graves
-from tidemill.memory_later import MemoryLater
+from tidemill.memory_later import MemoryLater, refusal_of
 from tidemill.memory_peer import Peer, Waiting, others
 from tidemill.memory_stores import (
     Lease,
@@ -146,6 +146,7 @@ class MemoryBroker:
             header = read_header(buffer, at)
             name = partition_name(buffer, at, header).decode()
             error = self.refuse_batch(name) or wrong_priority(header.priority)
+            error = error or refusal_of(buffer, at, header)
             if error is not None:
                 refused.append((len(firsts), error.kind.number, error.detail))
                 firsts.append(-1)

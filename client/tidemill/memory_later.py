@@ -13,12 +13,12 @@ import msgpack
 
 from tidemill.memory_clock import MemoryClock
 from tidemill.memory_stores import Lease, StoredSubject
-from tidemill_wire.batch import Flags, Origin
+from tidemill_wire.batch import Flags, Header, Origin
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import Batch, Column, Content, build_batch, hash_text
+from tidemill_wire.columns import Batch, Column, Content, build_batch, hash_text, read_directory
 from tidemill_wire.commands import Nack
 from tidemill_wire.deduplication import digests_of
-from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.errors import CorruptBatch, Refused
 from tidemill_wire.fields import DEAD_PROPERTY, parse_again
 from tidemill_wire.lanes import lane_name
 
@@ -74,6 +74,13 @@ class MemoryLater:
             group, "", lane_name(subject, priority), [], 0, known["reason"], known["error"], known["place"]
         )
         self._fail(why, failed)
+
+
+def refusal_of(buffer: bytearray, at: int, header: Header) -> Refused | None:
+    """Nobody could end a series here."""
+    if not header.flags & Flags.DELAYED or Column.CRON not in read_directory(buffer, at, header):
+        return None
+    return Refused("unsupported_flag", "the queue in memory has no messages that recur, a delay service has")
 
 
 def _piece(batch: Batch, rows: Sequence[int]) -> bytearray:

@@ -69,6 +69,8 @@ class Extras(NamedTuple):
     """When it is to be given out, of a message for later."""
     timer_key: str | None = None
     """By what such a message is found while it waits."""
+    cron: bytes | None = None
+    """How it recurs, as its batch says it, which it has for itself."""
 
 
 NO_EXTRAS = Extras()
@@ -144,8 +146,8 @@ class Parcel:
     """See the module."""
 
     __slots__ = (
-        "batch_id", "bodies", "company", "data", "deadline", "dedup_keys", "due", "error", "keys", "messages", "number",
-        "order_keys", "partition", "place", "plain", "properties", "size", "tags", "timer_keys", "waiter",
+        "batch_id", "bodies", "company", "cron", "data", "deadline", "dedup_keys", "due", "error", "keys", "messages",
+        "number", "order_keys", "partition", "place", "plain", "properties", "size", "tags", "timer_keys", "waiter",
     )  # fmt: skip
 
     number: int
@@ -157,6 +159,7 @@ class Parcel:
     order_keys: list[str | None] | None
     timer_keys: list[str | None] | None
     dedup_keys: list[bytes] | None
+    cron: bytes | None
 
     def __init__(
         self,
@@ -234,6 +237,7 @@ class Parcel:
             self.order_keys.append(extras.order_key)
         if self.dedup_keys is not None:
             self.dedup_keys.append(extras.dedup_key or NO_KEY)
+        self.cron = extras.cron
         if extras.due_ms is not None:
             self.note_due(extras.due_ms)
 

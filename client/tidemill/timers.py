@@ -48,6 +48,8 @@ class Timer:
     """Of its body, in bytes."""
     body: bytes | None = None
     """Absent in lists, and when it is larger than 256 KiB."""
+    cron: str | None = None
+    """Expression and time zone, when it recurs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,8 @@ class Timing(ABC):
     ) -> Changed:
         """Never give out the message with this id, or all messages of a subject that wait under a timer key.
 
-        Those that are ``gone`` are on their way, or were given out before. All others are ``changed``.
+        Those that are ``gone`` are on their way, or were given out before. All others are ``changed``. Of a message
+        that recurs nothing more comes.
         """
         return await self._change(Cancel(target_of(identity, subject, timer_key)))
 
@@ -254,4 +257,6 @@ def target_of(identity: str | None, subject: str | None, timer_key: str | None) 
 def timer_of(row: TimerRow) -> Timer:
     """As people see it."""
     due, stored_at = (datetime.fromtimestamp(at_ms / 1000, UTC) for at_ms in (row.due_ms, row.stored_ms))
-    return Timer(row.id, row.subject, row.timer_key or None, due, stored_at, row.size, row.body)
+    return Timer(
+        row.id, row.subject, row.timer_key or None, due, stored_at, row.size, row.body, row.cron or None
+    )

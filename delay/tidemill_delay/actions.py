@@ -27,6 +27,7 @@ class ActionKind(IntEnum):
     CANCELLED = 4
     CLOSED = 5
     BEGUN = 6
+    ENDED = 7
     EPOCH = 16
 
 
@@ -63,6 +64,14 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """They recur no more: nothing comes after these numbers of an hour."""
+
+    hour: int
+    ranges: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """The hours before are over, and all of their messages done."""
 
@@ -85,7 +94,7 @@ class EpochBegun:
     action_position: int
 
 
-Action: TypeAlias = Started | Synced | Dispatched | Cancelled | Closed | Begun | EpochBegun
+Action: TypeAlias = Started | Synced | Dispatched | Cancelled | Ended | Closed | Begun | EpochBegun
 
 
 def encode_action(action: Action) -> tuple[int, bytes]:
@@ -99,6 +108,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.DISPATCHED, _ONE.pack(hour) + array("Q", ranges).tobytes()
         case Cancelled(hour, ranges):
             return ActionKind.CANCELLED, _ONE.pack(hour) + array("Q", ranges).tobytes()
+        case Ended(hour, ranges):
+            return ActionKind.ENDED, _ONE.pack(hour) + array("Q", ranges).tobytes()
         case Closed(before_ms):
             return ActionKind.CLOSED, _ONE.pack(before_ms)
         case Begun(until_ms):
@@ -122,6 +133,8 @@ def decode_action(record: Record) -> Action:
                 return Dispatched(_ONE.unpack_from(body)[0], _ranges(body))
             case ActionKind.CANCELLED:
                 return Cancelled(_ONE.unpack_from(body)[0], _ranges(body))
+            case ActionKind.ENDED:
+                return Ended(_ONE.unpack_from(body)[0], _ranges(body))
             case ActionKind.CLOSED:
                 return Closed(*_ONE.unpack(body))
             case ActionKind.BEGUN:

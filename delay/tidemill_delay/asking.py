@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from tidemill_delay.actions import Action, Cancelled
+from tidemill_delay.actions import Action, Cancelled, Ended
 from tidemill_delay.finding import Stretch
 from tidemill_delay.hours import Hour, ranges_of
 from tidemill_delay.names import BATCH, KEY, Names
 from tidemill_delay.pieces import Addressed
+from tidemill_delay.series import OPEN
 from tidemill_delay.state import State
 from tidemill_host.machine import Peer
 from tidemill_wire import limits
@@ -62,6 +63,8 @@ class Question:
     rows: list[TimerRow] = field(default_factory=list[TimerRow])
     room: int = limits.TIMERS_BODIES_BYTES
     error: WireError | None = None
+    walked: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    """Occurrences of series, by hour and number, behind which everything was looked at."""
 
     @property
     def batch(self) -> tuple[bytes, int] | None:
@@ -156,6 +159,9 @@ class Questions:
         gone_ms = self._hands.state.gone_ms(now_ms, self._hands.tick_ms)
         waiting: list[int] = []
         for number in numbers:
+            left = hour.done.has(number) or piece.due_of(number) <= gone_ms
+            if left and number in hour.series and isinstance(question.command, Cancel):
+                question.changed += self._end(question.walked, (hour, number), gone_ms, now_ms)
             if hour.moved.has(number):
                 continue
             if hour.cancelled.has(number):
@@ -170,6 +176,26 @@ class Questions:
                 waiting.append(number)
         if waiting and question.error is None:
             self._change(question, hour, (piece, waiting), now_ms)
+
+    def _end(self, walked: set[tuple[int, int]], met: tuple[Hour, int], gone_ms: int, now_ms: int) -> int:
+        """Of a series whose occurrence was met, nothing more comes; 1 if one that waits was cancelled for that, which
+        may have been placed when this look had begun. The one that was met is not touched.
+        """
+        hour, number = met
+        follower = hour.series[number]
+        while follower.number >= 0 and (follower.hour, follower.number) not in walked:
+            walked.add((follower.hour, follower.number))
+            found = self._hands.state.hours.get(follower.hour)
+            if found is None or found.cancelled.has(follower.number):
+                return 0  # it was ended
+            hour, number = found, follower.number
+            if not hour.done.has(number) and follower.due_ms > gone_ms:
+                self._hands.act(Cancelled(hour.start_ms, [number, number]), now_ms)
+                return 1
+            follower = hour.series[number]
+        if follower == OPEN and not hour.moved.has(number) and not hour.cancelled.has(number):
+            self._hands.act(Ended(hour.start_ms, [number, number]), now_ms)
+        return 0
 
     def _show(self, question: Question, piece: Addressed, number: int) -> None:
         if len(question.rows) < limits.TIMERS_PAGE_MAX:

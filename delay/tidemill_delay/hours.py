@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tidemill_delay.series import Follower
 from tidemill_ledger.gathering import runs_of
 from tidemill_wire.ranges import pairs
 
@@ -73,7 +74,7 @@ class Hour:
     how many rows find them.
     """
 
-    __slots__ = ("cancelled", "count", "done", "moved", "names", "size", "start_ms")
+    __slots__ = ("cancelled", "count", "done", "moved", "names", "series", "size", "start_ms")
 
     def __init__(self, start_ms: int) -> None:
         self.start_ms = start_ms
@@ -85,6 +86,8 @@ class Hour:
         self.cancelled = Marks()
         self.moved = Marks()
         """They have another time, and with it another number, maybe in another hour."""
+        self.series: dict[int, Follower] = {}
+        """Of those that recur, what comes after them."""
 
     @property
     def waiting(self) -> int:

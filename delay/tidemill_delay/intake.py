@@ -10,6 +10,7 @@ from tidemill_delay.hours import file_of, names_of, rows_of
 from tidemill_delay.names import encode_names
 from tidemill_delay.rows import Times, encode_rows, pack_piece
 from tidemill_delay.scatter import Piece, check_packed, due_of, scatter, timer_keys_of
+from tidemill_delay.series import ENDED, OPEN, Follower
 from tidemill_delay.state import State
 from tidemill_delay.wheel import Entries
 from tidemill_host.machine import Buffer
@@ -17,10 +18,12 @@ from tidemill_ledger.columns import check_bodies
 from tidemill_ledger.logs import Logs
 from tidemill_wire import limits
 from tidemill_wire.batch import NOT_TAKEN, Flags, Header, check_said, partition_name, read_header, stamp
-from tidemill_wire.columns import Column, read_directory
+from tidemill_wire.columns import Batch, Column, read_directory
+from tidemill_wire.cron import Zones
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import parse_again, parse_subject
 from tidemill_wire.lanes import lane_name, parse_priority
+from tidemill_wire.recurrence import only_utc, parse_recurrence
 
 OTHERS = NOT_TAKEN & ~int(Flags.DELAYED)
 
@@ -45,6 +48,8 @@ class Intake:
         self._horizon_ms = horizon_ms
         self.refusal: WireError | None = None
         """Set while nothing may be written, with the reason."""
+        self.zones: Zones = only_utc
+        """Set by whoever knows more of them."""
 
     def take(self, buffer: bytearray, now_ms: int) -> Taken:
         """Store what can be stored. A batch that is refused harms no other batch of the frame."""
@@ -92,18 +97,35 @@ class Intake:
                 raise Refused("unsupported_flag", f"a batch with the flags {header.flags:#x}")
             name = partition_name(view, at, header).decode("ascii", "replace")
             parse_subject(name) if parse_again(name) is None else None
-            if Column.REPLACES in read_directory(view, at, header):
-                raise Refused("malformed_command", "a batch that replaces another one, from outside")
+            entries = read_directory(view, at, header)
+            if Column.REPLACES in entries or Column.FOLLOWS in entries:
+                raise Refused(
+                    "malformed_command", "a batch that replaces another one, or follows one, from outside"
+                )
             if header.priority:
                 parse_priority(header.priority)
             check_bodies(view, at, header, limits.MESSAGE_BYTES_MAX)
             check_packed(view[at : at + header.length], header)
             timer_keys_of(view[at : at + header.length], header)
             due = due_of(view, at, header)
+            if Column.CRON in entries:
+                self._check_recurrence(view[at : at + header.length], header, int(due[0]))
         except CorruptBatch as error:
             raise Refused("corrupt_batch", str(error)) from error
         self.check_time(int(due.max()), now_ms)
         return due
+
+    def _check_recurrence(self, batch: memoryview, header: Header, due_ms: int) -> None:
+        """One message, which comes again as other messages, so none has a dedup key; the first of its series."""
+        if header.messages != 1 or header.flags & Flags.DEDUPLICATED:
+            raise Refused("malformed_command", "what recurs is one message in a batch, without a dedup key")
+        try:
+            said = parse_recurrence(bytes(Batch(batch).column(Column.CRON) or b""))
+            self.zones(said.zone)
+            if said.planned_ms != due_ms or said.series:
+                raise ValueError("a message that recurs, and is planned for another time than it is due")
+        except ValueError as error:
+            raise Refused("malformed_command", str(error)) from None
 
     def check_time(self, due_ms: int, now_ms: int) -> None:
         """``Refused`` when it is too far ahead."""
@@ -150,7 +172,10 @@ def note_sent(state: State, batch: memoryview, header: Header) -> None:
     """A batch that is stored, and its place among all: its producer may send it again; what stands for others, which
     have another time now, nobody has sent.
     """
-    entry = read_directory(batch, 0, header).get(Column.REPLACES)
+    entries = read_directory(batch, 0, header)
+    entry = entries.get(Column.REPLACES)
+    if entry is None and Column.FOLLOWS in entries:
+        return
     if entry is None:
         state.senders(lane_of(batch, 0, header)).remember(
             header.producer_id, header.producer_sequence, header.first_sequence
@@ -175,11 +200,25 @@ def scattered(
     header = read_header(batch)
     state.messages += header.messages
     placed: list[tuple[Entries, Appends]] = []
+    follower = ENDED
     for piece in scatter(batch, header, due, hour_ms):
         if piece.hour < state.closed_ms:
             continue
         placed.append(_place(state, piece, header, (partition_name(batch, 0, header), epoch)))
+        entries = placed[-1][0]
+        follower = Follower(piece.hour, int(entries.numbers[0]), int(entries.due[0]))
+    note_series(state, batch, header, follower)
     return placed
+
+
+def note_series(state: State, batch: memoryview, header: Header, placed: Follower) -> None:
+    """A message that recurs was placed, and has none after it; what it follows has that."""
+    entries = read_directory(batch, 0, header)
+    if Column.CRON in entries and placed is not ENDED:
+        state.hour(placed.hour).series.setdefault(placed.number, OPEN)
+    if Column.FOLLOWS in entries:
+        start_ms, number = np.frombuffer(batch, "<i8", 2, entries[Column.FOLLOWS][1]).tolist()
+        state.follow(start_ms, number, placed)
 
 
 def placed_again(state: State, batch: memoryview, hour_ms: int) -> list[tuple[Entries, Appends]]:

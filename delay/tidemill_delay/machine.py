@@ -9,8 +9,8 @@ persisted ->  what was written may be read: pages; what is on the disk may leave
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from tidemill_delay.actions import Action, Begun, Dispatched, encode_action
 from tidemill_delay.asking import Change, Hands
@@ -20,11 +20,13 @@ from tidemill_delay.intake import Intake
 from tidemill_delay.keeping import Keeping
 from tidemill_delay.loading import Page
 from tidemill_delay.nearing import Nearing
+from tidemill_delay.recurring import FIRST_TOKEN, Recurring
 from tidemill_delay.routing import Ways
 from tidemill_delay.settings import DelaySettings
 from tidemill_delay.snapshots import files_of
 from tidemill_delay.state import State
 from tidemill_delay.timers import Timers
+from tidemill_delay.waits import Waits
 from tidemill_delay.wheel import Entries, Wheel
 from tidemill_host.machine import Buffer, Durability, Mark, Peer, Read, Ready, Send, Slice, Unread
 from tidemill_ledger.logs import Logs
@@ -59,7 +61,9 @@ class Delay:
         self.wheel = Wheel(settings.tick_ms)
         self.courier = Courier(settings.tick_ms, state.begun_ms)
         hands = Hands(state, settings.tick_ms, self.act, self._move)
-        self.timers = Timers(hands, settings.hour_ms, self._after_sync)
+        self.waits = Waits(logs, self.keeping)
+        self.timers = Timers(hands, settings.hour_ms, self.waits.after_sync)
+        self.recurring = Recurring(hands, self._leave)
         self.refused: Counter[str] = Counter()
         self.delivered = 0
         self.late_ms = 0
@@ -73,9 +77,6 @@ class Delay:
         """How often the disk did not read what it has."""
         self.leaving = 0
         """Messages that were taken off the wheel and wait for the disk."""
-        self._when_synced: deque[tuple[int, Callable[[int], None]]] = deque()
-        self._placed_in = 0
-        """The ``Ready`` that writes what was placed last."""
         self._draining = self._hidden = False
         self._wake_at_ms = now_ms
 
@@ -107,8 +108,7 @@ class Delay:
         if self._hidden:
             self._hidden = False
             self._turn(now_ms)
-        while self._when_synced and self._when_synced[0][0] <= mark.synced:
-            self._when_synced.popleft()[1](now_ms)
+        self.waits.persisted(mark, now_ms)
         self.keeping.persisted(now_ms)
         self._set_wake(now_ms)
 
@@ -133,7 +133,10 @@ class Delay:
         self.keeping.held = on
 
     def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
-        if token < 0:
+        if token < -FIRST_TOKEN:
+            self.unread += isinstance(data, Unread)
+            self.recurring.loaded(token, data, now_ms)
+        elif token < 0:
             self.unread += isinstance(data, Unread)
             self.timers.loaded(token, data, now_ms)
         elif isinstance(data, Unread):
@@ -150,7 +153,7 @@ class Delay:
         for peer, correlation, answer in self.timers.answers:
             self._say(peer, correlation, answer, level)
         sends = [*self._sends, *self.courier.sends]
-        reads = [*self._reads, *self.courier.reads, *self.timers.reads]
+        reads = [*self._reads, *self.courier.reads, *self.timers.reads, *self.recurring.take_reads()]
         ready = Ready(sends=sends, reads=reads, drops=self.courier.drops, sync=self.keeping.wants_sync())
         self._sends, self._reads = [], []
         self.courier.sends, self.courier.reads, self.courier.drops = [], [], []
@@ -187,14 +190,14 @@ class Delay:
             raise Unavailable("shutting_down", "the delay service is about to stop")
         taken = self.intake.take(batches, now_ms)
         if taken.entries:
-            self._placed_in = self.logs.number + 1
+            self.waits.placed()
         for entries in taken.entries:
             self._placed(entries, now_ms)
         self.keeping.note(len(taken.firsts), now_ms)
         level = Durability.SYNCED if self.settings.synced else Durability.WRITTEN
         self._say(peer, correlation, Sent(taken.firsts, taken.refused), level)
         if taken.entries:
-            self._after_placed(self._turn, now_ms)
+            self.waits.after_placed(self._turn, now_ms)
 
     def _ask(self, peer: Peer, correlation: int, command: Change | ListTimers, now_ms: int) -> None:
         if self._draining:
@@ -206,11 +209,11 @@ class Delay:
     def _move(self, batch: bytearray, now_ms: int) -> None:
         """Messages that wait have another time: the same record of the message log says both."""
         moved = self.intake.put(batch, now_ms)
-        self._placed_in = self.logs.number + 1
+        self.waits.placed()
         for entries in moved:
             self._placed(entries, now_ms)
         self.keeping.note(1, now_ms)
-        self._after_placed(self._turn, now_ms)
+        self.waits.after_placed(self._turn, now_ms)
 
     def _placed(self, entries: Entries, now_ms: int) -> None:
         """What was placed in an hour that is in the wheel goes there as well, when the disk has it."""
@@ -222,7 +225,7 @@ class Delay:
         high_ms = self.nearing.high_ms(entries.hour)
         if high_ms is not None:
             near = entries.where(entries.due <= high_ms)
-            self._after_placed(lambda _now_ms: self._add(near, relieve=self._page is None), now_ms)
+            self.waits.after_placed(lambda _now_ms: self._add(near, relieve=self._page is None), now_ms)
             soon_ms = now_ms + self.settings.sync_interval_ms
             self.keeping.sync_now |= len(near.due) > 0 and int(near.due.min()) <= soon_ms
 
@@ -239,7 +242,7 @@ class Delay:
     @property
     def due(self) -> int:
         """Messages that are due and not done."""
-        return self.leaving + self.courier.size
+        return self.leaving + self.recurring.size + self.courier.size
 
     def act(self, action: Action, now_ms: int) -> None:
         """Write an action, and apply it."""
@@ -254,6 +257,7 @@ class Delay:
         if self._hidden:
             return
         self._load(now_ms)
+        self.recurring.work(now_ms)
         due: list[Entries] = []
         for entries in self.wheel.take(now_ms):
             hour = self.state.hours.get(entries.hour)  # gone when all that was left of it is cancelled
@@ -273,6 +277,10 @@ class Delay:
         until_ms = now_ms // tick_ms * tick_ms
         if until_ms > self.state.begun_ms:
             self.act(Begun(until_ms), now_ms)
+        self._leave(self.recurring.hold(due), now_ms)
+
+    def _leave(self, due: list[Entries], now_ms: int) -> None:
+        """To brokers, when the disk has all that was written."""
         count = sum(len(entries.due) for entries in due)
         self.leaving += count
 
@@ -282,7 +290,7 @@ class Delay:
                 self.courier.take(entries)
             self.courier.work(now_ms)
 
-        self._after_sync(leave, now_ms)
+        self.waits.after_sync(leave, now_ms)
 
     def _load(self, now_ms: int) -> None:
         """Begin to load the next page: of the earliest hour that is near and not wholly in the wheel."""
@@ -297,7 +305,7 @@ class Delay:
         if high_ms is not None and room < settings.wheel_messages // 2:
             return  # there is something of this hour in the wheel: when half of it is gone, more comes
         self._page = Page(self.state.hours[start_ms], settings, -1 if high_ms is None else high_ms, room)
-        self._after_placed(self._read_page, now_ms)
+        self.waits.after_placed(self._read_page, now_ms)
 
     def _read_page(self, now_ms: int) -> None:
         page = self._page
@@ -309,7 +317,7 @@ class Delay:
         self._page = None
         assert page.high_ms is not None
         self.nearing.loaded(page.hour.start_ms, page.high_ms)
-        self._after_placed(lambda now_ms: self._fill(page.entries, now_ms), now_ms)
+        self.waits.after_placed(lambda now_ms: self._fill(page.entries, now_ms), now_ms)
 
     def _fill(self, page: Sequence[Entries], now_ms: int) -> None:
         for entries in page:
@@ -337,25 +345,14 @@ class Delay:
         self._page.loaded(data)
         self._read_page(now_ms)
 
-    def _after_placed(self, step: Callable[[int], None], now_ms: int) -> None:
-        """Do it when what was placed is there to stay: if it went with the power, the next would count as sent."""
-        if self._placed_in <= self.logs.mark.synced:
-            step(now_ms)
-        else:
-            self._when_synced.append((self._placed_in, step))
-
-    def _after_sync(self, step: Callable[[int], None], now_ms: int) -> None:
-        """Do it when all that was written so far is there to stay, soon."""
-        number = self.logs.number + (1 if self.logs.has_writes else 0)
-        if number <= self.logs.mark.synced:
-            step(now_ms)
-        else:
-            self._when_synced.append((number, step))
-            self.keeping.sync_now = True
-
     def _set_wake(self, now_ms: int) -> None:
-        wakes = [self.keeping.wake_ms(now_ms), self.wheel.next_ms(), self.courier.wake_ms()]
-        wakes.append(self._next_hour(now_ms))
+        wakes = [
+            self.keeping.wake_ms(now_ms),
+            self.wheel.next_ms(),
+            self.courier.wake_ms(),
+            self.recurring.wake_ms(),
+            self._next_hour(now_ms),
+        ]
         self._wake_at_ms = max(now_ms + 1, min(wake for wake in wakes if wake is not None))
 
     def _next_hour(self, now_ms: int) -> int | None:
@@ -397,4 +394,5 @@ class Delay:
         self.state.check()
         self.wheel.check()
         self.courier.check()
+        self.recurring.check()
         self.nearing.check(self.state.hours, self.state.closed_ms)

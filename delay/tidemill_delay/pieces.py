@@ -36,8 +36,11 @@ from tidemill_wire.columns import Batch, Column, Entry, hash_text, read_entries
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.fields import parse_again
 from tidemill_wire.ordering import logical_partition
+from tidemill_wire.recurrence import Recurrence, parse_recurrence
 from tidemill_wire.timing import TimerRow
 
+OURS = frozenset({Column.REPLACES, Column.CRON, Column.FOLLOWS})
+"""What no broker is told of."""
 _FLAGS_AT, _PRODUCER_AT = 46, 56
 _FLAGS = struct.Struct("<H")
 _PRODUCER = struct.Struct("<QQ")
@@ -64,7 +67,7 @@ class Addressed:
     def send(self, numbers: Rows) -> bytearray:
         """The batch of these numbers of the hour, which are in the piece."""
         rows = np.asarray(numbers, np.int64) - self.header.first_sequence
-        if len(rows) == self.header.messages and Column.REPLACES not in self._entries:
+        if len(rows) == self.header.messages and not OURS & self._entries.keys():
             return self._whole()
         excerpt = opened(self._data, self.header)
         producer, sequence = producer_of(self.header.batch_id, source_of(excerpt, int(rows[0])))
@@ -116,8 +119,39 @@ class Addressed:
             Column.DELIVER_DELTAS: np.full(count, due_ms - self.header.created_at_ms, "<i8").tobytes(),
             Column.REPLACES: replaced.astype("<i8").tobytes(),
         }
+        if self.recurrence is not None:
+            said[Column.CRON] = self.recurrence.encode()
         origin = origin_of(self.header, partition_name(self._data, 0, self.header))
         return part(opened(self._data, self.header), rows, origin, said)
+
+    @cached_property
+    def recurrence(self) -> Recurrence | None:
+        """How its one message comes again."""
+        column = Batch(self._data).column(Column.CRON) if Column.CRON in self._entries else None
+        return None if column is None else parse_recurrence(bytes(column))
+
+    @property
+    def series(self) -> int:
+        """The series of which it is the first occurrence."""
+        return hash_text(self.header.batch_id)
+
+    def following(self, place: tuple[int, int], said: Recurrence, *, replaces: bool) -> bytearray:
+        """The occurrence after the one at this hour and number, as the message log keeps it. Its batch id follows from
+        the series and its time, so no other one has it, and it has the same however often it is made.
+        """
+        at = np.array(place, "<i8").tobytes()
+        batch_id = (said.planned_ms << 16).to_bytes(8, "big") + said.series.to_bytes(8, "big")
+        producer, sequence = producer_of(batch_id, 0)
+        origin = replace(
+            origin_of(self.header, partition_name(self._data, 0, self.header)), batch_id=batch_id,
+            producer_id=producer, producer_sequence=sequence, created_at_ms=said.planned_ms,
+        )  # fmt: skip
+        columns = {
+            Column.DELIVER_DELTAS: np.zeros(1, "<i8").tobytes(), Column.CRON: said.encode(), Column.FOLLOWS: at,
+        }  # fmt: skip
+        if replaces:
+            columns[Column.REPLACES] = at
+        return part(opened(self._data, self.header), np.zeros(1, np.int64), origin, columns)
 
     def number_of(self, index: int) -> int | None:
         """The number in its hour of the message with this index in its id; ``None``: it is in another piece."""
@@ -129,6 +163,10 @@ class Addressed:
         due_ms = int(self._due[number - self.header.first_sequence])
         return AT_ONCE if due_ms <= self.header.stored_at_ms else due_ms
 
+    def asked_ms(self, number: int) -> int:
+        """The time that was asked for."""
+        return int(self._due[number - self.header.first_sequence])
+
     def timer_key_of(self, number: int) -> str:
         """What a message is found by; nothing when it has no such key."""
         keys = self._timer_keys
@@ -137,10 +175,11 @@ class Addressed:
     def row(self, number: int, body_bytes: int = 0) -> TimerRow:
         """What there is to see of a message; with its body, when that is not larger."""
         index = number - self.header.first_sequence
-        body = self._bodies[index]
+        body, said = self._bodies[index], self.recurrence
         return TimerRow(
             message_id(self.header.batch_id, int(self._sources[index])), self.subject, self.timer_key_of(number),
             int(self._due[index]), self.header.stored_at_ms, len(body), body if len(body) <= body_bytes else None,
+            "" if said is None else f"{said.expression} {said.zone}",
         )  # fmt: skip
 
     @cached_property

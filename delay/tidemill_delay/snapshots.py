@@ -9,6 +9,7 @@ import msgpack
 from tidemill_delay.hours import Hour, Marks, file_of, names_of, rows_of
 from tidemill_delay.names import NAME_BYTES
 from tidemill_delay.rows import ROW_BYTES
+from tidemill_delay.series import Follower
 from tidemill_delay.state import State
 from tidemill_journal.errors import CorruptRecord
 from tidemill_wire.replication import Ends, EpochStart
@@ -39,6 +40,7 @@ def pack_state(state: State, message_position: int, action_position: int) -> byt
                 hour.names,
                 hour.cancelled.to_bytes(),
                 hour.moved.to_bytes(),
+                *([[(number, *follower) for number, follower in hour.series.items()]] if hour.series else ()),
             )
             for hour in state.hours.values()
         ],
@@ -86,6 +88,8 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
             hour.count, hour.size, hour.done = count, size, Marks.from_bytes(done)
             if more:  # else it is of a version that neither found nor changed anything
                 hour.names, hour.cancelled, hour.moved = more[0], *map(Marks.from_bytes, more[1:3])
+            for number, *follower in more[3] if len(more) > 3 else ():
+                hour.series[number] = Follower(*follower)
         state.epochs = [EpochStart(*row) for row in said.get("epochs", ())]
         for lane, producers, singles in said.get("senders", ()):
             senders = state.senders(lane)

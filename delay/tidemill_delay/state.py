@@ -8,10 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from tidemill_delay.actions import Action, Begun, Cancelled, Closed, Dispatched, EpochBegun, Started, Synced
+from tidemill_delay.actions import (
+    Action,
+    Begun,
+    Cancelled,
+    Closed,
+    Dispatched,
+    Ended,
+    EpochBegun,
+    Started,
+    Synced,
+)
 from tidemill_delay.hours import Hour
+from tidemill_delay.series import ENDED, OPEN, Follower
 from tidemill_ledger.producers import Remembering
 from tidemill_wire.limits import EPOCHS_MAX
+from tidemill_wire.ranges import pairs
 from tidemill_wire.replication import EpochStart
 
 
@@ -57,6 +69,9 @@ class State:
                 self.cancelled += self._done(start_ms, ranges)
                 if start_ms >= self.closed_ms:
                     self.hour(start_ms).cancelled.add(ranges)
+            case Ended(start_ms, ranges):
+                for number in (first for first, _ in pairs(ranges)):
+                    self.follow(start_ms, number, ENDED)
             case Begun(until_ms):
                 self.begun_ms = max(self.begun_ms, until_ms)
             case Closed(before_ms):
@@ -75,6 +90,13 @@ class State:
             hour = self.hour(start_ms)
             hour.done.add((number, number))
             hour.moved.add((number, number))
+
+    def follow(self, start_ms: int, number: int, follower: Follower) -> None:
+        """What comes after a message that recurs."""
+        if start_ms >= self.closed_ms:
+            series = self.hour(start_ms).series
+            if follower.number >= 0 or series.get(number, OPEN) == OPEN:  # a replay reads actions first
+                series[number] = follower
 
     def gone_ms(self, now_ms: int, tick_ms: int) -> int:
         """What is due up to then is not cancelled any more: its tick has begun, by this clock or by a former one."""

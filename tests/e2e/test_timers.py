@@ -123,8 +123,28 @@ def test_people_have_the_same_commands_and_are_told_what_is_wrong_in_one_sentenc
         (("timers", "cancel", identity, "--timer-key", "x"), "leave out --subject and --timer-key"),
         (("timers", "show", "xyz"), "is no message id"),
         (("timers", "reschedule", identity), "say the new time"),
-        (("send", SUBJECT, "tide", "--timer-key", "x"), "add --delay or --at"),
+        (("send", SUBJECT, "tide", "--timer-key", "x"), "add --delay, --at or --cron"),
     ):
         code, _, error = run(*arguments)
         assert code == 2, arguments
         assert sentence in error
+
+
+async def test_what_recurs_is_listed_and_ended(queue: Queue) -> None:
+    async with Client(queue.server, settings=SETTINGS) as mq:
+        sent = await mq.send(
+            SUBJECT, b"report", cron="0 9 * * mon-fri", time_zone="Europe/Berlin", timer_key="r"
+        )
+        now = datetime.now(UTC)
+        await mq.reschedule(sent.id, at=now)
+        async with mq.consume(SUBJECT, group="g") as messages:
+            message = await anext(messages)
+            await message.ack()
+        listed = run_command("timers", "list", SUBJECT, "--output", "json", "--server", queue.server)
+        [row] = [json.loads(line) for line in listed.stdout.splitlines()]
+        assert (await mq.cancel(subject=SUBJECT, timer_key="r")).changed == 1
+        assert [timer async for timer in mq.timers(SUBJECT)] == []
+
+    assert (message.id, message.body, message.timer_key) == (sent.id, b"report", "r")
+    assert row["cron"] == "0 9 * * mon-fri Europe/Berlin"
+    assert row["id"] != sent.id

@@ -59,6 +59,12 @@ def timed() -> Content:
     return Content([b"remind", b"report"], deliver_deltas=[90_000, 3_600_000], timer_keys=["order-17", None])
 
 
+def recurring() -> Content:
+    """A message that recurs, and is due first in an hour and a half."""
+    said = b"1779998400000 0000000000000000 once Europe/Berlin 0 9 * * mon-fri"
+    return Content([b"report"], deliver_deltas=[5_400_000], timer_keys=["report"], cron=said)
+
+
 def deduplicated() -> Content:
     """The second and third of three messages, the others of which were stored before."""
     return Content(
@@ -76,6 +82,7 @@ BATCHES: dict[str, bytearray] = {
     "stamped": stamped(build_batch(origin(), Content([b"hello"]))),
     "gathered": stamped(gathered()),
     "timed": build_batch(origin(flags=Flags.DELAYED), timed()),
+    "recurring": build_batch(origin(flags=Flags.DELAYED), recurring()),
     "deduplicated": build_batch(origin(flags=Flags.ORDERED | Flags.DEDUPLICATED), deduplicated()),
 }
 PACKED: dict[str, bytearray] = {

@@ -189,6 +189,7 @@ COMMANDS: dict[str, Command] = {
     "show": Show(Target(id=TIMER[0])),
     "show-key": Show(Target(subject="reminder", timer_key="order-17")),
     "list": ListTimers("reminder", "order-", 0, 1_780_003_600_000, "1779998400000.17", 100),
+    "waiting-cron": Waiting([TimerRow(*TIMER, 6, None, "0 9 * * mon-fri Europe/Berlin")]),
     "waiting": Waiting([TimerRow(*TIMER, 6), TimerRow(*TIMER, 6, b"remind")], "1779998400000.19"),
     "fence": Fence([FenceRow("order.paid", 3, ((0, 256), (512, 640))), FenceRow("order.paid#2", 1, ())]),
     "half": Half("shop", memoryview(BATCHES["stamped"])),

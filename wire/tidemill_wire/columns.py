@@ -76,6 +76,8 @@ class Column(IntEnum):
     TIMER_KEYS = 23
     REPLACES = 24
     DEDUP_KEYS = 25
+    CRON = 26
+    FOLLOWS = 27
 
 
 class Entry(tuple[int, int, int, int]):
@@ -103,6 +105,7 @@ class Content:
     timer_keys: Sequence[str | None] | None = None
     dedup_keys: Sequence[bytes] | None = None
     sources: Sequence[int] | None = None
+    cron: bytes | None = None
 
 
 def hash_text(text: bytes) -> int:
@@ -126,7 +129,7 @@ def offsets_of(parts: Iterable[bytes]) -> bytes:
 def build_batch(origin: Origin, content: Content) -> bytearray:
     """The bytes of a batch. The caller has checked its limits (``gather`` in the client)."""
     bodies = content.bodies
-    if len(bodies) == 1 and origin.codec is Codec.NONE and _plain(content):
+    if len(bodies) == 1 and origin.codec is Codec.NONE and content == Content(bodies):
         return _build_single(origin, bodies[0])
     columns: Columns = [(Column.BODY_OFFSETS, [offsets_of(bodies)]), (Column.BODIES, bodies)]
     _add_keys(columns, content.keys)
@@ -145,13 +148,11 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
     _add_numbers(columns, Column.SOURCES, "i", content.sources)
     if content.dedup_keys is not None:
         columns.append((Column.DEDUP_KEYS, content.dedup_keys))
+    if content.cron is not None:
+        columns.append((Column.CRON, [content.cron]))
     if bloom:
         origin = replace(origin, bloom=bloom)
     return encode_batch(origin, len(bodies), len(columns), lay_out(columns, origin.codec))
-
-
-def _plain(content: Content) -> bool:
-    return content == Content(content.bodies)
 
 
 def _build_single(origin: Origin, body: bytes) -> bytearray:

@@ -109,6 +109,8 @@ class TimerRow(NamedTuple):
     """Of its body."""
     body: bytes | None = None
     """Absent in lists, and when it is large."""
+    cron: str = ""
+    """How it recurs: expression and time zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class Waiting:
     after: str = ""
 
     def fields(self) -> dict[str, Any]:
-        return {"rows": [list(row) for row in self.rows], "after": self.after}
+        return {"rows": [list(row if row.cron else row[:-1]) for row in self.rows], "after": self.after}
 
 
 Timing: TypeAlias = Cancel | Reschedule | Show | ListTimers | Changed | Waiting
@@ -164,8 +166,9 @@ def _parse_waiting(f: Fields, _body: bytearray) -> Waiting:
                 int(stored_ms),
                 int(size),
                 bytes() | None as body,
-            ]:
-                rows.append(TimerRow(identity, subject, key, due_ms, stored_ms, size, body))
+                *more,
+            ] if not more or (len(more) == 1 and isinstance(more[0], str)):
+                rows.append(TimerRow(identity, subject, key, due_ms, stored_ms, size, body, *more))
             case _:
                 raise malformed("field 'rows' holds something else than messages that wait")
     return Waiting(rows, f.text("after", AFTER_CHARS_MAX))

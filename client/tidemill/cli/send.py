@@ -24,7 +24,17 @@ from tidemill.cli.session import (
     open_input,
     perform,
 )
-from tidemill.cli.when import NOW, AtOption, DelayOption, When, parse_when
+from tidemill.cli.when import (
+    NOW,
+    AtOption,
+    CronOption,
+    DelayOption,
+    MissedOption,
+    TimerKeyOption,
+    When,
+    ZoneOption,
+    parse_when,
+)
 from tidemill_wire.counted import counted
 from tidemill_wire.limits import KEY_BYTES_MAX
 
@@ -45,6 +55,8 @@ class Labels:
     when: When = NOW
     dedup_key: str | None = None
     timer_key: str | None = None
+    rule: tuple[str | None, str | None, str | None] = (None, None, None)
+    """Expression, time zone, what becomes of those that were missed."""
 
 
 PLAIN = Labels(None, (), {})
@@ -75,9 +87,10 @@ def send(
     ] = None,
     delay: DelayOption = None,
     at: AtOption = None,
-    timer_key: Annotated[
-        str | None, typer.Option(help="What to find it by until it is given out, with --delay or --at.")
-    ] = None,
+    timer_key: TimerKeyOption = None,
+    cron: CronOption = None,
+    time_zone: ZoneOption = None,
+    missed: MissedOption = None,
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -88,22 +101,49 @@ def send(
     """
     if sum(each is not None for each in (body, lines, file)) > 1:
         raise wrong_usage("BODY, --file and --lines exclude each other: give one of them")
-    if dedup_key is not None and lines is not None:
-        raise wrong_usage(
-            "--dedup-key names one message, and --lines has many: all but the first were dropped"
-        )
     named = key, tuple(tag or ()), _properties(property_ or [])
     labels = Labels(
-        *named, parse_priority_option(priority), order_key, parse_when(delay, at), dedup_key, timer_key
-    )
-    if timer_key is not None and labels.when == NOW:
-        raise wrong_usage("--timer-key is of a message for later: add --delay or --at")
-    if timer_key is not None and not 0 < len(timer_key.encode(errors="replace")) <= KEY_BYTES_MAX:
-        raise wrong_usage(f"--timer-key {timer_key[:60]!r} is no text of 1 to {KEY_BYTES_MAX} bytes")
+        *named, parse_priority_option(priority), order_key, parse_when(delay, at), dedup_key, timer_key,
+        (cron, time_zone, missed),
+    )  # fmt: skip
+    _check_labels(labels, many=lines is not None)
     if lines is not None:
         perform(_send_lines(server, subject, open_input(lines), labels, output), server)
     else:
         perform(_send_one(server, subject, _body(body, file), labels, output), server)
+
+
+def _check_labels(labels: Labels, *, many: bool) -> None:
+    """Refused before anything is connected."""
+    timer_key = labels.timer_key
+    if labels.dedup_key is not None and many:
+        raise wrong_usage(
+            "--dedup-key names one message, and --lines has many: all but the first were dropped"
+        )
+    if timer_key is not None and labels.when == NOW and labels.rule == PLAIN.rule:
+        raise wrong_usage("--timer-key is of a message for later: add --delay, --at or --cron")
+    if timer_key is not None and not 0 < len(timer_key.encode(errors="replace")) <= KEY_BYTES_MAX:
+        raise wrong_usage(f"--timer-key {timer_key[:60]!r} is no text of 1 to {KEY_BYTES_MAX} bytes")
+    _check_rule(labels, many=many)
+
+
+def _check_rule(labels: Labels, *, many: bool) -> None:
+    """The same for a message that recurs."""
+    if labels.rule == PLAIN.rule:
+        return
+    from tidemill.recurring import Rule, due_of
+    from tidemill_wire.errors import Refused
+
+    if many:
+        raise wrong_usage("--cron is of one message, and --lines has many: send them one by one")
+    try:
+        due_of(
+            Rule(*labels.rule), *labels.when, (labels.timer_key, labels.dedup_key), round(1000 * time.time())
+        )
+    except ValueError as error:
+        raise wrong_usage(str(error)) from None
+    except Refused as error:
+        raise wrong_usage(f"{error.detail}: {error.kind.advice}") from None
 
 
 def parse_priority_option(priority: int) -> int:
@@ -149,6 +189,7 @@ async def _send_each(client: Client, subject: str, bodies: Sequence[bytes], labe
     """Every message with the same key, tags and properties."""
     import asyncio
 
+    rule = dict(zip(("cron", "time_zone", "missed"), labels.rule, strict=True)) if any(labels.rule) else {}
     async with asyncio.TaskGroup() as sending:
         sent = [
             sending.create_task(
@@ -164,6 +205,7 @@ async def _send_each(client: Client, subject: str, bodies: Sequence[bytes], labe
                     delay=labels.when.delay,
                     at=labels.when.at,
                     timer_key=labels.timer_key,
+                    **rule,
                 )
             )
             for body in bodies

@@ -26,7 +26,7 @@ from tidemill_wire.counted import counted
 if TYPE_CHECKING:
     from tidemill.timers import Changed, Timer
 
-COLUMNS = ("id", "timer_key", "due", "stored_at", "size")
+COLUMNS = ("id", "timer_key", "due", "stored_at", "size", "cron")
 
 IdArgument = Annotated[str | None, typer.Argument(metavar="[ID]", help="The message's id.")]
 SubjectOption = Annotated[
@@ -198,4 +198,5 @@ def _row(timer: Timer) -> dict[str, Any]:
         "due": timestamp(timer.due),
         "stored_at": timestamp(timer.stored_at),
         "size": timer.size,
+        "cron": timer.cron,
     }

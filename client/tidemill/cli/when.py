@@ -20,6 +20,22 @@ AtOption = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Give it out at this time, as in 2027-01-01T09:00+08:00."),
 ]
+TimerKeyOption = Annotated[
+    str | None,
+    typer.Option(help="What to find it by until it is given out, with --delay, --at or --cron."),
+]
+CronOption = Annotated[
+    str | None, typer.Option(metavar="EXPRESSION", help="Let it recur, as in '0 9 * * mon-fri' or @daily.")
+]
+ZoneOption = Annotated[
+    str | None, typer.Option(metavar="ZONE", help="Whose clocks --cron goes by, as Europe/Berlin; else UTC.")
+]
+MissedOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="once|all|none", help="What comes of times of --cron that passed without a service."
+    ),
+]
 
 
 class When(NamedTuple):

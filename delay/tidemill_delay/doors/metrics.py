@@ -17,7 +17,7 @@ def render_metrics(service: DelayService) -> bytes:
     lines.append("# TYPE tidemill_delay_refused_total counter")
     lines += [
         f'tidemill_delay_refused_total{{reason="{reason}"}} {count}'
-        for reason, count in sorted(service.delay.courier.refused.items())
+        for reason, count in sorted((service.delay.courier.refused + service.delay.recurring.refused).items())
     ]
     return ("\n".join(lines) + "\n").encode()
 

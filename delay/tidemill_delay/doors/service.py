@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tidemill_delay.applying import DelayApplier
+from tidemill_delay.doors.zones import offset_in
 from tidemill_delay.machine import Delay
 from tidemill_delay.recovery import FOLDERS, Recovery, Report
 from tidemill_delay.routing import Ways
@@ -30,7 +31,9 @@ def recover(disk: Disk, settings: DelaySettings, now_ms: int, part: Part = LONE)
     storage = Storage(disk, FOLDERS)
     try:
         recovery = Recovery(storage, settings, part)
-        return recovery.run(now_ms), recovery.report
+        delay = recovery.run(now_ms)
+        delay.intake.zones = delay.recurring.zones = offset_in
+        return delay, recovery.report
     finally:
         storage.close()
 

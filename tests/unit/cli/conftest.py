@@ -40,6 +40,9 @@ class FakeMessage:
     at: datetime | None = None
     dedup_key: str | None = None
     timer_key: str | None = None
+    cron: str | None = None
+    time_zone: str | None = None
+    missed: str | None = None
 
     @property
     def duplicate(self) -> bool:

@@ -179,3 +179,41 @@ def test_what_is_no_time_is_said_before_anything_is_connected(command, queue, op
     assert outcome.code == 2
     assert sentence in outcome.err
     assert queue.messages == []
+
+
+def test_a_rule_is_sent_along_with_its_message(command, queue) -> None:
+    rule = ["--cron", "0 9 * * mon-fri", "--time-zone", "Europe/Berlin", "--missed", "all"]
+    command("send", "reports", "x", *rule, "--timer-key", "report")
+    [message] = queue.messages
+    assert (message.cron, message.time_zone, message.missed) == ("0 9 * * mon-fri", "Europe/Berlin", "all")
+    assert message.timer_key == "report"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--cron", "0 9 * *", "--timer-key", "r"], "is no cron expression: write minute, hour"),
+        (["--cron", "@daily"], "give a timer_key"),
+        (
+            ["--cron", "@daily", "--timer-key", "r", "--time-zone", "Nowhere"],
+            "there is no time zone 'Nowhere'",
+        ),
+        (["--cron", "@daily", "--timer-key", "r", "--missed", "some"], "write once, all or none"),
+        (["--cron", "@daily", "--timer-key", "r", "--delay", "1s"], "leave out delay and at"),
+        (["--missed", "all"], "give cron, too"),
+        (["--cron", "0 0 30 feb *", "--timer-key", "r"], "is never: no year has such a day"),
+    ],
+)
+def test_a_mistake_in_a_rule_is_said_before_anything_is_connected(command, queue, options, sentence) -> None:
+    outcome = command("send", "reports", "x", *options)
+    assert outcome.code == 2
+    assert sentence in outcome.err
+    assert queue.messages == []
+
+
+def test_a_rule_is_of_one_message_and_not_of_lines(command, queue) -> None:
+    outcome = command(
+        "send", "reports", "--lines", "-", "--cron", "@daily", "--timer-key", "r", stdin=b"a\nb\n"
+    )
+    assert outcome.code == 2
+    assert "--cron is of one message" in outcome.err

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from samples.brokers import files_of, read_file
 from samples.calendars import Calendar, Calendars
-from samples.delays import BROKER, HOUR_MS, NOW_MS
-from tidemill_wire.commands import Command, Done, Sent
+from samples.delays import BROKER, HOUR_MS, NOW_MS, later
+from tidemill_wire.columns import Content
+from tidemill_wire.commands import Command, Done, SendBatches, Sent
+from tidemill_wire.recurrence import Recurrence
 from tidemill_wire.replication import Chunk, Handover, Log, Reached
 
 
@@ -248,3 +252,26 @@ def test_a_slave_makes_no_checkpoint_of_what_may_be_cut() -> None:
     group.passes = lambda _target, _command: True
     group.pass_time(10_000)
     assert files_of(slave.disk, "checkpoint") != before
+
+
+def test_a_slave_knows_what_follows_what_and_goes_on_with_a_series() -> None:
+    group = pair()
+    first_ms = NOW_MS + 60_000
+    said = Recurrence(first_ms, "all", "UTC", "* * * * *").encode()
+    content = Content([b"tide"], timer_keys=["k"], cron=said)
+    batch = later(content.bodies, [first_ms], sequence=1, content=content)
+    group["a"].say(SendBatches(batch))
+    group.pass_time(150_000, 5_000)
+    assert len(group.arrived) == 2
+    assert series(group["a"]) == series(group["b"]) != {}
+    assert hours(group["a"]) == hours(group["b"])
+
+    group.cut = {"a"}
+    group["a"].disk.kill()
+    group.lead(2, "b")
+    group.pass_time(120_000, 5_000)
+    assert len(group.arrived) == 4
+
+
+def series(one: Calendar) -> dict[int, Any]:
+    return {start_ms: hour.series for start_ms, hour in one.delay.state.hours.items() if hour.series}

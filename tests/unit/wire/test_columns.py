@@ -75,9 +75,22 @@ def test_columns_that_no_message_needs_are_absent() -> None:
 
 def test_single_message_is_built_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = [build_batch(origin(), Content([body])) for body in (b"", b"12345678", b"hello")]
-    monkeypatch.setattr(columns, "_plain", lambda content: False)
+    monkeypatch.setattr(columns, "_build_single", no_batch)
 
-    assert quick == [build_batch(origin(), Content([body])) for body in (b"", b"12345678", b"hello")]
+    assert quick == [build_batch(origin(), NeverPlain([body])) for body in (b"", b"12345678", b"hello")]
+
+
+class NeverPlain(Content):
+    """A content that says it is more than bodies."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+
+def no_batch(*_said: object) -> bytearray:
+    raise AssertionError("the quick way was taken")
 
 
 @pytest.mark.parametrize("first, last, expected", [(0, 0, 1), (1, 2, 2), (0, None, 3), (3, 2, 0)])
