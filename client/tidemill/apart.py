@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TypeVar
 
 from tidemill.encode import renamed, renumbered
 from tidemill_wire.batch import SINGLES_FROM, Flags, Origin
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import Batch, Content, build_batch
-from tidemill_wire.deduplication import digests_of
+from tidemill_wire.columns import Batch, build_batch
+from tidemill_wire.deduplication import picked
 from tidemill_wire.ordering import logical_partition
 from tidemill_wire.routes import Partition, PartitionSet
 
-T = TypeVar("T")
 BATCH_ID_TIME_BYTES = 8
 
 
@@ -58,19 +56,11 @@ def _whole(batch: Batch, data: bytes, place: Partition) -> bytes:
 
 def _piece(batch: Batch, place: Partition, rows: Sequence[int]) -> bytes:
     header, (producer_id, batch_id) = batch.header, _drawn(batch, place)
-    content = Content(
-        _some(batch.bodies(), rows) or [],
-        _texts(batch.keys(), rows),
-        _some(batch.tags(), rows),
-        _texts(batch.order_keys(), rows),
-        _some(batch.properties(), rows),
-        dedup_keys=_some(digests_of(batch), rows),
-    )
     origin = Origin(
         place.name.encode(), producer_id, 1, batch_id, header.created_at_ms, Codec(header.codec),
         Flags(header.flags), priority=header.priority,
     )  # fmt: skip
-    return bytes(build_batch(origin, content))
+    return bytes(build_batch(origin, picked(batch, rows)))
 
 
 def _drawn(batch: Batch, place: Partition) -> tuple[int, bytes]:
@@ -78,11 +68,3 @@ def _drawn(batch: Batch, place: Partition) -> tuple[int, bytes]:
     drawn = blake2b(batch.header.batch_id + place.key.encode(), digest_size=16).digest()
     batch_id = batch.header.batch_id[:BATCH_ID_TIME_BYTES] + drawn[BATCH_ID_TIME_BYTES:]
     return int.from_bytes(drawn[:8], "little") | SINGLES_FROM, batch_id
-
-
-def _some(column: Sequence[T] | None, rows: Sequence[int]) -> list[T] | None:
-    return None if column is None else [column[row] for row in rows]
-
-
-def _texts(column: Sequence[str] | None, rows: Sequence[int]) -> list[str | None] | None:
-    return None if column is None else [column[row] or None for row in rows]

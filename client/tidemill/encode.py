@@ -26,6 +26,7 @@ from tidemill_wire.batch import (
     read_header,
 )
 from tidemill_wire.columns import PADDING, SINGLE, Column
+from tidemill_wire.fields import check_named
 from tidemill_wire.limits import (
     BATCH_BYTES_MAX,
     KEY_BYTES_MAX,
@@ -93,20 +94,12 @@ def check_key(key: str) -> str:
 
 def check_order_key(order_key: str) -> str:
     """An order key within its limits. An empty one could not be told from none."""
-    if not order_key:
-        raise Refused("limit_exceeded", "an order key is empty; leave it away, or give 1 character or more")
-    if (size := len(order_key.encode())) > KEY_BYTES_MAX:
-        raise Refused("limit_exceeded", f"an order key has {size} bytes, {KEY_BYTES_MAX} are the limit")
-    return order_key
+    return check_named(order_key, "an order key")
 
 
 def check_timer_key(timer_key: str) -> str:
     """A timer key within its limits. An empty one would name nothing."""
-    if not timer_key:
-        raise Refused("limit_exceeded", "a timer key is empty; leave it away, or give 1 character or more")
-    if (size := len(timer_key.encode())) > KEY_BYTES_MAX:
-        raise Refused("limit_exceeded", f"a timer key has {size} bytes, {KEY_BYTES_MAX} are the limit")
-    return timer_key
+    return check_named(timer_key, "a timer key")
 
 
 def parse_tags(tags: Iterable[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgpack
 
@@ -15,14 +15,12 @@ from tidemill.memory_clock import MemoryClock
 from tidemill.memory_stores import Lease, StoredSubject
 from tidemill_wire.batch import Flags, Header, Origin
 from tidemill_wire.codec import Codec
-from tidemill_wire.columns import Batch, Column, Content, build_batch, hash_text, read_directory
+from tidemill_wire.columns import Batch, Column, build_batch, hash_text, read_directory
 from tidemill_wire.commands import Nack
-from tidemill_wire.deduplication import digests_of
+from tidemill_wire.deduplication import picked
 from tidemill_wire.errors import CorruptBatch, Refused
 from tidemill_wire.fields import DEAD_PROPERTY, parse_again
 from tidemill_wire.lanes import lane_name
-
-T = TypeVar("T")
 
 
 class MemoryLater:
@@ -93,21 +91,6 @@ def _piece(batch: Batch, rows: Sequence[int]) -> bytearray:
         batch.partition.encode(), producer_id, 1, header.batch_id, header.created_at_ms, Codec.NONE,
         batch.flags & ~Flags.DELAYED, header.priority, header.bloom,
     )  # fmt: skip
-    content = Content(
-        _some(batch.bodies(), rows) or [],
-        _texts(batch.keys(), rows),
-        _some(batch.tags(), rows),
-        _texts(batch.order_keys(), rows),
-        _some(batch.properties(), rows),
-        dedup_keys=_some(digests_of(batch), rows),
-        sources=rows,
-    )
+    content = picked(batch, rows)
+    content.sources = rows
     return build_batch(origin, content)
-
-
-def _some(column: Sequence[T] | None, rows: Sequence[int]) -> list[T] | None:
-    return None if column is None else [column[row] for row in rows]
-
-
-def _texts(column: Sequence[str] | None, rows: Sequence[int]) -> list[str | None] | None:
-    return None if column is None else [column[row] or None for row in rows]

@@ -200,11 +200,11 @@ def scattered(
     header = read_header(batch)
     state.messages += header.messages
     placed: list[tuple[Entries, Appends]] = []
-    follower = ENDED
+    follower, said = ENDED, (partition_name(batch, 0, header), epoch)
     for piece in scatter(batch, header, due, hour_ms):
         if piece.hour < state.closed_ms:
             continue
-        placed.append(_place(state, piece, header, (partition_name(batch, 0, header), epoch)))
+        placed.append(_place(state, piece, header, said))
         entries = placed[-1][0]
         follower = Follower(piece.hour, int(entries.numbers[0]), int(entries.due[0]))
     note_series(state, batch, header, follower)

@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeVar
 from tidemill_wire.batch import Flags, Origin
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content, build_batch
-from tidemill_wire.errors import CorruptBatch, Refused
-from tidemill_wire.limits import KEY_BYTES_MAX
+from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.fields import check_named
 
 T = TypeVar("T")
 DIGEST_BYTES = 16
@@ -38,11 +38,7 @@ class Duplicate(NamedTuple):
 
 def check_dedup_key(dedup_key: str) -> str:
     """A dedup key within its limits. An empty one could not be told from none."""
-    if not dedup_key:
-        raise Refused("limit_exceeded", "a dedup key is empty; leave it away, or give 1 character or more")
-    if (size := len(dedup_key.encode())) > KEY_BYTES_MAX:
-        raise Refused("limit_exceeded", f"a dedup key has {size} bytes, {KEY_BYTES_MAX} are the limit")
-    return dedup_key
+    return check_named(dedup_key, "a dedup key")
 
 
 def digest_of(dedup_key: str) -> bytes:
@@ -70,24 +66,29 @@ def read_rows(data: bytes) -> list[Duplicate]:
     return [Duplicate._make(row) for row in ROW.iter_unpack(data)]
 
 
-def some_of(batch: Batch, rows: Sequence[int]) -> bytearray:
-    """The batch of some messages of a batch, from the same producer with the same number. Each keeps its id."""
-    header = batch.header
-    sources = batch.numbers(Column.SOURCES, "i", header.messages)
-    content = Content(
+def picked(batch: Batch, rows: Sequence[int]) -> Content:
+    """Some messages of a batch, with all that their sender gives a message for now."""
+    return Content(
         _some(batch.bodies(), rows) or [],
         _some(batch.keys(), rows),
         _some(batch.tags(), rows),
         _some(batch.order_keys(), rows),
         _some(batch.properties(), rows),
-        _some(batch.numbers(Column.CREATED_DELTAS, "i", header.messages), rows),
-        _some(batch.numbers(Column.DELIVER_DELTAS, "q", header.messages), rows),
-        _some(batch.numbers(Column.ATTEMPTS, "i", header.messages), rows),
-        _some(batch.origins(), rows),
-        timer_keys=_some(batch.timer_keys(), rows),
         dedup_keys=_some(digests_of(batch), rows),
-        sources=list(rows) if sources is None else _some(sources, rows),
     )
+
+
+def some_of(batch: Batch, rows: Sequence[int]) -> bytearray:
+    """The batch of some messages of a batch, from the same producer with the same number. Each keeps its id."""
+    header = batch.header
+    sources = batch.numbers(Column.SOURCES, "i", header.messages)
+    content = picked(batch, rows)
+    content.created_deltas = _some(batch.numbers(Column.CREATED_DELTAS, "i", header.messages), rows)
+    content.deliver_deltas = _some(batch.numbers(Column.DELIVER_DELTAS, "q", header.messages), rows)
+    content.attempts = _some(batch.numbers(Column.ATTEMPTS, "i", header.messages), rows)
+    content.origins = _some(batch.origins(), rows)
+    content.timer_keys = _some(batch.timer_keys(), rows)
+    content.sources = list(rows) if sources is None else _some(sources, rows)
     origin = Origin(
         batch.partition.encode(), header.producer_id, header.producer_sequence, header.batch_id,
         header.created_at_ms, Codec(header.codec), Flags(header.flags), header.priority,

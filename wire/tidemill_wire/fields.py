@@ -123,6 +123,15 @@ class Fields:
         return values
 
 
+def check_named(text: str, what: str) -> str:
+    """A key within its limits that cannot be empty; ``what`` it is, with its article."""
+    if not text:
+        raise Refused("limit_exceeded", f"{what} is empty; leave it away, or give 1 character or more")
+    if (size := len(text.encode())) > limits.KEY_BYTES_MAX:
+        raise Refused("limit_exceeded", f"{what} has {size} bytes, {limits.KEY_BYTES_MAX} are the limit")
+    return text
+
+
 def parse_subject(name: str) -> str:
     """A subject that a user may name."""
     if not NAME.fullmatch(name):
