@@ -16,6 +16,7 @@ KNOWS = {
     "broker": {"tidemill_wire", "tidemill_journal", "tidemill_ledger"},
     "meta": {"tidemill_wire", "tidemill_journal"},
     "delay": {"tidemill_wire", "tidemill_journal", "tidemill_ledger"},
+    "operator": {"tidemill_wire"},
 }
 """The paper rooms, and the other rooms each may import."""
 
@@ -25,6 +26,8 @@ CONTRACT_PATH = "host/tidemill_host/machine.py"
 
 DOORS = {"__main__.py", "doors.py"}
 SERVICES = {"broker", "meta", "delay"}
+WITH_DOORS = SERVICES | {"operator"}
+"""Paper but for their doors."""
 RUN_BY_HOST = SERVICES | {"ledger"}
 """Rooms that speak of the host's contract."""
 
@@ -53,6 +56,7 @@ WORLDLY_CALLS = {"open", "input", "print", "exec", "eval", "breakpoint"}
 ROOMS_ONLY_FROM = {
     "client": {"tidemill_wire"},
     "host": {"tidemill_wire", "tidemill_journal"},
+    "operator": {"tidemill_wire", "tidemill"},
     "standalone": {
         "tidemill_wire",
         "tidemill_journal",
@@ -65,7 +69,7 @@ ROOMS_ONLY_FROM = {
 
 
 def is_paper(source: Source) -> bool:
-    if source.folder in SERVICES:
+    if source.folder in WITH_DOORS:
         return source.name not in DOORS and "/doors/" not in source.path
     return source.folder in KNOWS or source.path == CONTRACT_PATH
 

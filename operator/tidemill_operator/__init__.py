@@ -1,0 +1,1 @@
+"""The operator: what Kubernetes objects say, made true."""

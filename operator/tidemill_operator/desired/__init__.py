@@ -1,0 +1,1 @@
+"""What a spec wants to be there: manifests, one module a kind. Pure."""
