@@ -128,37 +128,10 @@ class DisruptionBudget(Block):
     ] = "Generate"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueClusterSpec(Block):
-    image: Annotated[Image, Part("The image of meta and the brokers.", Image)] = field(default_factory=Image)
-    meta: Annotated[MetaSpec, Part("Who knows who serves what.", MetaSpec)] = field(default_factory=MetaSpec)
-    update: Annotated[Update, Part("How what changed comes to the pods.", Update)] = field(
-        default_factory=Update
-    )
-    network_policy: Annotated[NetworkPolicy, Part("Who may reach the pods.", NetworkPolicy)] = field(
-        default_factory=NetworkPolicy
-    )
-    pod_disruption_budget: Annotated[
-        DisruptionBudget, Part("How many pods may be evicted at a time.", DisruptionBudget)
-    ] = field(default_factory=DisruptionBudget)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFields(Block):
+    """What is said of a broker group, in an object of its own or in its cluster's list."""
 
-
-@dataclass(frozen=True, slots=True)
-class BrokerGroupSpec(Block):
-    cluster_ref: Annotated[
-        ClusterRef, Part("The cluster it belongs to.", ClusterRef, instead=ANOTHER_CLUSTER)
-    ]
-    storage: Annotated[Storage, Part("The volumes of its brokers.", Storage)]
-    group_name: Annotated[
-        str | None,
-        Text(
-            "The broker group's name; metadata.name when absent. No two of a cluster have the same.",
-            GROUP_PATTERN,
-            30,
-            GROUP_MEANS,
-            instead="make a new group, and drain this one",
-        ),
-    ] = None
     kind: Annotated[
         str,
         Choice(
@@ -171,10 +144,13 @@ class BrokerGroupSpec(Block):
     write_availability: Annotated[
         str,
         Choice(
-            "ReadOnly drains it: clients send elsewhere, and what it has is consumed.",
-            ("ReadWrite", "ReadOnly"),
+            "ReadOnly: clients send elsewhere, and what it has is consumed; Offline: neither.",
+            ("ReadWrite", "ReadOnly", "Offline"),
         ),
     ] = "ReadWrite"
+    storage: Annotated[Storage, Part("The volumes of its brokers.", Storage)] = field(
+        default_factory=lambda: Storage(10 * GIB)
+    )
     durability: Annotated[
         str | None,
         Choice(
@@ -212,3 +188,50 @@ class BrokerGroupSpec(Block):
         if self.kind == "Delay" and self.durability == "low":
             return "durability", "is low: of messages for later write normal or high"
         return own_setting(self.config, BROKERS_OWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerGroupSpec(GroupFields):
+    cluster_ref: Annotated[
+        ClusterRef, Part("The cluster it belongs to.", ClusterRef, instead=ANOTHER_CLUSTER)
+    ]
+    group_name: Annotated[
+        str | None,
+        Text(
+            "The broker group's name; metadata.name when absent. No two of a cluster have the same.",
+            GROUP_PATTERN,
+            30,
+            GROUP_MEANS,
+            instead="make a new group, and drain this one",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGroup(GroupFields):
+    name: Annotated[str, Text("The broker group's name.", GROUP_PATTERN, 30, GROUP_MEANS)]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueClusterSpec(Block):
+    image: Annotated[Image, Part("The image of meta and the brokers.", Image)] = field(default_factory=Image)
+    meta: Annotated[MetaSpec, Part("Who knows who serves what.", MetaSpec)] = field(default_factory=MetaSpec)
+    broker_groups: Annotated[
+        tuple[ListedGroup, ...],
+        Items(
+            "Broker groups that are made with it; one that leaves the list is drained and deleted.",
+            Part("A broker group.", ListedGroup),
+            0,
+            64,
+            key="name",
+        ),
+    ] = ()
+    update: Annotated[Update, Part("How what changed comes to the pods.", Update)] = field(
+        default_factory=Update
+    )
+    network_policy: Annotated[NetworkPolicy, Part("Who may reach the pods.", NetworkPolicy)] = field(
+        default_factory=NetworkPolicy
+    )
+    pod_disruption_budget: Annotated[
+        DisruptionBudget, Part("How many pods may be evicted at a time.", DisruptionBudget)
+    ] = field(default_factory=DisruptionBudget)

@@ -38,6 +38,7 @@ RULES = "x-kubernetes-validations"
 INT_OR_STRING: dict[str, Any] = {
     "x-kubernetes-int-or-string": True,
     "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "maxLength": 24,  # of the text; without it, rules are taken to read megabytes
 }
 RESERVED = {"namespace", "package", "in", "as", "for", "if", "import", "let", "loop", "return", "var", "void"}
 """Names that CEL keeps for itself."""
