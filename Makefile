@@ -23,7 +23,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up test check unit e2e sim soak fuzz bench lint ruff format-check types pyright contracts hooks tidy \
-        format docs wheel clean
+        format docs crds wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -93,6 +93,9 @@ tidy: $(DEV) ## the rules of the house
 format: $(DEV) ## put the code in shape
 	@$(BIN)/ruff check --fix-only --quiet
 	@$(BIN)/ruff format
+
+crds: $(DEV) ## the definitions of the kinds in Kubernetes, and the page of their fields, from the declarations in wire
+	@$(BIN)/python -m tidemill_operator.crds crds docs/kinds.md
 
 wheel: $(DEV) ## the package, in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -9,7 +9,7 @@ from typing import Any
 from tidemill_wire import limits
 from tidemill_wire.declarations import ConsumerGroup
 from tidemill_wire.filters import parse_filter
-from tidemill_wire.specs import BACKOFF_SECONDS_DEFAULT, Delivery, GroupBounds, GroupDeadLetter
+from tidemill_wire.group_specs import BACKOFF_SECONDS_DEFAULT, Delivery, GroupBounds, GroupDeadLetter
 
 SHARED, ORDERED, BROADCAST, DEAD = "shared", "ordered", "broadcast", "dead"
 IN_ORDER = (ORDERED, BROADCAST)

@@ -1,7 +1,8 @@
 """Subjects and consumer groups as people declare them: one model for laptop and Kubernetes.
 
 What ``kubectl apply`` takes is taken here, but that ``clusterRef`` may be left out. What the fields are, is in
-``specs.py``; how they are checked, in ``schema.py``.
+``specs.py`` and ``group_specs.py``; how they are checked, in ``schema.py``; what is alike in all kinds, and the kinds
+that only Kubernetes makes, in ``resources.py``.
 
 ``parse_manifest`` takes what a YAML or JSON parser gives; ``parse_manifests`` also proves that the declarations fit
 together. A declaration goes into the action log as ``to_map()`` and comes back through ``from_map()``.
@@ -9,24 +10,16 @@ together. A declaration goes into the action log as ``to_map()`` and comes back 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from tidemill_wire import limits
-from tidemill_wire.schema import (
-    Block,
-    ManifestError,
-    did_you_mean,
-    listed,
-    mapping,
-    parse_block,
-    parse_timestamp,
-    shown,
-    shown_key,
-)
-from tidemill_wire.specs import NAME_PATTERN, ConsumerGroupSpec, Metadata, SubjectSpec
+from tidemill_wire.group_specs import ConsumerGroupSpec
+from tidemill_wire.resources import API_VERSION, KINDS, Kind, Resource, parse_resource
+from tidemill_wire.schema import Block, ManifestError, mapping, parse_timestamp
+from tidemill_wire.specs import Metadata, SubjectSpec
+from tidemill_wire.wording import did_you_mean, shown
 
 __all__ = [
     "API_VERSION",
@@ -34,22 +27,13 @@ __all__ = [
     "Declaration",
     "Durability",
     "ManifestError",
+    "Manifests",
+    "PassedOver",
     "Subject",
     "parse_manifest",
     "parse_manifest_files",
     "parse_manifests",
 ]
-
-API_VERSION = "tidemill.dev/v1alpha1"
-
-# As Kubernetes wants it (a DNS subdomain); subjects and groups may be called otherwise in their spec.
-OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-
-# What `kubectl get -o yaml` adds to metadata; of no meaning in a declaration.
-SERVER_METADATA = frozenset(
-    {"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
-     "managedFields", "ownerReferences", "finalizers", "selfLink"}
-)  # fmt: skip
 
 Durability: TypeAlias = Literal["low", "normal", "high"]
 
@@ -217,37 +201,91 @@ class ConsumerGroup:
 
 Declaration: TypeAlias = Subject | ConsumerGroup
 
-_NAME_FIELDS = {"Subject": "subjectName", "ConsumerGroup": "groupName"}
+_DECLARED: Mapping[str, Kind] = {name: KINDS[name] for name in ("Subject", "ConsumerGroup")}
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """What a file has for Kubernetes alone. It is well-formed."""
+
+    kind: Kind
+    name: str
+    file: str
+    document: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file}, document {self.document}: the {self.kind.name} {self.name} is passed over: "
+            f"without Kubernetes {self.kind.here}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """What files hold, in their order."""
+
+    declarations: tuple[Declaration, ...]
+    passed_over: tuple[PassedOver, ...]
 
 
 def parse_manifest(document: object, file: str = "", number: int = 0) -> Declaration:
     """The declaration in one document, or ``ManifestError``, which names the file and the document if given."""
-    try:
-        return _parse(document)
-    except ManifestError as error:
-        raise error.located(file, number) from None
+    declaration = _declaration(_parse(document, file, number, _DECLARED))
+    assert declaration is not None
+    return declaration
 
 
 def parse_manifests(documents: Iterable[object], file: str = "") -> tuple[Declaration, ...]:
-    """The declarations of one file; see ``parse_manifest_files``."""
-    return parse_manifest_files({file: documents})
+    """The declarations of one file, which holds nothing else; see ``parse_manifest_files``."""
+    return _parse_files({file: documents}, _DECLARED).declarations
 
 
-def parse_manifest_files(files: Mapping[str, Iterable[object]]) -> tuple[Declaration, ...]:
-    """The declarations of several files that belong together, in their order.
+def parse_manifest_files(files: Mapping[str, Iterable[object]]) -> Manifests:
+    """What several files that belong together hold.
 
     Empty documents are skipped and a ``List`` is what is in it. Each object, subject and group is declared once, and a
     subjectRef is replaced by the name of the subject that it refers to.
     """
-    placed = [
-        (parse_manifest(document, file, number), file, number)
+    return _parse_files(files, KINDS)
+
+
+def _parse_files(files: Mapping[str, Iterable[object]], kinds: Mapping[str, Kind]) -> Manifests:
+    resources = [
+        (_parse(document, file, number, kinds), file, number)
         for file, documents in files.items()
         for number, document in _numbered(documents)
     ]
-    subjects: dict[tuple[str | None, str], str] = {}
     seen: dict[tuple[object, ...], str] = {}
+    for resource, file, number in resources:
+        key = resource.metadata.namespace, resource.metadata.name
+        _declare_once(seen, ("object", resource.kind.name, *key), "metadata.name", file, number)
+    placed = [
+        (declaration, file, number)
+        for resource, file, number in resources
+        if (declaration := _declaration(resource)) is not None
+    ]
+    passed_over = tuple(
+        PassedOver(resource.kind, resource.metadata.name, file, number)
+        for resource, file, number in resources
+        if resource.kind.name not in _DECLARED
+    )
+    return Manifests(_linked(placed, seen), passed_over)
+
+
+def _parse(document: object, file: str, number: int, kinds: Mapping[str, Kind]) -> Resource:
+    try:
+        return parse_resource(document, kinds)
+    except ManifestError as error:
+        raise error.located(file, number) from None
+
+
+def _linked(
+    placed: Iterable[tuple[Declaration, str, int]], seen: dict[tuple[object, ...], str]
+) -> tuple[Declaration, ...]:
+    """Groups with the names of their subjects; each subject and group is there once."""
+    placed = list(placed)
+    subjects: dict[tuple[str | None, str], str] = {}
     for declaration, file, number in placed:
-        _declare_once(seen, ("object", declaration.KIND, *_key(declaration)), "metadata.name", file, number)
         if isinstance(declaration, Subject):
             subjects[_key(declaration)] = declaration.name
             _declare_once(seen, ("subject", declaration.name), "spec.subjectName", file, number)
@@ -270,55 +308,14 @@ def _to_map(kind: str, metadata: Metadata, spec: Block) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata.to_map(), "spec": spec.to_map()}
 
 
-def _parse(document: object) -> Declaration:
-    given = mapping(document)
-    if given is None:
-        raise ManifestError(
-            "", f"the document is {shown(document)}: write apiVersion, kind, metadata and spec"
-        )
-    version, kind = given.get("apiVersion"), given.get("kind")
-    if version != API_VERSION:
-        said = "is missing" if version is None else f"is {shown(version)}"
-        raise ManifestError("apiVersion", f"{said}: write {API_VERSION}")
-    if not isinstance(kind, str) or kind not in _NAME_FIELDS:
-        said = "is missing" if kind is None else f"is {shown(kind)}"
-        hint = did_you_mean(kind, _NAME_FIELDS) if isinstance(kind, str) else ""
-        raise ManifestError("kind", f"{said}: {hint or f'write {listed(_NAME_FIELDS)}'}")
-    for field in given:
-        if field not in ("apiVersion", "kind", "metadata", "spec", "status"):
-            hint = (
-                did_you_mean(str(field), ("metadata", "spec"))
-                or "what describes the object belongs below spec"
-            )
-            raise ManifestError(shown_key(field), f"is not a field of a {kind}: {hint}")
-    metadata = _parse_metadata(given.get("metadata"), _NAME_FIELDS[kind])
-    spec = given.get("spec")
-    declaration: Declaration
-    if kind == Subject.KIND:
-        declaration = Subject(metadata, parse_block(SubjectSpec, spec, "spec"))
-    else:
-        declaration = ConsumerGroup(metadata, parse_block(ConsumerGroupSpec, spec, "spec"))
-    if not re.fullmatch(NAME_PATTERN, declaration.name):
-        raise ManifestError(
-            "metadata.name",
-            f"has {len(declaration.name)} characters, too many for a name: write a name of at most "
-            f"{limits.SUBJECT_NAME_MAX} into spec.{_NAME_FIELDS[kind]}",
-        )
-    return declaration
-
-
-def _parse_metadata(written: object, name_field: str) -> Metadata:
-    given = mapping(written)
-    if given is not None:
-        written = {field: value for field, value in given.items() if field not in SERVER_METADATA}
-    metadata = parse_block(Metadata, written, "metadata")
-    if not OBJECT_NAME.fullmatch(metadata.name):
-        raise ManifestError(
-            "metadata.name",
-            f"is {shown(metadata.name)}: write lower-case letters, digits, - and . as Kubernetes wants it, "
-            f"and any other name into spec.{name_field}",
-        )
-    return metadata
+def _declaration(resource: Resource) -> Declaration | None:
+    match resource.spec:
+        case SubjectSpec() as spec:
+            return Subject(resource.metadata, spec)
+        case ConsumerGroupSpec() as spec:
+            return ConsumerGroup(resource.metadata, spec)
+        case _:
+            return None
 
 
 def _numbered(documents: Iterable[object]) -> Iterator[tuple[int, object]]:

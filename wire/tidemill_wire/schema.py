@@ -2,7 +2,8 @@
 
 A block of a manifest is a frozen dataclass derived from ``Block``, each of whose attributes is annotated with a
 ``Field``: that is the table. The parser is driven by it, and so are the schemas of the Kubernetes resources and the
-tables in the documentation, so none of them can say anything else.
+tables in the documentation, so none of them can say anything else. What fields say together is in ``RULES`` for the
+API server and in ``conflict`` for the parser, one below the other.
 
 ``parse_block`` is the only way in: a block that exists is within its bounds. Whatever is wrong becomes one sentence
 that holds the path, what is wrong and what to write instead.
@@ -14,21 +15,17 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, get_type_hints
 
 from tidemill_wire.errors import TidemillError
+from tidemill_wire.quantities import SIZE_MAX, bytes_of, written_size
+from tidemill_wire.wording import did_you_mean, listed, shown, shown_key
 
-UNITS: dict[str, int] = {
-    unit: base ** (power + 1)
-    for base, suffix in ((1000, ""), (1024, "i"))
-    for power, unit in enumerate(f"{letter}{suffix}" for letter in "KMGTPE")
-}
-QUANTITY = re.compile(r"([0-9]{1,19})([KMGTPE]i?)?")
+AMOUNT_PATTERN = r"[0-9]{1,12}(\.[0-9]{1,3})?(m|[kMGTPE]|[KMGTPE]i)?"
 TIMESTAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
 )
-SIZE_MAX = (1 << 63) - 1
-SHOWN_MAX = 60  # characters of a wrong value that an error repeats
+NUMBER_MAX = (1 << 63) - 1
 
 _BlockType = TypeVar("_BlockType", bound="Block")
 
@@ -49,10 +46,24 @@ class ManifestError(TidemillError):
         return ManifestError(self.path, self.detail, file, document)
 
 
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What the fields of a block say together, for the API server: CEL, and the sentence for when it is false.
+
+    ``Block.conflict`` says the same to the parser, but for a rule about ``oldSelf``: the parser sees one manifest.
+    """
+
+    check: str
+    says: str
+    field: str = ""
+    """Whose fault it is; empty: the block's."""
+
+
 class Block:
     """The fields of one mapping in a manifest; see the module."""
 
     __slots__ = ()
+    RULES: ClassVar[tuple[Rule, ...]] = ()
 
     def conflict(self) -> tuple[str, str] | None:
         """A rule over several fields that is broken: the field (or nothing) and the sentence's end."""
@@ -76,6 +87,8 @@ class Field(ABC):
     default: Any = field(default=None, kw_only=True)
     """What absence means. Of an absent part that is not None, the defaults of its fields count."""
     required: bool = field(default=False, kw_only=True)
+    instead: str = field(default="", kw_only=True)
+    """Of what cannot be changed once the object is there: what to do instead."""
 
     @abstractmethod
     def parse(self, value: object, path: str) -> Any:
@@ -93,7 +106,7 @@ class Field(ABC):
 @dataclass(frozen=True, slots=True)
 class Number(Field):
     minimum: int = 0
-    maximum: int = SIZE_MAX
+    maximum: int = NUMBER_MAX
 
     @property
     def kind(self) -> str:
@@ -101,8 +114,8 @@ class Number(Field):
 
     def parse(self, value: object, path: str) -> int:
         if type(value) is not int:
-            quantity = QUANTITY.fullmatch(value) if isinstance(value, str) else None
-            hint = f", for example {_quantity(quantity)} without quotes and unit" if quantity else ""
+            size = bytes_of(value) if isinstance(value, str) else None
+            hint = "" if size is None else f", for example {size} without quotes and unit"
             raise ManifestError(path, f"is {shown(value)}: write {self.kind}{hint}")
         if not self.minimum <= value <= self.maximum:
             raise ManifestError(path, f"is {value}: write {self.kind}")
@@ -114,19 +127,52 @@ class Size(Field):
     """Bytes, as a number or as a Kubernetes quantity; parsed to a number."""
 
     minimum: int = 1
+    maximum: int = SIZE_MAX
 
     @property
     def kind(self) -> str:
-        return "a size in bytes such as 50Gi, 200M or 1048576"
+        least = f", {written_size(self.minimum)} at least" if self.minimum > 1 else ""
+        return f"a size in bytes such as 50Gi, 200M or 1048576{least}"
 
     def parse(self, value: object, path: str) -> int:
         size = value if type(value) is int else None
-        if isinstance(value, str) and (quantity := QUANTITY.fullmatch(value)):
-            size = _quantity(quantity)
-        if size is None or not self.minimum <= size <= SIZE_MAX:
-            least = f" of at least {self.minimum} bytes" if size is not None and size < self.minimum else ""
-            raise ManifestError(path, f"is {shown(value)}: write {self.kind}{least}")
+        if isinstance(value, str):
+            size = bytes_of(value)
+        if size is None or not self.minimum <= size <= self.maximum:
+            raise ManifestError(path, f"is {shown(value)}: write {self.kind}{self._bound(size)}")
         return size
+
+    def _bound(self, size: int | None) -> str:
+        if size is None or (size < self.minimum and self.minimum > 1):
+            return ""
+        return ", not 0" if size < self.minimum else f", {written_size(self.maximum)} at most"
+
+
+@dataclass(frozen=True, slots=True)
+class Amount(Field):
+    """How much processor or memory, kept as the text that Kubernetes takes."""
+
+    @property
+    def kind(self) -> str:
+        return "an amount such as 500m, 2 or 1Gi"
+
+    def parse(self, value: object, path: str) -> str:
+        written = str(value) if type(value) is int else value
+        if not isinstance(written, str) or not re.fullmatch(AMOUNT_PATTERN, written):
+            raise ManifestError(path, f"is {shown(value)}: write {self.kind}")
+        return written
+
+
+@dataclass(frozen=True, slots=True)
+class Flag(Field):
+    @property
+    def kind(self) -> str:
+        return "true or false"
+
+    def parse(self, value: object, path: str) -> bool:
+        if not isinstance(value, bool):
+            raise ManifestError(path, f"is {shown(value)}: write {self.kind}")
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +284,14 @@ class Labels(Field):
 
     count_max: int = 256
     length_max: int = 262_144
+    pattern: str = ""
+    """Of keys and texts."""
+    means: str = ""
 
     @property
     def kind(self) -> str:
-        return f"a mapping of texts to texts, {self.count_max} at most"
+        means = f", each {self.means}" if self.means else ""
+        return f"a mapping of texts to texts, {self.count_max} at most{means}"
 
     def parse(self, value: object, path: str) -> tuple[tuple[str, str], ...]:
         written = mapping(value)
@@ -251,6 +301,9 @@ class Labels(Field):
         for key, label in written.items():
             if not isinstance(key, str) or not isinstance(label, str) or len(label) > self.length_max:
                 raise ManifestError(f"{path}.{shown_key(key)}", f"is {shown(label)}: write a text, in quotes")
+            wrong = [one for one in (key, label) if self.pattern and not re.fullmatch(self.pattern, one)]
+            if wrong:
+                raise ManifestError(f"{path}.{shown_key(key)}", f"has {shown(wrong[0])}: write {self.means}")
             pairs.append((key, label))
         return tuple(sorted(pairs))
 
@@ -270,7 +323,8 @@ def table(block: type[Block]) -> dict[str, Field]:
         for each in fields(block):  # type: ignore[arg-type]  # every Block but the base is a dataclass
             described = next(data for data in hints[each.name].__metadata__ if isinstance(data, Field))
             head, *rest = each.name.split("_")
-            default = each.default if each.default is not MISSING else None
+            made = None if each.default_factory is MISSING else each.default_factory()
+            default = made if each.default is MISSING else each.default
             required = each.default is MISSING and each.default_factory is MISSING
             name = head + "".join(map(str.capitalize, rest))
             rows[each.name] = replace(described, name=name, default=default, required=required)
@@ -339,42 +393,5 @@ def parse_timestamp(written: str) -> int | None:
     return (minutes * 60 + second) * 1000 + int((matched[7] or "").ljust(3, "0")[:3])
 
 
-def did_you_mean(written: str, known: Iterable[str]) -> str:
-    """A hint for a typo, or nothing."""
-    from difflib import get_close_matches  # only errors need it
-
-    by_folded = {each.casefold(): each for each in known}
-    nearest = get_close_matches(written.casefold(), by_folded, n=1, cutoff=0.6)
-    return f"did you mean {by_folded[nearest[0]]}?" if nearest else ""
-
-
-def listed(values: Iterable[str], last: str = "or") -> str:
-    *head, tail = values
-    return f"{', '.join(head)} {last} {tail}" if head else tail
-
-
 def mapping(value: object) -> Mapping[object, object] | None:
     return cast("Mapping[object, object]", value) if isinstance(value, Mapping) else None
-
-
-def shown_key(key: object) -> str:
-    """A field's name as it was written, or what can be printed of it."""
-    written = str(key)
-    return written if written.isprintable() and len(written) <= SHOWN_MAX else shown(written)
-
-
-def shown(value: object) -> str:
-    """A wrong value, short enough for a sentence."""
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list"
-    if value is None:
-        return "empty"
-    written = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
-    return written if len(written) <= SHOWN_MAX else f"{written[:SHOWN_MAX]}…"
-
-
-def _quantity(matched: re.Match[str]) -> int:
-    count: int = int(matched[1])
-    return count * UNITS.get(matched[2] or "", 1)

@@ -11,7 +11,7 @@ from tidemill_wire.schema import ManifestError
 
 
 def read_manifests(paths: Sequence[str]) -> tuple[Declaration, ...]:
-    """All declarations of the files, in their order."""
+    """All declarations of the files, in their order. What is for Kubernetes alone, `tidemill up` has named."""
     files: dict[str, list[object]] = {}
     for path in paths:
         try:
@@ -22,7 +22,7 @@ def read_manifests(paths: Sequence[str]) -> tuple[Declaration, ...]:
             raise ManifestError("", f"is not YAML ({_place(error)}): correct it there", path) from error
         except UnicodeDecodeError as error:
             raise ManifestError("", f"is not UTF-8 text ({error.reason}): save it as UTF-8", path) from error
-    return parse_manifest_files(files)
+    return parse_manifest_files(files).declarations
 
 
 def _place(error: yaml.YAMLError) -> str:

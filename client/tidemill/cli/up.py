@@ -85,7 +85,7 @@ def become(package: str, *arguments: str) -> NoReturn:
 
 
 def check_manifests(paths: list[Path]) -> None:
-    """Say what is wrong with a manifest before anything is started."""
+    """Say what is wrong with a manifest, or is for Kubernetes alone, before anything is started."""
     if not paths:
         return
     import yaml
@@ -110,6 +110,8 @@ def check_manifests(paths: list[Path]) -> None:
             problem = getattr(error, "problem", None) or "cannot be read"
             raise CommandFailed(f"{path}{place}: is no YAML, {problem}: correct it there") from None
     try:
-        parse_manifest_files(documents)
+        manifests = parse_manifest_files(documents)
     except ManifestError as error:
         raise CommandFailed(str(error)) from None
+    for one in manifests.passed_over:
+        sys.stderr.write(f"tidemill: {one}\n")

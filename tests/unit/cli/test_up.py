@@ -92,6 +92,16 @@ def test_a_wrong_manifest_is_said_before_anything_is_started(
     assert executed == []
 
 
+def test_what_is_for_kubernetes_alone_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = tmp_path / "all.yaml"
+    manifest.write_text(MANIFEST + "---\n" + MANIFEST.replace("Subject", "QueueCluster"))
+    up_module.check_manifests([manifest])
+    assert capsys.readouterr().err == (
+        f"tidemill: {manifest}, document 2: the QueueCluster orders is passed over: "
+        "without Kubernetes this queue is the cluster\n"
+    )
+
+
 def test_a_manifest_that_is_not_text_is_refused(command, executed, tmp_path: Path) -> None:
     manifest = tmp_path / "wrong.yaml"
     manifest.write_bytes(b"\xff\xfe")

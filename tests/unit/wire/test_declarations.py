@@ -18,8 +18,9 @@ from tidemill_wire.declarations import (
     parse_manifest_files,
     parse_manifests,
 )
+from tidemill_wire.group_specs import ConsumerGroupSpec
 from tidemill_wire.schema import Items, Labels, ManifestError, Part, described_fields, parse_timestamp
-from tidemill_wire.specs import CONFIG, ConsumerGroupSpec, SubjectSpec
+from tidemill_wire.specs import CONFIG, SubjectSpec
 
 
 def subject_document(spec: object = None, name: str = "orders", **more: object) -> dict[str, Any]:
@@ -109,7 +110,7 @@ class TestSubjects:
 
     @pytest.mark.parametrize(
         "written, size",
-        [("1", 1), (7, 7), ("2K", 2000), ("3Ki", 3072), ("1M", 10**6), ("1Gi", 2**30), ("4Ei", 2**62)],
+        [("1", 1), (7, 7), ("2k", 2000), ("3Ki", 3072), ("1M", 10**6), ("1Gi", 2**30), ("4Ei", 2**62)],
     )
     def test_a_size_is_a_number_or_a_quantity(self, written: object, size: int) -> None:
         assert subject({"retention": {"maxBytes": written}}).retention_bytes == size
@@ -207,7 +208,7 @@ class TestFiles:
             "groups.yaml": [group_document({"subjectRef": {"name": "orders"}})],
             "subjects.yaml": [subject_document({"subjectName": "hotel.order"})],
         }
-        declared = parse_manifest_files(files)[0]
+        declared = parse_manifest_files(files).declarations[0]
         assert isinstance(declared, ConsumerGroup)
         assert declared.subject == "hotel.order"
 
@@ -256,7 +257,7 @@ class TestSentences:
             ({"retention": {"messageSeconds": True}}, "spec.retention.messageSeconds is true: write a whole number from 60 to 315360000"),
             ({"retention": 3}, "spec.retention is 3: write a mapping of messageSeconds, maxBytes"),
             ({"retention": {"maxBytes": "50gb"}}, "spec.retention.maxBytes is '50gb': write a size in bytes such as 50Gi, 200M or 1048576"),
-            ({"retention": {"maxBytes": 0}}, "spec.retention.maxBytes is 0: write a size in bytes such as 50Gi, 200M or 1048576 of at least 1 bytes"),
+            ({"retention": {"maxBytes": 0}}, "spec.retention.maxBytes is 0: write a size in bytes such as 50Gi, 200M or 1048576, not 0"),
             ({"message": {"maxBytes": "2Mi"}}, "spec.message.maxBytes is '2Mi': write a whole number from 1024 to 16711680, for example 2097152 without quotes and unit"),
             ({"subjectName": 1.5}, "spec.subjectName is 1.5: write 1 to 100 characters of A-Z a-z 0-9 . _ - (names with % are tidemill's own), in quotes"),
             ({"subjectName": "%dead%x"}, "spec.subjectName is '%dead%x': write 1 to 100 characters of A-Z a-z 0-9 . _ - (names with % are tidemill's own)"),

@@ -1,0 +1,118 @@
+"""What the spec of a Grant may hold: who may do what with which subjects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from tidemill_wire.schema import Block, Choice, Items, Part, Rule, Text
+from tidemill_wire.specs import ANOTHER_CLUSTER, ClusterRef
+from tidemill_wire.workload_specs import OBJECT_NAME_MEANS, OBJECT_NAME_PATTERN, SecretKeyRef
+
+MATCH_PATTERN = r"\*|[A-Za-z0-9._-]{1,100}|[A-Za-z0-9._-]{1,99}\*"
+MATCH_MEANS = "a name, or the beginning of names and a *, as in order.*"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal(Block):
+    kind: Annotated[
+        str,
+        Choice(
+            "By what it is known: the token of a ServiceAccount, or one in a Secret.",
+            ("ServiceAccount", "Token"),
+        ),
+    ]
+    name: Annotated[
+        str,
+        Text(
+            "The ServiceAccount, or what whoever has the token is called.",
+            OBJECT_NAME_PATTERN,
+            253,
+            OBJECT_NAME_MEANS,
+        ),
+    ]
+    namespace: Annotated[
+        str | None,
+        Text(
+            "The ServiceAccount's namespace; this object's when absent.",
+            r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
+            63,
+            "a namespace",
+        ),
+    ] = None
+    secret_ref: Annotated[SecretKeyRef | None, Part("The Secret with the token.", SecretKeyRef)] = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.secretRef) == (self.kind == 'Token')",
+            "of a Token write name and key of the Secret that holds it, of a ServiceAccount drop it",
+            "secretRef",
+        ),
+        Rule(
+            "!has(self.__namespace__) || self.kind == 'ServiceAccount'",
+            "only a ServiceAccount has one: drop it",
+            "namespace",
+        ),
+    )
+
+    def conflict(self) -> tuple[str, str] | None:
+        if self.kind == "Token" and self.secret_ref is None:
+            return "secretRef", "is missing: write name and key of the Secret that holds the token"
+        if self.kind == "ServiceAccount" and self.secret_ref is not None:
+            return "secretRef", "has no meaning of a ServiceAccount, which has a token of its own: drop it"
+        if self.kind == "Token" and self.namespace is not None:
+            return "namespace", "has no meaning of a Token: only a ServiceAccount has one, drop it"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Permission(Block):
+    subjects: Annotated[
+        tuple[str, ...],
+        Items(
+            "Subjects, by name or by the beginning of it.",
+            Text("Names.", MATCH_PATTERN, 100, MATCH_MEANS),
+            1,
+            64,
+        ),
+    ]
+    operations: Annotated[
+        tuple[str, ...],
+        Items("What may be done with them.", Choice("One thing.", ("Send", "Consume", "Admin")), 1, 3),
+    ]
+    consumer_groups: Annotated[
+        tuple[str, ...],
+        Items(
+            "Which groups may be consumed as; any when absent.",
+            Text("Names.", MATCH_PATTERN, 100, MATCH_MEANS),
+            0,
+            64,
+        ),
+    ] = ()
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.consumerGroups) || self.consumerGroups.size() == 0 || 'Consume' in self.operations",
+            "only Consume is done as a group: add that operation, or drop them",
+            "consumerGroups",
+        ),
+    )
+
+    def conflict(self) -> tuple[str, str] | None:
+        if self.consumer_groups and "Consume" not in self.operations:
+            return (
+                "consumerGroups",
+                "have no meaning without the operation Consume: add it, or drop them",
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantSpec(Block):
+    cluster_ref: Annotated[
+        ClusterRef, Part("The cluster it belongs to.", ClusterRef, instead=ANOTHER_CLUSTER)
+    ]
+    principals: Annotated[tuple[Principal, ...], Items("Who.", Part("One of them.", Principal), 1, 64)]
+    permissions: Annotated[
+        tuple[Permission, ...], Items("What they may do.", Part("One permission.", Permission), 1, 64)
+    ]
