@@ -41,8 +41,20 @@ class Seen:
     """What meta's HTTP port answered in this pass, by path; None: meta was not heard. Then nothing that meta could
     speak against is done.
     """
+    brokers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """What the HTTP ports of masters answered in this pass, by the broker's name and the path: JSON, or a page of
+    metrics as text. Asked only of groups that go; who is not in it did not answer.
+    """
+    image: str = ""
+    """What pods run where a spec names no image: the operator's own, with its tag."""
     namespace_goes: bool = False
     """Whether the namespace is being deleted."""
+    lag: Mapping[str, Any] | None = None
+    """Of a ConsumerGroup: what its brokers say of it, put together, up to a minute old; None: they were not heard."""
+    served: frozenset[str] = frozenset()
+    """Kinds of others that the API server has, as ``keda.sh/v1alpha1/ScaledObject``: what need not be there."""
+    scaler: str = ""
+    """Where an autoscaler asks how much waits: the address of the operator's own HTTP port; empty: nowhere."""
 
     def of(self, kind: str) -> tuple[Manifest, ...]:
         return tuple(one for one in self.objects if one.get("kind") == kind)
@@ -50,7 +62,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Server-side apply of a manifest: what it does not say stays as it is. Skipped when nothing would change."""
+    """Server-side apply of a manifest: what it does not say stays as it is. Skipped when nothing would change.
+
+    An apply makes what is not there. Of something that must not be made (a pod, a volume's claim) the manifest says
+    ``metadata.uid``: then it is refused when that very object is gone.
+    """
 
     manifest: Manifest
 
@@ -74,6 +90,16 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Seek:
+    """Move a consumer group to another place, on all brokers."""
+
+    subject: str
+    group: str
+    to: Literal["earliest", "latest"] | int
+    """A number is a time in ms."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Our finalizer on the resource, there or not."""
 
@@ -87,7 +113,7 @@ class Consumed:
     annotation: str
 
 
-Step: TypeAlias = Apply | Delete | Ask | Hold | Consumed
+Step: TypeAlias = Apply | Delete | Ask | Seek | Hold | Consumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +137,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done now, in this order, and what is said of it."""
+    """What is to be done now, in this order, and what is said of it when all of it is done.
+
+    A step that fails ends the pass: what is said then is why (``refusals.py``), and not what stands here.
+    """
 
     steps: tuple[Step, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    """Those that hold; others that stand there go. None at all: nothing is said, and the status stays as it is."""
     status: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The rest of the status, whole. It is written when it differs from what is there, and only then."""
     events: tuple[Event, ...] = ()
     again_ms: int | None = None
-    """Look again after so long, though nothing happens; None: at the next resync."""
+    """Look again after so long, though nothing happens; 0: at once; None: at the next resync."""

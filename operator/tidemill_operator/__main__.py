@@ -1,0 +1,153 @@
+"""``python -m tidemill_operator``: one replica of the operator. Wiring only."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import random
+import secrets
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import kopf
+
+from tidemill_operator.doors import watch
+from tidemill_operator.doors.api import Api, NoAccess, Refused, log_in
+from tidemill_operator.doors.apply import Applier
+from tidemill_operator.doors.health import Health, Sentinel
+from tidemill_operator.doors.lease import Lease, LeaseLost
+from tidemill_operator.doors.meta import Metas
+from tidemill_operator.doors.metrics import Metrics
+from tidemill_operator.doors.runtime import Parts, Runtime
+from tidemill_operator.kinds import OPTIONAL, OURS, STORAGE_CLASS, WATCHED, Kind
+from tidemill_operator.planners import PLANNERS
+from tidemill_operator.settings import OperatorSettings, read_settings
+from tidemill_wire.errors import TidemillError
+from tidemill_wire.settings import settings_line
+
+KINDS_PAUSE_S = 2.0
+logger = logging.getLogger("tidemill.operator")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    arguments = argparse.ArgumentParser(
+        prog="python -m tidemill_operator", description="Make Kubernetes objects of tidemill true."
+    )
+    arguments.add_argument(
+        "--namespace",
+        action="append",
+        default=[],
+        help="look after this namespace; several times for several",
+    )
+    arguments.add_argument("--host", default="0.0.0.0", help="where probes, metrics and autoscalers ask")
+    arguments.add_argument("--port", type=int, default=8080)
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run; the exit code."""
+    arguments = parser().parse_args(argv)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+    watch.quiet()
+    try:
+        settings = read_settings(os.environ)
+        access = log_in()
+    except (TidemillError, NoAccess) as error:
+        sys.stderr.write(f"tidemill: {error}\n")
+        return 1
+    settings = replace(
+        settings,
+        name=settings.name or f"{socket.gethostname()[:60]}-{secrets.token_hex(4)}",
+        lease_namespace=settings.lease_namespace or access.default_namespace or "default",
+    )
+    sys.stderr.write(f"tidemill: {settings_line('operator', settings)}\n")
+    try:
+        asyncio.run(_serve(arguments, settings, access))
+    except BaseExceptionGroup as group:
+        lost = group.subgroup(LeaseLost)
+        if lost is None:
+            raise
+        sys.stderr.write("tidemill: the lease could not be renewed in time: another replica goes on\n")
+        return 1
+    return 0
+
+
+async def _serve(
+    arguments: argparse.Namespace, settings: OperatorSettings, access: kopf.ConnectionInfo
+) -> None:
+    metrics = Metrics()
+    api, metas = Api(access, metrics, settings.writes), Metas(settings, metrics)
+    await api.open()
+    await metas.open()
+    namespaces = tuple(dict.fromkeys(arguments.namespace))
+    parts = Parts(api, Applier(api, metrics, settings.name), metas, metrics, PLANNERS)
+    runtime = Runtime(parts, settings, namespaces, random.Random(secrets.randbits(64)))
+    health = Health(runtime, metrics, settings)
+    lease = Lease(api, settings, settings.lease_namespace, settings.name)
+    home = (
+        namespaces[0]
+        if namespaces and settings.lease_namespace not in namespaces
+        else settings.lease_namespace
+    )
+    health.sentinel = sentinel = Sentinel(api, settings, home, runtime)
+    port = await health.listen(arguments.host, arguments.port)
+    sys.stdout.write(f"ready http://{arguments.host}:{port}\n")
+    sys.stdout.flush()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            background = [tasks.create_task(health.tick())]
+            await lease.acquire()
+            metrics.leader.set(1)
+            kinds = await _kinds(api, cluster_wide=not namespaces)
+            await runtime.look_around()
+            background += [
+                tasks.create_task(lease.keep()), tasks.create_task(runtime.run()), tasks.create_task(sentinel.run())
+            ]  # fmt: skip
+            started = asyncio.Event()
+            background.append(tasks.create_task(_note_ready(started, health)))
+            await kopf.operator(
+                registry=watch.registry(kinds, sentinel.heard),
+                settings=watch.settings(),
+                clusterwide=not namespaces,
+                namespaces=namespaces,
+                ready_flag=started,
+            )
+            for task in background:
+                task.cancel()
+    finally:
+        await lease.release()
+        await health.close()
+        await metas.close()
+        await api.close()
+
+
+async def _note_ready(started: asyncio.Event, health: Health) -> None:
+    await started.wait()
+    health.ready = True
+
+
+async def _kinds(api: Api, *, cluster_wide: bool) -> list[Kind]:
+    """What is watched. Our own kinds must be there: their definitions may be on their way."""
+    wanted = [*OURS, *WATCHED, *OPTIONAL, *([STORAGE_CLASS] if cluster_wide else [])]
+    while True:
+        try:
+            served = await api.serves(wanted)
+        except Refused as refused:
+            logger.warning("api_away why=%s", refused)
+            served = frozenset[str]()
+        missing = [one.kind for one in OURS if one.full not in served]
+        if not missing:
+            return [one for one in wanted if one.full in served]
+        logger.warning("kinds_missing kinds=%s advice=%s", ",".join(missing), "install tidemill's CRDs")
+        await asyncio.sleep(KINDS_PAUSE_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""What a status says: how it is put together, that nothing is written twice, and that the docs have the same words."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tidemill_operator.conditions import (
+    CONDITIONS,
+    EVENTS,
+    condition_table,
+    event_table,
+    merged,
+    next_status,
+    stalled,
+)
+from tidemill_operator.marks import timestamp
+from tidemill_operator.steps import Condition, Plan
+from tidy import tree
+
+NOW_MS = 1_800_000_000_000
+READY = Condition("Ready", "True", "Reconciled", "as the spec says")
+
+
+def test_the_time_of_a_transition_changes_with_the_status_alone() -> None:
+    first = merged((), [READY], 1, NOW_MS)
+    other = Condition("Ready", "True", "Suspended", "stands still")
+    second = merged(first, [other], 2, NOW_MS + 5000)
+    assert second[0]["lastTransitionTime"] == timestamp(NOW_MS)
+    assert second[0]["observedGeneration"] == 2
+    third = merged(second, [Condition("Ready", "False", "ReferenceNotFound", "")], 2, NOW_MS + 9000)
+    assert third[0]["lastTransitionTime"] == timestamp(NOW_MS + 9000)
+
+
+def test_a_status_that_says_the_same_is_not_written() -> None:
+    resource = {"metadata": {"generation": 3}, "status": {}}
+    plan = Plan(conditions=(*stalled("InvalidSpec", "no"),), status={"subjectName": "orders"})
+    status = next_status(resource, plan, NOW_MS)
+    assert status is not None
+    assert status["observedGeneration"] == 3
+    status["conditions"].reverse()
+    assert next_status({**resource, "status": status}, plan, NOW_MS + 60_000) is None
+
+
+def test_a_plan_that_says_nothing_leaves_the_status_as_it_is() -> None:
+    assert next_status({"metadata": {"generation": 1}}, Plan(status={"any": 1}), NOW_MS) is None
+
+
+def test_a_condition_that_holds_no_more_goes() -> None:
+    standing = merged((), stalled("InvalidSpec", "no"), 1, NOW_MS)
+    assert [one["type"] for one in merged(standing, [READY], 2, NOW_MS)] == ["Ready"]
+
+
+def test_a_message_is_no_longer_than_the_api_server_takes() -> None:
+    assert len(merged((), [Condition("Ready", "True", "Reconciled", "x" * 9000)], 1, 0)[0]["message"]) == 1000
+
+
+@pytest.mark.parametrize("words", [condition_table, event_table])
+def test_the_docs_have_the_whole_vocabulary(words: object) -> None:
+    assert callable(words)
+    page = dict(tree.texts())["docs/kubernetes.md"].splitlines()
+    missing = [row for row in words() if row not in page]
+    assert not missing, "docs/kubernetes.md lacks these rows:\n" + "\n".join(missing)
+
+
+def test_planners_use_the_vocabulary_alone() -> None:
+    """Of conditions and events that are written out in the code; the others are seen by the planners' tests."""
+    wrong: list[str] = []
+    for path, text in tree.texts():
+        if not path.startswith("operator/tidemill_operator/") or not path.endswith(".py"):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            said = [one.value for one in node.args if isinstance(one, ast.Constant)]
+            if node.func.id == "Event" and node.args and isinstance(node.args[0], ast.Constant):
+                wrong += [f"{path}: event {said[0]}"] if said[0] not in EVENTS else []
+            if (
+                node.func.id == "Condition"
+                and len(said) >= 3
+                and all(isinstance(one, ast.Constant) for one in node.args[:3])
+            ):
+                row = CONDITIONS.get(str(said[0]))
+                if row is None or said[2] not in row.reasons.get(str(said[1]), ()):
+                    wrong.append(f"{path}: condition {said[:3]}")
+    assert not wrong, wrong
