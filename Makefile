@@ -23,7 +23,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up test check unit e2e sim soak fuzz bench lint ruff format-check types pyright contracts hooks tidy \
-        format docs crds wheel clean
+        format docs crds charts lock images wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -96,6 +96,15 @@ format: $(DEV) ## put the code in shape
 
 crds: $(DEV) ## the definitions of the kinds in Kubernetes, and the page of their fields, from the declarations in wire
 	@$(BIN)/python -m tidemill_operator.crds crds docs/kinds.md
+
+charts: $(DEV) ## what the charts have from elsewhere: definitions, rules, schemas, tables of values
+	@$(BIN)/python charts/generate.py
+
+lock: $(DEV) ## pin what the image holds; as in OPTIONS=--upgrade
+	@$(BIN)/python images/lock.py $(OPTIONS)
+
+images: $(DEV) ## the image of all services, in dist/, as root; as in OPTIONS="--debootstrap --install"
+	@$(BIN)/python images/build.py $(OPTIONS)
 
 wheel: $(DEV) ## the package, in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = re.compile(r"([^/]+)/(tidemill(?:_\w+)?)/")
-NO_ROOMS = {"tests", "bench", "docs"}
+NO_ROOMS = {"tests", "bench", "charts", "docs"}
 
 
 @dataclass(frozen=True, slots=True)

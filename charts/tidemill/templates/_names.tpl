@@ -1,0 +1,42 @@
+{{- define "tidemill.name" -}}
+{{- default .Release.Name .Values.nameOverride | trunc 34 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "tidemill.metadata" -}}
+namespace: {{ .Release.Namespace }}
+labels:
+  app.kubernetes.io/name: tidemill
+  app.kubernetes.io/instance: {{ include "tidemill.name" . }}
+  app.kubernetes.io/part-of: tidemill
+  app.kubernetes.io/managed-by: {{ .Release.Service }}
+  helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+  {{- with .Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Where clients find the queue. */}}
+{{- define "tidemill.server" -}}
+{{ include "tidemill.name" . }}-meta.{{ .Release.Namespace }}.svc:7401
+{{- end }}
+
+{{/* What contradicts itself and no schema can say. */}}
+{{- define "tidemill.check" -}}
+{{- $meta := .Values.cluster.meta | default dict }}
+{{- if and .Values.postgresql.existingSecret $meta.store }}
+{{- fail "postgresql.existingSecret and cluster.meta.store both say where meta keeps what it knows: write one of them" }}
+{{- end }}
+{{- range $list, $items := dict "brokerGroups" .Values.brokerGroups "subjects" .Values.subjects "consumerGroups" .Values.consumerGroups }}
+{{- $names := list }}
+{{- range $items }}
+{{- if has .name $names }}
+{{- fail (printf "%s has %s twice: give one of them another name" $list .name) }}
+{{- end }}
+{{- $names = append $names .name }}
+{{- end }}
+{{- end }}
+{{- end }}
