@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from tidemill.ack_file import AckFile, LockedFile
 from tidemill.routes import OpenPort, Web
+from tidemill.spool_file import Folder, Shelf
 from tidemill_wire.codec import Codec, CodecMissing, compress
 from tidemill_wire.limits import BATCH_BYTES_MAX, MIB, PULL_BYTES_MAX, PULL_WAIT_MS_DEFAULT, PULL_WAIT_MS_MAX
 
@@ -130,6 +131,9 @@ class ClientSettings:
 
     open_ack_file: Callable[[Path], AckFile] = LockedFile
     """The file of the spool of acks. Tests have others."""
+
+    shelf: Shelf = field(default_factory=Folder)
+    """Where the files of the spool are. Tests have others."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compression", _usable(parse_codec(self.compression)))

@@ -13,7 +13,6 @@ was sent the file is cut to its header. One process at a time: the file is locke
 
 from __future__ import annotations
 
-import fcntl
 import os
 import struct
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from crc32c import crc32c
 
 from tidemill.encode import Bytes
 from tidemill.errors import CorruptBatch, Refused
+from tidemill.spool_file import Folder, Shelf
 from tidemill_wire.batch import read_header
 from tidemill_wire.limits import BATCH_BYTES_MAX
 
@@ -37,21 +37,16 @@ assert HEADER.size == 24
 class Spool:
     """A spool file that is open and locked."""
 
-    def __init__(self, path: str | os.PathLike[str], bytes_max: int) -> None:
+    def __init__(self, path: str | os.PathLike[str], bytes_max: int, shelf: Shelf | None = None) -> None:
         self._path = Path(path)
         self._bytes_max = bytes_max
         self._done = self._end = HEADER.size
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._shelf = shelf or Folder()
+        self._file = self._shelf.open(self._path)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._recover()
-        except BlockingIOError:
-            os.close(self._file)
-            busy = f"the spool {path} is in use by another process: give each its own"
-            raise Refused("limit_exceeded", busy) from None
         except BaseException:
-            os.close(self._file)
+            self._file.close()
             raise
 
     @property
@@ -65,17 +60,13 @@ class Spool:
         size = sum(map(len, records))
         if self._end + size > self._bytes_max:
             return False
-        data = memoryview(b"".join(records))
-        at = self._end
         try:
-            while data:
-                written = os.pwrite(self._file, data, at)
-                data, at = data[written:], at + written
-            os.fsync(self._file)
+            self._file.write(self._end, b"".join(records))
+            self._file.sync()
         except OSError:
-            os.ftruncate(self._file, self._end)
+            self._file.truncate(self._end)
             raise
-        self._end = at
+        self._end += size
         return True
 
     def read(self, size: int) -> tuple[list[bytes], int]:
@@ -98,29 +89,26 @@ class Spool:
         if self.empty:
             # The position first: between the two, a crash leaves a file with nothing to send.
             self._note()
-            os.ftruncate(self._file, HEADER.size)
+            self._file.truncate(HEADER.size)
             self._done = self._end = HEADER.size
         self._note()
 
     def set_aside(self, batch: Bytes) -> None:
         """A broker refused it for good: keep it for a person to look at."""
-        with Path(f"{self._path}.refused").open("ab") as file:
-            file.write(RECORD.pack(len(batch), crc32c(batch)) + batch)
-            file.flush()
-            os.fsync(file.fileno())
+        self._shelf.append(Path(f"{self._path}.refused"), RECORD.pack(len(batch), crc32c(batch)) + batch)
 
     def close(self) -> None:
         """Let go of the file."""
-        os.close(self._file)
+        self._file.close()
 
     def _note(self) -> None:
         head = POSITION.pack(MAGIC, self._done)
-        os.pwrite(self._file, HEADER.pack(MAGIC, self._done, crc32c(head)), 0)
-        os.fsync(self._file)
+        self._file.write(0, HEADER.pack(MAGIC, self._done, crc32c(head)))
+        self._file.sync()
 
     def _recover(self) -> None:
-        size = os.fstat(self._file).st_size
-        head = os.pread(self._file, HEADER.size, 0)
+        size = self._file.size()
+        head = self._file.read(0, HEADER.size)
         self._done = self._end = HEADER.size
         if len(head) == HEADER.size:
             magic, done, crc = HEADER.unpack(head)
@@ -135,22 +123,17 @@ class Spool:
             at += RECORD.size + len(batch)
         self._end = at
         self._done = min(max(self._done, HEADER.size), at)
-        os.ftruncate(self._file, max(at, HEADER.size))
+        self._file.truncate(max(at, HEADER.size))
         self._note()
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def _record(self, at: int, end: int) -> bytes | None:
-        head = os.pread(self._file, RECORD.size, at)
+        head = self._file.read(at, RECORD.size)
         if len(head) < RECORD.size or at + RECORD.size > end:
             return None
         length, crc = RECORD.unpack(head)
         if not 0 < length <= BATCH_BYTES_MAX or at + RECORD.size + length > end:
             return None
-        batch = os.pread(self._file, length, at + RECORD.size)
+        batch = self._file.read(at + RECORD.size, length)
         if len(batch) != length or crc32c(batch) != crc:
             return None
         try:

@@ -84,7 +84,7 @@ class Spooler:
         self._path = path
         self._settings = settings
         self._lane = lane
-        self._eager = not lane.group or Path(path).exists()
+        self._eager = not lane.group or settings.shelf.exists(Path(path))
         """What is for one broker group begins when something is to be kept; what was left begins at once."""
         self._carrier = carrier
         self._mover = mover
@@ -155,7 +155,10 @@ class Spooler:
 
     async def _open(self) -> Spool:
         """In a thread, and to its end: a file that nobody knows of would stay locked."""
-        opening = self._loop.run_in_executor(None, Spool, self._path, self._settings.spool_bytes_max)
+        settings = self._settings
+        opening = self._loop.run_in_executor(
+            None, Spool, self._path, settings.spool_bytes_max, settings.shelf
+        )
         try:
             self._spool = spool = await asyncio.shield(opening)
         except asyncio.CancelledError:

@@ -8,7 +8,6 @@ may be sent to that broker group only, because it may have stored it, or because
 from __future__ import annotations
 
 from functools import partial
-from glob import escape
 from pathlib import Path
 
 from tidemill.lane import Lane
@@ -69,12 +68,8 @@ class Spools:
         self.opened = True
 
     def _left(self) -> list[str]:
-        found = self._path.parent.glob(f"{escape(self._path.name)}{BOUND}*")
-        return sorted(
-            one.name[len(self._path.name) + len(BOUND) :]
-            for one in found
-            if not one.name.endswith(".refused")
-        )
+        found = self._settings.shelf.names(self._path, BOUND)
+        return [group for group in found if not group.endswith(".refused")]
 
     async def close(self) -> None:
         """After the tasks have ended."""

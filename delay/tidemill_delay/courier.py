@@ -5,29 +5,33 @@
                            └──────────────┘ after a pause
 
 What a broker refuses waits by itself and is tried again: soon when waiting may help, else once a minute, for nothing
-that was accepted is ever dropped. A piece goes to one broker group of its subject's route, the same each time, so a
-broker that has it recognises it. One with order keys is taken apart, and goes where they are taken (``routing``): what
-may be there already is asked for there until the broker has answered, whatever the route says by then; what it refused
-is read again, and goes by the next version of the route. What is read or on its way is bounded in bytes; the rest waits
-as rows, 24 bytes a message.
+that was accepted is ever dropped. A piece goes to one broker group of its subject's route, which its batch id draws out
+of those that take it now, and stays with that one until it is known not to be there: so a broker that has it recognises
+it, whichever delay group sends it.
+
+One with order keys is taken apart, and goes where they are taken (``routing``): what may be there already is asked for
+there until the broker has answered, whatever the route says by then; what it refused is read again, and goes by the
+next version of the route. What is read or on its way is bounded in bytes; the rest waits as rows, 24 bytes a message.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 
 import numpy as np
 
-from tidemill_delay.hours import Numbers, file_of
+from tidemill_delay.hours import file_of
+from tidemill_delay.parcels import Broker, Parcel, Unit, span
 from tidemill_delay.pieces import Addressed
-from tidemill_delay.routing import Ways
+from tidemill_delay.routing import Ways, home_of
 from tidemill_delay.rows import PLACE_MASK, length_of, place_of
 from tidemill_delay.wheel import Entries
 from tidemill_host.machine import Buffer, Durability, Peer, Read, Send, Slice
 from tidemill_wire import limits
+from tidemill_wire.batch import read_header
 from tidemill_wire.commands import Failed, SendBatches, Sent, encode_command
 from tidemill_wire.errors import KIND_BY_NUMBER, CorruptBatch
 
@@ -42,52 +46,6 @@ nobody closes the connection. Its answers wait for its slaves, but not for as lo
 """
 SOON_MS, LATE_MS = 1_000, 60_000
 """Until what was refused is tried again."""
-
-
-@dataclass(slots=True)
-class Unit:
-    """Numbers of one piece that are due at one tick: what is sent as one batch, whenever it is sent."""
-
-    hour: int
-    piece: int
-    numbers: Numbers
-    due_ms: int
-    """The tick."""
-    version: int | None = None
-    """Of the route, by which its order keys are looked for next; ``None``: the newest."""
-
-
-@dataclass(slots=True)
-class Parcel:
-    """A unit as a broker takes it."""
-
-    unit: Unit
-    subject: str
-    batch: bytearray
-    ordered: bool = False
-    """It has order keys."""
-    group: str = ""
-    """The broker group that has the partition of its order keys; nothing: any of the subject's."""
-    version: int = 0
-    """By which that is so."""
-    sent: bool = False
-    """The broker may have it."""
-
-
-@dataclass(slots=True)
-class Broker:
-    """A broker group, and what waits for it."""
-
-    peer: Peer | None = None
-    waiting: deque[Parcel] = field(default_factory=deque[Parcel])
-    flights: dict[int, list[Parcel]] = field(default_factory=dict[int, list[Parcel]])
-    heard_ms: int = 0
-    """When it answered last, or was sent something with nothing on its way."""
-
-    @property
-    def batches(self) -> int:
-        """On their way."""
-        return sum(map(len, self.flights.values()))
 
 
 class Courier:
@@ -177,7 +135,7 @@ class Courier:
         return units
 
     def _read(self, units: list[Unit]) -> None:
-        start, size = _span(units)
+        start, size = span(units)
         self._token += 1
         self._held += size
         self._reading[self._token] = units
@@ -187,7 +145,7 @@ class Courier:
         """Bytes of an hour's file. A piece that is damaged harms no other one."""
         units = self._reading.pop(token)
         view = memoryview(data)
-        base, _ = _span(units)
+        base, _ = span(units)
         self._held -= len(view)
         for unit in units:
             place, length = place_of(unit.piece), length_of(unit.piece)
@@ -219,7 +177,7 @@ class Courier:
     def unread(self, token: int, now_ms: int) -> None:
         """What the disk did not read is tried again, piece by piece: one of them may be good."""
         units = self._reading.pop(token)
-        self._held -= _span(units)[1]
+        self._held -= span(units)[1]
         for unit in units:
             self._read_later(unit, now_ms)
 
@@ -241,8 +199,21 @@ class Courier:
             self.wanted.add(parcel.subject)
             self._lost.append(parcel)
             return
-        group = groups[parcel.unit.piece % len(groups)]
-        self.brokers.setdefault(group, Broker()).waiting.append(parcel)
+        self._settle_home(parcel, groups)
+        self.brokers.setdefault(parcel.home, Broker()).waiting.append(parcel)
+
+    def _settle_home(self, parcel: Parcel, groups: Sequence[str]) -> None:
+        """Where it may be, as long as somebody could say so; else one of those that take it now. What a former life may
+        have sent is asked for where it went if all of them took it then.
+        """
+        ways = self.ways.get(parcel.subject)
+        former = parcel.unit.version is not None
+        if parcel.home and (parcel.sent or former) and (ways is None or parcel.home in ways.listed):
+            return
+        if former and ways is not None:
+            groups = ways.takers(parcel.subject) or groups
+        parcel.sent = parcel.doubtful = False
+        parcel.home = home_of(read_header(parcel.batch).batch_id, groups)
 
     def _is_forgotten(self, parcel: Parcel) -> bool:
         """Nobody is there any more who could say whether it has a parcel."""
@@ -309,6 +280,7 @@ class Courier:
         broker.peer = None
         for flight in reversed(broker.flights.values()):
             for parcel in reversed(flight):
+                parcel.doubtful = True
                 if parcel.group and self._is_forgotten(parcel):
                     self._take_back(parcel)
                 else:
@@ -372,6 +344,11 @@ class Courier:
             wait_ms = 0 if parcel.version < self.ways[parcel.subject].newest else wait_ms
             self._read_later(parcel.unit, now_ms, wait_ms)
             return
+        if known:
+            parcel.home = ""
+            if parcel.subject in self.ways:
+                parcel.unit.version = None
+        parcel.sent &= not known and (bool(parcel.group) or parcel.doubtful)
         self._token += 1
         heappush(self._put_off, (now_ms + wait_ms, self._token, parcel))
 
@@ -384,9 +361,3 @@ class Courier:
             parcels = [*broker.waiting, *(parcel for flight in broker.flights.values() for parcel in flight)]
             units += [parcel.unit for parcel in parcels]
         assert self.size == sum(len(unit.numbers) for unit in units)
-
-
-def _span(units: Sequence[Unit]) -> tuple[int, int]:
-    """Where the pieces of some units begin, and how many bytes that is: the last one need not end last."""
-    start = min(place_of(unit.piece) for unit in units)
-    return start, max(place_of(unit.piece) + length_of(unit.piece) for unit in units) - start

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 
 from tidemill_delay.actions import Action, Begun, Dispatched, encode_action
 from tidemill_delay.asking import Change, Hands
-from tidemill_delay.courier import LATE_MS, Courier, Unit
+from tidemill_delay.courier import LATE_MS, Courier
 from tidemill_delay.hours import ranges_of
 from tidemill_delay.intake import Intake
 from tidemill_delay.keeping import Keeping
 from tidemill_delay.loading import Page
 from tidemill_delay.nearing import Nearing
+from tidemill_delay.parcels import Unit
 from tidemill_delay.recurring import FIRST_TOKEN, Recurring
 from tidemill_delay.routing import Ways
 from tidemill_delay.settings import DelaySettings

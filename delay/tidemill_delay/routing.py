@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from typing import NamedTuple
 
 from tidemill_wire.ordering import Chart
@@ -62,6 +63,21 @@ class Ways:
             for part in self.parts([logical[row] for row in rows], version + 1):
                 yield part._replace(rows=[rows[row] for row in part.rows])
 
+    def takers(self, subject: str) -> list[str]:
+        """Who takes what has no order key by the newest version, and is there."""
+        return [
+            one.group for one in self.sets[-1].partitions if one.name == subject and one.group in self.listed
+        ]
+
     @cached_property
     def _charts(self) -> list[Chart]:
         return [Chart(one) for one in self.sets]
+
+
+def home_of(batch_id: bytes, groups: Sequence[str]) -> str:
+    """The broker group of what has no order keys. It follows from the batch alone: so another delay group that was sent
+    the same one brings it to the same broker, and who comes or goes takes with it no more than its own share.
+    """
+    if len(groups) == 1:
+        return groups[0]
+    return max(groups, key=lambda group: blake2b(batch_id + group.encode(), digest_size=8).digest())

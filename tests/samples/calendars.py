@@ -55,9 +55,17 @@ class Calendar(Replica):
         if not self.deaf:
             self.say_as(correlation, answer, BROKER)
 
-    def send_later(self, bodies: Sequence[bytes], due_ms: int, *, number: int) -> int:
+    def send_later(
+        self,
+        bodies: Sequence[bytes],
+        due_ms: int,
+        *,
+        number: int,
+        timer_keys: Sequence[str | None] | None = None,
+    ) -> int:
         """One batch; the number of its answer."""
-        return self.say(SendBatches(later(bodies, [due_ms] * len(bodies), sequence=number)))
+        batch = later(bodies, [due_ms] * len(bodies), sequence=number, timer_keys=timer_keys)
+        return self.say(SendBatches(batch))
 
 
 class Calendars(Group[Calendar]):

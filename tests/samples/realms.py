@@ -51,10 +51,12 @@ class Realm:
         }  # fmt: skip
         self.changed()
 
-    def serve_later(self, group: str, port: int, state: str = "RW", epoch: int = 1) -> None:
+    def serve_later(
+        self, group: str, port: int, state: str = "RW", epoch: int = 1, host: str = "127.0.0.1"
+    ) -> None:
         """A delay service leads a delay group."""
         self.delays[group] = {
-            "group": group, "name": f"{group}-0", "host": "127.0.0.1", "port": port, "state": state, "epoch": epoch,
+            "group": group, "name": f"{group}-0", "host": host, "port": port, "state": state, "epoch": epoch,
         }  # fmt: skip
         self.changed()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -178,9 +178,18 @@ class Calendars(Later):
             self._watch(machine, delay, env)
             service = DelayService(delay, env.disk, make_lanes(kernel=env.life % 2 == 1), env.clock, machine)
             await service.listen("0.0.0.0", PORT)
-            service.everywhere("g0")
+            self._tell(service)
             self._running[env.name] = service
             part = await self._play(env, service, part)
+
+    def _tell(self, service: DelayService) -> None:
+        """Which brokers there are."""
+        service.everywhere("g0")
+
+    def _bringing(self, env: Env, service: DelayService) -> list[Coroutine[Any, Any, None]]:
+        """What a master does to reach brokers."""
+        del env
+        return [service.reach(BROKER, PORT)]
 
     async def _play(self, env: Env, service: DelayService, part: Part) -> Part:
         """Be that, until it is to be something else."""
@@ -191,7 +200,7 @@ class Calendars(Later):
                 host, _, port = part.master_address.rpartition(":")
                 work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
             if part.role is Role.MASTER:
-                work.append(tasks.create_task(service.reach(BROKER, PORT)))
+                work += [tasks.create_task(one) for one in self._bringing(env, service)]
             await asyncio.wait((service.failed, service.turned), return_when=asyncio.FIRST_COMPLETED)
             for task in work:
                 task.cancel()

@@ -259,6 +259,15 @@ class SimFile:
         self._inode.append(data if size == len(data) else data[:size])
         return size
 
+    def write(self, position: int, data: bytes) -> None:
+        """All of it, as a client writes. Dying inside of it leaves any part."""
+        self._fence()
+        disk = self._disk
+        if disk.operations + 1 == disk.crash_at:
+            self._inode.write(position, data[: disk.rng.randrange(len(data) + 1)])
+        disk.operate("append", APPEND_S + len(data) / BYTES_PER_SECOND_CACHED)
+        self._inode.write(position, data)
+
     def read(self, position: int, size: int) -> bytes:
         self._fence()
         self._disk.operate(

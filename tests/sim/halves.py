@@ -15,7 +15,7 @@ import asyncio
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sim.autopsy import read_log
 from sim.checkers import Outcome, Send, Terms, ended
@@ -25,12 +25,16 @@ from sim.lanes import draw_priority
 from sim.replicated import Replicated
 from sim.world import Env, World
 from tidemill import Client, PendingTransaction
-from tidemill.errors import OutcomeUnknown, Refused, TidemillError
+from tidemill.errors import Refused, TidemillError
 from tidemill_broker.machine import Broker
+from tidemill_broker.pending import Decision
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.transaction_actions import Why
 from tidemill_ledger.replication import Master
 from tidemill_wire.transacting import parse_transaction_id
+
+if TYPE_CHECKING:
+    from sim.traded import Traded
 
 GROUP = "shop"
 GAP_S = 0.15
@@ -48,22 +52,62 @@ class Told:
     """One transaction, as its producer knows it."""
 
     identity: str
+    home: str = ""
+    """The broker group that it lies on."""
     sends: list[Send] = field(default_factory=list[Send])
     answered: bool = False
     """Its commit was."""
 
 
-class Halves(Replicated):
+class Books:
+    """What became of transactions, as their programs know it: whoever is asked answers by that."""
+
+    problems: list[str]
+
+    def __init__(self) -> None:
+        self.truth: dict[str, str] = {}
+        self.told: dict[str, Told] = {}
+
+    def note(self, probe: str, count: int = 1) -> None:
+        """It came about."""
+        raise NotImplementedError
+
+    def fate(
+        self, told: Told, stored: Counter[bytes], decision: Decision | None, settings: BrokerSettings
+    ) -> list[str]:
+        """What is wrong with what became of one, by the logs and by what its broker has noted."""
+        there = [stored[send.body] for send in told.sends]
+        what = f"transaction {told.identity} of {[send.message for send in told.sends]}"
+        if any(count > 1 for count in there):
+            return [f"committed twice: {what} lies there {there} times"]
+        if len(set(there)) > 1:
+            return [f"in part: {what} lies there {there} times"]
+        committed = bool(there) and there[0] == 1
+        self.note("committed", committed)
+        self.note("rolled_back", not committed)
+        self.note("silent", decision is not None and decision.why == Why.SILENCE)
+        self.note("decided_by_another", committed and not told.answered)
+        if told.answered and not committed:
+            return [f"commit lost: {what}, whose commit was answered"]
+        if committed and self.truth[told.identity] != "commit":
+            return [f"rolled back and there: {what}"]
+        if not committed and self.truth[told.identity] == "commit" and there:
+            if decision is None or decision.why != Why.SILENCE:
+                return [f"commit lost: {what}, which everybody says is committed: {decision}"]
+            if settings.transaction_checks_max > 1000:
+                return [f"given up: {what}, though its producer group was there"]
+        return []
+
+
+class Halves(Replicated, Books):
     """The scenario."""
 
     probes = ("failovers", "committed", "rolled_back", "asked", "decided_by_another", "silent")
 
     def __init__(self, seed: str) -> None:
-        super().__init__(seed)
+        Replicated.__init__(self, seed)
+        Books.__init__(self)
         rng = random.Random(f"{seed}/halves")
-        self.truth: dict[str, str] = {}
-        self.told: dict[str, Told] = {}
-        self.asked: Counter[str] = Counter()
         self._shops = tuple(f"t{number}" for number in range(1, rng.randrange(2, 4)))
         self._clerks = tuple(f"a{number}" for number in range(1, rng.randrange(2, 4)))
         self._producers = self._producers[:1]
@@ -102,40 +146,27 @@ class Halves(Replicated):
         for number in broker.state.transactions.pending:
             problems.append(f"undecided: {number:x} in the end")
         for told in self.told.values():
-            problems += self._fate(told, stored, broker)
+            decision = broker.state.transactions.decision(parse_transaction_id(told.identity))
+            problems += self.fate(told, stored, decision, self.settings)
         return problems
 
-    def _fate(self, told: Told, stored: Counter[bytes], broker: Broker) -> list[str]:
-        """What became of one transaction."""
-        there = [stored[send.body] for send in told.sends]
-        what = f"transaction {told.identity} of {[send.message for send in told.sends]}"
-        decision = broker.state.transactions.decision(parse_transaction_id(told.identity))
-        probes = self._world.probes
-        if any(count > 1 for count in there):
-            return [f"committed twice: {what} lies there {there} times"]
-        if len(set(there)) > 1:
-            return [f"in part: {what} lies there {there} times"]
-        committed = bool(there) and there[0] == 1
-        probes["committed"] += committed
-        probes["rolled_back"] += not committed
-        probes["silent"] += decision is not None and decision.why == Why.SILENCE
-        probes["decided_by_another"] += committed and not told.answered
-        if told.answered and not committed:
-            return [f"commit lost: {what}, whose commit was answered"]
-        if committed and self.truth[told.identity] != "commit":
-            return [f"rolled back and there: {what}"]
-        if not committed and self.truth[told.identity] == "commit" and there:
-            if decision is None or decision.why != Why.SILENCE:
-                return [f"commit lost: {what}, which everybody says is committed: {decision}"]
-            if self.settings.transaction_checks_max > 1000:
-                return [f"given up: {what}, though its producer group was there"]
-        return []
+    @property
+    def traded(self) -> tuple[str, ...]:
+        """Subjects of transactions."""
+        return tuple(self.promises)[:-1]
+
+    def client(self, env: Env) -> Client:
+        """Of a shop, or a clerk."""
+        return draw_client(env, self.fetch)
+
+    def note(self, probe: str, count: int = 1) -> None:
+        self._world.probes[probe] += count
 
 
 class Shop:
     """A node with transactions until the world is quiet."""
 
-    def __init__(self, cluster: Halves) -> None:
+    def __init__(self, cluster: Halves | Traded) -> None:
         self._cluster = cluster
         self._number = 0
         self._open: dict[str, Told] = {}
@@ -144,7 +175,7 @@ class Shop:
         for told in self._open.values():  # of a life that was killed: what it did not decide it never will
             self._leave(told, env)
         self._open.clear()
-        client = draw_client(env, self._cluster.fetch)
+        client = self._cluster.client(env)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(SENDERS):
                 tasks.create_task(self._trade(env, client))
@@ -165,7 +196,7 @@ class Shop:
 
     async def _block(self, env: Env, tx: Any, told: Told) -> None:
         rng = env.rng
-        subjects = rng.choices(tuple(self._cluster.promises)[:-1], k=rng.choice((1, 1, 2, 4)))
+        subjects = rng.choices(self._cluster.traded, k=rng.choice((1, 1, 2, 4)))
         end = rng.choice(ENDS)
         if end.startswith("silent"):
             for subject in subjects:
@@ -214,22 +245,22 @@ class Shop:
             if error.kind.name != "transaction_decided":  # by silence: so slow was it
                 self._cluster.problems.append(f"refused: {send.message}: {error}")
             raise
-        except OutcomeUnknown:
-            raise
+        finally:
+            told.home = tx._home
 
 
 class Clerk:
     """A node that answers for the producer group, for as long as it lives."""
 
-    def __init__(self, cluster: Halves) -> None:
+    def __init__(self, cluster: Halves | Traded) -> None:
         self._cluster = cluster
 
     async def run(self, env: Env) -> None:
-        client = draw_client(env, self._cluster.fetch)
+        client = self._cluster.client(env)
 
         @client.check_back(GROUP)
         async def what_became(transaction: PendingTransaction) -> Any:
-            self._cluster._world.probes["asked"] += 1
+            self._cluster.note("asked")
             self._look(transaction)
             if env.rng.random() < 0.1:
                 raise Oops

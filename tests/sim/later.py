@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from sim.autopsy import NOW_MS, image_of, read_batches
@@ -24,6 +25,7 @@ from sim.world import Env, Phases, World
 from tidemill import Client, Message
 from tidemill.errors import BrokerUnreachable, LeaseLost, OutcomeUnknown, TidemillError
 from tidemill.far import Far
+from tidemill.receipts import Receipt
 from tidemill.settings import ClientSettings
 from tidemill_broker.doors import Service
 from tidemill_broker.doors import recover as recover_broker
@@ -33,6 +35,7 @@ from tidemill_delay.machine import Delay
 from tidemill_delay.settings import DelaySettings
 from tidemill_host.clock import Clock
 from tidemill_host.machine import Ready
+from tidemill_wire.columns import Batch
 from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY
 
 PORT = 7400
@@ -103,7 +106,10 @@ class Shifted(Clock):
 class Later:
     """The scenario."""
 
-    servers = (BROKER, DELAY)
+    fails = FAILS
+    brokers: Mapping[str, str] = {BROKER: "g0-0"}
+    """Nodes of brokers, and their names."""
+    servers: Sequence[str] = (BROKER, DELAY)
     kinds = tuple(kind for kind in Kind if kind not in {Kind.CLOCK_STEP, Kind.BIT_ROT, Kind.BAD_PLACE})
     probes = ("cancelled", "closed", "far_came", "far_kept", "gone", "moved", "paged", "read_again")
 
@@ -144,14 +150,18 @@ class Later:
 
     def check(self, world: World) -> list[str]:
         """The broker's log: what was answered is there, once, and was stored when it was due."""
-        image = image_of(world.nodes[BROKER].disk)
-        broker, _ = recover_broker(image.mount(), self._broker_settings, NOW_MS)
         stored: dict[bytes, list[int]] = {}
         copied: dict[bytes, list[int]] = {}
-        for batch in read_batches(image.mount(), broker):
-            found = copied if batch.partition.startswith(DEAD_PREFIX) else stored
-            for body in batch.bodies():
-                found.setdefault(body, []).append(batch.header.stored_at_ms)
+        for node, name in self.brokers.items():
+            image = image_of(world.nodes[node].disk)
+            settings = replace(self._broker_settings, name=name)
+            broker, _ = recover_broker(image.mount(), settings, NOW_MS)
+            for batch in read_batches(image.mount(), broker):
+                if self._takes(batch):
+                    continue
+                found = copied if batch.partition.startswith(DEAD_PREFIX) else stored
+                for body in batch.bodies():
+                    found.setdefault(body, []).append(batch.header.stored_at_ms)
         problems = [f"far: {body!r} never came again" for body in self._owed]
         problems += [
             f"far: {body!r} was copied {len(times)} times, the first at {min(times)}, for {self._far.get(body)}"
@@ -170,10 +180,16 @@ class Later:
         ]
         return self._problems + problems
 
+    def _takes(self, batch: Batch) -> bool:
+        """Whether somebody else looks at what was stored."""
+        del batch
+        return False
+
     # -- servers -----------------------------------------------------------------------------------------------
 
     async def _serve_broker(self, env: Env) -> None:
-        broker, _ = recover_broker(env.disk, self._broker_settings, env.clock.now_ms())
+        settings = replace(self._broker_settings, name=self.brokers[env.name])
+        broker, _ = recover_broker(env.disk, settings, env.clock.now_ms())
         service = Service(broker, env.disk, make_lanes(kernel=env.life % 2 == 1), env.clock)
         await service.listen("0.0.0.0", PORT)
         await asyncio.shield(service.failed)
@@ -231,6 +247,7 @@ class Later:
 
     async def _produce(self, env: Env) -> None:
         client = self._client(env)
+        await self._opened(env, client)
         number = 0
         async with asyncio.TaskGroup() as changing:
             while not env.quiet.is_set():
@@ -246,8 +263,15 @@ class Later:
                     if identity is not None and env.rng.random() < CHANGED:
                         changing.create_task(self._change(env, client, body, identity))
                 await asyncio.sleep(env.rng.expovariate(1 / GAP_S))
+        await self._ending(env, client)
         await client.close()
         self._finished.add(env.name)
+
+    async def _opened(self, env: Env, client: Client) -> None:
+        """A producer begins."""
+
+    async def _ending(self, env: Env, client: Client) -> None:
+        """A producer has sent everything."""
 
     async def _send(self, env: Env, client: Client, body: bytes) -> str | None:
         """The id of a message that waits for a while."""
@@ -263,7 +287,11 @@ class Later:
         except TidemillError:
             return None  # it was not taken
         self._answered.add(body)
+        self._told(env, body, receipt)
         return None if delay_s < 1 else receipt.id
+
+    def _told(self, env: Env, body: bytes, receipt: Receipt) -> None:
+        """It was answered."""
 
     async def _change(self, env: Env, client: Client, body: bytes, identity: str) -> None:
         """Cancel it or give it another time, maybe too late. Until that is answered nobody knows what becomes of it."""
@@ -315,7 +343,7 @@ class Later:
                     del self._owed[message.body]
                 self._world.probes["far_came"] += DEAD_PROPERTY in message.properties
                 with suppress(LeaseLost):  # then it comes again
-                    if env.rng.random() < FAILS and not env.quiet.is_set():
+                    if env.rng.random() < self.fails and not env.quiet.is_set():
                         await self._fail(env, message)
                     else:
                         await message.ack()

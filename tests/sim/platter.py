@@ -30,6 +30,14 @@ class Inode:
             self.cached += data
             self.dirty.update(range(first, (len(self.cached) - 1) // PAGE_SIZE + 1))
 
+    def write(self, position: int, data: bytes) -> None:
+        """In place, within the file or right behind its end."""
+        assert position <= len(self.cached)
+        if data:
+            self.cached[position : position + len(data)] = data
+            first, last = position // PAGE_SIZE, (position + len(data) - 1) // PAGE_SIZE
+            self.dirty.update(range(first, last + 1))
+
     def truncate(self, size: int) -> None:
         """Cut, or extend by zeros, as ftruncate does."""
         if size > len(self.cached):

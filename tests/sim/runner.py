@@ -44,7 +44,11 @@ FAMILIES = {
     "sim.later:make": 1,
     "sim.halves:make": 1,
     "sim.calendars:make": 1,
+    "sim.couriers:make": 1,
+    "sim.hoarded:make": 1,
     "sim.whole:make": 1,
+    "sim.crontabs:make": 2,
+    "sim.traded:make": 2,
     "sim.inherited:make": 2,
     "sim.together:make": 4,
 }

@@ -1,4 +1,4 @@
-"""A client's spool of acks on the simulated disk of its node, and what it told of them in which of its lives.
+"""A client's spools on the simulated disk of its node; and of acks, what it told of them in which of its lives.
 
 Locks are not modelled: a node has one process at a time.
 """
@@ -14,6 +14,7 @@ from sim.disk import Mount, SimFile
 from tidemill import Client
 from tidemill.ack_file import AckFile
 from tidemill.ack_spool import Place
+from tidemill_host.machine import Buffer
 from tidemill_wire.ranges import pairs
 
 if TYPE_CHECKING:
@@ -60,6 +61,61 @@ class SimAckFile:
 def opener(mount: Mount) -> Callable[[Path], AckFile]:
     """For ``ClientSettings.open_ack_file``."""
     return lambda path: SimAckFile(mount, path.name)
+
+
+class SimSpoolFile:
+    """``SpoolFile`` for one life."""
+
+    def __init__(self, file: SimFile) -> None:
+        self._file = file
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def read(self, position: int, size: int) -> bytes:
+        data = b""
+        while len(data) < size and (part := self._file.read(position + len(data), size - len(data))):
+            data += part
+        return data
+
+    def write(self, position: int, data: Buffer) -> None:
+        self._file.write(position, bytes(data))
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class SimShelf:
+    """``Shelf`` for one life."""
+
+    def __init__(self, mount: Mount) -> None:
+        self._mount = mount
+
+    def open(self, path: Path) -> SimSpoolFile:
+        self._mount.make_folder(FOLDER)
+        self._mount.sync_folder("")
+        file = self._mount.open(f"{FOLDER}/{path.name}", create=True)
+        self._mount.sync_folder(FOLDER)
+        return SimSpoolFile(file)
+
+    def names(self, path: Path, behind: str) -> list[str]:
+        start = path.name + behind
+        return [name[len(start) :] for name in self._mount.list(FOLDER) if name.startswith(start)]
+
+    def exists(self, path: Path) -> bool:
+        return path.name in self._mount.list(FOLDER)
+
+    def append(self, path: Path, data: bytes) -> None:
+        file = self.open(path)
+        file.write(file.size(), data)
+        file.sync()
+        file.close()
 
 
 class Spooled:

@@ -77,6 +77,34 @@ def test_messages_for_later_come_once_from_a_group_that_changes_its_master() -> 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_messages_that_recur_come_once_from_a_group_that_changes_its_master() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 4))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.crontabs:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_messages_for_later_come_once_over_two_broker_groups_that_come_and_go() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.couriers:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_messages_for_later_that_lay_in_a_spool_come_once_and_not_before_their_time() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.hoarded:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_transactions_over_whole_clusters_are_there_once_or_not_at_all() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 4))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.traded:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_clients_over_two_broker_groups_keep_theirs() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.routed:make")

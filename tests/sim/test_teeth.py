@@ -6,6 +6,7 @@ A patch that does not apply any more is drawn anew: the bug is told by its name.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -51,6 +52,9 @@ FOUND_BY_FAMILIES = {
         "hours-go-before-a-checkpoint-knows": "15",
         "slave-does-not-mark-what-was-sent": "0",
     },
+    "sim.couriers:make": {
+        "what-was-sent-goes-elsewhere": "30",
+    },
     "sim.later:make": {
         "copy-left-when-it-is-said-again": "18",
         "far-acked-before-it-is-kept": "0",
@@ -67,9 +71,15 @@ FOUND_BY_FAMILIES = {
 """What takes a world to happen: its family, and a seed to begin with; one of the next finds it, which saves minutes.
 The others are found at crash points.
 """
-FOUND_BY_STORMS = {"no-fence-at-send": "0", "heir-open-before-all-is-settled": "0"}
+FOUND_BY_STORMS = {
+    "authorisation-time-ignored": "21",
+    "heir-open-before-all-is-settled": "0",
+    "no-fence-at-send": "0",
+}
 """What takes order keys that move."""
 FOUND_BY_EXPERIMENTS = {
+    "cancel-not-applied-by-slaves": "sim.succession",
+    "cancel-not-replicated": "sim.succession",
     "cancel-after-its-tick-has-begun": "sim.timing",
     "cancel-answered-before-it-is-durable": "sim.timing",
     "commit-answered-before-it-is-kept": "sim.halving",
@@ -95,6 +105,12 @@ FOUND_BY_EXPERIMENTS = {
 }
 """What seeds find seldom: each has an experiment of its own, which goes through all there is to try."""
 EXPERIMENTS = sorted({"sim.sending", *FOUND_BY_EXPERIMENTS.values()})
+NAMED = re.findall(
+    r"^\| \d \| .* \| `(.*)` \| `(.*)` \|$",
+    (Path(__file__).parent / "bugs" / "README.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+"""The rows of the table of bugs that issues name: the patch, and what finds it."""
 ROOMS = ("wire", "journal", "ledger", "host", "broker", "meta", "delay", "client")
 
 
@@ -137,6 +153,18 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
 
     assert done.returncode == 1
     assert done.stderr.startswith(("Cut(", "seed ")), done.stderr
+
+
+@pytest.mark.parametrize(("bug", "finder"), NAMED)
+def test_what_an_issue_names_is_planted_and_found_as_the_table_says(bug: str, finder: str) -> None:
+    where, *rest = place_of(bug)
+
+    assert bug in {path.stem for path in BUGS}
+    assert (rest[1].partition(":")[0] if where == "sim.hunting" else where) == finder
+
+
+def test_the_table_of_named_bugs_is_read() -> None:
+    assert len(NAMED) == 16
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

@@ -65,7 +65,7 @@ class Together(Whole):
             authorisation_ms=rng.choice((4_000, 6_000)),
             ordered_beat_ms=1_000,
         )
-        self.seats = [Seat(seed, f"g{number}") for number in range(2)]
+        self.seats = [self._seat(seed, f"g{number}") for number in range(2)]
         self.cells = list(self.seats)
         self._weeding = Weeding(self.cells[-1], METAS)
         for seat in self.seats:
@@ -86,6 +86,9 @@ class Together(Whole):
         self._workers = ("w1", "w2", "w3")[: rng.randrange(2, 4)]
         self._consumers = {"e1": EXCLUSIVE, "e2": EXCLUSIVE} | dict.fromkeys(CASTS, CAST)
         self.clients = (*self._producers, *self._workers, *self._consumers, FOUNDER, PERSON, GARDENER)
+
+    def _seat(self, seed: str, group: str) -> Seat:
+        return Seat(seed, group)
 
     def build(self, world: World) -> None:
         super().build(world)

@@ -3,130 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from samples.brokers import Rig
-from samples.delays import NOW_MS, SMALL, SUBJECT, DelayRig, at_broker
-from tidemill_delay.routing import Ways
-from tidemill_host.machine import Peer, Send
-from tidemill_wire.columns import Column, Content
-from tidemill_wire.commands import SendBatches, Welcome, parse_command
-from tidemill_wire.connection import Received
+from samples.between import DUE, KEYS, ONE, PEERS, TWO, A, B, BetweenRig, C, homes_by, version
+from samples.delays import SUBJECT
+from tidemill_wire.columns import Content
 from tidemill_wire.errors import Unavailable
-from tidemill_wire.fencing import Fence, Fenced, FenceRow
-from tidemill_wire.frame import FrameDecoder
-from tidemill_wire.ordering import Chart, moved, ranges_of
+from tidemill_wire.ordering import ranges_of
 from tidemill_wire.routes import Partition, PartitionSet
-
-DUE = NOW_MS + 1_000
-KEYS = [str(number) for number in range(12)]
-PEERS = {"g0": Peer(7), "g1": Peer(8)}
-A, B, C = f"g0/{SUBJECT}", f"g1/{SUBJECT}", f"g0/{SUBJECT}#1"
-
-
-def version(number: int, **ends: int) -> PartitionSet:
-    """Partitions A, B and C up to these logical partitions."""
-    rows, begin = [], 0
-    for name, end in ends.items():
-        group, _, partition = {"a": A, "b": B, "c": C}[name].partition("/")
-        rows.append(Partition(group, partition, ((begin, end),)))
-        begin = end
-    return PartitionSet(number, tuple(rows))
-
-
-ONE, TWO = version(1, a=1024), version(2, a=512, b=1024)
-
-
-class OrderedRig(DelayRig):
-    """A delay service between two broker groups; it is told the route when a test says so."""
-
-    def __init__(self, *sets: PartitionSet, listed: Sequence[str] = ("g0", "g1")) -> None:
-        self.sets, self.listed = sets, listed
-        self.rigs = {"g0": Rig(now_ms=NOW_MS), "g1": Rig(now_ms=NOW_MS)}
-        self.deaf_to: set[str] = set()
-        """Of those the answers get lost."""
-        self.cut: set[str] = set()
-        """Those that nobody reaches."""
-        self.asked: Counter[str] = Counter()
-        self.stored: list[tuple[str, str, str]] = []
-        """Partition, id and order key of what brokers stored."""
-        self.fences = 0
-        super().__init__(replace(SMALL, checkpoint_events=1000))
-
-    def meet(self) -> None:
-        self.tell(*self.sets)
-        for group, peer in PEERS.items():
-            if group not in self.cut:
-                self.delay.received(peer, Received(0, Welcome(1, f"{group}-0", 1)), self.now_ms)
-        self.delay.ticked(self.now_ms)
-        self.pump()
-
-    def tell(self, *sets: PartitionSet) -> None:
-        """The route as meta says it."""
-        self.sets = sets
-        groups = tuple(one.group for one in sets[-1].partitions if one.name == SUBJECT) if sets else ()
-        ways = Ways(sets, frozenset(self.listed)) if sets else None
-        self.delay.route(SUBJECT, groups, self.now_ms, ways)
-        self.pump()
-
-    def lose(self, group: str) -> None:
-        """The connection ends."""
-        self.delay.disconnected(PEERS[group], self.now_ms)
-        self.pump()
-
-    def fence(self, to: PartitionSet) -> None:
-        """All that lose order keys by the next version close to them."""
-        self.fences += 1
-        ranges = {one.key: one.ranges for one in to.partitions}
-        losers = {was for parts in moved(self.sets[-1], to).values() for was in parts}
-        for loser in losers:
-            group, _, name = loser.partition("/")
-            answer = self.rigs[group].ask(Fence([FenceRow(name, self.fences, ranges.get(loser, ()))]))
-            assert isinstance(answer, Fenced)
-
-    def keyed(self, *keys: str | None, due: int = DUE) -> None:
-        content = Content([b"tide"] * len(keys), order_keys=list(keys))
-        assert not self.send([b"tide"] * len(keys), due, content=content).refused
-
-    def _deliver(self, send: Send) -> None:
-        group = next((name for name, peer in PEERS.items() if peer == send.peer), None)
-        if group is None:
-            super()._deliver(send)
-            return
-        [frame] = FrameDecoder().feed(send.head)
-        command = parse_command(frame)
-        assert isinstance(command, SendBatches)
-        self.asked[group] += 1
-        if group in self.cut:
-            return
-        answer, stored = at_broker(self.rigs[group], command, self.now_ms)
-        for batch in stored:
-            sources = batch.numbers(Column.SOURCES, "i", batch.header.messages)
-            for row, key in enumerate(batch.order_keys() or [""] * batch.header.messages):
-                identity = batch.message_id(row if sources is None else sources[row])
-                self.stored.append((f"{group}/{batch.partition}", identity, key))
-        if group not in self.deaf_to:
-            self.delay.received(send.peer, Received(frame.correlation, answer), self.now_ms)
-
-    @property
-    def homes(self) -> dict[str, str]:
-        """Where each key was stored; each once."""
-        assert len({identity for _, identity, _ in self.stored}) == len(self.stored), "stored twice"
-        return {key: place for place, _, key in self.stored if key}
-
-
-def homes_by(route: PartitionSet, keys: Sequence[str] = KEYS) -> dict[str, str]:
-    chart = Chart(route)
-    return {key: chart.of(key).key for key in keys}
 
 
 def test_each_key_goes_to_its_partition_and_one_without_goes_with_the_first() -> None:
     three = version(3, a=300, b=700, c=1024)
-    rig = OrderedRig(three)
+    rig = BetweenRig(three)
     rig.keyed(*KEYS, None)
     rig.wait(2_000)
 
@@ -138,7 +29,7 @@ def test_each_key_goes_to_its_partition_and_one_without_goes_with_the_first() ->
 
 
 def test_keys_that_moved_after_the_route_was_told_are_brought_where_they_are_now() -> None:
-    rig = OrderedRig(ONE)
+    rig = BetweenRig(ONE)
     rig.fence(TWO)
     rig.keyed(*KEYS)
     rig.wait(3_000)
@@ -152,7 +43,7 @@ def test_keys_that_moved_after_the_route_was_told_are_brought_where_they_are_now
 
 
 def test_what_waits_for_its_route_or_for_its_broker_goes_by_the_newest_one() -> None:
-    rig = OrderedRig()
+    rig = BetweenRig()
     rig.keyed(*KEYS)
     rig.wait(2_000)
     rig.cut = {"g0"}
@@ -172,7 +63,7 @@ def test_what_waits_for_its_route_or_for_its_broker_goes_by_the_newest_one() -> 
 def test_what_may_be_stored_where_its_keys_were_is_asked_for_there_first(
     restarts: bool, arrived: bool
 ) -> None:
-    rig = OrderedRig(ONE)
+    rig = BetweenRig(ONE)
     rig.keyed(*KEYS)
     rig.deaf_to, rig.cut = {"g0"}, set() if arrived else {"g0"}
     rig.wait(1_100)
@@ -197,7 +88,7 @@ def test_what_may_be_stored_where_its_keys_were_is_asked_for_there_first(
 
 def test_a_broker_group_that_is_forgotten_is_not_waited_for() -> None:
     two = version(2, b=1024)
-    rig = OrderedRig(ONE)
+    rig = BetweenRig(ONE)
     rig.keyed(*KEYS)
     rig.cut = {"g0"}
     rig.wait(1_100)
@@ -214,7 +105,7 @@ def test_a_broker_group_that_is_forgotten_is_not_waited_for() -> None:
 
 def test_another_life_asks_no_broker_group_that_is_forgotten() -> None:
     two = version(2, b=1024)
-    rig = OrderedRig(ONE)
+    rig = BetweenRig(ONE)
     rig.keyed(*KEYS)
     rig.cut = {"g0"}
     rig.wait(1_100)
@@ -227,7 +118,7 @@ def test_another_life_asks_no_broker_group_that_is_forgotten() -> None:
 
 
 def test_what_is_refused_for_now_is_tried_again_at_its_partition() -> None:
-    rig = OrderedRig(TWO)
+    rig = BetweenRig(TWO)
     broker = rig.rigs["g1"].broker
     broker.intake.refusal = Unavailable("disk_full", "nothing is free")
     rig.keyed(*KEYS)
@@ -242,7 +133,7 @@ def test_what_is_refused_for_now_is_tried_again_at_its_partition() -> None:
 
 def test_a_batch_is_no_repetition_of_one_that_begins_alike_and_has_fewer_messages() -> None:
     keys = sorted(KEYS, key=lambda key: homes_by(TWO)[key])
-    rig = OrderedRig(ONE)
+    rig = BetweenRig(ONE)
     rig.keyed(*keys)
     rig.fence(TWO)
     rig.tell(ONE, TWO)
@@ -268,7 +159,7 @@ def test_what_came_into_one_partition_from_two_is_known_there_whichever_way_it_i
     )
     keys = [key for key in map(str, range(60)) if homes_by(three, [key])[key] == C]
     assert set(homes_by(TWO, keys).values()) == {A, B}
-    rig = OrderedRig(TWO)
+    rig = BetweenRig(TWO)
     rig.fence(three)
     rig.tell(TWO, three)
     rig.keyed(*keys)
@@ -302,9 +193,15 @@ def next_version(chance: random.Random, route: PartitionSet) -> PartitionSet:
     return PartitionSet(route.version + 1, tuple(left))
 
 
-def disturb(rig: OrderedRig, chance: random.Random) -> None:
+def disturb(rig: BetweenRig, chance: random.Random, *, shuts: bool) -> None:
+    """``shuts``: broker groups take nothing for a while, and the delay service is not started again. What was sent
+    elsewhere for that, another life would look for where it goes when all are there.
+    """
     group = chance.choice(["g0", "g1"])
     match chance.randrange(6):
+        case 0 if shuts:
+            rig.shut ^= {group}
+            rig.tell(*rig.sets)
         case 0:
             rig.restart()
         case 1:
@@ -325,18 +222,20 @@ def disturb(rig: OrderedRig, chance: random.Random) -> None:
             rig.wait(chance.randrange(20_000))
 
 
+@pytest.mark.parametrize("shuts", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_happens_each_is_stored_once_and_none_is_left(seed: int) -> None:
+def test_whatever_happens_each_is_stored_once_and_none_is_left(seed: int, shuts: bool) -> None:
     chance = random.Random(seed)
-    rig = OrderedRig(chance.choice([ONE, TWO]))
+    rig = BetweenRig(chance.choice([ONE, TWO]))
     for _ in range(6):
-        keys = [chance.choice([*KEYS, None]) for _ in range(chance.randrange(1, 8))]
+        choices = chance.choice([[*KEYS, None], [None]])
+        keys = [chance.choice(choices) for _ in range(chance.randrange(1, 8))]
         content = Content([b"tide"] * len(keys), order_keys=keys)
         due = [DUE + 1_000 * chance.randrange(12) for _ in keys]
         rig.send([b"tide"] * len(keys), *due, content=content)
     sent = rig.delay.state.messages
     for _ in range(20):
-        disturb(rig, chance)
+        disturb(rig, chance, shuts=shuts)
     rig.cut, rig.deaf_to = set(), set()
     for group in PEERS:
         rig.lose(group)  # what was said to the deaf is asked for again
@@ -349,7 +248,7 @@ def test_whatever_happens_each_is_stored_once_and_none_is_left(seed: int) -> Non
 
 def test_pieces_that_lie_out_of_their_order_are_read_whole() -> None:
     """Two ticks that are brought at once, of which the later one begins in an earlier piece."""
-    rig = OrderedRig(ONE)
+    rig = BetweenRig(ONE)
     rig.send([b"a" * 300, b"c"], DUE, DUE + 500)
     rig.send([b"b" * 300], DUE)
     rig.restart()  # both are in one page of the hour
