@@ -61,7 +61,11 @@ class Senses:
 
     def known_to_all(self, stored: object, now_ms: int) -> bool:
         """Whether a thing that is stored was noticed so long ago that every replica which promises knows it, too."""
-        return self.alone or now_ms - self._noticed.setdefault(stored, now_ms) > VIEW_MS_MAX
+        return self.alone or self.noticed_for_ms(stored, now_ms) > VIEW_MS_MAX
+
+    def noticed_for_ms(self, stored: object, now_ms: int) -> int:
+        """How long ago a thing that is stored was noticed here at least."""
+        return now_ms - self._noticed.setdefault(stored, now_ms)
 
     # -- the board --------------------------------------------------------------------------------------------
 

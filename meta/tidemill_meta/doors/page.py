@@ -36,8 +36,18 @@ FORCE: Part = {
     "name": "force", "in": "query", "schema": {"enum": ["0", "1"]},
     "description": "1: also what programs that are there use",
 }  # fmt: skip
+IF_EMPTY: Part = {
+    "name": "if_empty", "in": "query", "schema": {"enum": ["0", "1"]},
+    "description": "1: only when its brokers say that nothing is left of it",
+}  # fmt: skip
 ERRORS = (400, 404, 408, 409, 413, 415, 503)
 FENCED = record({"group": A_NAME, "closed": ROWS, "passed": ROWS}, ("closed", "passed"))
+EMPTYING = record(
+    {
+        "group": A_NAME, "epoch": COUNT, "known": COUNT,
+        "rows": many(record({"subject": A_NAME, "left": COUNT, "kept": COUNT, "groups": many(TEXT)})),
+    }
+)  # fmt: skip
 APPOINTMENT = {
     "group": "g1", "epoch": 3, "master": "g1-0", "replicas": ["g1-0", "g1-1"], "in_sync": ["g1-0", "g1-1"],
     "version": 9, "lease_ms": 0,
@@ -127,7 +137,7 @@ def _brokers() -> dict[str, Part]:
     stand = {**APPOINTMENT, "addresses": {"g1-0": "10.0.0.1:7400", "g1-1": "10.0.0.2:7400"}}
     stand |= {"beat_ms": 1000, "state": "RW", "declared": 17}
     declared: Part = {"revision": 17, "removed": [], "declarations": [], "read_only": ["order.created"]}
-    declared |= {"fences": [["order.paid", 3, [0, 512]]]}
+    declared |= {"fences": [["order.paid", 3, [0, 512]]], "emptying": []}
     appointment = ref("Appointment")
     group = ("group",)
     listed = reading("brokers", "Broker groups and their brokers", many(ref("BrokerGroup")), [])
@@ -159,6 +169,13 @@ def _reports() -> dict[str, Part]:
     return {
         "/v1/brokers/fenced": _asking(
             "fenced", "What became of fences", FENCED, record({"noted": TEXT}), {"noted": "g1"}
+        ),
+        "/v1/brokers/emptying": _asking(
+            "emptying",
+            "What is left of subjects that are to go if they are empty",
+            EMPTYING,
+            record({"noted": TEXT}),
+            {"noted": "g1"},
         ),
     }
 
@@ -213,7 +230,7 @@ def _subjects() -> dict[str, Part]:
             **_of("get", "subject", "A subject and its route", subject, ref("SubjectRow"), None),
             **_of(
                 "delete", "remove_subject", "Remove a subject with its groups and messages", subject,
-                record({"removed": TEXT}), {"removed": "order.created"}, (FORCE,),
+                record({"removed": TEXT}), {"removed": "order.created"}, (FORCE, IF_EMPTY),
             ),
         },
         "/v1/subjects/{subject}/route": _of("get", "route", "Where a subject lies", subject, ref("Route"), None),
