@@ -128,6 +128,7 @@ class Adoption:
         )  # fmt: skip
         if self._intake.refusal is not None:
             raise self._intake.refusal
+        self._intake.gate.check_adopted(self._partition(group).name)
         first = grave.next_sequence
         self._intake.place(build_batch(origin, copy.content), grave, now_ms)
         self._desk.stored(grave)

@@ -1,7 +1,8 @@
 """What a broker of a group says to meta besides what any server of a group does, and is told.
 
 told     --what people declared or made read-only since, of a master-->  fencing
-fencing  --FENCE, and what came of it when that is news-->  done
+fencing  --FENCE, and what came of it when that is news-->  looking
+looking  --what is left of subjects that are to go when they are empty-->  done
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
-from tidemill_broker.gate import Told, read_told
+from tidemill_broker.gate import Inventory, Told, read_told
 from tidemill_broker.load import Load
 from tidemill_broker.surveying import Survey
 from tidemill_ledger import attendance
@@ -21,11 +22,11 @@ from tidemill_wire.fencing import Fence, Fenced
 from tidemill_wire.replication import Appoint, Stood
 from tidemill_wire.routes import State
 
-Next: TypeAlias = Request | Appoint | Told | Fence
+Next: TypeAlias = Request | Appoint | Told | Fence | Inventory
 """What is to be done next: ask meta, or tell the machine or its door. All are answered."""
 
 
-class Attendance(attendance.Attending[Told | Fence]):
+class Attendance(attendance.Attending[Told | Fence | Inventory]):
     """One part of one broker."""
 
     def __init__(self, identity: Identity, load: Load | None = None) -> None:
@@ -40,6 +41,8 @@ class Attendance(attendance.Attending[Told | Fence]):
         """A later one, and the end of the action log behind what was done for it."""
         self._survey = Survey()
         self._fenced: Fenced | None = None
+        self._epoch = 0
+        """As it stood when the beat began."""
 
     def answered(self, status: int, answer: object) -> Next | None:
         if status < 400:
@@ -49,6 +52,7 @@ class Attendance(attendance.Attending[Told | Fence]):
     def _besides(self, answer: Mapping[str, Any]) -> Iterator[Next]:
         yield from self._listen(answer)
         yield from self._fence()
+        yield from self._look()
 
     def _listen(self, answer: Mapping[str, Any]) -> Iterator[Next]:
         """What a master is to know of its subjects; it is asked for when there is news, as it may be long."""
@@ -79,6 +83,14 @@ class Attendance(attendance.Attending[Told | Fence]):
                 yield Request("/v1/brokers/fenced", {"group": self._identity.group, **news})
                 self._survey.noted()
 
+    def _look(self) -> Iterator[Next]:
+        """Beat by beat, as long as meta wants to know: it may come to be empty."""
+        subjects = self._told.emptying if self._told is not None else ()
+        if subjects:
+            yield Inventory(subjects)
+            said = {"epoch": self._epoch, "known": self._known, "rows": self._answer["rows"]}
+            yield Request("/v1/brokers/emptying", {"group": self._identity.group, **said})
+
     def _note_kept(self, stood: Stood) -> None:
         """What was done since is in the log of whoever may become master, once that much is committed."""
         if self._keeping is None and self._known > self._kept:
@@ -87,6 +99,7 @@ class Attendance(attendance.Attending[Told | Fence]):
             self._kept, self._keeping = self._keeping[0], None
 
     def _heartbeat(self, stood: Stood) -> Mapping[str, Any]:
+        self._epoch = stood.epoch
         if stood.role == "master":
             self._note_kept(stood)
         told = {"told": self._kept} if stood.role == "master" and self._kept else {}

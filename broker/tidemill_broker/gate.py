@@ -3,7 +3,8 @@
     open  --a person makes the broker group, or a subject, read-only-->  shut   sends are refused with ``read_only``
     shut  --and lets it take messages again-->  open                            clients have tried again, or gone on
 
-Only what clients send is refused. What the broker stores itself, as dead letters and retries, is what reading needs.
+Only what clients send is refused. What the broker stores itself, as dead letters and retries, is what reading needs;
+of a subject that meta is about to remove if it is empty, only what is its own.
 """
 
 from __future__ import annotations
@@ -40,6 +41,15 @@ class Told:
     """What is new, to be obeyed before ``declared``."""
     fences: tuple[FenceRow, ...] = ()
     """Of partitions whose order keys have moved, or are about to; those that are new."""
+    emptying: tuple[str, ...] = ()
+    """Subjects that are to be removed if they are empty: read-only, and nothing else comes to them, either."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What is left of these subjects is to be said to meta."""
+
+    subjects: tuple[str, ...]
 
 
 def read_told(answer: Mapping[str, Any], state: State) -> Told:
@@ -51,7 +61,8 @@ def read_told(answer: Mapping[str, Any], state: State) -> Told:
             removed = tuple(starmap(read_removal, answer.get("removed", ())))  # an earlier meta says nothing
             declared = tuple(map(parse_manifest, declarations))
             fences = tuple(map(parse_fence_row, answer.get("fences", ())))
-            return Told(revision, state, frozenset(map(str, names)), declared, removed, fences)
+            emptying = tuple(map(str, answer.get("emptying", ())))
+            return Told(revision, state, frozenset(map(str, names)), declared, removed, fences, emptying)
         case _:
             raise malformed("an answer of meta does not say what was declared")
 
@@ -84,3 +95,9 @@ class Gate:
             raise Unavailable("read_only", "this broker group takes no messages now")
         if told.read_only and living_subject(name) in told.read_only:
             raise Unavailable("read_only", f"subject {living_subject(name)!r} takes no messages now")
+
+    def check_adopted(self, name: str) -> None:
+        """``Unavailable`` when a partition takes not even failures of another broker's messages."""
+        if living_subject(name) in self._told.emptying:
+            detail = f"subject {living_subject(name)!r} is to be removed if it is empty"
+            raise Unavailable("read_only", detail)

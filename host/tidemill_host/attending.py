@@ -43,8 +43,8 @@ class Door(Protocol):
         """What its disk lets it take."""
         ...
 
-    def heed(self, due: object) -> None:
-        """Do what meta said, and no command says."""
+    def heed(self, due: object) -> object:
+        """Do what meta said, and no command says; what is to be answered, if anything."""
         ...
 
 
@@ -102,7 +102,7 @@ class Attending:
             else:
                 answer: object = None
                 if not isinstance(due, Appoint | Fence):
-                    self._service.heed(due)
+                    answer = self._service.heed(due)
                 elif (answer := await self._obeying.ask(due, self._attendance.beat_s / 2)) is None:
                     return  # the next beat says again how it stands
                 due = self._attendance.answered(200, answer)

@@ -29,7 +29,8 @@ BEAT_SECONDS = 1.0
 BEAT_SECONDS_LEAST = 0.05
 BEAT_PATIENCE_SECONDS = 1.0
 """A heartbeat is answered from memory, and nothing is stored for it."""
-ROLES = {"master": "master", "slave": "slave", "fenced": "none"}
+ROLES = {"master": "master", "slave": "slave", "fenced": "none", "leaving": "none"}
+"""As meta hears them. A master that hands over is none, until it goes on or is something else."""
 APPOINTMENT_FIELDS = ("group", "epoch", "master", "replicas", "in_sync", "version", "addresses")
 
 More = TypeVar("More")

@@ -345,13 +345,14 @@ class Master(Generic[Inner]):
     def stand(self, *, asks: bool = False) -> Stood:
         """How it stands. Who asks what is wished may grant it: from then on the wished ones are waited for."""
         appointment = self.appointment
-        wish = self._wish()
+        wish = self._wish() if self._leaving is None else None
         if asks and wish is not None:
             self._joining |= dict.fromkeys(name for name in wish if name not in appointment.in_sync)
             self._pace()
         slaves = {name: reached.written for name, reached in self._reached.items()}
+        role = "master" if self._leaving is None else "leaving"
         return Stood(
-            self.name, "master", appointment.epoch, appointment.version, appointment.epoch, self.ends,
+            self.name, role, appointment.epoch, appointment.version, appointment.epoch, self.ends,
             self.committed, self.name, wish, slaves, self._now_ms,
         )  # fmt: skip
 

@@ -35,6 +35,10 @@ DENIAL_KINDS = (
     DenialKind("no_broker_group", 503, "start a broker, or take a broker group out of its read-only state"),
     DenialKind("placement", 400, "name broker groups that exist, or labels that enough of them have"),
     DenialKind("in_use", 409, "take away first what still uses it"),
+    DenialKind("not_empty", 409, "consume what is left, or remove it for what it is, without if_empty"),
+    DenialKind(
+        "not_known", 503, "wait for a second or two, or start the brokers that are away; then ask again"
+    ),
     DenialKind("not_gone", 503, "wait for a second or two, or start the brokers that are away"),
     DenialKind("behind", 503, "ask another replica of meta, or wait until the database answers"),
 )

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidemill_meta.moving import losers
-from tidemill_meta.promotion import problem_of
+from tidemill_meta.promotion import Member, problem_of
 from tidemill_meta.registry import View
 from tidemill_meta.senses import Senses
+from tidemill_meta.stopping import Stopping, stopping
 from tidemill_meta.values import Allocation, Broker, BrokerGroup, Route, Service, SubjectRecord, broker_key
 from tidemill_wire.addresses import split_address
 
@@ -67,7 +68,7 @@ def group_rows(
     """Broker groups, or delay groups, as people look at them."""
     groups = (group for group in view.all(BrokerGroup) if group.service == service)
     for group in sorted(groups, key=lambda one: one.name):
-        members = senses.members(group, now_ms)
+        members, sure = senses.members(group, now_ms), senses.fresh(now_ms)
         yield {
             "group": group.name,
             "epoch": group.epoch,
@@ -79,7 +80,10 @@ def group_rows(
             "master": group.master if group.seated else "",
             "in_sync": [name for name, _ in group.in_sync],
             "problem": "" if group.retired else problem_of(group, members),
-            "brokers": [_member_row(view, senses, group, name, now_ms) for name, _ in group.replicas],
+            "brokers": [
+                _member_row(view, group, members[name], stopping(group, members, name, sure=sure))
+                for name, _ in group.replicas
+            ],
         }
 
 
@@ -91,15 +95,19 @@ def group_state_row(group: BrokerGroup) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _member_row(view: View, senses: Senses, group: BrokerGroup, name: str, now_ms: int) -> dict[str, Any]:
+def _member_row(view: View, group: BrokerGroup, member: Member, said: Stopping) -> dict[str, Any]:
+    name = member.name
     broker = view.get(Broker, broker_key(group.name, name))
     assert broker is not None
-    member = senses.members(group, now_ms)[name]
     return {
         "name": name,
         "role": "master" if group.seated and name == group.master else "slave",
         "alive": member.alive,
         "in_sync": name in dict(group.in_sync),
+        "safe_to_stop": said.safe,
+        "why_not": said.why_not,
+        "hand_over_to": said.hand_over_to,
+        "restarts_in_place": said.restarts_in_place,
         "boot": member.boot,
         "epoch": member.epoch,
         "positions": {"messages": max(0, member.messages), "actions": max(0, member.actions)},

@@ -26,7 +26,8 @@ class Member:
     """What is known of a broker of the group.
 
     ``alive``: not declared dead. ``reported``: has sent a heartbeat in this life, of late. ``fenced``: a former life
-    may still hold a lease. ``behind``: was behind its master for too long.
+    may still hold a lease. ``behind``: was behind its master for too long. ``settled``: was heard within the last few
+    beats, and every replica of meta that decides knows it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Member:
     leads: bool = False
     fenced: bool = False
     behind: bool = False
+    settled: bool = False
 
 
 def judge(group: BrokerGroup, members: Mapping[str, Member]) -> BrokerGroup:

@@ -57,6 +57,8 @@ class Registry:
         """By subject, the revision of the last change that its brokers have to hear of; of those that nobody has
         declared or made read-only there is nothing to tell.
         """
+        self.emptying: dict[str, None] = {}
+        """Subjects that are to be removed if they are empty."""
         self._versions: dict[tuple[str, str], int] = {}
         self._floor = 0
         """The largest version of what is forgotten: what begins goes on above it."""
@@ -133,6 +135,8 @@ class Registry:
         self.changed_at[place] = self.kind_changed_at[entry.kind] = self.revision
         values = self._values[entry.kind]
         former = values.get(entry.name)
+        if entry.kind == SubjectRecord.KIND:
+            self.emptying.pop(entry.name, None)
         if isinstance(former, Route):
             self._routed.subtract(partition.group for partition in former.current.partitions)
         if entry.body is None:
@@ -142,6 +146,8 @@ class Registry:
         values[entry.name] = value
         if isinstance(value, Route):
             self._routed.update(partition.group for partition in value.current.partitions)
+        if isinstance(value, SubjectRecord) and value.emptying is not None:
+            self.emptying[value.name] = None
         subject = self._subject_told(value)
         if subject is not None:
             self.told_at.pop(subject, None)  # the latest is last
@@ -151,7 +157,10 @@ class Registry:
         """Of which subject brokers are to hear something new. A route may lead to one that has heard nothing."""
         match value:
             case SubjectRecord(name) if (
-                value.declared is not None or value.state != "RW" or name in self.told_at
+                value.declared is not None
+                or value.state != "RW"
+                or value.emptying is not None
+                or name in self.told_at
             ):
                 return name
             case ConsumerGroupRecord(subject) if value.declared is not None:

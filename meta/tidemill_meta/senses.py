@@ -28,6 +28,8 @@ from tidemill_wire.routes import State, both, writable
 
 GAP_MS = VIEW_MS_MAX
 """A replica that was not asked for so long stood still, and heard nobody meanwhile."""
+LATELY_BEATS = 3
+"""Who misses so many is not known to be there, long before it counts as dead."""
 
 
 class Senses:
@@ -59,7 +61,11 @@ class Senses:
 
     def known_to_all(self, stored: object, now_ms: int) -> bool:
         """Whether a thing that is stored was noticed so long ago that every replica which promises knows it, too."""
-        return self.alone or now_ms - self._noticed.setdefault(stored, now_ms) > VIEW_MS_MAX
+        return self.alone or self.noticed_for_ms(stored, now_ms) > VIEW_MS_MAX
+
+    def noticed_for_ms(self, stored: object, now_ms: int) -> int:
+        """How long ago a thing that is stored was noticed here at least."""
+        return now_ms - self._noticed.setdefault(stored, now_ms)
 
     # -- the board --------------------------------------------------------------------------------------------
 
@@ -140,7 +146,13 @@ class Senses:
             leads=beat.role == "master",
             fenced=self._fenced(group, name, boot, now_ms),
             behind=behind_ms > self.settings.behind_ms,
+            settled=self.brokers.lease_left(key, self._lately_ms, now_ms) > 0,
         )
+
+    @property
+    def _lately_ms(self) -> int:
+        """A beat settles when all replicas have read of it, which takes up to ``VIEW_MS_MAX`` longer."""
+        return min(self.settings.liveness_ms, LATELY_BEATS * self.settings.broker_beat_ms + VIEW_MS_MAX)
 
     def _fenced(self, group: BrokerGroup, name: str, boot: int, now_ms: int) -> bool:
         """Whether a former life of it, which had a lease, may go on with it yet. Only the one that was master had, when

@@ -199,7 +199,7 @@ def remove_subject(draft: Draft, senses: Senses, subject: str, now_ms: int, *, f
     """Remove a subject and its groups, here and at its brokers; ``force``: also one that clients use."""
     _, route = find_subject(draft, subject)
     if not force:
-        _check_unused(senses, subject, "", now_ms)
+        check_unused(senses, subject, "", now_ms)
     for group in [group for group in draft.all(ConsumerGroupRecord) if group.subject == subject]:
         _drop_group(draft, group.key)
     for removal in [one for one in draft.all(Removal) if one.name.startswith(f"{subject}/")]:
@@ -218,7 +218,7 @@ def remove_group(
     if draft.get(ConsumerGroupRecord, key) is None:
         raise Denied("unknown_consumer_group", f"there is no group {group[:100]!r} of {subject[:100]!r}")
     if not force:
-        _check_unused(senses, subject, group, now_ms)
+        check_unused(senses, subject, group, now_ms)
     _drop_group(draft, key)
     _note_removal(draft, key, find_subject(draft, subject)[1], now_ms)
 
@@ -238,7 +238,7 @@ def _note_removal(draft: Draft, name: str, route: Route, now_ms: int) -> None:
     draft.put(replace(known, number=number, groups=tuple(sorted(groups)), revision=revision))
 
 
-def _check_unused(senses: Senses, subject: str, group: str, now_ms: int) -> None:
+def check_unused(senses: Senses, subject: str, group: str, now_ms: int) -> None:
     """Whoever takes away what programs use shall know it."""
     within_ms = 2 * senses.settings.client_beat_ms
     clients = senses.clients
@@ -270,6 +270,11 @@ def state_of(record: SubjectRecord, group_state: State) -> State:
     return both(record.state, group_state)
 
 
+def takes(record: SubjectRecord) -> bool:
+    """Whether a subject takes messages."""
+    return writable(record.state) and record.emptying is None
+
+
 def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
     """What a broker group is to have of its subjects: what changed after a revision, and all that is read-only."""
     here = [
@@ -294,7 +299,8 @@ def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
         "revision": registry.revision,
         "removed": removed,
         "declarations": [one.to_map() for one in declared if one is not None],
-        "read_only": [one.name for one in records if one is not None and not writable(one.state)],
+        "read_only": [one.name for one in records if one is not None and not takes(one)],
+        "emptying": [one.name for one in records if one is not None and one.emptying is not None],
         "fences": [
             row
             for subject in sorted(new)

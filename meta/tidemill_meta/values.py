@@ -130,6 +130,16 @@ class BrokerGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Emptying:
+    """That a subject is to be removed if it is empty. Who has obeyed what was told up to ``revision`` takes nothing for
+    it. ``said``: by broker group, in which epoch, what is left there, empty when nothing is.
+    """
+
+    revision: int
+    said: tuple[tuple[str, int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SubjectRecord:
     """A subject, and what was declared of it; ``None``: it was made by its first use."""
 
@@ -138,18 +148,24 @@ class SubjectRecord:
     declared: Subject | None
     state: State = "RW"
     version: int = 0
+    emptying: Emptying | None = None
 
     @property
     def key(self) -> str:
         return self.name
 
     def to_map(self) -> dict[str, Any]:
-        return {"declared": self.declared and self.declared.to_map(), "state": self.state}
+        said = {"declared": self.declared and self.declared.to_map(), "state": self.state}
+        if self.emptying is None:
+            return said
+        return said | {"emptying": [self.emptying.revision, [list(one) for one in self.emptying.said]]}
 
     @classmethod
     def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> SubjectRecord:
-        declared = body["declared"]
-        return cls(key, Subject.from_map(declared) if declared else None, body["state"], version)
+        declared, asked = body["declared"], body.get("emptying")
+        emptying = None if asked is None else Emptying(asked[0], tuple((*one,) for one in asked[1]))
+        subject = Subject.from_map(declared) if declared else None
+        return cls(key, subject, body["state"], version, emptying)
 
 
 @dataclass(frozen=True, slots=True)

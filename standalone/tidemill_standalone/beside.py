@@ -38,13 +38,15 @@ from tidemill_meta.doors.api import Api
 from tidemill_meta.doors.metrics import render_metrics
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.watch import Watch
+from tidemill_meta.emptying import note as note_left
+from tidemill_meta.emptying import parse_report
 from tidemill_meta.errors import Denied
 from tidemill_meta.machine import Meta
 from tidemill_meta.registry import Draft
 from tidemill_meta.senses import Senses
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import StoreAway
-from tidemill_meta.subjects import declare, use_subject
+from tidemill_meta.subjects import declare, takes, use_subject
 from tidemill_meta.values import Broker, BrokerGroup, ConsumerGroupRecord, Removal, Route, SubjectRecord
 from tidemill_standalone.late import LateStore
 from tidemill_standalone.later import DelayBeside
@@ -52,7 +54,7 @@ from tidemill_wire.commands import Sent
 from tidemill_wire.declarations import Declaration, Subject
 from tidemill_wire.errors import TidemillError, WireError
 from tidemill_wire.fields import NAME
-from tidemill_wire.routes import State, both, writable
+from tidemill_wire.routes import State, both
 from tidemill_wire.settings import settings_line
 
 if TYPE_CHECKING:
@@ -221,12 +223,22 @@ class MetaBeside:
             try:
                 self._hear()
                 await self._adopt_all()
+                await self._take_stock()
             except TidemillError as error:
                 if _is_behind(error):
                     continue
                 # Somebody else has taken its name at this meta.
                 self._say_once(f"meta does not know this broker any more: {error}")
                 await self._begin()
+
+    async def _take_stock(self) -> None:
+        """Say what is left of subjects that are to go when they are empty."""
+        subjects = tuple(self._replica.meta.registry.emptying)
+        if subjects and self._service is not None:
+            rows = self._service.inventory(subjects)["rows"]
+            body = {"group": self._group, "epoch": EPOCH, "known": self._told, "rows": rows}
+            report = parse_report(body)
+            await self._replica.change(lambda draft, _: note_left(draft, report))
 
     def _hear(self) -> None:
         assert self._service is not None
@@ -259,12 +271,13 @@ class MetaBeside:
         registry = self._replica.meta.registry
         group = registry.get(BrokerGroup, self._group)
         records = (registry.get(SubjectRecord, subject) for subject in registry.told_at)
-        shut = frozenset(one.name for one in records if one is not None and not writable(one.state))
+        shut = frozenset(one.name for one in records if one is not None and not takes(one))
         if self._service is not None:
             allowed = group.state if group is not None else "RW"
             removed = tuple(read_removal(one.name, one.number) for one in registry.all(Removal))
+            told = Told(registry.revision, allowed, shut, tuple(declared), removed, (), (*registry.emptying,))
             try:
-                self._service.obey(Told(registry.revision, allowed, shut, tuple(declared), removed))
+                self._service.obey(told)
                 self._told = registry.revision
             except WireError as error:  # it is stored at meta, which goes on
                 sys.stderr.write(

@@ -180,3 +180,30 @@ def test_a_queue_in_one_process_removes_at_once_and_does_not_bring_it_back_when_
     declare(queue, declaration("Subject", "orders"))
     asyncio.run(send(queue.server, "orders", b"new"))
     assert asyncio.run(take(queue.server, "orders", "late", 1)) == [b"new"]
+
+
+def check_removed_if_empty(queue: Queue) -> None:
+    """What is left keeps a subject, which goes on; what all groups have done with does not."""
+    asyncio.run(send(queue.server, "herbs", b"1", b"2"))
+    asyncio.run(take(queue.server, "herbs", "cook", 1))
+
+    done = run_command("subjects", "remove", "herbs", "--yes", "--if-empty", server=queue.server)
+    assert done.returncode == 1
+    assert "subject 'herbs' is not empty: g0 has 1 message that a group has not done with" in done.stderr
+    asyncio.run(send(queue.server, "herbs", b"3"))
+    asyncio.run(take(queue.server, "herbs", "cook", 2))
+
+    done = run_command("subjects", "remove", "herbs", "--yes", "--if-empty", server=queue.server)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(Refused, match="was removed"):
+        asyncio.run(send(queue.server, "herbs", b"late"))
+
+
+def test_a_subject_is_removed_from_a_queue_only_if_it_is_empty(make_queue: MakeQueue) -> None:
+    check_removed_if_empty(make_queue(command=COMMAND).start())
+
+
+def test_a_subject_is_removed_from_a_cluster_only_if_it_is_empty(cluster: Cluster) -> None:
+    placed = declaration("Subject", "herbs", placement={"brokerGroups": ["g0"]})
+    declare(cluster, placed)
+    check_removed_if_empty(cluster)

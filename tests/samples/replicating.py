@@ -78,7 +78,7 @@ class Cluster:
         for node in self.nodes.values():
             node.sees_meta = True
             if not node.alive:
-                self._start(node)
+                self.start(node)
         for replica in self.world.replicas:
             replica.running = True
         before = len(self.committed)
@@ -102,7 +102,7 @@ class Cluster:
             case 0:
                 node.alive = False
             case 1 | 2 if not node.alive:
-                self._start(node)
+                self.start(node)
             case 3 | 4:
                 node.sees_meta = not node.sees_meta
             case 5:
@@ -115,11 +115,12 @@ class Cluster:
             case 7:
                 self.world.restart(self._chance.randrange(len(self.world.replicas)))
             case 8:
-                self._relieve(node.name)
+                self.relieve(node.name)
             case _:
                 pass
 
-    def _start(self, node: Node) -> None:
+    def start(self, node: Node) -> None:
+        """Again, with what it had on its disk."""
         node.alive, node.registered, node.boot = True, False, node.boot + 1
         node.epoch, node.master, node.in_sync, node.asked, node.lease_until_ms = (
             0,
@@ -129,7 +130,7 @@ class Cluster:
             0,
         )
 
-    def _relieve(self, to: str) -> None:
+    def relieve(self, to: str) -> None:
         """A person hands over, whatever the master does just then: only what is sure may come of it."""
         for replica in self.world.replicas[:1]:
             try:

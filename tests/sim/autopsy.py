@@ -27,6 +27,8 @@ from tidemill_wire.transacting import HALF_PARTITION
 NOW_MS = 1_800_000_000_000
 WEED = "weed"
 """A subject that is removed again and again: no history tells of it."""
+HERB = "herb"
+"""One that is removed if it is empty."""
 
 
 def image_of(disk: SimDisk) -> SimDisk:
@@ -99,7 +101,9 @@ def read_log(disk: Disk, broker: Broker) -> Iterator[tuple[str, int, bytes]]:
     """Subject, sequence and body of every message that was sent; dead letters, weed, and half
     messages are left out."""
     for batch in read_batches(disk, broker):
-        if batch.partition not in (WEED, HALF_PARTITION) and not batch.partition.startswith(DEAD_PREFIX):
+        if batch.partition not in (WEED, HERB, HALF_PARTITION) and not batch.partition.startswith(
+            DEAD_PREFIX
+        ):
             for index, body in enumerate(batch.bodies()):
                 yield batch.partition, batch.header.first_sequence + index, body
 

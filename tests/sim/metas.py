@@ -22,19 +22,20 @@ from tidemill.errors import BrokerUnreachable
 from tidemill.routes import ROUTES_TIMEOUT_S, _complaint
 from tidemill_broker.attendance import Attendance
 from tidemill_broker.doors import Service
-from tidemill_broker.gate import Told
 from tidemill_host.local import LocalPeer
 from tidemill_host.obeying import Obeying
 from tidemill_host.refusals import HttpRefused, wire_response
 from tidemill_host.routing import Route, Router, Variables
-from tidemill_meta.doors.api import Api, denials, parse_body
+from tidemill_meta.doors.api import Api
 from tidemill_meta.doors.replica import Replica
+from tidemill_meta.doors.requests import denials, parse_body
 from tidemill_meta.doors.watch import Watch, parse_interest
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import StoreAway
 from tidemill_wire.asking import PATIENCE_SECONDS, MetaRefused, Request
 from tidemill_wire.errors import WireError
-from tidemill_wire.replication import Stand, Stood
+from tidemill_wire.fencing import Fence
+from tidemill_wire.replication import Appoint, Stand, Stood
 
 PORT = 7401
 STARTS_EVERY_S = 0.5
@@ -182,8 +183,8 @@ async def _beat(
             due = attendance.answered(*await metas.ask(due.method, due.path, due.body, due.patience_s))
             continue
         answer: object = None
-        if isinstance(due, Told):
-            service.obey(due)
+        if not isinstance(due, Appoint | Fence):
+            answer = service.heed(due)
         elif (answer := await obeying.ask(due, attendance.beat_s / 2)) is None:
             return
         due = attendance.answered(200, answer)

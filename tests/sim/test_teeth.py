@@ -35,6 +35,9 @@ FOUND_BY_FAMILIES = {
         "meta-promotes-out-of-the-set": "0",
         "slave-shows-what-is-not-committed": "0",
     },
+    "sim.cleared:make": {
+        "taken-while-it-is-asked-what-is-left": "2",
+    },
     "sim.together:make": {
         "renewal-keeps-what-is-not-begun": "12",
     },

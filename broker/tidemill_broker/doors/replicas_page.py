@@ -122,7 +122,7 @@ def schemas() -> dict[str, Part]:
         "Standing": record(
             {
                 "name": _name(),
-                "role": {"enum": ["master", "slave", "fenced"]},
+                "role": {"enum": ["master", "leaving", "slave", "fenced"]},
                 "epoch": whole(0),
                 "version": whole(0),
                 "begun": whole(0, description="the newest epoch in its log"),

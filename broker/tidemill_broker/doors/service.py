@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from tidemill_broker.applying import BrokerApplier
-from tidemill_broker.doors.status import groups_of
-from tidemill_broker.gate import Told
+from tidemill_broker.doors.status import groups_of, left_of
+from tidemill_broker.gate import Inventory, Told
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import SubjectSettings
@@ -104,8 +104,7 @@ class Service(Hosted[Runs]):
         """What people said at meta; one thing that cannot be holds up no other, and is raised when all else is done. A
         master that has stopped for whoever comes next writes nothing more.
         """
-        if isinstance(self.machine, Master) and self.machine.halted:
-            raise Unavailable("not_master", f"{self.machine.name} takes no work now")
+        self._check_leads()
         self.broker.intake.gate.obey(told)
         self.broker.removing.obey(told.removed, self._clock.now_ms())
         self.turn.start()
@@ -118,10 +117,27 @@ class Service(Hosted[Runs]):
         if problems:
             raise problems[0]
 
-    def heed(self, due: object) -> None:
-        """What meta says to it in a beat."""
+    def heed(self, due: object) -> object:
+        """What meta says to it in a beat, and what it wants to know."""
+        if isinstance(due, Inventory):
+            return self.inventory(due.subjects)
         assert isinstance(due, Told)
         self.obey(due)
+        return None
+
+    def inventory(self, subjects: Iterable[str]) -> dict[str, Any]:
+        """What is left of subjects."""
+        self._check_leads()
+        return {"rows": [left_of(self.broker.state, subject) for subject in subjects]}
+
+    @property
+    def is_halted(self) -> bool:
+        """A master that takes nothing, and does nothing by itself."""
+        return isinstance(self.machine, Master) and self.machine.halted
+
+    def _check_leads(self) -> None:
+        if self.is_halted:
+            raise Unavailable("not_master", f"{self.broker.settings.name} takes no work now")
 
     @property
     def state(self) -> State:

@@ -11,7 +11,11 @@ from typing import Any
 from tidemill_broker.graves import waiting
 from tidemill_broker.group_settings import DEAD
 from tidemill_broker.groups import Group
+from tidemill_broker.lanes import base_of
 from tidemill_broker.state import State
+from tidemill_wire.fields import DEAD_PREFIX, living_subject
+
+UNDONE = ("lag", "in_flight", "failed", "dead")
 
 
 def groups_of(state: State) -> list[dict[str, Any]]:
@@ -42,3 +46,25 @@ def _row(state: State, group: Group) -> dict[str, Any]:
         "suspended": group.settings.suspended,
         "consumers": sum(1 for consumer in group.consumers.values() if consumer.peer),
     }
+
+
+def left_of(state: State, subject: str) -> dict[str, Any]:
+    """What is left of a subject here: what its groups have not done with, and what is not shown yet; all messages that
+    are kept; and the groups that are in each partition which keeps some.
+    """
+    rows = (row for row in groups_of(state) if living_subject(row["subject"]) == subject)
+    left = sum(row[name] for row in rows for name in UNDONE)
+    parts = (part for one in state.transactions.pending.values() for part in one.parts.values())
+    left += sum(part.messages for part in parts if living_subject(part.subject) == subject)
+    kept, groups = 0, list[set[str]]()
+    for partition in state.by_name.values():
+        base = base_of(partition)
+        if living_subject(base.name) != subject:
+            continue
+        left += partition.next_sequence - partition.visible
+        here = partition.next_sequence - partition.first_kept
+        if here and not base.name.startswith(DEAD_PREFIX):
+            kept += here
+            groups.append(set(base.groups))
+    common = set[str].intersection(*groups) if groups else set[str]()
+    return {"subject": subject, "left": left, "kept": kept, "groups": sorted(common)}

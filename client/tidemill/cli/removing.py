@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,6 +21,9 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Also what programs use, and what is not consumed.")
 ]
+IfEmptyOption = Annotated[
+    bool, typer.Option("--if-empty", help="Only when nothing is left, which its brokers are asked for.")
+]
 
 
 def agreed(otherwise: str = "") -> bool:
@@ -34,10 +37,13 @@ def remove_subject(
     subject: SubjectArgument,
     yes: YesOption = False,
     force: ForceOption = False,
+    if_empty: IfEmptyOption = False,
     server: ServerOption = SERVER_DEFAULT,
 ) -> None:
     """Remove a subject for ever: its messages, its groups and their dead letters."""
-    perform(_remove((subject, ""), (yes, force), server), server)
+    if if_empty and force:
+        raise wrong_usage("--if-empty and --force exclude each other: give one of them")
+    perform(_remove((subject, ""), Consent(yes, force, if_empty), server), server)
 
 
 def remove_group(
@@ -48,16 +54,27 @@ def remove_group(
     server: ServerOption = SERVER_DEFAULT,
 ) -> None:
     """Remove a consumer group for ever: its place and its dead letters."""
-    perform(_remove((subject, group), (yes, force), server), server)
+    perform(_remove((subject, group), Consent(yes, force), server), server)
 
 
-async def _remove(names: tuple[str, str], consent: tuple[bool, bool], server: str) -> None:
-    yes, force = consent
+class Consent(NamedTuple):
+    """What a person agrees to."""
+
+    yes: bool
+    force: bool
+    if_empty: bool = False
+
+    @property
+    def query(self) -> str:
+        return "?force=1" if self.force else "?if_empty=1" if self.if_empty else ""
+
+
+async def _remove(names: tuple[str, str], consent: Consent, server: str) -> None:
     subject, group = names
     what = f"group {group} of {subject}" if group else f"subject {subject}"
-    if not force:
+    if not (consent.force or consent.if_empty):
         await _refuse_left(what, names, server)
-    if not yes:
+    if not consent.yes:
         more = (
             "its place and its dead letters" if group else "its messages, its groups and their dead letters"
         )
@@ -67,10 +84,11 @@ async def _remove(names: tuple[str, str], consent: tuple[bool, bool], server: st
             return
     path = f"/v1/subjects/{subject}" + (f"/groups/{group}" if group else "")
     try:
-        await ask(server, "DELETE", path + ("?force=1" if force else ""))
+        await ask(server, "DELETE", path + consent.query)
     except PortRefused as error:
         if error.code == "in_use":
-            raise CommandFailed(f"{error.more['error']['detail']}: stop them, or add --force") from None
+            otherwise = "" if consent.if_empty else ", or add --force"
+            raise CommandFailed(f"{error.more['error']['detail']}: stop them{otherwise}") from None
         raise
     print(f"{what} is removed: its brokers hear of it within two seconds")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from aiohttp import web
 
@@ -14,6 +13,7 @@ from tidemill_host.bodies import Bodies
 from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Route as Path
 from tidemill_host.routing import Variables
+from tidemill_meta import emptying
 from tidemill_meta.asked import Asked, wrong
 from tidemill_meta.beats import BrokerBeat, parse_broker_beat, parse_client_beat
 from tidemill_meta.brokers import (
@@ -28,6 +28,7 @@ from tidemill_meta.brokers import (
     set_group_state,
 )
 from tidemill_meta.doors.replica import Replica
+from tidemill_meta.doors.requests import Query, denials, is_said, parse_body
 from tidemill_meta.doors.watch import Watch, parse_interest
 from tidemill_meta.errors import Denied
 from tidemill_meta.machine import asked_version
@@ -58,16 +59,14 @@ from tidemill_meta.values import (
 from tidemill_wire import limits
 from tidemill_wire.declarations import ManifestError, parse_manifests
 
-if TYPE_CHECKING:
-    from multidict import MultiMapping
-
 BODY_BYTES_MAX = 1 * limits.MIB
 HELD_BYTES_MAX = 64 * limits.MIB
+LOOKS, LOOK_SECONDS = 24, 0.25
+"""How often it is looked whether brokers have said what is left: they speak once a second."""
 
 Answer = TypeVar("Answer")
 Handler = Callable[[Any, Variables], Awaitable[object]]
 """Is told what the body says, or what the address asks (``Query``), and the variables of the path."""
-Query: TypeAlias = "MultiMapping[str]"
 Handlers: TypeAlias = Mapping[tuple[str, str], Handler]
 
 
@@ -88,6 +87,7 @@ class Api:
             ("POST", "/v1/brokers/heartbeat"): self._broker_beat,
             ("POST", "/v1/brokers/declared"): self._declared,
             ("POST", "/v1/brokers/fenced"): self._fenced,
+            ("POST", "/v1/brokers/emptying"): self._emptying,
             ("POST", "/v1/brokers/leave"): self._broker_leave,
             ("POST", "/v1/groups/{group}/in-sync"): self._in_sync,
             ("POST", "/v1/groups/{group}/handover"): self._hand_over,
@@ -152,6 +152,11 @@ class Api:
     async def _fenced(self, body: object, _: Variables) -> object:
         report = parse_report(body)
         await self._replica.change(lambda draft, _: note(draft, report))
+        return {"noted": report.group}
+
+    async def _emptying(self, body: object, _: Variables) -> object:
+        report = emptying.parse_report(body)
+        await self._replica.change(lambda draft, _: emptying.note(draft, report))
         return {"noted": report.group}
 
     async def _broker_leave(self, body: object, _: Variables) -> object:
@@ -296,11 +301,27 @@ class Api:
         return subject_row(self._meta.registry, record)
 
     async def _remove_subject(self, query: Query, variables: Variables) -> object:
-        subject, force = variables["subject"], is_forced(query)
+        subject, force = variables["subject"], is_said(query, "force")
+        if is_said(query, "if_empty"):
+            return await self._remove_if_empty(subject, force=force)
         await self._replica.change(
             lambda draft, now_ms: remove_subject(draft, self._meta.senses, subject, now_ms, force=force)
         )
         return {"removed": subject}
+
+    async def _remove_if_empty(self, subject: str, *, force: bool) -> object:
+        senses = self._meta.senses
+        for _ in range(LOOKS):
+            left = await self._replica.change(
+                lambda draft, now_ms: emptying.remove_if_empty(draft, senses, subject, now_ms, force=force)
+            )
+            if left is None:
+                return {"removed": subject}
+            if left:
+                raise Denied("not_empty", f"subject {subject!r} is not empty: {left}")
+            await asyncio.sleep(LOOK_SECONDS)
+        who = ", ".join(emptying.silent(self._meta.registry, subject))
+        raise Denied("not_known", f"what is left of subject {subject!r} is not known of {who}")
 
     async def _route(self, _: Query, variables: Variables) -> object:
         return self._meta.route(variables["subject"])
@@ -329,7 +350,7 @@ class Api:
         ]
 
     async def _remove_group(self, query: Query, variables: Variables) -> object:
-        names, force = (variables["subject"], variables["group"]), is_forced(query)
+        names, force = (variables["subject"], variables["group"]), is_said(query, "force")
         await self._replica.change(
             lambda draft, now_ms: remove_group(draft, self._meta.senses, names, now_ms, force=force)
         )
@@ -372,29 +393,3 @@ class Api:
                 return json_response(await handler(request.rel_url.query, variables))
 
         return answer
-
-
-def is_forced(query: Query) -> bool:
-    """Whether ``?force=1`` stands there."""
-    said = query.get("force", "0")
-    if said not in {"0", "1"}:
-        raise wrong(f"force is {said[:20]!r}: write 1, or leave it out")
-    return said == "1"
-
-
-def parse_body(data: bytes) -> object:
-    """What a body says; without one, nothing."""
-    try:
-        return json.loads(data) if data else {}
-    except (ValueError, RecursionError) as error:
-        raise wrong(f"the body is no JSON ({str(error)[:100]})") from None
-
-
-@contextmanager
-def denials() -> Generator[None]:
-    """What is denied in the block is refused as HTTP says it."""
-    try:
-        yield
-    except Denied as error:
-        kind = error.kind
-        raise HttpRefused(kind.status, kind.code, error.detail, kind.advice, error.more) from None

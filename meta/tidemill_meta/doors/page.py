@@ -18,35 +18,36 @@ from tidemill_host.openapi import (
     ref,
     whole,
 )
-from tidemill_meta.asked import ADDRESS_CHARS_MAX, LABELS_MAX, NAMES_MAX, WHOLE_MAX
+from tidemill_meta.asked import ADDRESS_CHARS_MAX, LABELS_MAX, WHOLE_MAX
 from tidemill_meta.beats import CONSUMPTIONS, ROLES
+from tidemill_meta.doors.schemas import COUNT, ROWS, STATE, TEXT, many, schemas
 from tidemill_meta.routing import PARTITIONS_MAX
 from tidemill_meta.values import SERVICES
 from tidemill_wire.fields import CONSUMER, NAME
-from tidemill_wire.routes import LOGICAL_PARTITIONS, STATES
 
 DESCRIPTION = (
     "Who serves what: brokers register and are appointed, clients learn where subjects lie and what they may consume, "
     "people declare and change. Every error has one shape, says what to do, and whether to try again."
 )
-TEXT: Part = {"type": "string"}
-COUNT = whole(0, WHOLE_MAX)
-STATE: Part = {"enum": list(STATES), "description": "what it takes: reads, writes, both, neither"}
 A_NAME = pattern(NAME.pattern, "1 to 100 characters of A-Z a-z 0-9 . _ -")
 A_CONSUMER = pattern(CONSUMER.pattern, "1 to 200 printable characters")
 ADDRESS: Part = {"type": "string", "maxLength": ADDRESS_CHARS_MAX, "description": "HOST:PORT"}
-FLAG: Part = {"type": "boolean"}
 FORCE: Part = {
     "name": "force", "in": "query", "schema": {"enum": ["0", "1"]},
     "description": "1: also what programs that are there use",
 }  # fmt: skip
-_GROUP_STATE: dict[str, Part] = {
-    "group": TEXT, "state": STATE, "draining": FLAG, "retired": FLAG, "version": COUNT,
+IF_EMPTY: Part = {
+    "name": "if_empty", "in": "query", "schema": {"enum": ["0", "1"]},
+    "description": "1: only when its brokers say that nothing is left of it",
 }  # fmt: skip
 ERRORS = (400, 404, 408, 409, 413, 415, 503)
-ROWS: Part = {"type": "array", "items": {"type": "array"}, "maxItems": WHOLE_MAX}
-"""Of fences, as docs/format.md has them under FENCE and FENCED."""
 FENCED = record({"group": A_NAME, "closed": ROWS, "passed": ROWS}, ("closed", "passed"))
+EMPTYING = record(
+    {
+        "group": A_NAME, "epoch": COUNT, "known": COUNT,
+        "rows": many(record({"subject": A_NAME, "left": COUNT, "kept": COUNT, "groups": many(TEXT)})),
+    }
+)  # fmt: skip
 APPOINTMENT = {
     "group": "g1", "epoch": 3, "master": "g1-0", "replicas": ["g1-0", "g1-1"], "in_sync": ["g1-0", "g1-1"],
     "version": 9, "lease_ms": 0,
@@ -56,12 +57,15 @@ APPOINTMENT = {
 @cache
 def page() -> Part:
     """The whole page."""
-    paths = (_brokers(), _people(), _subjects(), _clients(), process_paths("Whether the replica serves"))
-    return assemble(paths, (_schemas(),), "1", DESCRIPTION)
-
-
-def _many(items: Part, limit: int = NAMES_MAX, **more: Any) -> Part:
-    return {"type": "array", "items": items, "maxItems": limit, **more}
+    paths = (
+        _brokers(),
+        _reports(),
+        _people(),
+        _subjects(),
+        _clients(),
+        process_paths("Whether the replica serves"),
+    )
+    return assemble(paths, (schemas(),), "1", DESCRIPTION)
 
 
 def _asking(
@@ -128,17 +132,17 @@ def _brokers() -> dict[str, Part]:
         ("epoch", "positions", "load", "state", "role", "told"),
     )  # fmt: skip
     leave = record({"group": A_NAME, "name": A_NAME, "boot": COUNT})
-    in_sync = record({"master": A_NAME, "epoch": COUNT, "version": COUNT, "in_sync": _many(A_NAME)})
+    in_sync = record({"master": A_NAME, "epoch": COUNT, "version": COUNT, "in_sync": many(A_NAME)})
     handover = record({"to": A_NAME, "epoch": COUNT, "version": COUNT}, ("epoch", "version"))
     stand = {**APPOINTMENT, "addresses": {"g1-0": "10.0.0.1:7400", "g1-1": "10.0.0.2:7400"}}
     stand |= {"beat_ms": 1000, "state": "RW", "declared": 17}
     declared: Part = {"revision": 17, "removed": [], "declarations": [], "read_only": ["order.created"]}
-    declared |= {"fences": [["order.paid", 3, [0, 512]]]}
+    declared |= {"fences": [["order.paid", 3, [0, 512]]], "emptying": []}
     appointment = ref("Appointment")
     group = ("group",)
-    listed = reading("brokers", "Broker groups and their brokers", _many(ref("BrokerGroup")), [])
+    listed = reading("brokers", "Broker groups and their brokers", many(ref("BrokerGroup")), [])
     return {
-        "/v1/delays": reading("delays", "Delay groups and their services", _many(ref("BrokerGroup")), []),
+        "/v1/delays": reading("delays", "Delay groups and their services", many(ref("BrokerGroup")), []),
         "/v1/brokers": {
             **listed,
             **_asking("register", "A broker begins to live", registration, ref("Stand"), stand),
@@ -147,9 +151,6 @@ def _brokers() -> dict[str, Part]:
         "/v1/brokers/declared": _asking(
             "declared", "What people said of a broker group's subjects",
             record({"group": A_NAME, "known": COUNT}, ("known",)), ref("Declared"), declared,
-        ),
-        "/v1/brokers/fenced": _asking(
-            "fenced", "What became of fences", FENCED, record({"noted": TEXT}), {"noted": "g1"}
         ),
         "/v1/brokers/leave": _asking(
             "leave", "A broker stops", leave, record({"left": TEXT}), {"left": "g1-0"}
@@ -161,6 +162,22 @@ def _brokers() -> dict[str, Part]:
             "handover", "A replica in sync becomes master", handover, appointment, APPOINTMENT, group
         ),
     }  # fmt: skip
+
+
+def _reports() -> dict[str, Part]:
+    """What masters tell when meta wants to know it."""
+    return {
+        "/v1/brokers/fenced": _asking(
+            "fenced", "What became of fences", FENCED, record({"noted": TEXT}), {"noted": "g1"}
+        ),
+        "/v1/brokers/emptying": _asking(
+            "emptying",
+            "What is left of subjects that are to go if they are empty",
+            EMPTYING,
+            record({"noted": TEXT}),
+            {"noted": "g1"},
+        ),
+    }
 
 
 def _people() -> dict[str, Part]:
@@ -195,9 +212,9 @@ def _people() -> dict[str, Part]:
 
 def _subjects() -> dict[str, Part]:
     manifest = {"type": "object", "description": "a manifest, as docs/operations.md has it"}
-    body = {"anyOf": [manifest, _many(manifest)]}
+    body = {"anyOf": [manifest, many(manifest)]}
     expand = record(
-        {"partitions": whole(1, PARTITIONS_MAX), "groups": _many(A_NAME), "version": COUNT},
+        {"partitions": whole(1, PARTITIONS_MAX), "groups": many(A_NAME), "version": COUNT},
         ("partitions", "groups"),
     )
     subject = ("subject",)
@@ -208,12 +225,12 @@ def _subjects() -> dict[str, Part]:
             "declare", "Declare subjects and groups", body, record({"declared": COUNT, "revision": COUNT}),
             {"declared": 1, "revision": 4},
         ),
-        "/v1/subjects": reading("subjects", "Subjects there are", _many(ref("SubjectRow"), WHOLE_MAX), []),
+        "/v1/subjects": reading("subjects", "Subjects there are", many(ref("SubjectRow"), WHOLE_MAX), []),
         "/v1/subjects/{subject}": {
             **_of("get", "subject", "A subject and its route", subject, ref("SubjectRow"), None),
             **_of(
                 "delete", "remove_subject", "Remove a subject with its groups and messages", subject,
-                record({"removed": TEXT}), {"removed": "order.created"}, (FORCE,),
+                record({"removed": TEXT}), {"removed": "order.created"}, (FORCE, IF_EMPTY),
             ),
         },
         "/v1/subjects/{subject}/route": _of("get", "route", "Where a subject lies", subject, ref("Route"), None),
@@ -227,7 +244,7 @@ def _subjects() -> dict[str, Part]:
             "subject_state", "What a subject takes", record({"state": STATE}),
             record({"subject": TEXT, "state": STATE, "version": COUNT}), changed, subject,
         ),
-        "/v1/groups": reading("groups", "Consumer groups there are", _many(ref("Group"), WHOLE_MAX), []),
+        "/v1/groups": reading("groups", "Consumer groups there are", many(ref("Group"), WHOLE_MAX), []),
         "/v1/subjects/{subject}/groups/{group}": _of(
             "delete", "remove_group", "Remove a consumer group with its dead letters", pair, record({"removed": TEXT}),
             {"removed": "order.created/billing"}, (FORCE,),
@@ -247,14 +264,14 @@ def _clients() -> dict[str, Part]:
         ("consumer", "consumption", "allocation"),
     )  # fmt: skip
     beat = record(
-        {"client": A_CONSUMER, "produces": _many(A_NAME), "consumes": _many(consumes), "known": COUNT},
+        {"client": A_CONSUMER, "produces": many(A_NAME), "consumes": many(consumes), "known": COUNT},
         ("produces", "consumes", "known"),
     )
-    prefixed = _many({"type": "string", "maxLength": 101, "pattern": r"^[^*]*\*$"})
+    prefixed = many({"type": "string", "maxLength": 101, "pattern": r"^[^*]*\*$"})
     watch = record(
         {
-            "subjects": _many(A_NAME), "patterns": prefixed,
-            "groups": _many(record({"subject": A_NAME, "group": A_NAME})), "broker_groups": _many(A_NAME),
+            "subjects": many(A_NAME), "patterns": prefixed,
+            "groups": many(record({"subject": A_NAME, "group": A_NAME})), "broker_groups": many(A_NAME),
             "known": COUNT,
         },
         ("subjects", "patterns", "groups", "broker_groups", "known"),
@@ -268,7 +285,7 @@ def _clients() -> dict[str, Part]:
         "200": stream, **{str(status): error_answer(status) for status in (400, 405, 408, 413, 415, 503)},
     }  # fmt: skip
     named: Part = {
-        "name": "subject", "in": "query", "required": False, "schema": _many(A_NAME, 50),
+        "name": "subject", "in": "query", "required": False, "schema": many(A_NAME, 50),
         "description": "subjects whose routes are wanted",
     }  # fmt: skip
     routes = reading("routes", "Where brokers are, and subjects lie", ref("Routes"), None)
@@ -276,7 +293,7 @@ def _clients() -> dict[str, Part]:
     routes["get"]["responses"] |= {"400": error_answer(400), "404": error_answer(404)}
     return {
         "/v1/routes": routes,
-        "/v1/clients": reading("clients", "Clients heard of late", _many(ref("Client"), WHOLE_MAX), []),
+        "/v1/clients": reading("clients", "Clients heard of late", many(ref("Client"), WHOLE_MAX), []),
         "/v1/clients/heartbeat": _asking(
             "client_heartbeat", "A client is there", beat, ref("ClientAnswer"), None
         ),
@@ -289,109 +306,3 @@ def _clients() -> dict[str, Part]:
         ),
         "/v1/watch": watching,
     }
-
-
-def _schemas() -> dict[str, Part]:
-    return {**_broker_schemas(), **_subject_schemas(), **_client_schemas()}
-
-
-def _broker_schemas() -> dict[str, Part]:
-    appointment: dict[str, Part] = {
-        "group": TEXT,
-        "epoch": COUNT,
-        "master": {**TEXT, "description": "empty: nobody is, wait"},
-        "replicas": _many(TEXT),
-        "in_sync": _many(TEXT),
-        "version": COUNT,
-        "lease_ms": {
-            **COUNT,
-            "description": "how long the only replica in sync may go on; 0: it has no lease",
-        },
-    }
-    addresses = {
-        "type": "object",
-        "additionalProperties": TEXT,
-        "description": "HOST:PORT of each replica's data",
-    }
-    return {
-        "Appointment": record(appointment),
-        "Stand": record({**appointment, "addresses": addresses, "beat_ms": COUNT, "state": STATE, "declared": COUNT}),
-        "Declared": record({"revision": COUNT, "removed": _many({"type": "array"}, WHOLE_MAX),
-                            "declarations": _many({"type": "object"}, WHOLE_MAX), "read_only": _many(TEXT, WHOLE_MAX),
-                            "fences": ROWS}),
-        "GroupState": record(_GROUP_STATE),
-        "GroupMoved": record({**_GROUP_STATE, "moved": {**COUNT, "description": "subjects whose route has changed"}}),
-        "BrokerGroup": {"type": "object", "required": ["group", "epoch", "master", "in_sync", "problem", "brokers"]},
-    }  # fmt: skip
-
-
-def _subject_schemas() -> dict[str, Part]:
-    ranges = _many({"type": "array", "items": whole(0, LOGICAL_PARTITIONS), "minItems": 2, "maxItems": 2})
-    partitions = _many(record({"group": TEXT, "name": TEXT, "ranges": ranges}))
-    declared: Part = {"type": ["object", "null"]}
-    return {
-        "Route": record(
-            {
-                "subject": TEXT, "version": COUNT, "state": STATE,
-                "order_strategy": {"enum": ["Strict", "BestTried"]}, "partitions": partitions,
-                "former": _many(record({"version": COUNT, "partitions": partitions})),
-                "moving": record({"partitions": partitions, "waits_for": _many(TEXT)}),
-            },
-            ("moving",),
-        ),
-        "SubjectRow": record(
-            {
-                "name": TEXT, "state": STATE, "version": COUNT, "declared": declared,
-                "route": {"anyOf": [{"type": "null"}, ref("Route")]},
-            }
-        ),
-        "Group": record(
-            {
-                "group": TEXT, "subject": TEXT, "consumption": {"enum": list(CONSUMPTIONS)}, "declared": declared,
-                "version": COUNT,
-            }
-        ),
-        "Allocation": record(
-            {
-                "subject": TEXT, "group": TEXT, "version": COUNT, "closed": _many(TEXT),
-                "owners": {"type": "object", "additionalProperties": TEXT},
-                "waiting": _many(record({"partition": TEXT, "for": TEXT, "since": COUNT}), WHOLE_MAX),
-            }
-        ),
-    }  # fmt: skip
-
-
-def _client_schemas() -> dict[str, Part]:
-    broker = {
-        "group": TEXT,
-        "name": TEXT,
-        "host": {"type": ["string", "null"], "description": "null: the host that was asked"},
-        "port": COUNT,
-        "state": STATE,
-        "epoch": COUNT,
-        "control": TEXT,
-    }
-    consumed = record({"subject": TEXT, "group": TEXT, "consumer": TEXT})
-    granted = record(
-        {
-            "subject": TEXT, "group": TEXT, "consumer": TEXT, "strategy": {"enum": ["shared", "exclusive"]},
-            "allocation": COUNT, "partitions": _many(TEXT),
-            "authorised_ms": {**COUNT, "description": "counted from when the heartbeat was sent"},
-        },
-        ("allocation", "partitions", "authorised_ms"),
-    )  # fmt: skip
-    refused = record(
-        {"subject": TEXT, "group": TEXT, "code": TEXT, "detail": TEXT, "advice": TEXT}, ("group",)
-    )
-    routes = _many(ref("Route"), WHOLE_MAX)
-    return {
-        "Routes": record({"version": whole(1), "brokers": _many(record(broker)), "delays": _many(record(broker)),
-                          "routes": routes}, ("delays", "routes")),
-        "Client": record({"client": TEXT, "silent_ms": COUNT, "produces": _many(TEXT), "consumes": _many(consumed)}),
-        "ClientAnswer": record(
-            {
-                "revision": COUNT, "beat_ms": COUNT, "routes": routes, "consumes": _many(granted),
-                "refused": _many(refused, WHOLE_MAX),
-            }
-        ),
-    }  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 
 from samples.brokers import NOW_MS, SUBJECT, Rig, batch_of
 from samples.graves import GRAVE, HASTY, acks, bodies, declare, hasty_rig, letters, living
+from tidemill_broker.gate import Told
 from tidemill_broker.graves import waiting
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_wire.columns import Content, split_batches
@@ -68,6 +69,17 @@ def test_adopted_message_is_given_to_its_group_with_all_it_had_and_its_attempts(
     known = properties[DEAD_PROPERTY]
     assert (known["reason"], known["error"], known["original"]) == ("no amount", "ValueError", 40)
     assert {one.subject for one in rig.pull(10, group="other").grants} <= {SUBJECT}
+
+
+def test_a_subject_that_meta_may_remove_takes_only_what_it_has_taken_before(rig: Rig) -> None:
+    """What comes after its broker has said that nothing is left would go with it."""
+    assert adopt(rig, adopt_of()) == 1
+    rig.broker.intake.gate.obey(Told(1, "RW", frozenset({SUBJECT}), emptying=(SUBJECT,)))
+
+    assert rig.refused(adopt_of(number=2)) == KIND_BY_NAME["read_only"].number
+    assert adopt(rig, adopt_of()) == 1
+    rig.broker.intake.gate.obey(Told(2, "RW", frozenset({SUBJECT})))
+    assert adopt(rig, adopt_of(number=2)) == 1
 
 
 def test_consumers_of_another_partition_of_the_subject_are_given_it(rig: Rig) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidemill_broker.attendance import Attendance
-from tidemill_broker.gate import Removal, Told
+from tidemill_broker.gate import Inventory, Removal, Told
 from tidemill_broker.load import Load
 from tidemill_ledger.attendance import BEAT_SECONDS, Identity
 from tidemill_meta.settings import MetaSettings
@@ -104,6 +104,39 @@ def test_a_fenced_broker_is_appointed_with_its_lease() -> None:
 
     assert isinstance(done, Appoint)
     assert (done.lease_ms, done.asked_ms) == (5_000, 700)
+
+
+def test_a_master_that_hands_over_says_that_it_leads_no_more_and_does_nothing_else() -> None:
+    attendance = beating(MASTER)
+    beat = attendance.beat(replace(MASTER, role="leaving"))
+    assert isinstance(beat, Request)
+    assert (beat.path, beat.body["role"], beat.body["epoch"]) == ("/v1/brokers/heartbeat", "none", 2)
+
+    assert attendance.answered(200, appointed(2, 5) | {"declared": 9}) is None
+
+
+def test_a_master_that_is_asked_what_is_left_says_it_each_beat_until_it_is_asked_no_more() -> None:
+    told: dict[str, Any] = {"declarations": [], "read_only": ["s"]}
+    rows = [{"subject": "s", "left": 0, "kept": 3, "groups": ["g"]}]
+    attendance = beating(MASTER)
+    attendance.answered(200, appointed(2, 5) | {"declared": 7})
+    obeyed = attendance.answered(200, told | {"revision": 7, "emptying": ["s"]})
+    assert isinstance(obeyed, Told)
+    assert obeyed.emptying == ("s",)
+
+    due = attendance.answered(200, None)
+    for _ in range(2):
+        assert due == Inventory(("s",))
+        said = attendance.answered(200, {"rows": rows})
+        assert said == Request("/v1/brokers/emptying", {"group": "g1", "epoch": 2, "known": 7, "rows": rows})
+        assert attendance.answered(200, {"noted": "g1"}) is None
+        attendance.beat(MASTER)
+        due = attendance.answered(200, appointed(2, 5) | {"declared": 7})
+
+    attendance.beat(MASTER)
+    attendance.answered(200, appointed(2, 5) | {"declared": 8})
+    attendance.answered(200, told | {"revision": 8})
+    assert attendance.answered(200, None) is None
 
 
 def test_while_nobody_is_appointed_there_is_nothing_to_obey() -> None:

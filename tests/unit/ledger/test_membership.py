@@ -142,6 +142,8 @@ def test_a_master_that_hands_over_takes_no_more_work_and_says_when_the_slave_has
     answer = group["a"].answers[refused]
     assert isinstance(answer, Failed)
     assert "hands over to b" in answer.detail
+    stood = group["a"].stand()
+    assert (stood.role, stood.wish) == ("leaving", None)
 
     group.passes = lambda _target, _command: True
     group.run()
@@ -162,6 +164,7 @@ def test_a_master_that_is_not_succeeded_goes_on() -> None:
 
     for _ in range(6):
         group.tick(1000)
+    assert group["a"].stand().role == "master"
     number = group["a"].send(b"tide", number=1)
     group.run()
 

@@ -10,8 +10,9 @@ import pytest
 
 from tidemill_host.clock import Clock
 from tidemill_host.refusals import HttpRefused
-from tidemill_meta.doors.api import Api, denials
+from tidemill_meta.doors.api import Api
 from tidemill_meta.doors.replica import Replica
+from tidemill_meta.doors.requests import denials
 from tidemill_meta.doors.watch import Watch
 from tidemill_meta.errors import Denied
 from tidemill_meta.memory import MemoryStore
