@@ -17,7 +17,6 @@ from tidemill.delivery import add_range
 from tidemill.memory_clock import MemoryClock
 from tidemill.memory_dedup import KnownKeys
 from tidemill.memory_graves import Graves
-from tidemill.memory_later import MemoryLater, refusal_of
 from tidemill.memory_peer import Peer, Waiting, others
 from tidemill.memory_stores import (
     Lease,
@@ -33,6 +32,7 @@ from tidemill.memory_stores import (
     sum_of,
     wrong_priority,
 )
+from tidemill.memory_timers import MemoryTimers
 from tidemill.memory_transactions import MemoryTransactions
 from tidemill.memory_transport import MemoryTransport
 from tidemill.memory_why import Diary, Place
@@ -62,6 +62,7 @@ from tidemill_wire.kinds import Place as Goal
 from tidemill_wire.lanes import lane_name, priority_of
 from tidemill_wire.ranges import pairs
 from tidemill_wire.steering import Seek, Suspend
+from tidemill_wire.timing import Cancel, ListTimers, Reschedule, Show
 from tidemill_wire.transacting import Check, Decide, Half
 
 LEASE_MS = 60_000
@@ -77,7 +78,7 @@ class MemoryBroker:
     ) -> None:
         self.attempts_max = attempts_max
         self.clock = MemoryClock(now_ms)
-        self.later = MemoryLater(self.clock, self._due_now, self._again)
+        self.later = MemoryTimers(self.clock, self._due_now, self._again)
         self.dedup_keys: dict[str, KnownKeys] = {}
         """By subject; ``window_s`` of one may be set."""
         self.graves = Graves(self.clock.now_ms)
@@ -133,6 +134,8 @@ class MemoryBroker:
             case Half() | Decide() | Check():
                 self.transactions.handle(peer, correlation, command)
                 self.serve()
+            case Cancel() | Reschedule() | Show() | ListTimers():
+                self.later.handle(peer, correlation, command)
             case _:
                 peer.fail(correlation, "malformed_command", f"a broker does not take {command.kind.name}")
 
@@ -146,7 +149,6 @@ class MemoryBroker:
             header = read_header(buffer, at)
             name = partition_name(buffer, at, header).decode()
             error = self.refuse_batch(name) or wrong_priority(header.priority)
-            error = error or refusal_of(buffer, at, header)
             if error is not None:
                 refused.append((len(firsts), error.kind.number, error.detail))
                 firsts.append(-1)

@@ -45,9 +45,15 @@ class MemoryClock:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(min(WAIT_S_MAX, max(WAIT_S_MIN, wait_s)), self._look)
 
-    def advance(self, by_ms: int) -> Iterator[None]:
-        """Move ahead, one step with each ``next``: a step is to the next time at which something happens."""
+    def advance(self, by_ms: int, *, away: bool = False) -> Iterator[None]:
+        """Move ahead, one step with each ``next``: a step is to the next time at which something happens. ``away``: in
+        one step to the end, as for somebody who was not there meanwhile; what was to happen happens then.
+        """
         goal_ms = self.now_ms() + by_ms
+        if away:
+            self._move(goal_ms)
+            self._happen()
+            yield
         while self._waiting and self._waiting[0][0] <= goal_ms:
             self._move(self._waiting[0][0])
             self._happen()

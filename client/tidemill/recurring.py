@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 from tidemill.encode import check_timer_key
 from tidemill.later import Delay, due_at
-from tidemill_wire.cron import Offset, parse_cron
-from tidemill_wire.recurrence import MISSED, Recurrence, check_missed
+from tidemill_wire.cron import Offset
+from tidemill_wire.recurrence import begin_series
 
 
 class Rule(NamedTuple):
@@ -23,17 +23,6 @@ class Rule(NamedTuple):
 
 
 ONE_TIME = Rule()
-
-
-def recurrence_of(cron: str, time_zone: str | None, missed: str | None, now_ms: int) -> Recurrence:
-    """The first occurrence after now; ``ValueError`` says what is wrong with the rule."""
-    zone = time_zone or "UTC"
-    said = Recurrence(0, check_missed(missed or MISSED[0]), zone, " ".join(cron.split()))
-    parse_cron(cron)
-    first_ms = said.next_ms(now_ms, offset_in(zone))
-    if first_ms is None:
-        raise ValueError(f"{cron[:60]!r} is never: no year has such a day")
-    return Recurrence(first_ms, said.missed, said.zone, said.expression)
 
 
 def due_of(
@@ -54,7 +43,7 @@ def due_of(
             "a message that recurs has no dedup key: its occurrences would be taken for repetitions"
         )
     check_timer_key(timer_key)
-    said = recurrence_of(rule.cron, rule.time_zone, rule.missed, now_ms)
+    said = begin_series((rule.cron, rule.time_zone, rule.missed), offset_in, now_ms)
     return due_at(None, datetime.fromtimestamp(said.planned_ms / 1000, UTC), now_ms), said.encode()
 
 

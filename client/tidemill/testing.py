@@ -20,6 +20,9 @@ What is sent for later comes when its time has come; a test moves the clock inst
     await mq.send("reminder", b"your table at eight", delay=timedelta(days=30))
     await mq.advance(days=30)
 
+Timers are found, cancelled and moved as ever, and what recurs comes as often as its expression says on the way. What
+becomes of times that nobody was there for is seen by moving the clock with ``away=True``.
+
 A worker's handlers are tested in the same way, with all that surrounds them:
 
     async with Client() as mq, running(worker, mq) as run:
@@ -64,22 +67,29 @@ class Client(client.Client):
         self._router.atlas.delays = (Address("d0", "memory", 2),)
 
     async def advance(
-        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        away: bool = False,
     ) -> None:
         """Move the clock ahead: what becomes due on the way is given out, in the order of its times.
 
         It is the clock of the broker, and of all clients on it. Whoever handles what came is not waited for;
-        ``running(...)`` has an ``advance`` that does.
+        ``running(...)`` has an ``advance`` that does. ``away``: as if no delay service had been there on the way; what
+        was due meanwhile is late.
         """
-        for _ in self.steps(days=days, hours=hours, minutes=minutes, seconds=seconds):
+        for _ in self.steps(away=away, days=days, hours=hours, minutes=minutes, seconds=seconds):
             await asyncio.sleep(0)
 
-    def steps(self, **by: float) -> Iterator[None]:
+    def steps(self, *, away: bool = False, **by: float) -> Iterator[None]:
         """The same, one step with each ``next``: a step is to the next time at which something becomes due."""
         by_ms = round(timedelta(**by) / timedelta(milliseconds=1))
         if by_ms < 0:
             raise ValueError(f"the clock moves ahead only, and not by {by_ms} ms")
-        return self.broker.clock.advance(by_ms)
+        return self.broker.clock.advance(by_ms, away=away)
 
     async def subjects(self) -> list[dict[str, Any]]:
         """The subjects there are."""
@@ -138,13 +148,19 @@ class Running:
             await asyncio.sleep(LOOK_S)
 
     async def advance(
-        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        away: bool = False,
     ) -> None:
         """Move the clock ahead, and let handlers be done with what is due before it moves on: what they send for later
-        counts from then.
+        counts from then. ``away``: see ``Client.advance``.
         """
         await self.idle()
-        for _ in self.mq.steps(days=days, hours=hours, minutes=minutes, seconds=seconds):
+        for _ in self.mq.steps(away=away, days=days, hours=hours, minutes=minutes, seconds=seconds):
             await self.idle()
 
     def _is_idle(self) -> bool:

@@ -77,6 +77,13 @@ def wait_delivered(cluster: Cluster, group: dict[str, Any], count: int) -> None:
     wait_until("some were delivered", delivered, 30)
 
 
+def numbers_of(one: dict[str, Any]) -> dict[str, float]:
+    """What a delay service says of its part in its group."""
+    with urllib.request.urlopen(f"http://{one['addresses']['control']}/metrics", timeout=5) as answer:
+        found = re.findall(r"^tidemill_delay_replication_(.+) (\S+)$", answer.read().decode(), re.MULTILINE)
+    return {name: float(value) for name, value in found}
+
+
 async def test_masters_of_a_delay_group_are_killed_while_messages_come_due_and_none_is_lost_or_early_or_twice(
     cluster: Cluster,
 ) -> None:
@@ -112,12 +119,17 @@ async def test_masters_of_a_delay_group_are_killed_while_messages_come_due_and_n
 
 def test_a_cluster_says_how_its_delay_group_stands_and_hands_it_over(cluster: Cluster) -> None:
     before = wait_led(cluster)
+    roles = {one["name"]: numbers_of(one) for one in before["brokers"]}
+    for name, found in roles.items():
+        assert found[f'role{{role="{"master" if name == before["master"] else "slave"}"}}'] == 1
+        assert (found["epoch"], found["replicas"], found["in_sync"]) == (before["epoch"], 2, 2)
+    other = next(name for name in roles if name != before["master"])
+    assert f'slave_lag_bytes{{slave="{other}",log="message"}}' in roles[before["master"]]
     told = run_command("status", server=cluster.server)
     assert told.returncode == 0, told.stdout + told.stderr
     assert "delay-0" in told.stdout
     assert "delay-1" in told.stdout
 
-    other = next(name for name in before["in_sync"] if name != before["master"])
     cluster.post("/v1/groups/delay/handover", {"to": other})
     wait_until("the other one leads", lambda: delays_of(cluster)["master"] == other, 30)
     sent = run_command("send", "later", "tide", "--delay", "1s", server=cluster.server)
@@ -193,6 +205,44 @@ def over_http(cluster: Cluster, group: str, value: object, key: str) -> dict[str
     with urllib.request.urlopen(request, timeout=30) as answer:
         [row] = json.loads(answer.read())["messages"]
     return dict(row)
+
+
+def asked(cluster: Cluster, group: str, path: str, value: object = None) -> dict[str, Any]:
+    """What a broker group answers, an error too."""
+    [control] = [one["control"] for one in cluster.get("/v1/routes")["brokers"] if one["group"] == group]
+    body = None if value is None else json.dumps(value).encode()
+    request = urllib.request.Request(f"http://{control}{path}", body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return dict(json.loads(answer.read()))
+    except urllib.error.HTTPError as error:
+        return dict(json.loads(error.read()))
+
+
+def test_timers_over_http_are_those_of_the_cluster_whichever_broker_is_asked(wide: Cluster) -> None:
+    timers = "/v1/subjects/http/timers"
+    kept = [
+        over_http(wide, group, {"text": group, "delay": "1h", "timer_key": group}, "")
+        for group in ("g0", "g1")
+    ]
+    report = {"text": "daily", "cron": "@daily", "timer_key": "report"}
+    series = over_http(wide, "g0", report, "k-1")
+    assert over_http(wide, "g1", report, "k-1")["id"] == series["id"]
+
+    page = asked(wide, "g1", f"{timers}?recurring=true")
+    assert [row["id"] for row in page["timers"]] == [series["id"]]
+    assert asked(wide, "g1", f"/v1/timers/{kept[0]['id']}")["timer_key"] == "g0"
+    assert asked(wide, "g0", f"{timers}/cancel", {"timer_key": "g1"}) == {"changed": 1, "gone": 0}
+    assert asked(wide, "g1", f"{timers}/reschedule", {"timer_key": "g0", "delay": "2h"})["changed"] == 1
+    os.kill(wide.children()["delay-0"], signal.SIGKILL)
+    said = asked(wide, "g0", f"{timers}/cancel", {"timer_key": "report"})
+    assert said.get("error", {}).get("code", "no_delay_service") == "no_delay_service"
+
+    def cancelled() -> bool:
+        return "error" not in asked(wide, "g0", f"{timers}/cancel", {"timer_key": "report"})
+
+    wait_until("the delay service answers again", cancelled, 60)
+    assert [row["timer_key"] for row in asked(wide, "g1", timers)["timers"]] == ["g0"]
 
 
 async def test_messages_for_later_over_http_are_kept_by_a_delay_group_whichever_broker_is_asked(

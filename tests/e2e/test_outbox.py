@@ -165,6 +165,37 @@ async def test_several_watchdogs_send_each_row_and_one_that_is_killed_costs_a_ba
 
 
 @pytest.mark.parametrize("name", NAMES)
+async def test_timers_of_a_transaction_are_cancelled_and_moved_in_order_and_a_series_is_one(
+    name: str, queue_with_later: Queue, shops: dict[str, Place]
+) -> None:
+    """Through a session and through a cursor; what rolled back changes nothing."""
+    place, subject, server = shops[name], f"{name}.timers", queue_with_later.server
+    engine, plain = create_async_engine(place.calm), sql.create_engine(place.plain)
+    calm, blocking = Outbox(engine, pace=ONLY_WRITE), BlockingOutbox(plain, pace=ONLY_WRITE)
+    async with engine.begin() as connection:
+        for key in ("cancelled", "moved", "kept"):
+            await calm.send(connection, subject, key, delay=3600, timer_key=key)
+        await calm.send(connection, subject, "report", cron="@daily", timer_key="report")
+        await calm.cancel(connection, subject=subject, timer_key="cancelled")
+    raw = plain.raw_connection()
+    blocking.reschedule(raw.cursor(), subject=subject, timer_key="moved", delay=timedelta(days=3))
+    raw.commit()
+    blocking.cancel(raw.cursor(), subject=subject, timer_key="kept")
+    raw.rollback()
+    raw.close()
+    begin = datetime.now(UTC)
+    async with Client(server) as mq, Outbox(engine, mq, pace=Pace(poll_s=0.05, retry_s=0.1)):
+        await wait_empty(engine)
+        found = {timer.timer_key: timer async for timer in mq.timers(subject)}
+    await engine.dispose()
+    plain.dispose()
+
+    assert set(found) == {"moved", "kept", "report"}
+    assert found["kept"].due < begin + timedelta(hours=2) < begin + timedelta(days=2) < found["moved"].due
+    assert found["report"].cron == "@daily UTC"
+
+
+@pytest.mark.parametrize("name", NAMES)
 async def test_messages_for_later_come_at_the_time_that_was_meant_when_they_were_written(
     name: str, queue_with_later: Queue, shops: dict[str, Place]
 ) -> None:

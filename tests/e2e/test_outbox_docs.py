@@ -134,4 +134,4 @@ def test_after_a_fork_each_process_sends_its_own(queue: Queue, tmp_path: Path) -
 def test_the_page_s_other_programs_can_be_read() -> None:
     for block in BLOCKS:
         compile(block, str(PAGE), "exec")
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidemill_wire.cron import Cron, Offset, next_after, parse_cron
+from tidemill_wire.cron import Cron, Offset, Zones, next_after, parse_cron
 
 MISSED = ("once", "all", "none")
 """What becomes of occurrences whose time passed while nobody could place them: one of them comes, or each, or none."""
@@ -58,6 +58,20 @@ def parse_recurrence(data: bytes) -> Recurrence:
         raise ValueError(f"a time zone's name has {len(zone)} characters, {ZONE_CHARS_MAX} are the limit")
     parse_cron(expression)
     return Recurrence(int(planned), missed, zone, expression, int(series, 16))
+
+
+def begin_series(rule: tuple[str, str | None, str | None], zones: Zones, now_ms: int) -> Recurrence:
+    """The first occurrence after now of what a user wrote: expression, time zone and what becomes of missed ones;
+    ``ValueError`` says what is wrong with it.
+    """
+    expression, zone = rule[0], "UTC" if rule[1] is None else rule[1]
+    missed = check_missed(MISSED[0] if rule[2] is None else rule[2])
+    said = Recurrence(0, missed, zone, " ".join(expression.split()))
+    parse_cron(expression)
+    first_ms = said.next_ms(now_ms, zones(zone))
+    if first_ms is None:
+        raise ValueError(f"{expression[:60]!r} is never: no year has such a day")
+    return Recurrence(first_ms, said.missed, said.zone, said.expression)
 
 
 def check_missed(missed: str) -> str:

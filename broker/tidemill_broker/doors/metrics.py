@@ -1,14 +1,14 @@
 """The numbers of a broker as Prometheus text. Labels are bounded: reasons are the rows of the error table.
 
-Those of a broker in a group are in ``group_metrics.py``.
+Those of a broker in a group are the ledger's, ``group_metrics.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from tidemill_broker.doors.group_metrics import group_families
 from tidemill_broker.doors.service import Service
+from tidemill_ledger.group_metrics import group_lines
 from tidemill_wire.transacting import HALF_PARTITION
 
 
@@ -27,19 +27,8 @@ def render_metrics(service: Service) -> bytes:
     lines += [
         f'tidemill_refused_total{{reason="{reason}"}} {count}' for reason, count in sorted(refused.items())
     ]
-    for family in group_families(service.machine):
-        lines.append(f"# HELP tidemill_{family.name} {family.text}")
-        lines.append(f"# TYPE tidemill_{family.name} {family.kind}")
-        for value, labels in family.samples:
-            lines.append(f"tidemill_{family.name}{_labels(labels)} {int(value)}")
+    lines += group_lines(service.machine, "broker", "tidemill")
     return ("\n".join(lines) + "\n").encode()
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    """As they stand behind a name; what a label's value cannot hold is escaped."""
-    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-    said = ",".join(f'{name}="{value.translate(escapes)}"' for name, value in labels.items())
-    return f"{{{said}}}" if said else ""
 
 
 def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:

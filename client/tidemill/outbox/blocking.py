@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
@@ -26,10 +27,11 @@ from sqlalchemy.orm import Session, scoped_session
 from tidemill.background import Background
 from tidemill.encode import Body
 from tidemill.errors import ClientClosed
+from tidemill.later import Delay
 from tidemill.outbox.outbox import Plan, Running
 from tidemill.outbox.pace import Pace
 from tidemill.outbox.plain import Cursor, Paramstyle
-from tidemill.outbox.row import Options, Written, parse_entry
+from tidemill.outbox.row import Entry, Options, Written, cancelling, parse_entry, rescheduling
 from tidemill.outbox.schema import TABLE
 from tidemill.outbox.scribe import Scribe
 from tidemill.settings import ClientSettings
@@ -89,6 +91,32 @@ class Outbox:
         grace is over. ``paramstyle`` is for cursors that do not come from their driver's module.
         """
         entry = parse_entry(subject, body, options, now_ms=self._plan.now_ms)
+        return self._write(session, entry, paramstyle)
+
+    def cancel(
+        self, session: Where, *, subject: str, timer_key: str, paramstyle: Paramstyle | None = None
+    ) -> Written:
+        """Write in the transaction that what waits under a timer key is cancelled, after its commit: also what was
+        written for it before, in this transaction or another one, and not sent yet. What is too far by then is not.
+        Of a message that recurs nothing more comes.
+        """
+        return self._write(session, cancelling(subject, timer_key), paramstyle)
+
+    def reschedule(
+        self,
+        session: Where,
+        *,
+        subject: str,
+        timer_key: str,
+        delay: Delay | None = None,
+        at: datetime | None = None,
+        paramstyle: Paramstyle | None = None,
+    ) -> Written:
+        """The same, that it is due at another time."""
+        entry = rescheduling(subject, timer_key, delay, at, now_ms=self._plan.now_ms)
+        return self._write(session, entry, paramstyle)
+
+    def _write(self, session: Where, entry: Entry, paramstyle: Paramstyle | None) -> Written:
         self.start()
         if isinstance(session, sql.Connection):
             return self._scribe.write(session, entry)

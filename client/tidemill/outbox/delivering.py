@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from tidemill.client import Client
 from tidemill.errors import BrokerUnreachable, ClientClosed, CodecMissing, Refused, TidemillError
-from tidemill.outbox.row import Row, TooNew, parse_options, reason_of
+from tidemill.outbox.doing import carry_out
+from tidemill.outbox.row import Row, TooNew, parse_deed, reason_of
 
 REFUSED = (Refused, TypeError, ValueError)
 """The message is at fault: trying again does not help."""
@@ -86,10 +87,10 @@ async def _alone(mq: Client, row: Row, fates: Fates) -> bool:
 
 async def _send(mq: Client, row: Row, fates: Fates) -> bool:
     try:
-        options = parse_options(row.options)
-        if "at" in options and mq.later_is_away:
+        deed = parse_deed(row.options)
+        if deed.is_for_later and mq.later_is_away:
             raise BrokerUnreachable("no delay service can be reached")  # others do not wait for it
-        await mq.send(row.subject, row.body, **options)
+        await carry_out(mq, row, deed)
     except (Refused, ClientClosed, CodecMissing):
         raise
     except (TidemillError, TooNew) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -12,11 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 
 from tidemill.client import Client
 from tidemill.encode import Body
+from tidemill.later import Delay
 from tidemill.outbox.database import Database
 from tidemill.outbox.ledger import Ledger
 from tidemill.outbox.pace import SEND_TIMEOUT_S, Pace
 from tidemill.outbox.relay import Relay, Spans
-from tidemill.outbox.row import Options, Written, parse_entry
+from tidemill.outbox.row import Entry, Options, Written, cancelling, parse_entry, rescheduling
 from tidemill.outbox.schema import TABLE, check, tables
 from tidemill.outbox.scribe import Scribe
 from tidemill.settings import ClientSettings
@@ -130,7 +132,29 @@ class Outbox:
 
         The options are those of ``Client.send``. What could never be sent raises here, before anything is written.
         """
-        entry = parse_entry(subject, body, options, now_ms=self._plan.now_ms)
+        return await self._write(session, parse_entry(subject, body, options, now_ms=self._plan.now_ms))
+
+    async def cancel(self, session: AsyncWhere, *, subject: str, timer_key: str) -> Written:
+        """Write in the session's transaction that what waits under a timer key is cancelled, after its commit: also
+        what was written for it before, in this transaction or another one, and not sent yet. What is too far by then
+        is not. Of a message that recurs nothing more comes.
+        """
+        return await self._write(session, cancelling(subject, timer_key))
+
+    async def reschedule(
+        self,
+        session: AsyncWhere,
+        *,
+        subject: str,
+        timer_key: str,
+        delay: Delay | None = None,
+        at: datetime | None = None,
+    ) -> Written:
+        """The same, that it is due at another time."""
+        entry = rescheduling(subject, timer_key, delay, at, now_ms=self._plan.now_ms)
+        return await self._write(session, entry)
+
+    async def _write(self, session: AsyncWhere, entry: Entry) -> Written:
         connection = session if isinstance(session, AsyncConnection) else await session.connection()
         return await connection.run_sync(self._scribe.write, entry)
 

@@ -10,8 +10,9 @@
     aside      ``retry``                           waiting
     aside      ``purge``                           none
 
-``ORDERED`` is *waiting* of a row with an order key: only the leader sends it, and never before an older one of its
-key. Between *stored* and *deleted* a process may die: then the row is sent once more, under the same identity.
+``ORDERED`` is *waiting* of a row with an order key, or a timer key: only the leader sends it, and never before an older
+one of its key. Between *stored* and *deleted* a process may die: then the row is sent once more, under the same
+identity. A row that cancels what waits under a timer key, or gives it another time, is a row as any other.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import IntEnum
-from typing import Any, Protocol, TypeAlias, TypedDict, cast
+from enum import Enum, IntEnum
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypedDict, cast
 
 import msgpack
 
-from tidemill.encode import Body, as_body
+from tidemill.encode import Body, as_body, check_timer_key
 from tidemill.later import Delay, due_at
 from tidemill.parcel import extras_of
+from tidemill.recurring import Rule, due_of
 from tidemill.settings import wall_clock_ms
 from tidemill_wire.fields import parse_subject
 from tidemill_wire.lanes import parse_priority
@@ -60,12 +62,27 @@ class Options(TypedDict, total=False):
     order_key: str | None
     delay: Delay | None
     at: datetime | None
+    timer_key: str | None
+    cron: str | None
+    time_zone: str | None
+    missed: str | None
+
+
+class Verb(Enum):
+    """What a row wants, and what is written of that."""
+
+    SEND = ""
+    CANCEL = "cancel"
+    RESCHEDULE = "reschedule"
 
 
 TIMES = {"delay", "at"}
-DUE = "due_ms"
-"""What a row has instead of them: the time at which its message is due, decided when it was written."""
-STORED = (Options.__optional_keys__ - TIMES) | {DUE}
+RULE = {"cron", "time_zone", "missed"}
+DUE, RECURS, VERB = "due_ms", "recurs", "verb"
+"""What a row has instead of them: when its message is due, decided when it was written, and how it recurs; and what a
+row wants that sends nothing.
+"""
+STORED = (Options.__optional_keys__ - TIMES - RULE) | {DUE, RECURS, VERB}
 
 
 class Identified(Protocol):
@@ -121,20 +138,37 @@ class Row:
     attempts: int = 0
 
 
+class Deed(NamedTuple):
+    """What a row that was read wants."""
+
+    verb: Verb
+    options: Options
+    """As ``Client.send`` takes them."""
+    due_ms: int | None = None
+    recurs: bytes | None = None
+    """As the batch of a message that recurs says it."""
+
+    @property
+    def is_for_later(self) -> bool:
+        """A delay service is asked, and no broker."""
+        return self.verb is not Verb.SEND or self.due_ms is not None
+
+
 def parse_entry(
     subject: str, body: Body, options: Options, identity: str | None = None, *, now_ms: Clock = wall_clock_ms
 ) -> Entry:
     """The entry; or the error that ``Client.send`` would raise, in the caller's transaction and not long after it.
 
-    What is for later has no order: an order key of it goes along, and holds up no row.
+    What is for later has no order but that of its timer key: an order key of it goes along, and holds up no row.
     """
     if unknown := set(options) - Options.__optional_keys__:
         raise TypeError(f"send knows no {', '.join(sorted(unknown))}")
-    data = as_body(body)
-    given = {name: value for name, value in options.items() if value is not None and name not in TIMES}
-    due_ms = due_at(options.get("delay"), options.get("at"), now_ms())
-    if due_ms is not None:
-        given[DUE] = due_ms
+    data, timer_key = as_body(body), options.get("timer_key")
+    left_out = TIMES | RULE
+    given = {name: value for name, value in options.items() if value is not None and name not in left_out}
+    rule = Rule(options.get("cron"), options.get("time_zone"), options.get("missed"))
+    due_ms, recurs = due_of(rule, options.get("delay"), options.get("at"), (timer_key, None), now_ms())
+    given |= {name: value for name, value in ((DUE, due_ms), (RECURS, recurs)) if value is not None}
     tags = cast("Iterable[str]", given.get("tags", ()))
     if not isinstance(tags, str):
         given["tags"] = tags = sorted(set(tags))
@@ -146,27 +180,56 @@ def parse_entry(
     extras_of(len(data), options.get("key"), tags, properties, order_key)
     packed = cast("bytes", msgpack.packb(given))
     hashed = None if order_key is None or due_ms is not None else hash_of(subject, order_key)
+    if timer_key is not None:
+        hashed = hash_of_timer(subject, check_timer_key(timer_key))
     return Entry(name, parse_subject(subject), data, packed, hashed)
 
 
-def parse_options(packed: bytes) -> Options:
-    """The options of a row, as ``Client.send`` takes them."""
+def cancelling(subject: str, timer_key: str) -> Entry:
+    """The entry that cancels what waits under a timer key, of what was written before it too."""
+    return _without_body(subject, timer_key, {VERB: Verb.CANCEL.value})
+
+
+def rescheduling(
+    subject: str, timer_key: str, delay: Delay | None, at: datetime | None, *, now_ms: Clock = wall_clock_ms
+) -> Entry:
+    """The entry that gives it another time, which is decided now."""
+    due_ms = due_at(delay, at, now_ms())
+    if due_ms is None:
+        raise ValueError("reschedule to when: give a delay or at")
+    return _without_body(subject, timer_key, {VERB: Verb.RESCHEDULE.value, DUE: due_ms})
+
+
+def _without_body(subject: str, timer_key: str, said: dict[str, Any]) -> Entry:
+    packed = cast("bytes", msgpack.packb({"timer_key": check_timer_key(timer_key), **said}))
+    return Entry(uuid.uuid4().hex, parse_subject(subject), b"", packed, hash_of_timer(subject, timer_key))
+
+
+def parse_deed(packed: bytes) -> Deed:
+    """What the options of a row say."""
     try:
         found = cast("dict[str, Any]", msgpack.unpackb(packed))
         unknown = set(found) - STORED
-        if DUE in found:
-            found["at"] = datetime.fromtimestamp(found.pop(DUE) / 1000, UTC)
+        due_ms, recurs = found.pop(DUE, None), found.pop(RECURS, None)
+        if due_ms is not None:
+            found["at"] = datetime.fromtimestamp(due_ms / 1000, UTC)
+        verb = found.pop(VERB, Verb.SEND.value)
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise ValueError("its options are damaged: purge it, and send it again from where it came") from error
-    if unknown:
+    if unknown or verb not in {one.value for one in Verb}:
         raise TooNew("a newer tidemill has written it: upgrade the processes that send")
-    return cast("Options", found)
+    return Deed(Verb(verb), cast("Options", found), due_ms, recurs)
 
 
 def hash_of(subject: str, order_key: str) -> int:
     """By which rows of one key are found. Two keys with one hash wait for each other, and that is all they do."""
     digest = hashlib.sha256(f"{subject}\0{order_key}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def hash_of_timer(subject: str, timer_key: str) -> int:
+    """The same of rows with a timer key."""
+    return hash_of(f"{subject}\0", timer_key)
 
 
 def reason_of(error: BaseException) -> str:

@@ -1,10 +1,14 @@
-"""The numbers of a delay service as Prometheus text. Labels are bounded: reasons are the rows of the error table."""
+"""The numbers of a delay service as Prometheus text. Labels are bounded: reasons are the rows of the error table.
+
+Those of one in a delay group are the ledger's, ``group_metrics.py``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tidemill_delay.doors.service import DelayService
+from tidemill_ledger.group_metrics import group_lines
 
 
 def render_metrics(service: DelayService) -> bytes:
@@ -19,6 +23,7 @@ def render_metrics(service: DelayService) -> bytes:
         f'tidemill_delay_refused_total{{reason="{reason}"}} {count}'
         for reason, count in sorted((service.delay.courier.refused + service.delay.recurring.refused).items())
     ]
+    lines += group_lines(service.machine, "delay service", "tidemill_delay")
     return ("\n".join(lines) + "\n").encode()
 
 

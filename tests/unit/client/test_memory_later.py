@@ -49,6 +49,19 @@ async def test_what_becomes_due_on_the_way_is_given_out_in_the_order_of_its_time
             assert [(await anext(messages)).body for _ in wanted] == [body for body, _ in wanted]
 
 
+async def test_messages_of_several_subjects_and_priorities_come_all() -> None:
+    """A producer counts its batches in each lane of a subject apart."""
+    async with client() as mq:
+        receipts = [
+            await mq.send(subject, b"r", delay=60, priority=priority)
+            for subject in ("reminder", "report")
+            for priority in (0, 3)
+        ]
+        await mq.advance(minutes=1)
+        assert [receipt.sequence for receipt in receipts] == [0, 1, 2, 3]
+        assert [len(await stored(mq, subject)) for subject in ("reminder", "report")] == [2, 2]
+
+
 async def test_messages_of_one_batch_keep_their_ids_and_all_that_belongs_to_them() -> None:
     async with client(linger_ms=5) as mq:
         receipts = await asyncio.gather(

@@ -70,6 +70,68 @@ async def test_what_is_for_later_is_due_by_the_time_at_which_it_was_written(url:
         assert await rows(engine) == []
 
 
+async def test_what_waits_under_a_timer_key_is_cancelled_and_moved_in_the_order_of_the_rows(
+    url: str, until: Until
+) -> None:
+    """Whoever wrote them, and whatever is sent twice: a cancel is behind the send before it, and before the next."""
+    async with opened(url) as engine, Fickle() as mq:
+        writer = Outbox(engine, mq, pace=Pace(sender=False, watchdog=False))
+        async with engine.begin() as connection:
+            for body in ("first", "second"):
+                await writer.send(connection, "a", body, delay=60, timer_key="k")
+                await writer.cancel(connection, subject="a", timer_key="k")
+            await writer.send(connection, "a", "third", delay=60, timer_key="k", order_key="o")
+            await writer.reschedule(connection, subject="a", timer_key="k", delay=3600)
+            await writer.send(connection, "b", "of another subject", delay=60, timer_key="k")
+        async with engine.connect() as connection:
+            await writer.cancel(connection, subject="b", timer_key="k")
+            await connection.rollback()
+        async with Outbox(engine, mq, pace=QUICK) as outbox:
+            await until(lambda: outbox.statistics()["sent"] == 7)
+        assert await rows(engine) == []
+        assert [timer.timer_key async for timer in mq.timers("a")] == ["k"]
+        await mq.advance(minutes=59)
+        assert "a" not in mq.broker.subjects
+        assert mq.broker.subjects["b"].next_sequence == 1
+        await mq.advance(minutes=2)
+        assert [message.body async for message in mq.browse("a")] == [b"third"]
+
+
+async def test_a_series_that_is_begun_twice_is_one(url: str, until: Until) -> None:
+    """A process dies after it has sent the row and before it has deleted it."""
+    async with opened(url) as engine, Fickle() as mq:
+        rule = {"cron": "0 9 * * mon-fri", "time_zone": "Europe/Berlin", "missed": "all"}
+        await write(engine, b"report", timer_key="report", key="k", tags={"t"}, priority=2, **rule)
+        async with engine.begin() as connection:
+            found = await connection.run_sync(Ledger(tables(), QUICK, 0.0).in_order)
+        for _ in range(2):
+            assert (await deliver(mq, found, until=float("inf"))).stored == [1]
+        [timer] = [timer async for timer in mq.timers("a")]
+        assert timer.cron == "0 9 * * mon-fri Europe/Berlin"
+        async with mq.consume("a", group="g") as messages:
+            await mq.advance(days=7)
+            came = [await anext(messages) for _ in range(5)]
+        said = {(one.body, one.key, one.timer_key, one.priority, tuple(one.tags)) for one in came}
+        assert said == {(b"report", "k", "report", 2, ("t",))}
+        assert mq.broker.subjects["a"].next_sequence == 0, "all of them have a priority"
+        assert {one.properties["outbox_id"] for one in came} == {found[0].identity}
+
+
+async def test_while_no_delay_service_is_there_rows_with_a_timer_key_wait_and_no_other_row(
+    url: str, until: Until
+) -> None:
+    async with opened(url) as engine, Fickle() as mq:
+        mq._router.atlas.delays = ()
+        async with Outbox(engine, mq, pace=QUICK) as outbox:
+            async with engine.begin() as connection:
+                await outbox.cancel(connection, subject="a", timer_key="k")
+                await outbox.send(connection, "a", b"now", order_key="o")
+            await until(lambda: outbox.statistics()["postponed"] >= 2 and mq.stored == [b"now"])
+            assert len(await rows(engine)) == 1
+            mq._router.atlas.delays = (Address("d0", "memory", 2),)
+            await until(lambda: outbox.statistics()["sent"] == 2)
+
+
 async def test_a_delay_service_that_is_away_holds_up_no_other_row(url: str, until: Until) -> None:
     async with opened(url) as engine, Fickle() as mq:
         mq._router.atlas.delays = ()

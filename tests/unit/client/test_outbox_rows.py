@@ -19,11 +19,15 @@ from tidemill.outbox.row import (
     Options,
     State,
     TooNew,
+    Verb,
     Written,
+    cancelling,
     hash_of,
+    hash_of_timer,
+    parse_deed,
     parse_entry,
-    parse_options,
     reason_of,
+    rescheduling,
 )
 from tidemill.outbox.schema import OutboxUnusable
 
@@ -48,7 +52,7 @@ class Seen:
 @given(OPTIONS)
 def test_options_come_back_as_they_were_given_and_with_the_identity(options: Options) -> None:
     entry = parse_entry("a", "ü", options)
-    found = dict(parse_options(entry.options))
+    found = dict(parse_deed(entry.options).options)
 
     properties = found.pop("properties")
     assert properties.pop("outbox_id") == entry.identity or "outbox_id" in (options.get("properties") or {})
@@ -92,11 +96,45 @@ def test_an_option_that_nobody_knows_is_an_error() -> None:
 @pytest.mark.parametrize("said", [{"delay": 90}, {"at": datetime.fromtimestamp(1_800_000_090, UTC)}])
 def test_a_row_for_later_has_the_time_that_was_meant_when_it_was_written(said: Options) -> None:
     entry = parse_entry("a", b"1", {"order_key": "k", **said}, now_ms=lambda: 1_800_000_000_000)
-    found = parse_options(entry.options)
+    found = parse_deed(entry.options).options
 
     assert found["at"] == datetime.fromtimestamp(1_800_000_090, UTC)
     assert (set(found), found["order_key"]) == ({"at", "order_key", "properties", "tags"}, "k")
     assert entry.state is State.WAITING  # it has no order, and holds up nobody
+
+
+def test_a_row_with_a_timer_key_is_in_the_order_of_that_key() -> None:
+    keyed = [
+        parse_entry("a", b"1", {"delay": 90, "timer_key": "k", "order_key": "o"}),
+        parse_entry("a", b"1", {"cron": "@daily", "timer_key": "k"}),
+        cancelling("a", "k"),
+        rescheduling("a", "k", 60, None),
+    ]
+    assert {entry.order_hash for entry in keyed} == {hash_of_timer("a", "k")}
+    assert {entry.state for entry in keyed} == {State.ORDERED}
+    assert hash_of_timer("a", "k") not in {hash_of("a", "k"), hash_of_timer("b", "k")}
+    deeds = [parse_deed(entry.options) for entry in keyed]
+    assert [deed.verb for deed in deeds] == [Verb.SEND, Verb.SEND, Verb.CANCEL, Verb.RESCHEDULE]
+    assert [deed.recurs is not None for deed in deeds] == [False, True, False, False]
+    assert all(deed.is_for_later for deed in deeds)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (lambda: parse_entry("a", b"", {"timer_key": "k"}), "give a delay or at"),
+        (lambda: parse_entry("a", b"", {"cron": "@daily"}), "give a timer_key"),
+        (lambda: parse_entry("a", b"", {"cron": "@dayly", "timer_key": "k"}), "is no cron expression"),
+        (lambda: parse_entry("a", b"", {"missed": "all", "delay": 1}), "give cron, too"),
+        (lambda: rescheduling("a", "k", None, None), "give a delay or at"),
+    ],
+)
+def test_a_timer_that_cannot_be_is_an_error_before_anything_is_written(wrong, sentence) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        wrong()
+    for name, key in (("%x", "k"), ("a", ""), ("a", "k" * 1025)):
+        with pytest.raises(Refused):
+            cancelling(name, key)
 
 
 def test_a_time_that_cannot_be_is_an_error_before_anything_is_written() -> None:
@@ -105,16 +143,16 @@ def test_a_time_that_cannot_be_is_an_error_before_anything_is_written() -> None:
     with pytest.raises(Refused, match="731 are the limit"):
         parse_entry("a", b"", {"at": datetime.now(UTC) + timedelta(days=800)})
     with pytest.raises(ValueError, match="damaged"):
-        parse_options(b"\x81\xa6due_ms\xa1x")
+        parse_deed(b"\x81\xa6due_ms\xa1x")
 
 
 def test_damage_is_told_from_what_a_newer_version_wrote() -> None:
     with pytest.raises(ValueError, match="damaged"):
-        parse_options(b"\xc1")
+        parse_deed(b"\xc1")
     with pytest.raises(ValueError, match="damaged"):
-        parse_options(b"\x01")
+        parse_deed(b"\x01")
     with pytest.raises(TooNew):
-        parse_options(b"\x81\xa5later\x01")
+        parse_deed(b"\x81\xa5later\x01")
 
 
 def test_a_message_is_recognised_by_its_row_and_else_by_itself() -> None:

@@ -56,12 +56,6 @@ async def test_a_mistake_is_a_sentence_at_once(rule: Rule, options: dict[str, ob
             await mq.send("reports", b"", **said)  # type: ignore[arg-type]
 
 
-async def test_the_queue_in_memory_says_that_it_has_none() -> None:
-    async with Client() as mq:
-        with pytest.raises(Refused, match="no messages that recur"):
-            await mq.send("reports", b"", cron="@daily", timer_key="report")
-
-
 def test_what_is_too_far_ahead_is_refused_with_the_limit() -> None:
     with pytest.raises(Refused, match="731 are the limit"):
         due_of(Rule("0 0 29 feb *"), None, None, ("report", None), 1000 * 1_836_000_000)
