@@ -41,6 +41,12 @@ class Seen:
     """What meta's HTTP port answered in this pass, by path; None: meta was not heard. Then nothing that meta could
     speak against is done.
     """
+    brokers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """What the HTTP ports of masters answered in this pass, by the broker's name and the path: JSON, or a page of
+    metrics as text. Asked only of groups that go; who is not in it did not answer.
+    """
+    image: str = ""
+    """What pods run where a spec names no image: the operator's own, with its tag."""
     namespace_goes: bool = False
     """Whether the namespace is being deleted."""
 
