@@ -7,6 +7,7 @@ deleted it is emptied first (``draining.py``).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -235,14 +236,28 @@ def _gone(end: Farewell) -> Plan:
 def pruned(seen: Seen, others: Sequence[Manifest]) -> list[Step]:
     """What the operator made when the spec asked for it, and does not any more."""
     wanted = {(one["kind"], one["metadata"]["name"]) for one in others}
-    return [
-        Delete(reference_of(one), one["metadata"]["uid"])
-        for kind in ("NetworkPolicy", "PodDisruptionBudget")
+    own = [
+        one
+        for kind in ("NetworkPolicy", "PodDisruptionBudget", "ConfigMap")
         for one in seen.of(kind)
         if controller_of(one) == seen.resource["metadata"]["uid"]
         and (kind, one["metadata"]["name"]) not in wanted
         and "deletionTimestamp" not in one["metadata"]
     ]
+    return [Delete(reference_of(one), one["metadata"]["uid"]) for one in own if not _is_used(seen, one)]
+
+
+def _is_used(seen: Seen, one: Manifest) -> bool:
+    """Whether a ConfigMap is needed: that of a template, or the settings of a pod or of a workload."""
+    name = str(one["metadata"]["name"])
+    if one["kind"] != "ConfigMap":
+        return False
+    if "-settings-" not in name:
+        return True
+    workloads = [found for kind in ("StatefulSet", "Deployment") for found in seen.of(kind)]
+    specs = [part(found, "spec", "template", "spec") for found in workloads]
+    specs += [part(pod, "spec") for pod in seen.of("Pod")]
+    return name in json.dumps([rows(spec, "containers") for spec in specs], default=dict)
 
 
 def left_alone(seen: Seen, stopped: str) -> Plan:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill_operator.desired.around import metadata, settings
+from tidemill_operator.desired.around import config_map, metadata
 from tidemill_operator.desired.groups import all_labels
 from tidemill_operator.desired.wanted import Group
 from tidemill_operator.desired.workloads import Chosen, claim_template, without_nulls
@@ -127,7 +127,7 @@ def reminder(group: Group, owner: Mapping[str, Any], chosen: Chosen) -> Manifest
         TEMPLATE: json.dumps(chosen.template, sort_keys=True),
         NOTES: json.dumps(dict(chosen.annotations), sort_keys=True),
     }
-    return settings(own, data)
+    return config_map(own, data)
 
 
 def remembered(seen: Seen, group: Group) -> Manifest | None:

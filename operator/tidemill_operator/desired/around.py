@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemill_operator.desired.wanted import SpecError
-from tidemill_operator.names import ACCESS, OPERATOR, PRODUCT
+from tidemill_operator.names import ACCESS, HASH_CHARS, OPERATOR, digest
+from tidemill_operator.steps import Manifest
 
 OWN_SETTINGS = {"name", "replicated", "meta", "advertise", "labels", "durability"}
 """What the operator tells a process itself."""
@@ -65,8 +66,26 @@ def budget(meta: dict[str, Any], selector: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def settings(meta: dict[str, Any], data: Mapping[str, str]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}
+def settings_name(workload: str, data: Mapping[str, str]) -> str:
+    """Of the ConfigMap with settings: another one for others, so that a process that starts again in its pod has the
+    settings that the pod was made with, and new ones come with new pods, one after the other. Empty: nothing is set.
+    """
+    return f"{settings_prefix(workload)}{digest(data, HASH_CHARS)}" if data else ""
+
+
+def settings_prefix(workload: str) -> str:
+    return f"{workload}-settings-"
+
+
+def config_map(meta: dict[str, Any], data: Mapping[str, str], *, immutable: bool = False) -> dict[str, Any]:
+    found: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}
+    return found | ({"immutable": True} if immutable else {})
+
+
+def settings(own: dict[str, Any], workload: str, data: Mapping[str, str]) -> list[Manifest]:
+    """The ConfigMap, if there is anything in it."""
+    name = settings_name(workload, data)
+    return [config_map({**own, "name": name}, data, immutable=True)] if name else []
 
 
 def variables(prefix: str, said: Mapping[str, str]) -> dict[str, str]:
@@ -80,29 +99,18 @@ def variables(prefix: str, said: Mapping[str, str]) -> dict[str, str]:
 
 
 def policy(
-    meta: dict[str, Any],
-    selector: Mapping[str, str],
-    open_ports: Sequence[int],
-    held_ports: Sequence[int],
-    clients: str,
+    meta: dict[str, Any], selector: Mapping[str, str], ports: Iterable[int], clients: str
 ) -> dict[str, Any]:
-    """``open_ports`` take clients; ``held_ports``, which obey whoever reaches them, only those who may decide: the
-    pods of tidemill, the operator, and pods or namespaces that somebody has marked.
+    """Who may connect: pods of the namespace, or of all; the operator, wherever it is; namespaces that somebody has
+    marked, as that of Prometheus.
     """
-    own = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": PRODUCT}}}
-    deciders: list[dict[str, Any]] = [
-        own,
-        {"podSelector": {"matchLabels": {ACCESS: "control"}}},
-        {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": OPERATOR}}},
-        {"namespaceSelector": {"matchLabels": {ACCESS: "control"}}},
-    ]
     anybody: dict[str, Any] = {"namespaceSelector": {}} if clients == "AnyNamespace" else {"podSelector": {}}
-    marked = {"namespaceSelector": {"matchLabels": {ACCESS: "client"}}}
-    rules: list[dict[str, Any]] = []
-    if open_ports:
-        rules.append({"from": [anybody, marked, *deciders[1:]], "ports": _tcp(open_ports)})
-    if held_ports:
-        rules.append({"from": deciders, "ports": _tcp(held_ports)})
+    peers: list[dict[str, Any]] = [
+        anybody,
+        {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": OPERATOR}}},
+        {"namespaceSelector": {"matchLabels": {ACCESS: "client"}}},
+    ]
+    allowed = [{"port": one, "protocol": "TCP"} for one in ports]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -110,10 +118,6 @@ def policy(
         "spec": {
             "podSelector": {"matchLabels": dict(selector)},
             "policyTypes": ["Ingress"],
-            "ingress": rules,
+            "ingress": [{"from": peers, "ports": allowed}],
         },
     }
-
-
-def _tcp(ports: Sequence[int]) -> list[dict[str, Any]]:
-    return [{"port": one, "protocol": "TCP"} for one in ports]

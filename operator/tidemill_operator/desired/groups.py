@@ -9,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill_operator.desired.around import account, budget, metadata, policy, service, settings, variables
+from tidemill_operator.desired.around import (
+    account,
+    budget,
+    metadata,
+    policy,
+    service,
+    settings,
+    settings_name,
+    variables,
+)
 from tidemill_operator.desired.pods import DATA_FOLDER, Process, from_field, template
 from tidemill_operator.desired.wanted import Group
-from tidemill_operator.names import META_PORT, ROLE, digest, labels_of, meta_host, selector_labels
+from tidemill_operator.names import META_PORT, ROLE, labels_of, meta_host, selector_labels
 from tidemill_operator.steps import Manifest
 
 PORTS = {"broker": {"data": 7400, "http": 7401}, "delay": {"data": 7402, "http": 7403}}
@@ -40,14 +49,14 @@ def around(group: Group, owner: Mapping[str, Any]) -> tuple[Manifest, ...]:
     own = metadata(group.workload, group.namespace, all_labels(group), owner)
     found: list[Manifest] = [
         account(own),
-        settings({**own, "name": f"{group.workload}-settings"}, _settings(group)),
+        *settings(own, group.workload, _settings(group)),
         service(own, selector, ports, headless=True),
         service({**own, "name": f"{group.workload}-client"}, {**selector, ROLE: "master"}, ports),
     ]
     if "podDisruptionBudget" in group.generates:
         found.append(budget(own, selector))
     if "networkPolicy" in group.generates:
-        found.append(policy(own, selector, [ports["data"]], [ports["http"]], group.clients))
+        found.append(policy(own, selector, ports.values(), group.clients))
     return tuple(found)
 
 
@@ -74,11 +83,15 @@ def pods_of(group: Group) -> dict[str, Any]:
         from_field("POD_INDEX", "metadata.labels['apps.kubernetes.io/pod-index']"),
         *({"name": name, "value": value} for name, value in told.items()),
     )
-    read = _settings(group)
     process = Process(
-        group.service, command, ports, environment, f"{group.workload}-settings", group.workload
+        group.service,
+        command,
+        ports,
+        environment,
+        settings_name(group.workload, _settings(group)),
+        group.workload,
     )
-    return template(process, group.pods, selector_of(group), all_labels(group), digest(read) if read else "")
+    return template(process, group.pods, selector_of(group), all_labels(group))
 
 
 def workload(

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill_operator.desired.around import account, budget, metadata, policy, service, settings, variables
+from tidemill_operator.desired.around import (
+    account,
+    budget,
+    metadata,
+    policy,
+    service,
+    settings,
+    settings_name,
+    variables,
+)
 from tidemill_operator.desired.pods import DATA_FOLDER, Process, template
 from tidemill_operator.desired.wanted import Cluster
 from tidemill_operator.desired.workloads import claim_template
-from tidemill_operator.names import META_PORT, digest, labels_of, meta_name, selector_labels
+from tidemill_operator.names import META_PORT, labels_of, meta_name, selector_labels
 from tidemill_operator.steps import Manifest
 
 PORTS = {"http": META_PORT}
@@ -22,13 +31,13 @@ def around(cluster: Cluster, owner: Mapping[str, Any]) -> tuple[Manifest, ...]:
     own = metadata(name, cluster.namespace, labels, owner)
     found: list[Manifest] = [
         account(own),
-        settings({**own, "name": f"{name}-settings"}, variables("TIDEMILL_META_", cluster.meta_settings)),
+        *settings(own, name, variables("TIDEMILL_META_", cluster.meta_settings)),
         service(own, selector, PORTS),
     ]
     if "podDisruptionBudget" in cluster.generates:
         found.append(budget(own, selector))
     if "networkPolicy" in cluster.generates:
-        found.append(policy(own, selector, [META_PORT], [], cluster.clients))
+        found.append(policy(own, selector, PORTS.values(), cluster.clients))
     return tuple(found)
 
 
@@ -47,17 +56,15 @@ def pods_of(cluster: Cluster) -> dict[str, Any]:
         tuple(command),
         PORTS,
         environment,
-        f"{name}-settings",
+        settings_name(name, variables("TIDEMILL_META_", cluster.meta_settings)),
         name,
         keeps_data=cluster.meta_database is None,
     )
-    read = variables("TIDEMILL_META_", cluster.meta_settings)
     return template(
         process,
         cluster.meta_pods,
         selector_labels(cluster.name, "meta"),
         labels_of(cluster.name, "meta"),
-        digest(read) if read else "",
     )
 
 

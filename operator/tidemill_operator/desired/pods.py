@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill_operator.desired.wanted import Pods
-from tidemill_operator.names import CONFIG_HASH, RESTART_AT, part
+from tidemill_operator.names import RESTART_AT, part
 from tidemill_operator.steps import Manifest
 
 USER = 10_001
@@ -44,12 +44,11 @@ class Process:
 
 
 def template(
-    process: Process, pods: Pods, selector: Mapping[str, str], labels: Mapping[str, str], config_hash: str
+    process: Process, pods: Pods, selector: Mapping[str, str], labels: Mapping[str, str]
 ) -> dict[str, Any]:
     """What a workload makes pods of. Nothing in it is of the operator's version, or of an address that changes."""
     scheduling = part(pods.said, "scheduling")
-    annotations = {CONFIG_HASH: config_hash} if config_hash else {}
-    annotations |= {RESTART_AT: pods.restart_at} if pods.restart_at else {}
+    annotations = {RESTART_AT: pods.restart_at} if pods.restart_at else {}
     return {
         "metadata": {"labels": dict(labels), "annotations": annotations},
         "spec": {
