@@ -1,0 +1,123 @@
+"""What stands around a workload, and is of a few lines: services, accounts, budgets, policies, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidemill_operator.desired.wanted import SpecError
+from tidemill_operator.names import ACCESS, HASH_CHARS, OPERATOR, digest
+from tidemill_operator.steps import Manifest
+
+OWN_SETTINGS = {"name", "replicated", "meta", "advertise", "labels", "durability"}
+"""What the operator tells a process itself."""
+
+
+def metadata(
+    name: str, namespace: str, labels: Mapping[str, str], owner: Mapping[str, Any], **more: Any
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "namespace": namespace,
+        "labels": dict(labels),
+        "ownerReferences": [dict(owner)],
+        **more,
+    }
+
+
+def service(
+    meta: dict[str, Any], selector: Mapping[str, str], ports: Mapping[str, int], *, headless: bool = False
+) -> dict[str, Any]:
+    """Headless: names for pods, whether they are ready or not, for who is to become ready has to be reached before."""
+    spec: dict[str, Any] = {
+        "type": "ClusterIP",
+        "selector": dict(selector),
+        "ports": [
+            {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+            for name, port in ports.items()
+        ],
+    }
+    if headless:
+        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
+
+
+def account(meta: dict[str, Any]) -> dict[str, Any]:
+    """Who the pods are to Kubernetes: nobody, they ask it nothing."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": meta,
+        "automountServiceAccountToken": False,
+    }
+
+
+def budget(meta: dict[str, Any], selector: Mapping[str, str]) -> dict[str, Any]:
+    """Who drains machines takes one at a time, and may always take what does not run anyway."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": meta,
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": dict(selector)},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def settings_name(workload: str, data: Mapping[str, str]) -> str:
+    """Of the ConfigMap with settings: another one for others, so that a process that starts again in its pod has the
+    settings that the pod was made with, and new ones come with new pods, one after the other. Empty: nothing is set.
+    """
+    return f"{settings_prefix(workload)}{digest(data, HASH_CHARS)}" if data else ""
+
+
+def settings_prefix(workload: str) -> str:
+    return f"{workload}-settings-"
+
+
+def config_map(meta: dict[str, Any], data: Mapping[str, str], *, immutable: bool = False) -> dict[str, Any]:
+    found: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}
+    return found | ({"immutable": True} if immutable else {})
+
+
+def settings(own: dict[str, Any], workload: str, data: Mapping[str, str]) -> list[Manifest]:
+    """The ConfigMap, if there is anything in it."""
+    name = settings_name(workload, data)
+    return [config_map({**own, "name": name}, data, immutable=True)] if name else []
+
+
+def variables(prefix: str, said: Mapping[str, str]) -> dict[str, str]:
+    """Settings as the process reads them: ``checkpoint_events`` is TIDEMILL_CHECKPOINT_EVENTS. It does so when it
+    starts, so each of them wants new pods.
+    """
+    for name in said:
+        if name in OWN_SETTINGS:
+            raise SpecError(f"spec.config holds {name}, which the operator sets: drop it")
+    return {prefix + name.upper(): value for name, value in sorted(said.items())}
+
+
+def policy(
+    meta: dict[str, Any], selector: Mapping[str, str], ports: Iterable[int], clients: str
+) -> dict[str, Any]:
+    """Who may connect: pods of the namespace, or of all; the operator, wherever it is; namespaces that somebody has
+    marked, as that of Prometheus.
+    """
+    anybody: dict[str, Any] = {"namespaceSelector": {}} if clients == "AnyNamespace" else {"podSelector": {}}
+    peers: list[dict[str, Any]] = [
+        anybody,
+        {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": OPERATOR}}},
+        {"namespaceSelector": {"matchLabels": {ACCESS: "client"}}},
+    ]
+    allowed = [{"port": one, "protocol": "TCP"} for one in ports]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": meta,
+        "spec": {
+            "podSelector": {"matchLabels": dict(selector)},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": peers, "ports": allowed}],
+        },
+    }

@@ -1,0 +1,105 @@
+"""Meta of a cluster: a Deployment where PostgreSQL keeps its data, else a StatefulSet of one with SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidemill_operator.desired.around import (
+    account,
+    budget,
+    metadata,
+    policy,
+    service,
+    settings,
+    settings_name,
+    variables,
+)
+from tidemill_operator.desired.pods import DATA_FOLDER, Process, template
+from tidemill_operator.desired.wanted import Cluster
+from tidemill_operator.desired.workloads import claim_template
+from tidemill_operator.names import META_PORT, labels_of, meta_name, selector_labels
+from tidemill_operator.steps import Manifest
+
+PORTS = {"http": META_PORT}
+
+
+def around(cluster: Cluster, owner: Mapping[str, Any]) -> tuple[Manifest, ...]:
+    """All but the workload."""
+    name, selector = meta_name(cluster.name), selector_labels(cluster.name, "meta")
+    labels = labels_of(cluster.name, "meta")
+    own = metadata(name, cluster.namespace, labels, owner)
+    found: list[Manifest] = [
+        account(own),
+        *settings(own, name, variables("TIDEMILL_META_", cluster.meta_settings)),
+        service(own, selector, PORTS),
+    ]
+    if "podDisruptionBudget" in cluster.generates:
+        found.append(budget(own, selector))
+    if "networkPolicy" in cluster.generates:
+        found.append(policy(own, selector, PORTS.values(), cluster.clients))
+    return tuple(found)
+
+
+def pods_of(cluster: Cluster) -> dict[str, Any]:
+    """The template of meta's pods."""
+    name = meta_name(cluster.name)
+    command = ["python", "-m", "tidemill_meta", "--host", "0.0.0.0", "--port", str(META_PORT)]
+    environment: tuple[Manifest, ...] = ()
+    if cluster.meta_database is None:
+        command += ["--data", DATA_FOLDER]
+    else:
+        secret = {"secretKeyRef": dict(cluster.meta_database)}
+        environment = ({"name": "TIDEMILL_META_DATABASE", "valueFrom": secret},)
+    process = Process(
+        "meta",
+        tuple(command),
+        PORTS,
+        environment,
+        settings_name(name, variables("TIDEMILL_META_", cluster.meta_settings)),
+        name,
+        keeps_data=cluster.meta_database is None,
+    )
+    return template(
+        process,
+        cluster.meta_pods,
+        selector_labels(cluster.name, "meta"),
+        labels_of(cluster.name, "meta"),
+    )
+
+
+def workload(
+    cluster: Cluster,
+    owner: Mapping[str, Any],
+    pods: Manifest,
+    annotations: Mapping[str, str],
+    claims: Sequence[Manifest],
+) -> Manifest:
+    """What makes the pods. ``pods`` is their template, which may be one of an operator before; ``claims`` that of their
+    volumes, if there is one already.
+    """
+    name, selector = meta_name(cluster.name), selector_labels(cluster.name, "meta")
+    own = metadata(
+        name, cluster.namespace, labels_of(cluster.name, "meta"), owner, annotations=dict(annotations)
+    )
+    spec: dict[str, Any] = {
+        "replicas": cluster.meta_replicas,
+        "selector": {"matchLabels": selector},
+        "template": pods,
+    }
+    if cluster.meta_database is not None:
+        rolling = {"maxUnavailable": 0, "maxSurge": 1}
+        spec |= {"strategy": {"type": "RollingUpdate", "rollingUpdate": rolling}}
+        return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": own, "spec": spec}
+    storage = cluster.meta_storage
+    spec |= {
+        "serviceName": name,
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "RollingUpdate"},
+        "persistentVolumeClaimRetentionPolicy": {
+            "whenDeleted": storage.when_deleted,
+            "whenScaled": storage.when_scaled,
+        },
+        "volumeClaimTemplates": list(claims) or [claim_template(storage, labels_of(cluster.name, "meta"))],
+    }
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": own, "spec": spec}

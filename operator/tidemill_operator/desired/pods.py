@@ -1,0 +1,134 @@
+"""A pod of ours: what is the same for meta, brokers and delay services, and what people may choose of it.
+
+It passes the restricted Pod Security Standard whatever a spec says: of its blocks only the fields named here are taken,
+so nobody gets by the operator's rights what the namespace would refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill_operator.desired.wanted import Pods
+from tidemill_operator.names import RESTART_AT, part
+from tidemill_operator.steps import Manifest
+
+USER = 10_001
+"""Of the image; named here, for Kubernetes cannot see that a name is not root's."""
+DATA, DATA_FOLDER = "/data", "/data/tidemill"
+"""The folder is below the volume's root, which has what file systems keep for themselves."""
+TMP_SIZE = "64Mi"
+STOP_SECONDS = 2
+"""Who is told that a pod goes needs a moment to hear so, and the process serves on meanwhile."""
+STARTUP_SECONDS = 900
+"""A broker reads its logs before it answers: a slow disk with much on it takes minutes, and is not to be killed."""
+
+SCHEDULING = ("nodeSelector", "tolerations", "priorityClassName")
+ZONES, NODES = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What runs in a pod."""
+
+    name: str
+    command: tuple[str, ...]
+    ports: Mapping[str, int]
+    """By name; ``http`` answers probes."""
+    environment: tuple[Manifest, ...]
+    settings: str
+    """The ConfigMap with the rest of its environment; empty: there is none."""
+    account: str
+    keeps_data: bool = True
+
+
+def template(
+    process: Process, pods: Pods, selector: Mapping[str, str], labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """What a workload makes pods of. Nothing in it is of the operator's version, or of an address that changes."""
+    scheduling = part(pods.said, "scheduling")
+    annotations = {RESTART_AT: pods.restart_at} if pods.restart_at else {}
+    return {
+        "metadata": {"labels": dict(labels), "annotations": annotations},
+        "spec": {
+            "serviceAccountName": process.account,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": pods.grace_seconds,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "topologySpreadConstraints": _spread(str(scheduling.get("spread", "Preferred")), selector),
+            "imagePullSecrets": [{"name": one} for one in pods.image.pull_secrets],
+            "containers": [_container(process, pods)],
+            "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": TMP_SIZE}}],
+        }
+        | {name: scheduling[name] for name in SCHEDULING if scheduling.get(name)},
+    }
+
+
+def _container(process: Process, pods: Pods) -> dict[str, Any]:
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108  # the pod's own, of 64 MiB
+    mounts += [{"name": "data", "mountPath": DATA}] if process.keeps_data else []
+    found: dict[str, Any] = {
+        "name": process.name,
+        "image": pods.image.reference,
+        "imagePullPolicy": pods.image.pull_policy,
+        "command": list(process.command),
+        "env": list(process.environment),
+        "ports": [
+            {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in process.ports.items()
+        ],
+        "resources": dict(part(pods.said, "resources")),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": mounts,
+        "startupProbe": _probe("/healthz", 2, STARTUP_SECONDS // 2),
+        "readinessProbe": _probe("/readyz", 2, 3),
+        "livenessProbe": _probe("/healthz", 10, 6),
+        "lifecycle": {"preStop": {"sleep": {"seconds": STOP_SECONDS}}},
+    }
+    if process.settings:
+        found["envFrom"] = [{"configMapRef": {"name": process.settings}}]
+    return found
+
+
+def _probe(path: str, period_seconds: int, failures: int) -> dict[str, Any]:
+    """A broker that becomes another one closes its port for some tenths of a second: one failure says nothing."""
+    return {
+        "httpGet": {"path": path, "port": "http", "scheme": "HTTP"},
+        "periodSeconds": period_seconds,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _spread(spread: str, selector: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Zones first, then nodes; a cluster that has one of them runs it all the same, unless somebody said Required."""
+    if spread == "None":
+        return []
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule"
+            if (spread, key) == ("Required", NODES)
+            else "ScheduleAnyway",
+            "labelSelector": {"matchLabels": dict(selector)},
+        }
+        for key in (ZONES, NODES)
+    ]
+
+
+def from_field(name: str, path: str) -> dict[str, Any]:
+    """A variable that the pod tells of itself."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -1,0 +1,166 @@
+"""How objects, labels and annotations are called; all that other people's tools may come to rely on.
+
+Selectors are of ``selector_labels`` alone, and never change. Names are made of names, so that the same object is found
+again without a record of it; what does not fit into Kubernetes' bounds is cut, and told apart by a hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from tidemill_operator.steps import Manifest, Reference
+
+API = "tidemill.dev/v1alpha1"
+PRODUCT = "tidemill"
+OPERATOR = "tidemill-operator"
+
+PAUSED = "tidemill.dev/paused"
+MANAGED = "tidemill.dev/managed"
+RESTART_AT = "tidemill.dev/rolling-restart-at"
+SKIP_DRAIN = "tidemill.dev/skip-drain-check"
+INPUT_HASH = "tidemill.dev/input-hash"
+"""On a workload: what people said that its pods are made of."""
+TEMPLATE_HASH = "tidemill.dev/template-hash"
+"""On a workload: its pods' template, as the operator that applied it made it."""
+CLUSTER = "tidemill.dev/cluster"
+BROKER_GROUP = "tidemill.dev/broker-group"
+ROLE = "tidemill.dev/role"
+ACCESS = "tidemill.dev/access"
+
+WORKLOAD_CHARS_MAX = 40
+"""Of a StatefulSet: its revisions' names have eleven more, and are labels of pods, of 63 at most."""
+LABEL_CHARS_MAX = 63
+HASH_CHARS = 8
+DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+GROUP_NAME = re.compile(r"[a-z0-9]{1,30}")
+"""A broker is known by what stands before the first dash of its name, so a group has none."""
+
+META_PORT = 7401
+
+
+def digest(value: object, chars: int = 16) -> str:
+    """The same for values that are equal, whatever the order of their keys."""
+    written = json.dumps(value, sort_keys=True, separators=(",", ":"), default=dict)
+    return hashlib.sha256(written.encode()).hexdigest()[:chars]
+
+
+def dns_label(name: str, chars_max: int = WORKLOAD_CHARS_MAX) -> str:
+    """The name, if a Service may have it; else what is left of it, and a hash."""
+    if len(name) <= chars_max and DNS_LABEL.fullmatch(name):
+        return name
+    left = re.sub(r"[^-a-z0-9]+", "-", name.lower()).strip("-")
+    left = left if left[:1].isalpha() else f"{PRODUCT}-{left}"
+    return f"{left[: chars_max - HASH_CHARS - 1].rstrip('-')}-{digest(name, HASH_CHARS)}"
+
+
+def group_object_name(cluster: str, group: str) -> str:
+    """Of the BrokerGroup that stands in a cluster's list."""
+    return dns_label(f"{cluster}-{group}")
+
+
+def workload_name(broker_group: str) -> str:
+    """Of a broker group's StatefulSet, its Service, and what else it has one of."""
+    return dns_label(broker_group)
+
+
+def pod_name(workload: str, ordinal: int) -> str:
+    return f"{workload}-{ordinal}"
+
+
+def claim_name(workload: str, ordinal: int) -> str:
+    """Of a pod's volume, as the StatefulSet's controller makes it."""
+    return f"data-{workload}-{ordinal}"
+
+
+def broker_name(group: str, ordinal: int) -> str:
+    """As meta knows a broker."""
+    return f"{group}-{ordinal}"
+
+
+def meta_name(cluster: str) -> str:
+    return dns_label(f"{cluster}-meta")
+
+
+def meta_host(cluster: str, namespace: str) -> str:
+    """A Service's name stays when its pods go: who is told it is never told anew."""
+    return f"{meta_name(cluster)}.{namespace}.svc"
+
+
+def selector_labels(cluster: str, component: str, group: str = "") -> dict[str, str]:
+    """By which pods are found. They never change."""
+    labels = {
+        "app.kubernetes.io/name": PRODUCT,
+        "app.kubernetes.io/instance": label_value(cluster),
+        "app.kubernetes.io/component": component,
+    }
+    return labels | ({BROKER_GROUP: label_value(group)} if group else {})
+
+
+def labels_of(cluster: str, component: str, group: str = "") -> dict[str, str]:
+    """Of every object that the operator makes. No version: it would be in the pods' template."""
+    return selector_labels(cluster, component, group) | {
+        "app.kubernetes.io/part-of": PRODUCT,
+        "app.kubernetes.io/managed-by": OPERATOR,
+        CLUSTER: label_value(cluster),
+    }
+
+
+def label_value(text: str) -> str:
+    """A text as a label can have it."""
+    return text if len(text) <= LABEL_CHARS_MAX else dns_label(text, LABEL_CHARS_MAX)
+
+
+def owner_of(resource: Manifest) -> dict[str, Any]:
+    """The reference by which an object goes with its owner."""
+    metadata = resource["metadata"]
+    return {
+        "apiVersion": resource.get("apiVersion", API),
+        "kind": resource["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def controller_of(manifest: Manifest) -> str:
+    """The uid of an object's owner that decides; empty when there is none."""
+    owners = rows(manifest, "metadata", "ownerReferences")
+    return next((str(one.get("uid", "")) for one in owners if one.get("controller")), "")
+
+
+def reference_of(manifest: Manifest) -> Reference:
+    metadata = manifest["metadata"]
+    return Reference(
+        str(manifest.get("apiVersion", "v1")),
+        manifest["kind"],
+        metadata.get("namespace", ""),
+        metadata["name"],
+    )
+
+
+def annotation(resource: Manifest | None, name: str) -> str:
+    """What an annotation says; empty when it is not there."""
+    return str(part(resource, "metadata", "annotations").get(name, ""))
+
+
+def is_on(resource: Manifest | None, name: str) -> bool:
+    return annotation(resource, name) == "true"
+
+
+def part(block: Mapping[str, Any] | None, *names: str) -> Mapping[str, Any]:
+    """A block of a manifest, down a path of names; empty when it is not there."""
+    found: Any = block
+    for name in names:
+        found = found.get(name) if found else None
+    return cast("Mapping[str, Any]", found or {})
+
+
+def rows(block: Mapping[str, Any] | None, *names: str) -> Sequence[Any]:
+    """A list of a manifest, down a path of names; empty when it is not there."""
+    found: Any = part(block, *names[:-1]).get(names[-1])
+    return cast("Sequence[Any]", found or ())

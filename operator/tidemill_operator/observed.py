@@ -1,0 +1,249 @@
+"""A broker group as it is: pods as Kubernetes has them, put together with brokers as meta has them.
+
+Neither alone says whether a broker serves. A pod is ready as soon as its process answers, which is before meta has
+heard of the new life; and meta takes a broker for alive until it has been silent for some seconds. So a broker is
+*well* only when both say so, and the pod has said so for longer than meta takes to notice that it is another life.
+What is not known is not well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tidemill_operator.desired.wanted import Group
+from tidemill_operator.names import BROKER_GROUP, annotation, claim_name, label_value, part, pod_name, rows
+from tidemill_operator.steps import Manifest, Seen
+from tidemill_wire.schema import ManifestError, Size, parse_timestamp
+
+SETTLED_MS = 10_000
+"""Twice the silence after which meta takes a broker for dead: what it says of one that is ready for longer is of its
+present life.
+"""
+RESIZE_PATIENCE_MS = 60_000
+"""A file system that grows while it is mounted has done so by then; another one waits for a new pod."""
+META_PATHS = {"broker": "/v1/brokers", "delay": "/v1/delays"}
+DAY_MS = 86_400_000
+REVISION_LABEL = "controller-revision-hash"
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One of a group: the pod of an ordinal, and the row at meta of the name that goes with it."""
+
+    ordinal: int
+    name: str
+    pod_name: str
+    pod: Manifest | None
+    row: Mapping[str, Any] | None
+    claim: Manifest | None
+    revision: str
+    """That pods are to have; empty: it is not known now."""
+    epoch: int
+    """Of the group, as meta has it."""
+
+    @property
+    def is_there(self) -> bool:
+        return self.pod is not None
+
+    @property
+    def goes(self) -> bool:
+        return self.pod is not None and "deletionTimestamp" in self.pod["metadata"]
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process may be there: a pod that is pending, or waits to be started again, takes nothing away."""
+        return any("running" in part(one, "state") for one in rows(self.pod, "status", "containerStatuses"))
+
+    @property
+    def ready_since_ms(self) -> int | None:
+        """Since when its pod is ready; None: it is not."""
+        found = condition_of(self.pod, "Ready")
+        if self.goes or found.get("status") != "True":
+            return None
+        return moment(found.get("lastTransitionTime"))
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether its pod is of another template than the one that is wanted, as far as is known."""
+        if self.pod is None or not self.revision:
+            return False
+        return str(part(self.pod, "metadata", "labels").get(REVISION_LABEL, "")) != self.revision
+
+    @property
+    def is_alive(self) -> bool:
+        return self.row is not None and self.row.get("alive") is True
+
+    @property
+    def is_in_sync(self) -> bool:
+        return self.row is not None and self.row.get("in_sync") is True
+
+    @property
+    def messages(self) -> int:
+        return int(part(self.row, "positions").get("messages", 0))
+
+    def settles_in_ms(self, now_ms: int) -> int | None:
+        """After which time what meta says of it counts, 0: it does; None: its pod is not ready."""
+        since = self.ready_since_ms
+        return None if since is None else min(SETTLED_MS, max(0, since + SETTLED_MS - now_ms))
+
+    def is_well(self, now_ms: int) -> bool:
+        """Whether it serves in its group, for sure."""
+        settled = self.settles_in_ms(now_ms) == 0
+        followed = self.row is not None and self.row.get("epoch", self.epoch) == self.epoch
+        return settled and self.is_alive and self.is_in_sync and followed
+
+    def waits_for_resize(self, now_ms: int) -> bool:
+        """Whether its volume has grown, and its file system will only with a new pod."""
+        found = condition_of(self.claim, "FileSystemResizePending")
+        since = moment(found.get("lastTransitionTime")) if found.get("status") == "True" else None
+        return since is not None and now_ms - since > RESIZE_PATIENCE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A group, as far as it was seen."""
+
+    brokers: tuple[Broker, ...]
+    """By their ordinals: those that are wanted, and those that are there."""
+    heard: bool
+    """Whether meta was."""
+    row: Mapping[str, Any] | None
+    """The group at meta; None: it does not know it."""
+    workload: Manifest | None
+    claims: tuple[Manifest, ...]
+
+    @property
+    def master(self) -> Broker | None:
+        """Who leads, as far as meta knows."""
+        name = (self.row or {}).get("master")
+        return next((one for one in self.brokers if one.name == name and name), None)
+
+    @property
+    def is_led(self) -> bool:
+        return self.master is not None and self.master.is_alive
+
+    @property
+    def draining(self) -> bool:
+        return bool((self.row or {}).get("draining"))
+
+    @property
+    def retired(self) -> bool:
+        return bool((self.row or {}).get("retired"))
+
+    @property
+    def version(self) -> int:
+        return int((self.row or {}).get("version", 0))
+
+    @property
+    def problem(self) -> str:
+        return str((self.row or {}).get("problem", ""))
+
+    def wanted(self, group: Group) -> tuple[Broker, ...]:
+        return self.brokers[: group.replicas]
+
+    def surplus(self, group: Group) -> tuple[Broker, ...]:
+        """Beyond what is wanted, and still there: as a pod, or at meta."""
+        return tuple(one for one in self.brokers[group.replicas :] if one.is_there or one.row is not None)
+
+
+def observe(seen: Seen, group: Group) -> Observed:
+    """Put together what was seen of a group."""
+    mark = label_value(group.name)
+    own = [one for one in seen.objects if _label(one, BROKER_GROUP) == mark]
+    workload = next(
+        (one for one in own if one["kind"] == "StatefulSet" and one["metadata"]["name"] == group.workload),
+        None,
+    )
+    pods = {one["metadata"]["name"]: one for one in own if one["kind"] == "Pod"}
+    claims = {one["metadata"]["name"]: one for one in own if one["kind"] == "PersistentVolumeClaim"}
+    answered = (seen.meta or {}).get(META_PATHS[group.service])
+    listed: Sequence[Any] = cast("Any", answered) if isinstance(answered, (list, tuple)) else ()
+    row: Mapping[str, Any] | None = next((one for one in listed if one.get("group") == group.group), None)
+    members = {str(one["name"]): one for one in rows(row, "brokers")}
+    count = group.replicas
+    while any(
+        pod_name(group.workload, one) in pods or group.broker(one) in members
+        for one in range(count, count + SURPLUS_LOOK)
+    ):
+        count += 1
+    revision, epoch = revision_of(workload), int((row or {}).get("epoch", 0))
+    brokers = tuple(
+        Broker(
+            one,
+            group.broker(one),
+            pod_name(group.workload, one),
+            pods.get(pod_name(group.workload, one)),
+            members.get(group.broker(one)),
+            claims.get(claim_name(group.workload, one)),
+            revision,
+            epoch,
+        )
+        for one in range(count)
+    )
+    heard = isinstance(answered, (list, tuple))
+    return Observed(brokers, heard, row, workload, tuple(claims[one] for one in sorted(claims)))
+
+
+SURPLUS_LOOK = 8
+"""So many ordinals beyond the last known one are looked at: meta has no more brokers of a group."""
+
+
+def revision_of(workload: Manifest | None) -> str:
+    """Of the template that the workload has now; empty while its controller has not looked at it."""
+    if workload is None:
+        return ""
+    status = part(workload, "status")
+    if status.get("observedGeneration") != workload["metadata"].get("generation"):
+        return ""
+    return str(status.get("updateRevision", ""))
+
+
+def condition_of(manifest: Manifest | None, kind: str) -> Mapping[str, Any]:
+    """A condition in an object's status; empty when it is not there."""
+    nothing: Mapping[str, Any] = {}
+    return next((one for one in rows(manifest, "status", "conditions") if one.get("type") == kind), nothing)
+
+
+def _label(manifest: Manifest, name: str) -> str:
+    return str(part(manifest, "metadata", "labels").get(name, ""))
+
+
+def replicas_of(workload: Manifest | None) -> int:
+    return int(part(workload, "spec").get("replicas", 0))
+
+
+def size_of(quantity: object) -> int:
+    """Bytes of a quantity; 0 of what is none."""
+    written = str(quantity)
+    try:
+        return int(Size("a volume").parse(written if not written.isdigit() else int(written), ""))
+    except ManifestError:
+        return 0
+
+
+def moment(written: object) -> int | None:
+    """Milliseconds since 1970 of a time as Kubernetes writes it."""
+    return parse_timestamp(written) if isinstance(written, str) else None
+
+
+def timestamp(at_ms: int) -> str:
+    """As Kubernetes writes it, in whole seconds. Years begin in March here: a leap day is the last one of its year."""
+    days, rest = divmod(at_ms, DAY_MS)
+    era, day = divmod(days + 719_468, 146_097)
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    day += 1 - (153 * month + 2) // 5
+    year, month = year + 400 * era + (month >= 10), month + (3 if month < 10 else -9)
+    seconds = rest // 1000
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{year:04}-{month:02}-{day:02}T{clock}Z"
+
+
+def is_stopped(resource: Manifest) -> str:
+    """The condition that says why nothing is to be done to a resource, by order of a person; empty: there is none."""
+    if annotation(resource, "tidemill.dev/managed") == "false":
+        return "Unmanaged"
+    return "Paused" if annotation(resource, "tidemill.dev/paused") == "true" else ""

@@ -1,0 +1,153 @@
+"""What the operator makes of each example, as a person reviews it: ``operator/*.yaml``.
+
+A difference in git is a difference in somebody's cluster. ``REWRITE=1 pytest tests/golden/test_manifests.py`` writes them
+anew, on purpose only. The two hashes of a workload are in them: they say whether a new operator would replace pods.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tidemill_operator import broker_groups, clusters
+from tidemill_operator.steps import Apply, Manifest, Seen
+
+FOLDER = Path(__file__).parent / "operator"
+REWRITE = os.environ.get("REWRITE") == "1"
+IMAGE = "registry.example.org/tidemill:0.1.0"
+
+CLUSTERS: dict[str, dict[str, Any]] = {
+    "prod": {},
+    "large": {
+        "image": {"repository": "registry.example.org/mirror/tidemill", "tag": "0.2.0", "pullSecrets": ["registry"]},
+        "meta": {
+            "replicas": 3,
+            "store": {"type": "PostgreSQL", "secretRef": {"name": "meta-database", "key": "url"}},
+            "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+            "scheduling": {"spread": "Required"},
+            "config": [{"name": "create_subjects", "value": "false"}, {"name": "route_groups", "value": "3"}],
+        },
+        "brokerGroups": [{"name": "g0", "slaves": 1}, {"name": "later", "kind": "Delay"}],
+        "update": {"strategy": "Supervised", "groupDelaySeconds": 60},
+        "networkPolicy": {"clients": "AnyNamespace"},
+    },
+    "open": {"networkPolicy": {"mode": "None"}, "podDisruptionBudget": {"mode": "None"}},
+}
+
+GROUPS: dict[str, tuple[str, dict[str, Any]]] = {
+    "g0": ("prod", {"storage": {"size": "10Gi"}}),
+    "later": ("prod", {"kind": "Delay", "storage": {"size": "5Gi"}}),
+    "alone": ("open", {"slaves": 0, "storage": {"size": "1Gi"}}),
+    "prod-fast": (
+        "prod",
+        {
+            "groupName": "fast",
+            "slaves": 2,
+            "durability": "high",
+            "labels": {"disk": "ssd"},
+            "storage": {
+                "size": "100Gi",
+                "className": "fast-ssd",
+                "retention": {"whenDeleted": "Retain", "whenScaled": "Delete"},
+            },
+            "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "4Gi"}},
+            "scheduling": {
+                "nodeSelector": {"disk": "ssd"},
+                "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "queues", "effect": "NoSchedule"}],
+                "spread": "Required",
+                "priorityClassName": "queues",
+            },
+            "config": [{"name": "segment_bytes", "value": "268435456"}],
+            "terminationGracePeriodSeconds": 120,
+        },
+    ),
+}
+
+
+def cluster_of(name: str) -> Manifest:
+    return {
+        "apiVersion": "tidemill.dev/v1alpha1",
+        "kind": "QueueCluster",
+        "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}", "generation": 1},
+        "spec": CLUSTERS[name],
+    }
+
+
+def group_of(name: str) -> Manifest:
+    cluster, spec = GROUPS[name]
+    return {
+        "apiVersion": "tidemill.dev/v1alpha1",
+        "kind": "BrokerGroup",
+        "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}", "generation": 1},
+        "spec": {"clusterRef": {"name": cluster}, **spec},
+    }
+
+
+def made(name: str) -> list[Manifest]:
+    if name.startswith("cluster-"):
+        cluster = cluster_of(name.removeprefix("cluster-"))
+        plan = clusters.plan(Seen(cluster, cluster, image=IMAGE), 0)
+    else:
+        group = name.removeprefix("group-")
+        plan = broker_groups.plan(Seen(group_of(group), cluster_of(GROUPS[group][0]), image=IMAGE), 0)
+    return [step.manifest for step in plan.steps if isinstance(step, Apply)]
+
+
+EXAMPLES = [*(f"cluster-{name}" for name in CLUSTERS), *(f"group-{name}" for name in GROUPS)]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_becomes_the_manifests_that_were_reviewed(name: str) -> None:
+    text = yaml.safe_dump_all([plain(one) for one in made(name)], sort_keys=False, width=120)
+    file = FOLDER / f"{name}.yaml"
+    if REWRITE:
+        file.write_text(text)
+
+    assert text == file.read_text()
+
+
+def plain(value: Any) -> Any:
+    """As YAML has it."""
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_pods_pass_the_restricted_standard(name: str) -> None:
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards: what restricted asks for, and root's disk
+    read-only beyond it.
+    """
+    for workload in made(name):
+        if workload["kind"] not in {"StatefulSet", "Deployment"}:
+            continue
+        pod = workload["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] > 0
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+        assert pod["automountServiceAccountToken"] is False
+        assert all("hostPath" not in volume for volume in pod["volumes"])
+        assert [volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"]] == ["64Mi"]
+        [container] = pod["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_object_has_its_owner_and_labels_and_selectors_have_no_version(name: str) -> None:
+    for one in made(name):
+        [owner] = one["metadata"]["ownerReferences"]
+        assert owner["controller"] and owner["blockOwnerDeletion"]
+        labels = one["metadata"]["labels"]
+        assert labels["app.kubernetes.io/managed-by"] == "tidemill-operator"
+        selector = one.get("spec", {}).get("selector", {})
+        if isinstance(selector.get("matchLabels", selector), dict):
+            assert "app.kubernetes.io/version" not in selector.get("matchLabels", selector)
