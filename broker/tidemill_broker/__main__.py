@@ -7,9 +7,9 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.doors.control import routes_of, values_of
@@ -17,7 +17,7 @@ from tidemill_broker.doors.greeting import greeting
 from tidemill_broker.doors.inspecting import Wanted, run_inspect
 from tidemill_broker.doors.manifests import read_manifests
 from tidemill_broker.doors.metrics import render_metrics
-from tidemill_broker.doors.neighbour import Later, Neighbour
+from tidemill_broker.doors.neighbour import Later, Neighbour, Nobody
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings, parse_labels, read_settings
 from tidemill_host.clock import RealClock
@@ -53,6 +53,7 @@ from tidemill_wire.settings import settings_line
 if TYPE_CHECKING:
     from tidemill_broker.doors.delaying import DelayGroups
     from tidemill_host.attending import Attending
+    from tidemill_host.routing import Route
 
 NEXT = ("send hello 'first message'", "consume hello --group demo --from earliest --count 1")
 
@@ -178,19 +179,19 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
     from tidemill_broker.doors.segments import SegmentRanges
+    from tidemill_broker.doors.timers import TimersDoor
     from tidemill_broker.doors.transactions import TransactionsDoor
     from tidemill_broker.doors.why import Why
     from tidemill_host.web import Web
 
     arguments, disk, lanes, clock = premises.arguments, premises.disk, premises.lanes, premises.clock
     service = _prepare(premises, part)
-    broker, port = (
-        service.broker,
-        await listen_on(service, arguments.host, arguments.port, again=arguments.known),
-    )
+    broker = service.broker
+    port = await listen_on(service, arguments.host, arguments.port, again=arguments.known)
     values = values_of(service, lambda: routes_of(service, port))
     neighbour = premises.neighbour
-    gateway, replicas = Gateway(service, _later(premises)), Replicas(service, part)
+    later = _later(premises)
+    gateway, replicas = Gateway(service, later), Replicas(service, part)
     if not part.follows:
         gateway.start()
     queries = Queries(broker, disk, lanes.read)
@@ -198,12 +199,11 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     steering = Steering(service, queries)
     why = Why(broker, Files(disk), queries, clock)
     transactions = TransactionsDoor(service)
-    doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges, transactions)
+    timers = TimersDoor(later, clock)
+    doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges, transactions, timers)
     routes = [route for door in doors for route in door.routes()]
     if neighbour is not None:
-        routes += neighbour.routes(service, values["/v1/routes"])
-        own_page = values["/openapi.json"]
-        values["/openapi.json"] = lambda: neighbour.page(own_page())
+        routes += _shared(neighbour, service, values)
     numbers = neighbour.metrics if neighbour is not None else bytes
     web = Web(values, lambda: render_metrics(service) + numbers(), service.server.statistics.refused, routes)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
@@ -231,18 +231,24 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     return end
 
 
+def _shared(neighbour: Neighbour, service: Service, values: dict[str, Callable[[], Any]]) -> Iterable[Route]:
+    """The paths of whoever shares the HTTP port, which is described as one."""
+    own_page = values["/openapi.json"]
+    values["/openapi.json"] = lambda: neighbour.page(own_page())
+    return neighbour.routes(service, values["/v1/routes"])
+
+
 def _later(premises: Premises) -> Later:
     """Who keeps what comes over HTTP for later."""
     from tidemill_broker.doors.delaying import DelayGroups
-    from tidemill_broker.doors.gateway_times import nobody
 
     settings = premises.settings
     if premises.neighbour is not None:
         return premises.neighbour.later
     if not (settings.replicated and settings.meta):
-        return nobody
+        return Nobody()
     premises.delays = premises.delays or DelayGroups(settings.name, settings.meta.split(","))
-    return premises.delays.take
+    return premises.delays
 
 
 def _prepare(premises: Premises, part: Part) -> Service:

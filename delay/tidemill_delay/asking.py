@@ -239,12 +239,13 @@ class Listing:
         """From where the page before ended."""
         command = self._command
         hours = sorted(self._hands.state.hours.values(), key=lambda hour: hour.start_ms)
+        closed_ms = self._hands.state.closed_ms  # the hour behind it may have what is due before it
         return [
             Stretch(hour.start_ms, after[1] if hour.start_ms == after[0] else 0, hour.names)
             for hour in hours
             if hour.start_ms >= after[0]
             and hour.names
-            and command.since_ms - hour_ms < hour.start_ms < command.until_ms
+            and command.since_ms - hour_ms < hour.start_ms < max(command.until_ms, closed_ms + 1)
         ]
 
     @property

@@ -71,7 +71,7 @@ class Delay:
         """How late the last answer of a broker was; 0 of what was past when it came."""
         self._sends: list[Send] = []
         self._reads: list[Read] = []
-        self.nearing = Nearing(state.hours, settings.hour_ms)
+        self.nearing = Nearing(state.hours, settings.hour_ms, settings.ahead_ms)
         self._page: Page | None = None
         self._page_at_ms = 0
         self.unread = 0
@@ -299,7 +299,7 @@ class Delay:
             return
         settings = self.settings
         start_ms = self.nearing.earliest(self.state.closed_ms)
-        if start_ms is None or start_ms > now_ms + settings.ahead_ms:
+        if start_ms is None or now_ms < self.nearing.nears_ms(start_ms):
             return
         high_ms = self.nearing.high_ms(start_ms)
         room = settings.wheel_messages - self.wheel.size - self.due
@@ -363,7 +363,7 @@ class Delay:
             return None
         if self.nearing.high_ms(start_ms) is not None:
             return self._page_at_ms if self._page_at_ms > now_ms else None
-        return max(now_ms + 1, start_ms - self.settings.ahead_ms, self._page_at_ms)
+        return max(now_ms + 1, self.nearing.nears_ms(start_ms), self._page_at_ms)
 
     def route(self, subject: str, groups: Sequence[str], now_ms: int, ways: Ways | None = None) -> None:
         """Somebody says which broker groups take a subject."""

@@ -15,8 +15,9 @@ from tidemill_delay.wheel import Wheel
 class Nearing:
     """See the module."""
 
-    def __init__(self, hours: Collection[int], hour_ms: int) -> None:
+    def __init__(self, hours: Collection[int], hour_ms: int, ahead_ms: int) -> None:
         self._hour_ms = hour_ms
+        self._ahead_ms = ahead_ms
         self._high: dict[int, int] = {}
         """Of hours that are in the wheel: due times up to this are."""
         self._left = list(hours)
@@ -61,6 +62,12 @@ class Nearing:
         while self._left and (self._left[0] < closed_ms or self._is_whole(self._left[0])):
             self._known.discard(heappop(self._left))
         return self._left[0] if self._left else None
+
+    def nears_ms(self, start_ms: int) -> int:
+        """When an hour is to be loaded. The first that is open may have what is due at any time, when a clock that ran
+        ahead has closed the hours before it.
+        """
+        return 0 if start_ms <= self._closed_ms else start_ms - self._ahead_ms
 
     def _is_whole(self, start_ms: int) -> bool:
         return self._high.get(start_ms, -1) >= start_ms + self._hour_ms

@@ -60,10 +60,14 @@ def due_of(view: memoryview, at: int, header: Header) -> Times:
 
 
 def scatter(batch: memoryview, header: Header, due: Times, hour_ms: int) -> Iterator[Piece]:
-    """The pieces of a batch that is stamped, the earliest hour first."""
+    """The pieces of a batch that is stamped, the earliest hour first.
+
+    A stamp at the very beginning of an hour may be none of a clock: hours that were closed by one which ran ahead get
+    nothing more, so what comes when it is set back goes into the first that is open, and has its own time there.
+    """
     stored_at_ms = header.stored_at_ms
     hours = np.maximum(due, stored_at_ms) // hour_ms * hour_ms
-    told = np.where(due <= stored_at_ms, AT_ONCE, due)
+    told = due if stored_at_ms % hour_ms == 0 else np.where(due <= stored_at_ms, AT_ONCE, due)
     keys = timer_keys_of(batch, header)
     first = int(hours[0])
     if (hours == first).all():

@@ -50,7 +50,6 @@ from tidemill_meta.subjects import declare, takes, use_subject
 from tidemill_meta.values import Broker, BrokerGroup, ConsumerGroupRecord, Removal, Route, SubjectRecord
 from tidemill_standalone.late import LateStore
 from tidemill_standalone.later import DelayBeside
-from tidemill_wire.commands import Sent
 from tidemill_wire.declarations import Declaration, Subject
 from tidemill_wire.errors import TidemillError, WireError
 from tidemill_wire.fields import NAME
@@ -122,8 +121,9 @@ class MetaBeside:
     def metrics(self) -> bytes:
         return render_metrics(self._replica, self._watch, self._api) + self._later.metrics()
 
-    async def later(self, batch: bytearray) -> Sent:
-        return await self._later.take(batch)
+    @property
+    def later(self) -> DelayBeside:
+        return self._later
 
     def opened(self, ports: tuple[int, int]) -> None:
         self._ports = ports

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from tidemill_broker.doors.gateway_times import nobody
+from tidemill_broker.doors.neighbour import AboutTimers, no_delay_service
 from tidemill_delay.doors.service import DelayService, recover
 from tidemill_delay.settings import read_settings
 from tidemill_host.clock import RealClock
@@ -22,7 +22,7 @@ from tidemill_host.local import LocalPeer
 from tidemill_host.process import make_lanes, note
 from tidemill_host.refusals import HttpRefused
 from tidemill_journal.errors import JournalError
-from tidemill_wire.commands import SendBatches, Sent
+from tidemill_wire.commands import Command, SendBatches, Sent
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.limits import BACKLOG_BYTES_MAX
 from tidemill_wire.settings import settings_line
@@ -63,9 +63,24 @@ class DelayBeside:
 
     async def take(self, batch: bytearray) -> Sent:
         """Keep a batch, as if it had come to the port: this is what somebody without a client sends for later."""
+        answer = await self._asking().ask(SendBatches(batch))
+        assert isinstance(answer, Sent)
+        return answer
+
+    async def groups(self) -> list[str]:
+        """This one."""
+        self._asking()
+        return [self._settings.name.partition("-")[0]]
+
+    async def ask(self, group: str, question: AboutTimers) -> Command:
+        """What became of messages that wait, or which these are."""
+        return await self._asking().ask(question)
+
+    def _asking(self) -> LocalPeer:
+        """What asks the service of this life."""
         service = self._service
         if service is None:
-            return await nobody(batch)
+            raise no_delay_service()
         if service.turn.backlog_bytes > BACKLOG_BYTES_MAX:
             raise HttpRefused(
                 503, "overloaded", "more waits for the delay service's disk than may",
@@ -73,9 +88,7 @@ class DelayBeside:
             )  # fmt: skip
         if self._peer is None or self._peer[0] is not service:
             self._peer = service, LocalPeer(service.server, lambda _: None)
-        answer = await self._peer[1].ask(SendBatches(batch))
-        assert isinstance(answer, Sent)
-        return answer
+        return self._peer[1]
 
     async def keep(self, broker_port: int) -> None:
         """Serve until it is cancelled; begin again after a failure."""

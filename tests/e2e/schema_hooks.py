@@ -1,7 +1,8 @@
 """For schemathesis: what a schema cannot say of a request that is right.
 
-A receive waits for nothing, or the run would be made of waiting. A message for later is for a time that may be.
-A transaction is the one that there is.
+A receive waits for nothing, or the run would be made of waiting. A message for later is for a time that may be, and
+one that has a timer key is for later. What recurs does so at times that there are. A transaction is the one that there
+is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 import schemathesis
 
 TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ].*")
+CRON = re.compile(r"@[a-z]+|[^\s@]+( [^\s@]+){4}")
+ZONE = re.compile(r"[A-Za-z0-9_+/-]{1,64}")
 LONG = re.compile(r"[0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+")
 
 
@@ -25,6 +28,28 @@ def near(said: Any, at: str, delay: str) -> None:
         said[at] = "2027" + said[at][4:].replace("-02-29", "-02-28")
     if isinstance(said.get(delay), str) and LONG.fullmatch(said[delay]):
         said[delay] = "1h30m"
+
+
+def timed(head: Any, body: Any) -> None:
+    """What has a timer key, its own or that of the head, gets a time when nothing gives it one."""
+    rows = body.get("messages") if isinstance(body, dict) else None
+    said = [body, *(rows if isinstance(rows, list) else ())]
+    keyed = any(isinstance(one, dict) and one.get("timer_key") for one in said)
+    if not (keyed or head.get("Tidemill-Timer-Key")) or head.get("Tidemill-At") or head.get("Tidemill-Delay"):
+        return
+    if not (isinstance(body, dict) and ("delay" in body or "at" in body or "cron" in body)):
+        head["Tidemill-Delay"] = "1h30m"
+
+
+def recurring(head: Any, body: Any) -> None:
+    """What is an expression, or the name of a zone, becomes one that there is."""
+    if not isinstance(body, dict) or not isinstance(body.get("cron"), str):
+        return
+    if CRON.fullmatch(body["cron"]) and len(body["cron"]) <= 200:
+        body["cron"] = "@daily"
+    if isinstance(body.get("time_zone"), str) and ZONE.fullmatch(body["time_zone"]):
+        body["time_zone"] = "UTC"
+    head.pop("Tidemill-Dedup-Key", None)
 
 
 @schemathesis.hook
@@ -41,6 +66,10 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         messages = body.get("messages") if isinstance(body, dict) else None
         for said in (body, *(messages if isinstance(messages, list) else ())):
             near(said, "at", "delay")
+        timed(case.headers, body)
+        recurring(case.headers, body)
+    if case.operation.path.endswith("/reschedule"):
+        near(body, "at", "delay")
     path = case.path_parameters
     if isinstance(path, dict) and re.fullmatch("[89a-f][0-9a-f]{15}", str(path.get("transaction", ""))):
         path["transaction"] = os.environ["TRANSACTION"] or path["transaction"]

@@ -59,9 +59,13 @@ def test_examples_of_the_page_do_what_it_says(queue_with_later: Queue) -> None:
     queue = queue_with_later
     answers = said(queue)
     assert [answer for answer in answers if "error" in answer] == []
-    later = answers[3:6]
-    del answers[3:6]
+    later, timers = answers[3:6], answers[6:11]
+    del answers[3:11]
     assert [["due" in row for row in answer["messages"]] for answer in later] == [[True], [True] * 2, [True]]
+    [kept] = timers[0]["messages"]
+    assert [row["id"] for row in timers[1]["timers"]] == [kept["id"]]
+    assert timers[2] == timers[3] == {"changed": 1, "gone": 0}
+    assert "due" in timers[4]["messages"][0]
     sent, received, moved = (
         json.loads(text)
         for language, text in BLOCK.findall(PAGE)

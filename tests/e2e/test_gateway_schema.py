@@ -47,6 +47,11 @@ def test_page_describes_every_path_there_is(queue: Queue) -> None:
         "/v1/transactions/{transaction}/commit",
         "/v1/transactions/{transaction}/rollback",
         *(
+            f"{whose}/{verb}"
+            for whose in ("/v1/timers/{id}", "/v1/subjects/{subject}/timers")
+            for verb in ("cancel", "reschedule")
+        ),
+        *(
             f"/v1/subjects/{{subject}}/groups/{{group}}/{verb}"
             for verb in (
                 *("receive", "ack", "nack", "extend", "release"),

@@ -119,6 +119,10 @@ async def test_masters_of_a_delay_group_are_killed_while_messages_come_due_and_n
 
 def test_a_cluster_says_how_its_delay_group_stands_and_hands_it_over(cluster: Cluster) -> None:
     before = wait_led(cluster)
+    wait_until(
+        "all of them know who is in sync",
+        lambda: all(numbers_of(one)["in_sync"] == 2 for one in before["brokers"]),
+    )
     roles = {one["name"]: numbers_of(one) for one in before["brokers"]}
     for name, found in roles.items():
         assert found[f'role{{role="{"master" if name == before["master"] else "slave"}"}}'] == 1

@@ -3,17 +3,20 @@
 Meta is asked when something is to be handed over and there is no connection, and a connection is kept while it lasts.
 What was sent and not answered is not sent again here: who asked is told so, and repeats it with its idempotency key.
 So what has such a key goes to the same delay group whoever else is there, for only that one would know it again.
+
+Who asks about messages that wait asks all delay groups, those that nobody leads among them: such a group may have them,
+and "there is none" would not be true.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
 
 import aiohttp
 
-from tidemill_broker.doors.gateway_times import nobody
+from tidemill_broker.doors.neighbour import AboutTimers, no_delay_service
 from tidemill_host.refusals import HttpRefused
 from tidemill_wire.batch import SINGLES_FROM, read_header
 from tidemill_wire.commands import Command, Failed, SendBatches, Sent, Welcome, encode_command
@@ -22,7 +25,17 @@ from tidemill_wire.errors import ProtocolError, wire_error
 
 ASK_SECONDS, CONNECT_SECONDS, ANSWER_SECONDS = 2.0, 3.0, 10.0
 
+NOT_TAKEN = (
+    "the delay service did not answer: it may have the messages, or not",
+    "send them again, with the same Idempotency-Key if they had one",
+)
+NOT_ANSWERED = (
+    "the delay service did not answer: it may have done it, or not",
+    "ask again: to cancel twice, or to give the same time twice, does no harm",
+)
+
 Place: TypeAlias = tuple[str, int]
+Told = TypeVar("Told")
 
 
 class DelayGroups:
@@ -32,6 +45,8 @@ class DelayGroups:
         self._name = name
         self._metas = list(metas)
         self._links: dict[str, Link] = {}
+        self._named: list[str] = []
+        """All delay groups, as meta said last."""
 
     async def take(self, batch: bytearray) -> Sent:
         """Keep a batch until its messages are due."""
@@ -39,8 +54,31 @@ class DelayGroups:
         link = self._open() if producer < SINGLES_FROM else None
         link = link or await self._reach(producer)
         if link is None:
-            return await nobody(batch)
-        return await link.ask(batch)
+            raise no_delay_service()
+        answer = await link.ask(SendBatches(batch), NOT_TAKEN)
+        assert isinstance(answer, Sent)
+        return answer
+
+    async def groups(self) -> list[str]:
+        """All there are; those of before while no meta answers."""
+        self._named = await self._all_named() or self._named
+        if not self._named:
+            raise no_delay_service()
+        return self._named
+
+    async def ask(self, group: str, question: AboutTimers) -> Command:
+        """The answer of one of them."""
+        link = self._links.get(group)
+        if link is None or link.lost:
+            place = (await self._masters()).get(group)
+            link = None if place is None else await self._linked(group, place)
+        if link is None:
+            raise HttpRefused(
+                503, "no_delay_service",
+                f"the delay group {group} cannot be reached, and may have what is asked for",
+                "wait a second and try again",
+            )  # fmt: skip
+        return await link.ask(question, NOT_ANSWERED)
 
     def close(self) -> None:
         """No connection is left."""
@@ -58,17 +96,23 @@ class DelayGroups:
         begin = producer % len(groups) if groups else 0
         turns = [*groups[begin:], *groups[:begin]]
         for group in turns[:1] if producer >= SINGLES_FROM else turns:
-            link = self._known(group, masters[group]) or await self._dial(masters[group])
-            known = self._known(group, masters[group])
-            if link is not None and known is not None and known is not link:
-                link.close()  # another request was faster
-                return known
+            link = await self._linked(group, masters[group])
             if link is not None:
-                if group in self._links and link is not self._links[group]:
-                    self._links[group].close()
-                self._links[group] = link
                 return link
         return None
+
+    async def _linked(self, group: str, place: Place) -> Link | None:
+        """A connection to its master, which is there."""
+        link = self._known(group, place) or await self._dial(place)
+        known = self._known(group, place)
+        if link is not None and known is not None and known is not link:
+            link.close()  # another request was faster
+            return known
+        if link is not None:
+            if group in self._links and link is not self._links[group]:
+                self._links[group].close()
+            self._links[group] = link
+        return link
 
     def _known(self, group: str, place: Place) -> Link | None:
         link = self._links.get(group)
@@ -86,17 +130,25 @@ class DelayGroups:
         return link
 
     async def _masters(self) -> dict[str, Place]:
-        """Of each delay group; of the first replica of meta that answers."""
+        """Of each delay group that somebody leads."""
+        return await self._from_meta("/v1/routes", places_of) or {}
+
+    async def _all_named(self) -> list[str]:
+        """The delay groups, whoever leads them."""
+        return await self._from_meta("/v1/delays", names_of) or []
+
+    async def _from_meta(self, path: str, read: Callable[[Any, str], Told]) -> Told | None:
+        """What the first replica of meta says that answers."""
         timeout = aiohttp.ClientTimeout(total=ASK_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             for meta in list(self._metas):
                 try:
-                    async with session.get(f"http://{meta}/v1/routes") as response:
+                    async with session.get(f"http://{meta}{path}") as response:
                         response.raise_for_status()
-                        return places_of(await response.json(content_type=None), meta)
+                        return read(await response.json(content_type=None), meta)
                 except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
                     self._metas.append(self._metas.pop(0))  # it is asked last from now on
-        return {}
+        return None
 
 
 class Link(asyncio.Protocol):
@@ -112,25 +164,21 @@ class Link(asyncio.Protocol):
         self._waiting: dict[int, asyncio.Future[Command]] = {}
         self._correlation = 0
 
-    async def ask(self, batch: bytearray) -> Sent:
-        """Its answer to a batch."""
+    async def ask(self, question: SendBatches | AboutTimers, unanswered: tuple[str, str]) -> Command:
+        """Its answer; or what it means that there is none, and what to do."""
         if self.lost or self._transport is None:
-            return await nobody(batch)
+            raise no_delay_service()
         self._correlation += 1
         correlation = self._correlation
         answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         self._waiting[correlation] = answer
-        self._transport.write(encode_command(SendBatches(batch), correlation))
+        self._transport.write(encode_command(question, correlation))
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 command = await answer
         except (TimeoutError, ConnectionError):
             self.close()
-            raise HttpRefused(
-                503, "no_delay_service",
-                "the delay service did not answer: it may have the messages, or not",
-                "send them again, with the same Idempotency-Key if they had one",
-            ) from None  # fmt: skip
+            raise HttpRefused(503, "no_delay_service", *unanswered) from None
         finally:
             self._waiting.pop(correlation, None)
         if isinstance(command, Failed):
@@ -138,7 +186,6 @@ class Link(asyncio.Protocol):
             if refusal.kind.name == "not_master":
                 self.close()  # meta knows who is
             raise refusal
-        assert isinstance(command, Sent)
         return command
 
     def close(self) -> None:
@@ -191,6 +238,16 @@ def places_of(answer: Any, meta: str) -> dict[str, Place]:
             return dict(_place(cast("Mapping[str, Any]", row), meta) for row in rows if isinstance(row, dict))
         case _:
             raise ValueError("the answer has no list of delays: is this meta?")
+
+
+def names_of(answer: Any, _meta: str) -> list[str]:
+    """The delay groups that there are, whoever leads them."""
+    match answer:
+        case [*rows]:
+            found = (cast("Mapping[str, Any]", row) for row in rows if isinstance(row, dict))
+            return sorted(str(row["group"]) for row in found if "group" in row)
+        case _:
+            raise ValueError("the answer is no list of delay groups: is this meta?")
 
 
 def _place(row: Mapping[str, Any], meta: str) -> tuple[str, Place]:

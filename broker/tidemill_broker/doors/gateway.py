@@ -23,12 +23,7 @@ from tidemill_broker.doors.gateway_consumers import (
     hand_back,
     tell,
 )
-from tidemill_broker.doors.gateway_messages import (
-    check_fields,
-    parse_json,
-    parse_sending,
-    plain_message,
-)
+from tidemill_broker.doors.gateway_messages import check_fields, parse_json
 from tidemill_broker.doors.gateway_receipts import Receipts
 from tidemill_broker.doors.gateway_requests import (
     NACK_FIELDS,
@@ -46,9 +41,10 @@ from tidemill_broker.doors.gateway_requests import (
     when_of,
 )
 from tidemill_broker.doors.gateway_rows import render, sent_rows
+from tidemill_broker.doors.gateway_sending import Sending, plain_sending, read_sending
 from tidemill_broker.doors.gateway_settling import parse_receipts, parts_of
-from tidemill_broker.doors.gateway_times import When, deltas_of, nobody, parse_whens, timestamp_of
-from tidemill_broker.doors.neighbour import Later
+from tidemill_broker.doors.gateway_times import timestamp_of
+from tidemill_broker.doors.neighbour import Later, Nobody
 from tidemill_broker.doors.service import Service
 from tidemill_broker.groups import Group
 from tidemill_broker.ranges import merge_ranges
@@ -58,7 +54,7 @@ from tidemill_host.refusals import HttpRefused, json_response, refusal_of
 from tidemill_host.routing import Route, Variables
 from tidemill_wire import limits
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin
-from tidemill_wire.columns import Content, build_batch
+from tidemill_wire.columns import build_batch
 from tidemill_wire.commands import (
     Ack,
     Command,
@@ -82,9 +78,9 @@ GROUP = "/v1/subjects/{subject}/groups/{group}"
 class Gateway:
     """All requests that send and consume."""
 
-    def __init__(self, service: Service, later: Later = nobody) -> None:
+    def __init__(self, service: Service, later: Later | None = None) -> None:
         self._service = service
-        self._later = later
+        self._later: Later = later or Nobody()
         self._turn = service.turn
         self.consumers = HttpConsumers(service.server, service.turn.now_ms)
         self._bodies = Bodies(limits.HTTP_HELD_BYTES_MAX)
@@ -135,10 +131,10 @@ class Gateway:
             )
         keyed = idempotency_key(request)
         with self._bodies.room() as room:
-            content, priority, whens = await self._content(request, room)
-            origin = self._origin(subject, keyed, priority)
+            said = await self._said(request, room)
+            content, origin = said.content, self._origin(subject, keyed, said.priority)
             now_ms = origin.created_at_ms
-            deltas = content.deliver_deltas = deltas_of(whens, now_ms)
+            deltas = content.deliver_deltas = said.deltas(now_ms)
             flags = Flags(0) if content.order_keys is None else Flags.ORDERED
             if content.dedup_keys is not None:
                 flags |= Flags.DEDUPLICATED
@@ -146,8 +142,8 @@ class Gateway:
                 flags |= Flags.DELAYED
             batch = build_batch(replace(origin, flags=flags), content)
             count = len(content.bodies)
-            del content
-            answer = await self._send(batch) if deltas is None else await self._later(batch)
+            del content, said
+            answer = await self._send(batch) if deltas is None else await self._later.take(batch)
         for _, number, detail in answer.refused:
             raise wire_error(number, detail)
         rows = sent_rows(origin.batch_id, count, answer)
@@ -160,17 +156,16 @@ class Gateway:
         assert isinstance(answer, Sent)
         return answer
 
-    async def _content(self, request: web.BaseRequest, room: Room) -> tuple[Content, int, list[When | None]]:
-        """The messages, the priority of all, and when each is to be given out."""
+    async def _said(self, request: web.BaseRequest, room: Room) -> Sending:
+        """What is to be sent, and when it is to be given out."""
         defaults, when = defaults_of(request), when_of(request)
         kind = request.content_type
         if kind == "application/json":
             value = parse_json(await room.read(request, limits.HTTP_JSON_BYTES_MAX))
-            content, priority = parse_sending(value, defaults)
-            return content, priority, parse_whens(value, when)
+            return read_sending(value, defaults, when)
         if kind == "application/octet-stream" and "Content-Type" in request.headers:
             body = await room.read(request, limits.MESSAGE_BYTES_MAX)
-            return plain_message(body, defaults), defaults.priority, [when]
+            return plain_sending(body, defaults, when)
         raise unknown_kind("application/json, or application/octet-stream for one message as it is")
 
     def _origin(self, subject: str, keyed: str | None, priority: int) -> Origin:

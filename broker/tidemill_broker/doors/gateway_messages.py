@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import msgpack
 
@@ -86,11 +86,14 @@ class Defaults:
     priority: int = 0
     order_key: str | None = None
     dedup_key: str | None = None
+    timer_key: str | None = None
 
 
 TIMES = ("delay", "at")
 """Read in ``gateway_times.py``."""
-MESSAGE_FIELDS = frozenset({"text", "body", "key", "order_key", "dedup_key", "tags", "properties", *TIMES})
+MESSAGE_FIELDS = frozenset(
+    {"text", "body", "key", "order_key", "dedup_key", "timer_key", "tags", "properties", *TIMES}
+)
 
 
 def parse_sending(value: Mapping[str, Any], defaults: Defaults) -> tuple[Content, int]:
@@ -122,28 +125,40 @@ def parse_messages(value: Mapping[str, Any], defaults: Defaults) -> Content:
     )
 
 
-Row = tuple[bytes, str | None, tuple[str, ...], bytes, str | None, str | None]
+class Row(NamedTuple):
+    """One message, proven."""
+
+    body: bytes
+    key: str | None
+    tags: tuple[str, ...]
+    properties: bytes
+    order_key: str | None
+    dedup_key: str | None
+    timer_key: str | None
 
 
 def plain_message(body: bytes, defaults: Defaults) -> Content:
     """A body that came as it is."""
-    return _content([(body, defaults.key, defaults.tags, b"", defaults.order_key, defaults.dedup_key)])
+    named = defaults.order_key, defaults.dedup_key, defaults.timer_key
+    return _content([Row(body, defaults.key, defaults.tags, b"", *named)])
 
 
 def _content(rows: Sequence[Row]) -> Content:
     """Columns that no message needs are left out. A dedup key is the order key, too, when there is no other."""
-    keys = [row[1] for row in rows]
-    tags = [row[2] for row in rows]
-    properties = [row[3] for row in rows]
-    order_keys = [row[4] or row[5] for row in rows]
-    dedup_keys = [NO_KEY if row[5] is None else digest_of(row[5]) for row in rows]
+    keys = [row.key for row in rows]
+    tags = [row.tags for row in rows]
+    properties = [row.properties for row in rows]
+    order_keys = [row.order_key or row.dedup_key for row in rows]
+    dedup_keys = [NO_KEY if row.dedup_key is None else digest_of(row.dedup_key) for row in rows]
+    timer_keys = [row.timer_key for row in rows]
     return Content(
-        [row[0] for row in rows],
+        [row.body for row in rows],
         keys if any(keys) else None,
         tags if any(tags) else None,
         order_keys if any(order_keys) else None,
         properties if any(properties) else None,
-        dedup_keys=dedup_keys if any(row[5] for row in rows) else None,
+        timer_keys=timer_keys if any(timer_keys) else None,
+        dedup_keys=dedup_keys if any(row.dedup_key for row in rows) else None,
     )
 
 
@@ -160,21 +175,24 @@ def _parse_message(row: object, place: str, defaults: Defaults) -> Row:
         key = _text(value["key"], f"{place}key")
     order_key = defaults.order_key
     if "order_key" in value:
-        order_key = _some_key(value["order_key"], f"{place}order_key")
+        order_key = some_key(value["order_key"], f"{place}order_key")
     dedup_key = defaults.dedup_key
     if "dedup_key" in value:
-        dedup_key = _some_key(value["dedup_key"], f"{place}dedup_key")
+        dedup_key = some_key(value["dedup_key"], f"{place}dedup_key")
+    timer_key = defaults.timer_key
+    if "timer_key" in value:
+        timer_key = some_key(value["timer_key"], f"{place}timer_key")
     tags = defaults.tags
     if "tags" in value:
         tags = parse_tags(value["tags"], f"{place}tags")
     properties = b""
     if "properties" in value:
         properties = _properties(value["properties"], f"{place}properties")
-    return _body(value, place), key or None, tags, properties, order_key, dedup_key
+    return Row(_body(value, place), key or None, tags, properties, order_key, dedup_key, timer_key)
 
 
-def _some_key(value: object, place: str) -> str:
-    """Never an empty one: who gives an order key or a dedup key wants what it is for, and would not have it."""
+def some_key(value: object, place: str) -> str:
+    """Never an empty one: who gives such a key wants what it is for, and would not have it."""
     key = _text(value, place)
     if not 0 < len(key.encode()) <= limits.KEY_BYTES_MAX:
         raise malformed(f"{place} is no text of 1 to {limits.KEY_BYTES_MAX} bytes")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
-
+from tidemill_broker.doors import gateway_sending_page
 from tidemill_broker.doors.gateway_consumers import NAMELESS
-from tidemill_broker.doors.gateway_messages import TIMES
-from tidemill_broker.doors.gateway_times import NOT_BOTH, when_fields, when_headers
+from tidemill_broker.doors.gateway_sending_page import SEND_ERRORS, SUBJECT, message_fields, sending
 from tidemill_host.openapi import (
     Part,
     answers,
     error_answer,
     error_fields,
-    header,
     json_content,
     pattern,
     record,
@@ -23,11 +19,8 @@ from tidemill_host.openapi import (
 )
 from tidemill_wire import limits
 
-BASE64 = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 RECEIPT = "eyJ1AAAAAAAAAAFhbnk"
-SEND_ERRORS = (400, 404, 408, 409, 413, 415, 429, 500, 503)
 CONSUME_ERRORS = SEND_ERRORS
-SUBJECT = variable("subject", "the subject's name")
 GROUP = variable("group", "the consumer group's name")
 SUBSCRIBED = "[A-Za-z0-9._-]{1,100}|[A-Za-z0-9._-]{0,100}\\*"
 
@@ -38,59 +31,8 @@ RECEIVED: Part = {
 }
 
 
-def _message_fields() -> dict[str, Part]:
-    return {
-        "key": {
-            "type": "string",
-            "maxLength": limits.KEY_BYTES_MAX,
-            "description": f"a text to find the message by; at most {limits.KEY_BYTES_MAX} bytes of UTF-8",
-        },
-        "order_key": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": limits.KEY_BYTES_MAX,
-            "description": f"messages of one are handled in their order; at most {limits.KEY_BYTES_MAX} bytes of UTF-8",
-        },
-        "dedup_key": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": limits.KEY_BYTES_MAX,
-            "description": "of messages with one the first is stored, within the subject's window; without an order key"
-            " it is that, too",
-        },
-        "tags": {
-            "type": "array",
-            "maxItems": limits.TAGS_MAX,
-            "items": {"type": "string", "minLength": 1, "maxLength": limits.TAG_BYTES_MAX},
-            "description": f"short texts, each at most {limits.TAG_BYTES_MAX} bytes of UTF-8",
-        },
-        "properties": {
-            "type": "object",
-            "additionalProperties": ref("Value"),
-            "description": f"whatever the consumer shall know; at most {limits.PROPERTIES_BYTES_MAX} bytes packed",
-        },
-    }
-
-
 def schemas() -> Part:
     """Messages as they are sent and received, and what settles them."""
-    optional = ("key", "order_key", "dedup_key", "tags", "properties")
-    priority: Part = {
-        "priority": whole(
-            0,
-            limits.PRIORITY_MAX,
-            default=0,
-            description="of all messages of the request; higher ones come first",
-        )
-    }
-    base64 = pattern(BASE64, "the body in base64", contentEncoding="base64")
-    text = {"type": "string", "description": "the body as text; it is kept as UTF-8"}
-    one = {"anyOf": [ref("TextMessage"), ref("BytesMessage")]}
-    times = when_fields()
-    fields = {**_message_fields(), **times}
-    timed = (*optional, *TIMES)
-    alone = (*timed, "priority")
-    many = {"type": "array", "minItems": 1, "maxItems": limits.HTTP_MESSAGES_MAX, "items": one}
     receipts = {
         "type": "array",
         "minItems": 1,
@@ -112,13 +54,7 @@ def schemas() -> Part:
         },
     }
     return {
-        "Value": _value(),
-        "TextMessage": record({"text": text, **fields}, timed, **NOT_BOTH),
-        "BytesMessage": record({"body": base64, **fields}, timed, **NOT_BOTH),
-        "SendText": record({"text": text, **fields, **priority}, alone, **NOT_BOTH),
-        "SendBytes": record({"body": base64, **fields, **priority}, alone, **NOT_BOTH),
-        "SendMessages": record({"messages": many, **times, **priority}, (*TIMES, "priority"), **NOT_BOTH),
-        "Sent": _sent(),
+        **gateway_sending_page.schemas(),
         "Receive": _receive(),
         "Received": _received(),
         "Receipts": record({"receipts": receipts}),
@@ -146,37 +82,6 @@ def _failure() -> dict[str, Part]:
     }
 
 
-def _value() -> Part:
-    integers = {"type": "integer", "minimum": -(1 << 63), "maximum": (1 << 64) - 1}
-    return {
-        "description": "text, number, true, false, null, and lists and maps of them",
-        "anyOf": [
-            {"type": "string"}, {"type": "boolean"}, {"type": "null"}, integers,
-            {"type": "number", "minimum": -sys.float_info.max, "maximum": sys.float_info.max},
-            {"type": "array", "items": ref("Value")},
-            {"type": "object", "additionalProperties": ref("Value")},
-        ],
-    }  # fmt: skip
-
-
-def _sent() -> Part:
-    row = record(
-        {
-            "id": {"type": "string", "pattern": "^[0-9a-f]{32}-[0-9]+$"},
-            "sequence": whole(
-                0, description="the message's number in its subject; for later, at the delay service"
-            ),
-            "due": {"type": "string", "format": "date-time", "description": "when it is given out, if later"},
-            "duplicate": {
-                "const": True,
-                "description": "it was stored before: id and sequence are that one's",
-            },
-        },
-        ("due", "duplicate"),
-    )
-    return record({"subject": ref("Subject"), "messages": {"type": "array", "minItems": 1, "items": row}})
-
-
 def _receive() -> Part:
     properties: dict[str, Part] = {
         "max": whole(1, limits.HTTP_MESSAGES_MAX, default=10, description="at most so many messages"),
@@ -194,7 +99,7 @@ def _receive() -> Part:
             "description": "where the group begins when it is new; a number is a time in ms since 1970",
         },
         "tags": {
-            **_message_fields()["tags"],
+            **message_fields()["tags"],
             "description": "the group is given only messages with these tags; the filter is the group's",
         },
         "match": {
@@ -282,7 +187,7 @@ def paths() -> dict[str, Part]:
     """Path items; the keys are those of ``gateway.py``."""
     base = "/v1/subjects/{subject}/groups/{group}"
     return {
-        "/v1/subjects/{subject}/messages": {"post": _sending()},
+        "/v1/subjects/{subject}/messages": {"post": sending()},
         f"{base}/receive": {"post": _receiving()},
         f"{base}/ack": _settling(
             "ack", "They were handled: they are never given out to this group again", "Receipts"
@@ -295,52 +200,6 @@ def paths() -> dict[str, Part]:
             "release", "They were not begun: somebody else gets them at once", "Receipts"
         ),
     }
-
-
-def _sending() -> Part:
-    one: Any = {"text": "one coffee", "key": "order-1", "tags": ["hot"], "properties": {"sugar": 2}}
-    sent = {"subject": "order.created", "messages": [{"id": "0192" + "0" * 28 + "-0", "sequence": 0}]}
-    schema = {"anyOf": [ref("SendText"), ref("SendBytes"), ref("SendMessages")]}
-    examples: Part = {
-        "one": {"value": one},
-        "bytes": {"value": {"body": "AAEC"}},
-        "several": {"value": {"messages": [one, {"text": "one tea"}]}},
-        "later": {"value": {"text": "your table at eight", "delay": "1h30m"}},
-        "urgent": {"value": {"text": "the milk boils over", "priority": 7}},
-    }
-    raw = {"schema": {"type": "string", "format": "binary"}}
-    word, tag = "[!-~](?:[ -~]{0,1000}[!-~])?", "[!-+\\--~]{1,255}"
-    return {
-        "operationId": "send",
-        "summary": "Store messages: all of them, or none",
-        "description": (
-            "The answer comes when they are as durable as the subject asks for. With a `delay`, or a time `at` which, "
-            "they are kept until then; beside `messages` it is that of all which say nothing else. "
-            "A raw body is one message as it is."
-        ),
-        "parameters": [
-            SUBJECT,
-            header(
-                "Idempotency-Key",
-                "a request that is repeated with the same key is stored once; the subject remembers the last 1024",
-                "[!-~]{1,200}",
-            ),
-            header("Tidemill-Key", "the key of messages that name none of their own", word),
-            header("Tidemill-Order-Key", "the order key of messages that name none of their own", word),
-            header("Tidemill-Dedup-Key", "the dedup key of messages that name none of their own", word),
-            header("Tidemill-Priority", "the priority, when the body names none", "[0-7]"),
-            *when_headers(),
-            header("Tidemill-Tags", "tags of messages that name none of their own", f"{tag}(?:,{tag}){{0,9}}"),
-        ],
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {"schema": schema, "examples": examples},
-                "application/octet-stream": raw,
-            },
-        },
-        "responses": answers(ref("Sent"), sent, "They are stored", SEND_ERRORS),
-    }  # fmt: skip
 
 
 def _receiving() -> Part:

@@ -84,16 +84,17 @@ def defaults_of(request: web.BaseRequest) -> Defaults:
     key = _header(request, "Tidemill-Key", limits.KEY_BYTES_MAX)
     order_key = _header(request, "Tidemill-Order-Key", limits.KEY_BYTES_MAX)
     dedup_key = _header(request, "Tidemill-Dedup-Key", limits.KEY_BYTES_MAX)
+    timer_key = _header(request, "Tidemill-Timer-Key", limits.KEY_BYTES_MAX)
     priority = _priority(request)
     texts = _header(request, "Tidemill-Tags", limits.TAGS_MAX * (limits.TAG_BYTES_MAX + 1))
     if texts is None:
-        return Defaults(key, (), priority, order_key, dedup_key)
+        return Defaults(key, (), priority, order_key, dedup_key, timer_key)
     tags = [tag.strip() for tag in texts.split(",")]
     if "" in tags or len(tags) > limits.TAGS_MAX:
         raise malformed(
             f"header Tidemill-Tags is no list of 1 to {limits.TAGS_MAX} texts with commas between"
         )
-    return Defaults(key, tuple(sorted(set(tags))), priority, order_key, dedup_key)
+    return Defaults(key, tuple(sorted(set(tags))), priority, order_key, dedup_key, timer_key)
 
 
 def when_of(request: web.BaseRequest) -> When | None:

@@ -16,7 +16,6 @@ from typing import Any
 from tidemill_broker.doors.gateway_messages import TIMES, malformed
 from tidemill_host.openapi import Part, header, pattern
 from tidemill_host.refusals import HttpRefused, refusal_of
-from tidemill_wire.commands import Sent
 from tidemill_wire.errors import Refused
 from tidemill_wire.limits import DELAY_MS_MAX
 from tidemill_wire.schema import parse_timestamp
@@ -105,14 +104,6 @@ def timestamp_of(at_ms: int) -> str:
     """For the answer."""
     at = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return at.replace("+00:00", "Z")
-
-
-async def nobody(_batch: bytearray) -> Sent:
-    """Of a broker that knows no delay service."""
-    raise HttpRefused(
-        503, "no_delay_service", "no delay service is there to take messages for later",
-        "wait a second and try again; `tidemill up` runs one beside a broker that is alone",
-    )  # fmt: skip
 
 
 def when_fields() -> dict[str, Part]:

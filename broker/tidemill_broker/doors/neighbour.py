@@ -2,15 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias
 
 from tidemill_broker.doors.service import Service
+from tidemill_host.refusals import HttpRefused
 from tidemill_host.routing import Route
-from tidemill_wire.commands import Sent
+from tidemill_wire.commands import Command, Sent
+from tidemill_wire.timing import Cancel, ListTimers, Reschedule, Show
 
-Later: TypeAlias = Callable[[bytearray], Awaitable[Sent]]
-"""Keeps a batch until its messages are due; ``WireError`` or ``HttpRefused`` when it does not."""
+AboutTimers: TypeAlias = Cancel | Reschedule | Show | ListTimers
+
+
+class Later(Protocol):
+    """Who keeps messages until they are due, and knows of those that wait; ``WireError`` or ``HttpRefused`` when it
+    does not.
+    """
+
+    async def take(self, batch: bytearray) -> Sent:
+        """Keep a batch."""
+        ...
+
+    async def groups(self) -> list[str]:
+        """All delay groups, one at least: nobody else knows which of them has a message."""
+        ...
+
+    async def ask(self, group: str, question: AboutTimers) -> Command:
+        """The answer of one of them."""
+        ...
+
+
+class Nobody:
+    """Of a broker that knows no delay service."""
+
+    async def take(self, batch: bytearray) -> Sent:
+        """It is refused."""
+        raise no_delay_service()
+
+    async def groups(self) -> list[str]:
+        """It is refused."""
+        raise no_delay_service()
+
+    async def ask(self, group: str, question: AboutTimers) -> Command:
+        """It is refused."""
+        raise no_delay_service()
+
+
+def no_delay_service() -> HttpRefused:
+    """There is none, or none that can be reached."""
+    return HttpRefused(
+        503, "no_delay_service", "no delay service is there to take messages for later",
+        "wait a second and try again; `tidemill up` runs one beside a broker that is alone",
+    )  # fmt: skip
 
 
 class Neighbour(Protocol):
@@ -28,8 +71,9 @@ class Neighbour(Protocol):
         """What goes below the broker's numbers."""
         ...
 
-    async def later(self, batch: bytearray) -> Sent:
-        """Keep a batch until its messages are due."""
+    @property
+    def later(self) -> Later:
+        """Who keeps messages until they are due."""
         ...
 
     def opened(self, ports: tuple[int, int]) -> None:

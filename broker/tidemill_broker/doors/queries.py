@@ -11,7 +11,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
@@ -19,6 +19,13 @@ from typing import Any, TypeVar, cast
 import msgpack
 from aiohttp import web
 
+from tidemill_broker.doors.parameters import (
+    limit_of,
+    number_of,
+    parameters_of,
+    time_of,
+    wrong,
+)
 from tidemill_broker.machine import Broker
 from tidemill_broker.messages import Found
 from tidemill_broker.partitions import Partition
@@ -43,14 +50,11 @@ from tidemill_wire import limits
 from tidemill_wire.batch import MESSAGE_ID, parse_message_id
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.fields import NAME
-from tidemill_wire.schema import parse_timestamp
 
 VIEWS_MAX = 3
-ADVICE = "see /openapi.json for what this path takes"
 OF_KEY = ("key", "from", "to", "limit", "after", "order")
 OF_SUBJECT = (*OF_KEY, "sequence")
 ORDERS = ("oldest", "newest")
-DIGITS_MAX = 18
 OWN_MARKS = re.compile("[%#]")
 """In names that no user gives: lanes, dead letters, further partitions."""
 AFTER = re.compile(r"[0-9]{1,18}(?:-[0-9]{1,18})?")
@@ -80,26 +84,26 @@ class Queries:
     # -- paths -------------------------------------------------------------------------------------------------
 
     async def _message(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
-        _parameters(request, ())
+        parameters_of(request, ())
         try:
             batch_id, index = parse_message_id(variables["id"])
         except ValueError as error:
             if MESSAGE_ID.fullmatch(variables["id"]):  # its number is larger than any batch has messages
                 raise _no_message(variables["id"]) from None
-            raise _wrong(str(error)) from None
+            raise wrong(str(error)) from None
         found = await self.ask(lambda query: _encoded(query.by_id(batch_id, index)))
         if found is None:
             found = _json(message_value(await self.letter_of(variables["id"])))
         return _response(found)
 
     async def _by_key(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
-        parameters = _parameters(request, OF_KEY)
+        parameters = parameters_of(request, OF_KEY)
         if "key" not in parameters:
-            raise _wrong("a search through all subjects needs a key")
+            raise wrong("a search through all subjects needs a key")
         return await self._find(parameters, None)
 
     async def _of_subject(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
-        parameters, subject = _parameters(request, OF_SUBJECT), variables["subject"]
+        parameters, subject = parameters_of(request, OF_SUBJECT), variables["subject"]
         if not NAME.fullmatch(OWN_MARKS.sub("", subject)):
             raise HttpRefused(
                 400, "invalid_subject", f"{subject[:100]!r} is no subject name",
@@ -128,7 +132,7 @@ class Queries:
     async def _find(self, parameters: Mapping[str, str], subject: bytes | None) -> web.StreamResponse:
         key, newest, span = parameters["key"], _order(parameters), _span(parameters)
         if not 0 < len(key) <= limits.KEY_BYTES_MAX:
-            raise _wrong(f"a key has 1 to {limits.KEY_BYTES_MAX} bytes")
+            raise wrong(f"a key has 1 to {limits.KEY_BYTES_MAX} bytes")
         start: Place | None = None
         if "after" in parameters:
             after = _after(parameters["after"])
@@ -233,68 +237,31 @@ def _no_message(identity: str) -> HttpRefused:
     )
 
 
-def _wrong(detail: str) -> HttpRefused:
-    return HttpRefused(400, "malformed_request", detail, ADVICE)
-
-
-def _parameters(request: web.BaseRequest, known: Iterable[str]) -> dict[str, str]:
-    """Each once, and none that nobody reads: a misspelt bound would be no bound."""
-    given = request.rel_url.query
-    for name in given:
-        if name not in known:
-            raise _wrong(f"there is no parameter {name[:60]!r} here")
-        if len(given.getall(name)) > 1:
-            raise _wrong(f"the parameter {name!r} is there more than once")
-    return dict(given)
-
-
 def _order(parameters: Mapping[str, str]) -> bool:
     """Whether the newest come first."""
     order = parameters.get("order", ORDERS[0])
     if order not in ORDERS:
-        raise _wrong(f"the order {order[:60]!r} is none: write oldest or newest")
+        raise wrong(f"the order {order[:60]!r} is none: write oldest or newest")
     return order == "newest"
 
 
 def _limit(parameters: Mapping[str, str]) -> int:
-    limit = _number("limit", parameters.get("limit", str(limits.QUERY_MESSAGES_DEFAULT)))
-    if not 1 <= limit <= limits.QUERY_MESSAGES_MAX:
-        raise HttpRefused(
-            400,
-            "limit_exceeded",
-            f"the limit {limit} is not within 1 and {limits.QUERY_MESSAGES_MAX}",
-            ADVICE,
-        )
-    return limit
+    return limit_of(parameters, limits.QUERY_MESSAGES_DEFAULT, limits.QUERY_MESSAGES_MAX)
 
 
 def _span(parameters: Mapping[str, str]) -> Span:
     first, end = 0, SEQUENCE_END
     if (written := parameters.get("sequence")) is not None:
         low, dash, high = written.partition("-")
-        first = _number("sequence", low)
-        end = _number("sequence", high) + 1 if dash else SEQUENCE_END
-    return Span(first, end, _time(parameters, "from", 0), _time(parameters, "to", TIME_END))
-
-
-def _time(parameters: Mapping[str, str], name: str, default: int) -> int:
-    written = parameters.get(name)
-    if written is None:
-        return default
-    if written.isascii() and written.isdigit() and len(written) <= DIGITS_MAX:
-        return int(written)
-    at_ms = parse_timestamp(written)
-    if at_ms is None:
-        raise _wrong(
-            f"{name} {written[:60]!r} is no time: write one such as 2026-09-01T00:00:00Z, or milliseconds"
-        )
-    return max(0, at_ms)
+        first = number_of("sequence", low)
+        end = number_of("sequence", high) + 1 if dash else SEQUENCE_END
+    return Span(first, end, time_of(parameters, "from", 0), time_of(parameters, "to", TIME_END))
 
 
 def _after(written: str) -> int | Place:
     """A sequence, when a subject was browsed; a place, when a key was searched."""
     if not AFTER.fullmatch(written):
-        raise _wrong(f"after {written[:60]!r} is nothing that a page says in `after`")
+        raise wrong(f"after {written[:60]!r} is nothing that a page says in `after`")
     return parse_place(written) if "-" in written else int(written)
 
 
@@ -305,12 +272,6 @@ def _another_question() -> HttpRefused:
         "`after` comes from a page of another question",
         "ask as you asked for that page",
     )
-
-
-def _number(name: str, written: str) -> int:
-    if written.isascii() and written.isdigit() and len(written) <= DIGITS_MAX:
-        return int(written)
-    raise _wrong(f"{name} {written[:60]!r} is no number")
 
 
 # -- answers -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tidemill_delay.applying import DelayApplier
-from tidemill_delay.doors.zones import offset_in
 from tidemill_delay.machine import Delay
 from tidemill_delay.recovery import FOLDERS, Recovery, Report
 from tidemill_delay.routing import Ways
@@ -18,6 +17,7 @@ from tidemill_host.disk import Disk
 from tidemill_host.hosted import Hosted, Room
 from tidemill_host.persist import Lanes
 from tidemill_host.storage import Storage
+from tidemill_host.zones import offset_in
 from tidemill_ledger.following import Follower
 from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_ledger.replication import Master

@@ -7,12 +7,13 @@ import asyncio
 import pytest
 
 from samples.brokers import batch_of
-from tidemill_broker.doors.delaying import DelayGroups, Place, places_of
+from tidemill_broker.doors.delaying import DelayGroups, Place, names_of, places_of
 from tidemill_host.refusals import HttpRefused
 from tidemill_wire.batch import SINGLES_FROM
-from tidemill_wire.commands import Command, Failed, SendBatches, Sent, encode_command
+from tidemill_wire.commands import Command, Failed, Hello, Sent, encode_command
 from tidemill_wire.connection import Connection, Received, Role
 from tidemill_wire.errors import KIND_BY_NAME, WireError
+from tidemill_wire.timing import Cancel, Changed, Target
 
 NOT_MASTER = Failed(KIND_BY_NAME["not_master"].number, "another one leads")
 GONE: Place = ("127.0.0.1", 1)
@@ -20,7 +21,7 @@ GONE: Place = ("127.0.0.1", 1)
 
 
 class Master:
-    """Listens, and answers a SEND as it was told to; with nothing, it closes the connection."""
+    """Listens, and answers as it was told to; with nothing, it closes the connection."""
 
     def __init__(self, *answers: Command | None) -> None:
         self._answers = list(answers)
@@ -41,7 +42,7 @@ class Master:
         while data := await reader.read(65536):
             for event in wire.feed(data):
                 assert isinstance(event, Received)
-                if not isinstance(event.command, SendBatches):
+                if isinstance(event.command, Hello):
                     writer.write(wire.welcome("delay-0", 1))
                     continue
                 self.asked += 1
@@ -58,6 +59,10 @@ def groups(**places: Place) -> DelayGroups:
         async def _masters(self) -> dict[str, Place]:
             return places
 
+        async def _all_named(self) -> list[str]:
+            return known.pop(0)
+
+    known = [[*places, "away"], []]
     return Told("g0-0", [])
 
 
@@ -118,6 +123,28 @@ async def test_no_delay_group_is_a_refusal_that_may_be_tried_again() -> None:
     with pytest.raises(HttpRefused, match="no delay service is there") as refused:
         await groups().take(batch())
     assert refused.value.retryable
+
+
+async def test_questions_go_to_each_delay_group_and_one_that_nobody_leads_is_not_passed_over() -> None:
+    question = Cancel(Target(subject="s", timer_key="k"))
+    master = Master(Changed(1, 0), None)
+    async with master as there:
+        delays = groups(a=there)
+        assert await delays.groups() == ["a", "away"]
+        assert await delays.groups() == ["a", "away"], "as before, while no meta answers"
+        assert await delays.ask("a", question) == Changed(1, 0)
+        with pytest.raises(HttpRefused, match="away cannot be reached, and may have") as refused:
+            await delays.ask("away", question)
+        assert (refused.value.status, refused.value.code) == (503, "no_delay_service")
+        with pytest.raises(HttpRefused, match="may have done it, or not"):
+            await delays.ask("a", question)
+        delays.close()
+
+
+def test_delay_groups_are_named_whoever_leads_them() -> None:
+    assert names_of([{"group": "b", "master": ""}, {"group": "a", "master": "a-0"}], "h:1") == ["a", "b"]
+    with pytest.raises(ValueError, match="is this meta"):
+        names_of({"delays": []}, "h:1")
 
 
 def test_a_master_without_a_host_is_where_meta_is() -> None:

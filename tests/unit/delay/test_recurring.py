@@ -8,7 +8,7 @@ import pytest
 
 from samples.batches import CREATED_MS
 from samples.delays import NOW_MS, SUBJECT, DelayRig, id_of, later
-from tidemill_delay.doors.zones import offset_in
+from tidemill_host.zones import offset_in
 from tidemill_wire.columns import Content
 from tidemill_wire.commands import SendBatches, Sent
 from tidemill_wire.recurrence import Recurrence
