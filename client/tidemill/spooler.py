@@ -89,7 +89,9 @@ class Spooler:
         self._carrier = carrier
         self._mover = mover
         self._bound = ""
-        """The broker group to which the first batch of the file was sent, when nobody knows what became of it."""
+        """The broker group to which the first batches of the file were sent, when nobody knows what became of them."""
+        self._bound_to = 0
+        """The position behind those."""
         self._doubtful = False
         """A connection ended before it was answered: who refuses the whole frame has not looked what it has."""
         self._loop = asyncio.get_running_loop()
@@ -200,7 +202,7 @@ class Spooler:
             link = lane.link if lane is not None else None
             if lane is None or link is None or link.lost.done():
                 return
-            self._bound = lane.group
+            self._bound, self._bound_to = lane.group, position
             answer = await self._send(batches, link)
             self._doubtful = not isinstance(answer, Sent) and (
                 self._doubtful or isinstance(answer, ConnectionLost)
@@ -242,6 +244,10 @@ class Spooler:
 
     def _for_one(self, batches: list[bytes], position: int) -> tuple[list[bytes], int, Lane | None]:
         """As many of the batches as the lane of the first one takes, the position behind them, and that lane."""
+        while (
+            self._bound and position > self._bound_to
+        ):  # what lies behind was sent nowhere, and has its own route
+            batches, position = batches[:-1], position - size_of(batches[-1:])
         first: Lane | None = None
         for index, batch in enumerate(batches):
             lane = self._carrier(subject_of(batch), self._bound)

@@ -77,6 +77,9 @@ class Transactions:
             raise again(self._router.refused[subject])
         takers = atlas.takers(subject) or ()
         there = [one for one in takers if one.group == home or not home]
+        route = atlas.routes.get(subject)
+        if home and not there and route is not None:  # its next master will have what was kept
+            there = [one for one in route.current.partitions if one.group == home]
         if there:
             chosen = self.settings.random.choice(there)
             return chosen.group, chosen.name

@@ -4,14 +4,20 @@ got another master.
 
 Meta is ``samples.realms``, and a node that says what it would: who is there, a moment late, and who takes messages now.
 One subject begins with one broker group, and gets the other one while its messages come due.
+
+Excused is what decision 0081 says: a message may be there twice when another life of the delay group looked for it
+elsewhere than where the first one had sent it, because then its own broker group took nothing, or its subject was not
+yet expanded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Mapping
+from collections import defaultdict
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations, product
 from typing import Any
 
 from samples.realms import Realm
@@ -22,6 +28,11 @@ from sim.world import Env, World
 from tidemill.settings import ClientSettings
 from tidemill_delay.doors.finding import groups_of, ways_of
 from tidemill_delay.doors.service import DelayService
+from tidemill_delay.machine import Delay
+from tidemill_delay.parcels import Parcel
+from tidemill_delay.routing import home_of
+from tidemill_wire.batch import read_header
+from tidemill_wire.columns import Batch
 
 OTHER, META = "s2", "meta"
 GROUPS = {BROKER: "g0", OTHER: "g1"}
@@ -52,6 +63,11 @@ class Couriers(Calendars):
         self._shut: set[str] = set()
         self._grows_s = rng.uniform(0.5, self.phases.faults_s)
         self._broker_settings = replace(self._broker_settings, free_space_min_percent=0)
+        self._lives = 0
+        self._ways: defaultdict[bytes, dict[int, set[tuple[str, tuple[str, ...]]]]] = defaultdict(dict)
+        """Of each batch and life, which broker groups it was meant for, and which there were."""
+        self._batches: dict[bytes, bytes] = {}
+        """Of each body."""
 
     def build(self, world: World) -> None:
         super().build(world)
@@ -62,6 +78,36 @@ class Couriers(Calendars):
         for subject in SUBJECTS:
             groups = ("g0",) if subject == GROWS else ("g0", "g1")
             self.realm.route(subject, *groups)
+
+    def _takes(self, batch: Batch) -> bool:
+        self._batches |= dict.fromkeys(batch.bodies(), batch.header.batch_id)
+        return super()._takes(batch)
+
+    def _may_be_twice(self, body: bytes) -> bool:
+        batch_id = self._batches[body]
+        for one, other in permutations(self._ways[batch_id].values(), 2):
+            for (home, takers), (elsewhere, others) in product(one, other):
+                strayed = bool(takers) and home != home_of(batch_id, takers)
+                if home != elsewhere and (strayed or takers != others):
+                    self._world.probes["excused"] += 1
+                    return True
+        return False
+
+    def _watch(self, machine: Any, delay: Delay, env: Env) -> None:
+        super()._watch(machine, delay, env)
+        courier: Any = delay.courier
+        settle_home = courier._settle_home
+        self._lives += 1
+        life = self._lives
+
+        def note_and_settle(parcel: Parcel, groups: Sequence[str]) -> None:
+            settle_home(parcel, groups)
+            ways = delay.courier.ways.get(parcel.subject)
+            takers = tuple(ways.takers(parcel.subject)) if ways is not None else ()
+            known = self._ways[read_header(parcel.batch).batch_id]
+            known.setdefault(life, set()).add((parcel.home, takers))
+
+        courier._settle_home = note_and_settle
 
     # -- meta --------------------------------------------------------------------------------------------------
 

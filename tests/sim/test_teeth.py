@@ -75,7 +75,7 @@ FOUND_BY_FAMILIES = {
 The others are found at crash points.
 """
 FOUND_BY_STORMS = {
-    "authorisation-time-ignored": "21",
+    "authorisation-time-ignored": "114",
     "heir-open-before-all-is-settled": "0",
     "no-fence-at-send": "0",
 }

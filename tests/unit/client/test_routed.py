@@ -274,6 +274,29 @@ async def test_what_was_spooled_and_may_be_stored_stays_when_its_broker_cannot_s
         assert sorted(t.stored("g0") + t.stored("g1")) == [b"0", b"1"]
 
 
+async def test_what_lies_behind_a_spooled_frame_in_doubt_goes_by_its_own_route(town, tmp_path, until):
+    """Neither had a route. What may be at a broker group is sent there again, and nothing else with it."""
+    settings = replace(QUICK, spool_after_s=0.05)
+    async with town(creates=("g0",)) as t, t.client(settings, spool=tmp_path / "spool") as mq:
+        t.realm.away = True
+        assert (await mq.send("a", b"doubtful")).spooled
+        place = t.places["g0"]
+        place.broker.silent = True
+        t.realm.away = False
+        await until(lambda: t.stored("g0"))
+        t.realm.away = True
+        await place.stop()
+        assert (await mq.send("b", b"behind")).spooled
+        place.broker.silent = False
+        await place.start()
+        spooler = mq._spools._spoolers[""]
+        await until(lambda: not spooler._bound)
+        t.realm.route("b", "g1")
+        t.realm.away = False
+        await until(lambda: t.stored("g0", "b") or t.stored("g1", "b"))
+        assert (t.stored("g0"), t.stored("g0", "b"), t.stored("g1", "b")) == ([b"doubtful"], [], [b"behind"])
+
+
 async def test_a_deadline_holds_for_what_is_in_flight_and_for_what_is_not(town, until):
     async with town(creates=("g0", "g1")) as t, t.client(replace(QUICK, send_timeout_s=0.4)) as mq:
         await mq.send("a", b"0")

@@ -313,3 +313,20 @@ def test_blocking_client_has_transactions() -> None:
             raise KeyError
         assert parse_transaction_id(tx.id) != parse_transaction_id(gone.id)
     assert stored(broker) == [b"one", b"two"]
+
+
+async def test_transaction_goes_on_where_it_began_while_its_broker_group_takes_nothing(
+    town: Any, until: Any
+) -> None:
+    """Its group gets another master, and the other one takes messages meanwhile: neither is it sent there, nor is it
+    said that the subject is not where it lies.
+    """
+    async with town(groups=2) as t, t.client() as mq:
+        t.realm.route("a", "g0", "g1")
+        async with mq.transaction(group=GROUP) as tx:
+            await tx.send("a", "one")
+            home = tx._home
+            t.realm.serve(home, t.places[home].port, state="R")
+            await until(lambda: mq._router.atlas.brokers[home].state == "R")
+            await tx.send("a", "two")
+        assert t.stored(home) == [b"one", b"two"]
