@@ -67,20 +67,22 @@ def field_schema(described: Field, *, reported: bool = False) -> dict[str, Any]:
 
 
 def default_of(described: Field) -> Any:
-    """As it stands in a manifest; of a part only what its own fields do not say."""
+    """As it stands in a manifest; None when there is none. Of a part it is whole: the API server asks the rules of a
+    part about its default before it looks at those of its fields.
+    """
     value = described.default
-    if value is None or value == ():
-        return None
-    if isinstance(described, Size):
-        return written_size(value)
-    if not isinstance(described, Part):
-        return described.emit(value)
-    found: dict[str, Any] = {}
-    for attribute, row in table(described.block).items():
-        own = getattr(value, attribute)
-        if own != row.default and own is not None:
-            found[row.name] = written_size(own) if isinstance(row, Size) else row.emit(own)
-    return found
+    return None if value is None or value == () else _written(described, value)
+
+
+def _written(described: Field, value: Any) -> Any:
+    match described:
+        case Size():
+            return written_size(value)
+        case Part():
+            rows = ((row, getattr(value, attribute)) for attribute, row in table(described.block).items())
+            return {row.name: _written(row, own) for row, own in rows if own is not None and own != ()}
+        case _:
+            return described.emit(value)
 
 
 def _kind_schema(described: Field, *, reported: bool) -> dict[str, Any]:

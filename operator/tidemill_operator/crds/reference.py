@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any, cast
 
 from tidemill_operator.crds.kinds import FACES, Face
 from tidemill_operator.crds.openapi import default_of
 from tidemill_wire.resources import KINDS, Kind
-from tidemill_wire.schema import Block, Field, Part, described_fields
+from tidemill_wire.schema import Block, Field, Part, described_fields, table
 
 HEAD = """\
 # Fields of the kinds
@@ -51,9 +52,17 @@ def _default(field: Field, *, obliged: bool) -> str:
     if field.required or obliged:
         return "*required*"
     default = default_of(field)
+    if isinstance(field, Part) and isinstance(default, dict):
+        default = _beyond_its_fields(field, cast("dict[str, Any]", default))
     if default is None or default == {}:
         return ""
     return f"`{default if isinstance(default, str) else json.dumps(default)}`"
+
+
+def _beyond_its_fields(part: Part, default: dict[str, Any]) -> dict[str, Any]:
+    """What the defaults of the part's own fields do not say."""
+    own = {row.name: default_of(row) for row in table(part.block).values()}
+    return {name: value for name, value in default.items() if value != own[name]}
 
 
 def _cell(text: str) -> str:
