@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from samples.appointing import Refused
-from samples.kubernetes import Kubernetes, broker_of, is_ready, runs
+from samples.workloads import Kubernetes, broker_of, is_ready, runs
 from tidemill_operator import broker_groups, clusters
 from tidemill_operator.observed import size_of, timestamp
 from tidemill_operator.steps import Apply, Ask, Consumed, Delete, Hold, Plan, Seen
