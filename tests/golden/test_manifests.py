@@ -1,7 +1,8 @@
 """What the operator makes of each example, as a person reviews it: ``operator/*.yaml``.
 
-A difference in git is a difference in somebody's cluster. ``REWRITE=1 pytest tests/golden/test_manifests.py`` writes them
-anew, on purpose only. The two hashes of a workload are in them: they say whether a new operator would replace pods.
+A difference in git is a difference in somebody's cluster. ``REWRITE=1 pytest tests/golden/test_manifests.py`` writes
+them anew, on purpose only. The two hashes of a workload are in them: they say whether a new operator would make pods
+otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ IMAGE = "registry.example.org/tidemill:0.1.0"
 CLUSTERS: dict[str, dict[str, Any]] = {
     "prod": {},
     "large": {
-        "image": {"repository": "registry.example.org/mirror/tidemill", "tag": "0.2.0", "pullSecrets": ["registry"]},
+        "image": {
+            "repository": "registry.example.org/mirror/tidemill",
+            "tag": "0.2.0",
+            "pullSecrets": ["registry"],
+        },
         "meta": {
             "replicas": 3,
             "store": {"type": "PostgreSQL", "secretRef": {"name": "meta-database", "key": "url"}},
@@ -57,7 +62,9 @@ GROUPS: dict[str, tuple[str, dict[str, Any]]] = {
             "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "4Gi"}},
             "scheduling": {
                 "nodeSelector": {"disk": "ssd"},
-                "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "queues", "effect": "NoSchedule"}],
+                "tolerations": [
+                    {"key": "dedicated", "operator": "Equal", "value": "queues", "effect": "NoSchedule"}
+                ],
                 "spread": "Required",
                 "priorityClassName": "queues",
             },
@@ -145,7 +152,7 @@ def test_pods_pass_the_restricted_standard(name: str) -> None:
 def test_every_object_has_its_owner_and_labels_and_selectors_have_no_version(name: str) -> None:
     for one in made(name):
         [owner] = one["metadata"]["ownerReferences"]
-        assert owner["controller"] and owner["blockOwnerDeletion"]
+        assert (owner["controller"], owner["blockOwnerDeletion"]) == (True, True)
         labels = one["metadata"]["labels"]
         assert labels["app.kubernetes.io/managed-by"] == "tidemill-operator"
         selector = one.get("spec", {}).get("selector", {})

@@ -72,15 +72,19 @@ class GroupAtMeta:
         if former is not None and former.boot == boot:
             return
         first = not self.members
-        alone = (
-            former is not None and former.in_sync and sum(one.in_sync for one in self.members.values()) == 1
-        )
-        self.members[name] = Member(name, boot, now_ms, now_ms, self.epoch, in_sync=first or alone)
+        master = self.members.get(self.master)
+        led = master is not None and name != self.master and master.alive(now_ms)
+        # Who was in sync may lead again when nobody else does; beside a master it has to catch up.
+        kept = former is not None and former.in_sync and not led
+        self.members[name] = Member(name, boot, now_ms, now_ms, self.epoch, in_sync=first or kept)
         if first:
             self.master = name
         elif self.master == name:
-            heirs = [one for one in self.members.values() if one.in_sync and one.alive(now_ms)]
-            self.master = heirs[0].name if heirs else name
+            heirs = [
+                one for one in self.members.values() if one.in_sync and one.alive(now_ms) and one.name != name
+            ]
+            if heirs:
+                self.master, self.members[name].in_sync = heirs[0].name, False
             self.epoch += 1
         self.version += 1
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from samples.appointing import Refused
-from samples.pods import Kubernetes, broker_of, is_ready, runs
+from samples.workloads import Kubernetes, broker_of, is_ready, runs
 from tidemill_operator import broker_groups, clusters
 from tidemill_operator.observed import size_of, timestamp
 from tidemill_operator.steps import Apply, Ask, Consumed, Delete, Hold, Plan, Seen
@@ -65,6 +65,10 @@ class World(Kubernetes):
         for away in self.taken.values():
             away.discard(name)
 
+    def _is_delay(self, name: str) -> bool:
+        one = self.objects.get(("BrokerGroup", name), {})
+        return one.get("spec", {}).get("kind") == "Delay"
+
     def _is_wanted(self, group: str, name: str) -> bool:
         one = self.objects.get(("BrokerGroup", group))
         there = ("Pod", name) in self.objects
@@ -84,13 +88,15 @@ class World(Kubernetes):
         self.caches[key] = ours
         name = resource["spec"].get("clusterRef", {}).get("name", key[1])
         others = (one for other, one in sorted(self.objects.items()) if other[0] not in OURS)
-        rows = [one.row(self.now_ms) for one in self.at_meta.values()]
-        led = {one.master: {"/v1/groups": left_rows(one.left)} for one in self.at_meta.values() if one.master}
+        rows: dict[str, list[dict[str, Any]]] = {"/v1/brokers": [], "/v1/delays": []}
+        for one in self.at_meta.values():
+            rows["/v1/delays" if self._is_delay(one.name) else "/v1/brokers"].append(one.row(self.now_ms))
+        led = {one.master: answers_of(one.left) for one in self.at_meta.values() if one.master}
         return Seen(
             resource,
             resource if key[0] == "QueueCluster" else ours.get(("QueueCluster", name)),
             (*others, *ours.values()),
-            {"/v1/brokers": rows, "/v1/delays": []} if heard else None,
+            rows if heard else None,
             led if heard else {},
             IMAGE,
         )
@@ -176,11 +182,14 @@ class World(Kubernetes):
         if group is None:
             return
         known = self.at_meta.get(group)
-        for pod in self.pods(group):
-            ordinal = int(pod["metadata"]["name"].rpartition("-")[2])
-            if ordinal >= count and known is not None and not known.retired:
+        if known is None:
+            return
+        for pod in self.pods(group) if count else ():
+            if int(pod["metadata"]["name"].rpartition("-")[2]) >= count:
                 self._take(pod, heard=heard)
-        if count == 0 and known is not None and known.left and not self._is_forced(group):
+        if count == 0 and not (known.retired or (known.draining and self._is_delay(group))):
+            raise Harm(f"{name} is scaled to nothing, and is in use")
+        if count == 0 and known.left and not self._is_forced(group):
             raise Harm(f"{name} is scaled to nothing, and {known.left} messages are left")
 
     def _is_forced(self, group: str) -> bool:
@@ -278,7 +287,8 @@ def asked(claim: Mapping[str, Any]) -> int:
     return size_of(claim["spec"]["resources"]["requests"]["storage"])
 
 
-def left_rows(left: int) -> list[dict[str, Any]]:
+def answers_of(left: int) -> dict[str, Any]:
+    """What a master says of what nobody is done with."""
     row = {
         "group": "billing",
         "subject": "order.created",
@@ -287,4 +297,5 @@ def left_rows(left: int) -> list[dict[str, Any]]:
         "failed": 0,
         "dead": 0,
     }
-    return [row]
+    page = f"# TYPE tidemill_delay_waiting gauge\ntidemill_delay_waiting {float(left)}\n"
+    return {"/v1/groups": [row], "/metrics": page}

@@ -52,7 +52,7 @@ class Kubernetes:
     def get(self, kind: str, name: str) -> dict[str, Any]:
         return self.objects[kind, name]
 
-    def change(self, kind: str, name: str, **spec: Any) -> None:
+    def change(self, kind: str, name: str, /, **spec: Any) -> None:
         """A person edits a spec."""
         one = self.get(kind, name)
         one["spec"] = {**one["spec"], **spec}
