@@ -34,6 +34,7 @@ GROUP = {"type": "string", "minLength": 1, "maxLength": 30, "pattern": "^[a-z0-9
 LISTED = {"BrokerGroup": GROUP, "Subject": OBJECT, "ConsumerGroup": OBJECT}
 """Kinds of which values have lists, and what the name of one is like. A broker group's is not its object's."""
 OF_THE_CHART = {
+    "QueueCluster": ("brokerGroups",),
     "BrokerGroup": ("clusterRef", "groupName"),
     "Subject": ("clusterRef",),
     "ConsumerGroup": ("clusterRef",),

@@ -5,7 +5,7 @@
 
 Needs root and buildah, and for the latter debootstrap; ``--install`` lets apt-get bring what is missing. What it keeps
 (the base, layers, wheels) is in the cache, by the hash of what it was made of; it can be removed at any time. Equal
-sources give equal bytes: times are those of the commit, or of SOURCE_DATE_EPOCH.
+sources give equal layers: times are those of the commit, or of SOURCE_DATE_EPOCH.
 """
 
 from __future__ import annotations
@@ -96,15 +96,15 @@ class Workshop:
         with self.log.open("a") as log:
             log.write(f"$ {' '.join(command)}\n")
             log.flush()
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-            assert process.stdout is not None
             lines: list[str] = []
-            for line in process.stdout:
-                lines.append(line)
-                log.write(line)
-                if "STEP " in line:
-                    sys.stderr.write(f"      {line.strip()[:LINE_CHARS]}\n")
-        if process.wait() != 0:
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    lines.append(line)
+                    log.write(line)
+                    if "STEP " in line:
+                        sys.stderr.write(f"      {line.strip()[:LINE_CHARS]}\n")
+        if process.returncode != 0:
             end = "\n".join(self.log.read_text().splitlines()[-LAST_LINES:])
             raise CannotBuild(f"{end}\n{command[0]} failed: what it said is above, all of it in {self.log}")
         sys.stderr.write(f"      {time.monotonic() - begun:.0f} s\n")
@@ -216,7 +216,7 @@ def make_image(workshop: Workshop, base: str, name: str, version: str, *, afresh
         "CREATED": created,
         "SOURCE_DATE_EPOCH": epoch,
     }
-    words = ["--no-cache"] if afresh else ["--layers"]
+    words = ["--layers", *(["--no-cache"] if afresh else [])]
     words += ["--format", "docker", "--isolation", "chroot", "--network", "host", "--timestamp", epoch]
     words += [word for key, value in stated.items() for word in ("--build-arg", f"{key}={value}")]
     words += [word for key, path in secrets().items() for word in ("--secret", f"id={key},src={path}")]
