@@ -9,7 +9,12 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+<<<<<<< HEAD
 from typing import TYPE_CHECKING, Any, TypeAlias
+=======
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+>>>>>>> svc7
 
 from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.doors.control import routes_of, values_of
@@ -182,10 +187,12 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.timers import TimersDoor
     from tidemill_broker.doors.transactions import TransactionsDoor
     from tidemill_broker.doors.why import Why
+    from tidemill_host.health import beginning
     from tidemill_host.web import Web
 
     arguments, disk, lanes, clock = premises.arguments, premises.disk, premises.lanes, premises.clock
-    service = _prepare(premises, part)
+    with beginning(arguments.host, arguments.http_port):
+        service = _prepare(premises, part)
     broker = service.broker
     port = await listen_on(service, arguments.host, arguments.port, again=arguments.known)
     values = values_of(service, lambda: routes_of(service, port))
@@ -218,12 +225,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     steering.close()
     transactions.close()
     replicas.close()
-    end: Part | int = 0
-    if service.turned.done() and not service.failed.done():
-        await service.rest()
-        end = part_of(broker.settings.name, service.turned.result())
-    elif not service.failed.done():
-        await service.drain()
+    end = await _ended(service)
     await web.close()
     if service.failed.done():
         sys.stderr.write(f"tidemill: {_end(service.failed.result())}\n")
@@ -236,6 +238,20 @@ def _shared(neighbour: Neighbour, service: Service, values: dict[str, Callable[[
     own_page = values["/openapi.json"]
     values["/openapi.json"] = lambda: neighbour.page(own_page())
     return neighbour.routes(service, values["/v1/routes"])
+
+
+async def _ended(service: Service) -> Part | int:
+    """It stops; what it is to be next."""
+    if service.failed.done():
+        return 0
+    if service.turned.done():
+        await service.rest()
+        return part_of(service.broker.settings.name, service.turned.result())
+    if service.is_halted:
+        await service.rest()  # what it had is with whoever comes next
+    else:
+        await service.drain()
+    return 0
 
 
 def _later(premises: Premises) -> Later:
@@ -280,8 +296,21 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
         stopped = tasks.create_task(premises.stopping.wait())
         await asyncio.wait((service.failed, service.turned, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+        service.is_stopping = premises.stopping.is_set()
+        if attending is not None and service.is_stopping and premises.settings.say_goodbye:
+            work.pop().cancel()  # what meta says from now on is for whoever comes next
+            await _say_goodbye(service, premises)
         for task in work:
             task.cancel()
+
+
+async def _say_goodbye(service: Service, premises: Premises) -> None:
+    """Hand over, and tell meta, before it stops."""
+    from tidemill_host.parting import Parting
+    from tidemill_ledger.farewell import Farewell
+
+    parting = Parting(service.server, premises.settings.meta.split(","))
+    await parting.say_unless(service.failed, partial(Farewell, _identity(premises)))
 
 
 def _attending(service: Service, premises: Premises) -> Attending | None:
@@ -289,16 +318,20 @@ def _attending(service: Service, premises: Premises) -> Attending | None:
     from tidemill_broker.attendance import Attendance
     from tidemill_host.attending import Attending
 
-    settings, arguments = premises.settings, premises.arguments
+    settings = premises.settings
     if not (settings.replicated and settings.meta):
         return None
+    attendance = Attendance(_identity(premises), Load(settings.load_bytes))
+    return Attending(service, attendance, settings.meta.split(","))
+
+
+def _identity(premises: Premises) -> Identity:
+    settings, arguments = premises.settings, premises.arguments
     host = settings.advertise or arguments.host
     data, control = address_of(host, arguments.port), address_of(host, arguments.http_port)
     group, life = settings.name.partition("-")[0], premises.life
     labels = parse_labels(settings.labels)
-    identity = Identity(group, settings.name, life.boot, data, control, life.folder, labels)
-    attendance = Attendance(identity, Load(settings.load_bytes))
-    return Attending(service, attendance, settings.meta.split(","))
+    return Identity(group, settings.name, life.boot, data, control, life.folder, labels)
 
 
 def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]) -> None:

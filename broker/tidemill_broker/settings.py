@@ -34,6 +34,9 @@ class BrokerSettings:
     labels: str = ""
     """Of a replicated broker: what a subject's placement may ask for, as `zone=a,disk=ssd`."""
 
+    say_goodbye: bool = True
+    """Of a replicated broker under meta: whether it hands over and tells meta before it stops."""
+
     load_bytes: int = FULL_BYTES
     """Of a replicated broker: stored bytes a second with which it counts as fully loaded when meta places subjects."""
 

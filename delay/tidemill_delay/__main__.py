@@ -13,9 +13,11 @@ import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tidemill_delay.doors.service import DelayService, machine_for, recover
+from tidemill_delay.machine import Delay
 from tidemill_delay.settings import PREFIX, DelaySettings, read_settings
 from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
@@ -39,7 +41,9 @@ from tidemill_host.process import (
 from tidemill_journal.errors import JournalError
 from tidemill_ledger.attendance import Attending as Attendance
 from tidemill_ledger.attendance import Identity
+from tidemill_ledger.farewell import Farewell
 from tidemill_ledger.membership import FENCED, Part, Role, part_of
+from tidemill_ledger.readiness import why_not_ready
 from tidemill_wire import limits
 from tidemill_wire.addresses import address_of, split_address
 from tidemill_wire.counted import counted
@@ -112,9 +116,12 @@ async def _live(arguments: argparse.Namespace, settings: DelaySettings, files_ma
 async def _play(premises: Premises, part: Part) -> Part | int:
     """Be a delay service with that part, until it is to be another one, or the process is to end with an exit code."""
     from tidemill_delay.doors.metrics import render_metrics
+    from tidemill_host.health import beginning, ready_when
     from tidemill_host.web import Web
 
-    arguments, service = premises.arguments, _prepare(premises, part)
+    arguments = premises.arguments
+    with beginning(arguments.host, arguments.http_port):
+        service = _prepare(premises, part)
     port = await listen_on(service, arguments.host, arguments.port, again=arguments.known)
 
     def process() -> dict[str, Any]:
@@ -123,7 +130,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
 
     values = {
         "/healthz": lambda: {"status": "ok"},
-        "/readyz": lambda: {"status": "ready"},
+        "/readyz": ready_when(lambda: _why_not_ready(service)),
         "/v1/process": process,
     }
     web = Web(values, lambda: render_metrics(service), service.server.statistics.refused)
@@ -137,6 +144,8 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     if service.turned.done() and not service.failed.done():
         await service.rest()
         end = part_of(premises.settings.name, service.turned.result())
+    elif not service.failed.done() and service.is_halted:
+        await service.rest()  # what it had is with whoever comes next
     elif not service.failed.done():
         await service.drain()
     await web.close()
@@ -168,6 +177,7 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
     """Serve, attend meta, reach the master or the brokers, until something ends it."""
     from tidemill_delay.doors.finding import Finding
     from tidemill_host.attending import Attending
+    from tidemill_host.parting import Parting
 
     settings, arguments = premises.settings, premises.arguments
     metas = settings.meta.split(",")
@@ -185,8 +195,19 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
         stopped = tasks.create_task(premises.stopping.wait())
         await asyncio.wait((service.failed, service.turned, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+        service.is_stopping = premises.stopping.is_set()
+        if service.is_stopping and settings.say_goodbye:
+            work.pop(0).cancel()  # what meta says from now on is for whoever comes next
+            await Parting(service.server, metas).say_unless(service.failed, partial(Farewell, identity))
         for task in work:
             task.cancel()
+
+
+def _why_not_ready(service: DelayService) -> str:
+    """In words; empty when it is."""
+    if service.is_stopping:
+        return f"{service.delay.settings.name} is about to stop"
+    return "" if isinstance(service.machine, Delay) else why_not_ready(service.machine)
 
 
 def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]) -> None:

@@ -46,6 +46,9 @@ class DelaySettings:
     advertise: str = ""
     """The host by which clients and other replicas reach it; without it the one that it listens on."""
 
+    say_goodbye: bool = True
+    """Whether it hands over and tells meta before it stops."""
+
     catch_up_bytes: int = 256 * MIB
     """In a group so much of each log is kept at least, for slaves that come back: who needs more is sent a copy."""
 

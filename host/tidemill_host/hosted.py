@@ -52,6 +52,8 @@ class Hosted(Generic[Runs]):
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self.turned: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
         self.free_bytes = self.total_bytes = 0
+        self.is_stopping = False
+        """It was told to stop, and says goodbye."""
         self._disk = disk
         self._clock = clock
         self._files = Files(disk)

@@ -112,9 +112,11 @@ def process_paths(serves: str) -> dict[str, Part]:
     """The paths that every service has; ``serves`` says what ``/readyz`` tells."""
     status = record({"status": {"type": "string"}})
     metrics = {"description": "Prometheus text", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    ready = reading("readyz", serves, status, {"status": "ready"})
+    ready["get"]["responses"] |= {"503": error_answer(503)}
     return {
         "/healthz": reading("healthz", "Whether the process answers", status, {"status": "ok"}),
-        "/readyz": reading("readyz", serves, status, {"status": "ready"}),
+        "/readyz": ready,
         "/metrics": {
             "get": {
                 "operationId": "metrics",

@@ -83,7 +83,10 @@ class Web:
             return response
         if path == "/metrics":
             return web.Response(body=self._metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
-        return json_response(self._values[path]())
+        try:
+            return json_response(self._values[path]())
+        except HttpRefused as error:
+            return error.response()
 
 
 class _Server(web.Server):

@@ -72,6 +72,11 @@ class Follower(Generic[Inner]):
         epochs = self.inner.epochs
         return epochs[-1].epoch if epochs else 0
 
+    @property
+    def is_fed(self) -> bool:
+        """Whether its master sends it what comes."""
+        return self._master is not None and bool(self._streams)
+
     # The contract.
 
     def connected(self, peer: Peer, now_ms: int) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemill_host.clock import RealClock
 from tidemill_host.listening import listening
@@ -32,6 +32,9 @@ from tidemill_meta.storing import StoreAway, StoreDamaged
 from tidemill_wire.addresses import address_of
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.settings import settings_line
+
+if TYPE_CHECKING:
+    from tidemill_meta.doors.replica import Replica
 
 COLLECT_YOUNG = 4_000
 """Objects after which cycles are looked for among the newest: most of what meta makes stays, and a look at many of
@@ -98,6 +101,7 @@ async def _serve(
     arguments: argparse.Namespace, settings: MetaSettings, store: SqlStore, files_max: int
 ) -> int:
     # aiohttp's server takes a third of the start; nothing before needs it.
+    from tidemill_host.health import ready_when
     from tidemill_host.web import Web
     from tidemill_meta.doors.api import Api
     from tidemill_meta.doors.metrics import render_metrics
@@ -114,7 +118,7 @@ async def _serve(
     api = Api(replica, watch)
     values: dict[str, Callable[[], Any]] = {
         "/healthz": lambda: {"status": "ok"},
-        "/readyz": lambda: {"status": "ready"},
+        "/readyz": ready_when(lambda: why_not_ready(replica)),
         "/openapi.json": page,
     }
     web = Web(values, lambda: render_metrics(replica, watch, api), Counter(), api.routes())
@@ -130,6 +134,12 @@ async def _serve(
         work.cancel()
     await replica.close()
     return 0
+
+
+def why_not_ready(replica: Replica) -> str:
+    """In words; empty when it is."""
+    fresh = replica.meta.senses.fresh(replica.clock.now_ms())
+    return "" if fresh else "this replica of meta does not know what the others do, the database is away"
 
 
 if __name__ == "__main__":

@@ -81,6 +81,7 @@ def delay_of(wanted: Wanted, name: str, ports: tuple[int, int], meta_port: int) 
         "TIDEMILL_DELAY_NAME": name,
         "TIDEMILL_DELAY_REPLICATED": "true",
         "TIDEMILL_DELAY_META": address_of(host, meta_port),
+        "TIDEMILL_DELAY_SAY_GOODBYE": "false",  # as with brokers
     }
     told |= {"TIDEMILL_DELAY_ADVERTISE": wanted.advertised} if wanted.advertised else {}
     return Child(name, "tidemill_delay", arguments, told)
@@ -98,6 +99,7 @@ def broker_of(wanted: Wanted, name: str, ports: tuple[int, int], meta_port: int)
         "TIDEMILL_NAME": name,
         "TIDEMILL_REPLICATED": "true",
         "TIDEMILL_META": address_of(host, meta_port),
+        "TIDEMILL_SAY_GOODBYE": "false",  # they end together: nobody stays who could take over
     }
     return Child(name, "tidemill_broker", arguments, told)
 

@@ -232,17 +232,32 @@ class Replicated:
                 if part.role is Role.SLAVE:
                     host, _, port = part.master_address.rpartition(":")
                     work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
-                await asyncio.wait((service.failed, service.turned), return_when=asyncio.FIRST_COMPLETED)
+                stopped = self._stopped(env)
+                ends = service.failed, service.turned, stopped
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                if stopped.done():
+                    work.pop(0).cancel()
+                    await self._say_goodbye(env, service)
                 for task in work:
                     task.cancel()
             del self.running[env.name]
             if service.failed.done():
                 raise SystemExit(1)
+            if stopped.done() and not service.turned.done():
+                await (service.rest() if service.is_halted else service.drain())
+                return
             await service.rest()
             if service.failed.done():
                 raise SystemExit(1)
             self._ends(broker, env)
             part = self._note_turn(env.name, part_of(env.name, service.turned.result()))
+
+    def _stopped(self, env: Env) -> asyncio.Future[None]:
+        """Done when the process is told to stop, which nobody does."""
+        return asyncio.get_running_loop().create_future()
+
+    async def _say_goodbye(self, env: Env, service: Service) -> None:
+        """Before it stops."""
 
     async def _attend(self, env: Env, local: LocalPeer) -> None:
         """Hear who is what."""

@@ -25,3 +25,10 @@ class Request:
     body: Mapping[str, Any]
     method: str = "POST"
     patience_s: float = PATIENCE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing is to be asked for so long."""
+
+    seconds: float

@@ -10,9 +10,11 @@ from typing import Any
 from tidemill_broker.doors.openapi import assemble
 from tidemill_broker.doors.service import Service
 from tidemill_broker.machine import Broker
+from tidemill_host.health import ready_when
 from tidemill_host.openapi import Part, process_paths, reading, record, ref, whole
 from tidemill_ledger.following import Follower
 from tidemill_ledger.membership import Role
+from tidemill_ledger.readiness import why_not_ready
 from tidemill_wire.addresses import split_address
 
 
@@ -44,11 +46,18 @@ def process_of(service: Service) -> dict[str, Any]:
     return {"name": name, "role": role.value, "epoch": epoch, "pid": os.getpid()}
 
 
+def _why_not_ready(service: Service) -> str:
+    """In words; empty when it is."""
+    if service.is_stopping:
+        return f"{service.broker.settings.name} is about to stop"
+    return "" if isinstance(service.machine, Broker) else why_not_ready(service.machine)
+
+
 def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[str, Callable[[], Any]]:
     """Paths and what they answer."""
     return {
         "/healthz": lambda: {"status": "ok"},
-        "/readyz": lambda: {"status": "ready"},
+        "/readyz": ready_when(lambda: _why_not_ready(service)),
         "/v1/process": lambda: process_of(service),
         "/v1/routes": routes,
         "/v1/subjects": service.subjects,

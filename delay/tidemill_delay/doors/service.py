@@ -75,6 +75,11 @@ class DelayService(Hosted[Runs]):
         raise AssertionError(due)
 
     @property
+    def is_halted(self) -> bool:
+        """A master that takes nothing, and does nothing by itself."""
+        return isinstance(self.machine, Master) and self.machine.halted
+
+    @property
     def leads(self) -> bool:
         """Whether it brings messages to brokers."""
         return not isinstance(self.machine, Follower)
