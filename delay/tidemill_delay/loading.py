@@ -14,7 +14,7 @@ import numpy as np
 from tidemill_delay.hours import Hour, rows_of
 from tidemill_delay.rows import ROW_BYTES, decode_rows
 from tidemill_delay.settings import DelaySettings
-from tidemill_delay.wheel import Entries
+from tidemill_delay.wheel import Entries, merged
 from tidemill_host.machine import Slice
 
 STEP_ROWS = 256 * 1024
@@ -62,7 +62,7 @@ class Page:
             return
         keep &= rows["due"] <= self.high_ms
         self.entries.append(
-            Entries(self.hour.start_ms, rows["due"][keep].copy(), rows["piece"][keep].copy(), numbers[keep])
+            Entries(self.hour.start_ms, rows["due"][keep], rows["piece"][keep], numbers[keep])
         )
 
     def _choose(self) -> None:
@@ -72,6 +72,11 @@ class Page:
         last = max(int(np.searchsorted(sums, self._room, "right")) - 1, first)
         self.high_ms = min(self._end_ms, self.hour.start_ms + last * self._width_ms)
         self._at = 0
+
+    def take(self) -> Entries | None:
+        """All of it, sorted; it has nothing then, for its parts would be there twice."""
+        parts, self.entries = [one for one in self.entries if len(one.due)], []
+        return merged(parts) if parts else None
 
     def placed(self, entries: Entries) -> None:
         """Messages of this hour came while it is being loaded; those beyond the page are in the file for the next."""

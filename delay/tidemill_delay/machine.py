@@ -318,10 +318,10 @@ class Delay:
         self._page = None
         assert page.high_ms is not None
         self.nearing.loaded(page.hour.start_ms, page.high_ms)
-        self.waits.after_placed(lambda now_ms: self._fill(page.entries, now_ms), now_ms)
+        self.waits.after_placed(lambda now_ms: self._fill(page, now_ms), now_ms)
 
-    def _fill(self, page: Sequence[Entries], now_ms: int) -> None:
-        for entries in page:
+    def _fill(self, page: Page, now_ms: int) -> None:
+        if (entries := page.take()) is not None:
             self._add(entries)
         self._turn(now_ms)
 

@@ -31,8 +31,9 @@ class DelaySettings:
     horizon_seconds: int = 731 * 24 * 3600
     """How far ahead a message may be due."""
 
-    wheel_messages: int = 4 * 1024 * 1024
-    """Messages that are in memory ahead of their time, 24 bytes each; of an hour with more, a part at a time."""
+    wheel_messages: int = 1024 * 1024
+    """Messages that are in memory ahead of their time, 24 bytes each, and not twice that while they are sorted; of an
+    hour with more, a part at a time."""
 
     durability: str = "high"
     """``high``: a message is answered when it is on the disk; ``normal``: when it is in the page cache."""

@@ -1,13 +1,14 @@
 """What is due next. A spoke is a page of one hour, sorted by due time; what comes late makes spokes of its own.
 
 ``take`` gives out everything that is due, tick by tick: numpy finds the end of it in each spoke, and no message is a
-Python object here.
+Python object here. Of an hour each spoke is more than twice as long as the next one: what comes late is merged with
+what came late, and only now and then with a page. So a message is sorted some twenty times at most, however many come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,7 @@ import numpy.typing as npt
 from tidemill_delay.hours import Numbers
 from tidemill_delay.rows import Pieces, Times
 
-SPOKES_MAX = 8
-"""Of one hour; then they become one."""
+Number = TypeVar("Number", np.int64, np.uint64)
 
 
 class Entries(NamedTuple):
@@ -56,11 +56,11 @@ class Wheel:
         if not len(entries.due):
             return
         spokes = self._spokes.setdefault(entries.hour, [])
-        spokes.append(_sorted(entries))
         self.size += len(entries.due)
-        if len(spokes) > SPOKES_MAX:
-            columns = (np.concatenate(column) for column in list(zip(*spokes, strict=True))[1:])
-            self._spokes[entries.hour] = [_sorted(Entries(entries.hour, *columns))]
+        spokes.append(merged([entries]))
+        while len(spokes) > 1 and len(spokes[-2].due) <= 2 * len(spokes[-1].due):
+            pair, spokes[-2:] = spokes[-2:], []
+            spokes.append(merged(pair))
 
     def take(self, now_ms: int) -> list[Entries]:
         """What is due, in whole ticks, of each hour apart; the earliest hour first."""
@@ -74,7 +74,7 @@ class Wheel:
                     found.append(spoke.take(0, end))
                     self.size -= end
                 if end < len(spoke.due):
-                    left.append(spoke.take(end, len(spoke.due)))
+                    left.append(_without_waste(spoke.take(end, len(spoke.due))))
             if left:
                 self._spokes[hour] = left
             else:
@@ -119,9 +119,32 @@ class Wheel:
         assert total == self.size
 
 
-def _sorted(entries: Entries) -> Entries:
-    due = entries.due
-    if (due[1:] >= due[:-1]).all():
-        return entries
-    order = np.argsort(due, kind="stable")
-    return Entries(entries.hour, due[order], entries.pieces[order], entries.numbers[order])
+def merged(parts: list[Entries]) -> Entries:
+    """All of them as one that is sorted. The list is emptied, and a column of the parts goes when there is a new one:
+    not more than one of the three is there twice.
+    """
+    hour = parts[0].hour
+    dues = [part.due for part in parts]
+    pieces = [part.pieces for part in parts]
+    numbers = [part.numbers for part in parts]
+    parts.clear()
+    due = _one(dues)
+    order = None if (due[1:] >= due[:-1]).all() else np.argsort(due, kind="stable")
+    if order is None:
+        return Entries(hour, due, _one(pieces), _one(numbers))
+    due = due[order]
+    return Entries(hour, due, _one(pieces)[order], _one(numbers)[order])
+
+
+def _one(columns: list[npt.NDArray[Number]]) -> npt.NDArray[Number]:
+    """One after the other; the list is emptied."""
+    whole = columns[0] if len(columns) == 1 else np.concatenate(columns)
+    columns.clear()
+    return whole
+
+
+def _without_waste(left: Entries) -> Entries:
+    """What is left of a spoke keeps all of its memory: when that is more than half for nothing, it is copied."""
+    base = left.due.base
+    whole = len(base) if isinstance(base, np.ndarray) else 0
+    return left.copy(len(left.due)) if whole > 2 * len(left.due) else left

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill_delay.hours import Hour, Marks, ranges_of
+from tidemill_delay.hours import Hour, Marks, Numbers, ranges_of
 from tidemill_delay.loading import Page
 from tidemill_delay.rows import decode_rows, encode_rows, length_of, pack_piece, place_of
 from tidemill_delay.settings import DelaySettings
@@ -59,6 +61,24 @@ def test_the_wheel_gives_what_is_due_in_whole_ticks_and_nothing_twice(
         assert wheel.size == len(waiting)
         due_next = min((at for _, at, _ in waiting), default=None)
         assert wheel.next_ms() == (None if due_next is None else -(-due_next // TICK_MS) * TICK_MS)
+
+
+@given(st.randoms(use_true_random=False))
+def test_many_that_come_late_are_few_spokes_and_what_is_left_holds_little_for_nothing(rng: Random) -> None:
+    wheel, count = Wheel(TICK_MS), 600
+    for number in range(count):
+        wheel.add(entries_of(0, [rng.randrange(0, 100_000)], number))
+        assert len(wheel._spokes[0]) <= 10
+    for now_ms in range(0, 100_000, 2_500):
+        wheel.take(now_ms)
+        wheel.check()
+        held = sum(_held(spoke.numbers) for spokes in wheel._spokes.values() for spoke in spokes)
+        assert held <= 2 * wheel.size
+
+
+def _held(column: Numbers) -> int:
+    """Rows in memory, those among them that left included."""
+    return len(column.base) if isinstance(column.base, np.ndarray) else len(column)
 
 
 @given(st.lists(st.lists(st.integers(0, 3_000), max_size=30), max_size=12))
