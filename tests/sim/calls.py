@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,9 @@ from sim.network import Host, Network
 RETRY_S = 0.5
 NEVER = object()
 """An answer that gets lost, every time that it is sent."""
+
+HAS_GONE: ContextVar[Callable[[], bool]] = ContextVar("HAS_GONE")
+"""Whether who asked has closed its connection by now, as far as the network let that through: for who answers."""
 
 Answer = Callable[[Any], Awaitable[Any]]
 
@@ -79,6 +83,7 @@ class Calls:
         task.add_done_callback(_raise_defect)
 
     async def _work(self, call: Call, life: Life, answer: Answer) -> None:
+        HAS_GONE.set(lambda: call.over and not self._network.unreachable(call.source, call.target))
         result = await answer(call.question)
         if result is NEVER:
             self._network.probes["lost_answers"] += 1

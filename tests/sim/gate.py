@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from aiohttp import HttpVersion11, web
 from multidict import CIMultiDict
 
-from sim.calls import NEVER, Calls
+from sim.calls import HAS_GONE, NEVER, Calls
 from sim.checkers import Ack, Delivery, Outcome, Send, ended, place_of
 from sim.clients import GAP_S, SIZES
 from sim.lanes import draw_priority
@@ -55,7 +55,7 @@ class Body:
 
 
 class Paper:
-    """Where an answer is written; ``broken``: its connection is gone."""
+    """Where an answer is written; ``broken``: its connection is gone, as it is when nobody waits for it any more."""
 
     length: int | None = None
     output_size = 0
@@ -64,7 +64,7 @@ class Paper:
         self._broken = broken
 
     async def write_headers(self, _status: str, _headers: object) -> None:
-        if self._broken:
+        if self._broken or HAS_GONE.get()():
             raise ConnectionResetError("nobody reads this answer")
 
     def send_headers(self) -> None:

@@ -15,7 +15,12 @@ from sim.world import run_plan
 
 TESTS = Path(__file__).parents[1]
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").rglob("*.json"))
-FAMILY_OF = {"scenarios": "sim.cluster:make", "together": "sim.together:make", "whole": "sim.whole:make"}
+FAMILY_OF = {
+    "scenarios": "sim.cluster:make",
+    "together": "sim.together:make",
+    "whole": "sim.whole:make",
+    "worked": "sim.worked:make",
+}
 
 
 def run_simulator(*arguments: str) -> subprocess.CompletedProcess[str]:
