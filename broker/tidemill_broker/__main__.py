@@ -9,12 +9,8 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-<<<<<<< HEAD
-from typing import TYPE_CHECKING, Any, TypeAlias
-=======
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
->>>>>>> svc7
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.doors.control import routes_of, values_of
