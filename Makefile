@@ -8,6 +8,7 @@ SEEDS ?= 50
 SECONDS ?= 60
 KILLS ?= 50
 STORM ?= 600
+NODES ?= 3
 BIN := $(VENV)/bin
 # Installed again when pyproject.toml changes, and only then: its hash names the stamps.
 HASH := $(shell git hash-object pyproject.toml)
@@ -23,7 +24,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up test check unit e2e sim soak fuzz bench lint ruff format-check types pyright contracts hooks tidy \
-        format docs crds charts lock images wheel clean
+        format docs crds charts lock images wheel clean kubernetes kubernetes-beside cluster cluster-on cluster-down \
+        test-cluster
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -31,11 +33,11 @@ help: ## this list
 up: $(SERVER) ## install what is missing and run a queue here, until Ctrl-C; as in OPTIONS="--port 7410 --http-port 7411"
 	@exec $(BIN)/tidemill up --data $(DATA) $(OPTIONS)
 
-test: lint ## install what is missing, then lint and all tests
+test: kubernetes-beside lint ## install what is missing, then lint and all tests
 	@$(BIN)/pytest
 
 check: lint ## before a commit: lint, unit, property, golden, 50 seeds; crash points and planted bugs are for `make test`
-	@$(BIN)/pytest -m "not e2e" --ignore tests/sim/test_crash_points.py --ignore tests/sim/test_teeth.py
+	@$(BIN)/pytest -m "not e2e and not cluster and not real_cluster" --ignore tests/sim/test_crash_points.py --ignore tests/sim/test_teeth.py
 
 setup: $(DEV) ## install all that the work needs, and the hooks before a commit
 	@$(BIN)/pre-commit install
@@ -63,6 +65,25 @@ fuzz: $(DEV) ## bytes without end against the wire, for SECONDS=60
 
 bench: $(DEV) ## side by side with peers
 	@$(BIN)/python -m bench
+
+cluster: $(DEV) ## a real Kubernetes on this machine, as root, of NODES=3 nodes that run pods
+	@PYTHONPATH=tests $(BIN)/python -m cluster up --nodes $(NODES)
+
+cluster-on: $(DEV) ## boot its NODE=node-0 again after a power cut
+	@PYTHONPATH=tests $(BIN)/python -m cluster power-on $(NODE)
+
+cluster-down: $(DEV) ## take it away, or what a crash has left of one
+	@PYTHONPATH=tests $(BIN)/python -m cluster down
+
+test-cluster: $(DEV) ## the tests that need real pods, as root
+	@TIDEMILL_REAL_CLUSTER=1 $(BIN)/pytest -m real_cluster
+
+kubernetes: $(DEV) ## what clusters for tests run; about ten minutes, once
+	@PYTHONPATH=tests $(BIN)/python -m cluster build
+
+# The same beside what make does next, and no longer than that: tests that need it come last, and wait for it.
+kubernetes-beside: $(DEV)
+	@PYTHONPATH=tests $(BIN)/python -m cluster build --beside $$PPID
 
 docs: $(DEV) ## links and examples of the documents
 	@$(BIN)/pytest tests/test_docs.py

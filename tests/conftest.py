@@ -17,6 +17,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 DEADLINE_S = 60
 
+# What tests download or build once goes there all the same.
+if os.environ.get("XDG_CACHE_HOME", os.devnull) != os.devnull:
+    os.environ.setdefault("TIDEMILL_TEST_CACHE", f"{os.environ['XDG_CACHE_HOME']}/tidemill")
 # Clients keep the last good routes there, by the address of their server; tests take the same ports again and again.
 os.environ["XDG_CACHE_HOME"] = os.devnull
 

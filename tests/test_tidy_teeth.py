@@ -15,6 +15,7 @@ PROCESS = "host/tidemill_host/process.py"
 TURN = "host/tidemill_host/turn.py"
 UNIT = "tests/unit/wire/test_frame.py"
 E2E = "tests/e2e/test_kill.py"
+CLUSTER = "tests/cluster/programs.py"
 PROMISE = "TO" + "DO"
 MACHINE = "/" + "home/someone/queue"
 
@@ -51,6 +52,7 @@ BREAKS: list[tuple[Callable[[tree.Source], Iterator[str]], str, str]] = [
     (manners.tests_do_not_sleep, UNIT, "time.sleep(1)"),
     (manners.tests_do_not_sleep, UNIT, "await_ = asyncio.sleep(0.1)"),
     (manners.tests_do_not_sleep, E2E, "def test_kill():\n    time.sleep(1)"),
+    (manners.tests_do_not_sleep, CLUSTER, "def stop():\n    time.sleep(1)"),
     (manners.tests_do_not_sleep, UNIT, "from time import sleep"),
     (manners.tests_do_not_sleep, UNIT, "time.monotonic()"),
     (manners.tests_take_free_ports, UNIT, "loop.create_server(f, '127.0.0.1', 7400)"),
@@ -90,6 +92,7 @@ KEEPS: list[tuple[Callable[[tree.Source], Iterator[str]], str, str]] = [
     (manners.tests_do_not_sleep, UNIT, "asyncio.sleep(0)"),
     (manners.tests_do_not_sleep, "tests/sim/test_world.py", "asyncio.sleep(3)"),
     (manners.tests_do_not_sleep, E2E, "def wait_until(f):\n    time.sleep(0.01)"),
+    (manners.tests_do_not_sleep, CLUSTER, "def wait_gone(f):\n    time.sleep(time.monotonic())"),
     (manners.tests_take_free_ports, UNIT, "loop.create_server(f, '127.0.0.1', 0)\nparse('localhost:7401')"),
     (manners.tests_are_sentences, UNIT, "def test_frames_survive_any_split(): ..."),
     (manners.tests_are_sentences, UNIT, "def test_split():\n    '''Any split gives the same frames.'''"),

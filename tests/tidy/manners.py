@@ -20,6 +20,8 @@ LISTENERS = {
     *("bind", "connect", "TCPSite", "SockSite"),
 }
 PORT_MIN = 1024
+REAL_WORLD = ("tests/e2e/", "tests/cluster/")
+"""Where tests have real processes, and may wait for them by the real clock."""
 REAL_CLOCK = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns"}
 UNSAFE = re.compile(r"PYTHONOPTIMIZE|\bpython[\w.]*(?:\)|\})?(?:\s+-\w+)*\s+-\w*O")
 RUNS_PYTHON = (
@@ -94,7 +96,7 @@ def tests_do_not_sleep(source: Source) -> Iterator[str]:
     """The simulator's ``asyncio.sleep`` is virtual; a test with real processes may poll in a function ``wait...``."""
     if not is_test(source):
         return
-    polls = waiting_lines(source) if source.path.startswith("tests/e2e/") else set[int]()
+    polls = waiting_lines(source) if source.path.startswith(REAL_WORLD) else set[int]()
     virtual = source.path.startswith(("tests/sim/", "tests/unit/sim/"))
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.Call) or node.lineno in polls:
@@ -102,8 +104,8 @@ def tests_do_not_sleep(source: Source) -> Iterator[str]:
         called = ast.unparse(node.func)
         naps = called == "time.sleep" or (called == "asyncio.sleep" and not virtual and not is_zero(node))
         if naps:
-            yield f"{source.at(node)}: a test sleeps: wait for the event, or poll with a deadline in a wait_... of e2e"
-        elif called in REAL_CLOCK and not source.path.startswith("tests/e2e/"):
+            yield f"{source.at(node)}: a test sleeps: wait for the event, or poll in a wait_... of e2e or cluster"
+        elif called in REAL_CLOCK and not source.path.startswith(REAL_WORLD):
             yield f"{source.at(node)}: a test reads the real clock: pass now_ms, or move the test to tests/e2e"
     for node, module in imports(source.tree):
         if module in {"time.sleep", *REAL_CLOCK} or (module == "asyncio.sleep" and not virtual):
@@ -131,7 +133,7 @@ def tests_take_free_ports(source: Source) -> Iterator[str]:
             values = (leaf.value for part in [*node.args, *node.keywords] for leaf in constants(part))
             if any(isinstance(value, int) and value >= PORT_MIN for value in values):
                 yield f"{source.at(node)}: a fixed port, taken on the next machine: {advice}"
-        elif source.path.startswith("tests/e2e/") and is_address(node):
+        elif source.path.startswith(REAL_WORLD) and is_address(node):
             yield f"{source.at(node)}: an address with a fixed port, taken on the next machine: {advice}"
 
 

@@ -1,0 +1,90 @@
+"""Clusters for tests, one of each kind for all of them; each test has a namespace of its own.
+
+Tests with a cluster run last: what their clusters run may be in the building, beside all the other tests.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from cluster.build import programs
+from cluster.kwok import KwokCluster
+from cluster.prerequisites import obstacle
+from cluster.real import RealCluster
+
+MARKS = ("cluster", "real_cluster")
+NODES = 3
+FIRST_SECONDS = 2_700
+"""For the first of them, which may have to wait for a build on a slow machine."""
+NUMBERS = count(1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Behind what put them in random order, which stays."""
+    place = {item: max((MARKS.index(mark.name) + 1 for mark in item.iter_markers() if mark.name in MARKS), default=0)
+             for item in items}  # fmt: skip
+    items.sort(key=place.__getitem__)
+    first = next((item for item in items if place[item]), None)
+    if first is not None:
+        first.add_marker(pytest.mark.timeout(FIRST_SECONDS))
+
+
+def show(config: pytest.Config, text: str) -> None:
+    """A line for whoever waits."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print(f"\n{text}", flush=True)
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KwokCluster]:
+    """Real API server, controllers and scheduler; nodes and pods are played. Its tests are marked ``cluster``."""
+    faulthandler.cancel_dump_traceback_later()  # a build is no hang
+    built = programs(lambda text: show(request.config, text))
+    made = KwokCluster(tmp_path_factory.mktemp("kwok") / "cluster", built)
+    yield made.start()
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def real_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealCluster]:
+    """Three nodes with real pods. Its tests are marked ``real_cluster``; each has namespaces of its own."""
+    need_nodes()
+    faulthandler.cancel_dump_traceback_later()
+
+    def tell(text: str) -> None:
+        show(request.config, text)
+
+    made = RealCluster(tmp_path_factory.mktemp("real") / "cluster", programs(tell), NODES)
+    yield made.start(tell)
+    made.stop()
+
+
+def need_nodes() -> None:
+    """Fail where they cannot be had and must be, in CI and when asked for; else skip."""
+    wish = os.environ.get("TIDEMILL_REAL_CLUSTER", "")
+    if wish == "0":
+        pytest.skip("TIDEMILL_REAL_CLUSTER=0 leaves real nodes out")
+    if why := obstacle():
+        if wish == "1" or os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+
+
+@pytest.fixture
+def namespace(cluster: KwokCluster) -> Iterator[str]:
+    """In the cluster of played nodes; what is in it goes afterwards, and nobody waits for that."""
+    name = f"test-{next(NUMBERS)}"
+    cluster.ask("create", "namespace", name)
+    yield name
+    cluster.ask("delete", "namespace", name, "--wait=false")

@@ -1,0 +1,3 @@
+module tidemill/pause
+
+go 1.26.0
