@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,34 @@ def good_manifests() -> list[dict[str, Any]]:
         for path in sorted(SAMPLES.glob("*.yaml"))
         for document in yaml.safe_load_all(path.read_text())
     ]
+
+
+ODD_VALUES: tuple[Any, ...] = (
+    None, True, 0, -1, 1, 7, 2**31, 2**63 - 1, 2**63, 1.5, "", "x", "a b", "a\nb", "%a", "a-b", "Über",
+    "x" * 40, "x" * 300, "1", "500m", "1Gi", "64Mi", "1k", "1K", "-1Gi", "2026-09-01T00:00:00Z", "2026-13-01T00:00:00Z",
+    "2026-09-01 00:00:00Z", "@daily", "0 0 31 2 *", "order.*", "*",
+    [], {}, ["a"], ["a", "a"], [1], [3, 2], {"name": "a"}, {"a": "b"}, {"a b": "c"},
+)  # fmt: skip
+
+
+def odd_manifests() -> Iterator[dict[str, Any]]:
+    """The samples, each with one field of its spec set to something else, in every place; most are wrong."""
+    for number, manifest in enumerate(good_manifests()):
+        for index, path in enumerate(_places(manifest.get("spec", {}))):
+            for which, value in enumerate(ODD_VALUES):
+                odd = deepcopy(manifest)
+                holder = odd["spec"]
+                for step in path[:-1]:
+                    holder = holder[step]
+                holder[path[-1]] = value
+                yield {**odd, "metadata": {"name": f"odd{number}x{index}x{which}"}}
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in inside:
+        yield (*path, step)
+        yield from _places(inner, (*path, step))
 
 
 def _table(name: str) -> Any:

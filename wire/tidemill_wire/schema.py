@@ -223,7 +223,8 @@ class Time(Field):
         isoformat = getattr(value, "isoformat", None)  # YAML reads an unquoted time as a datetime
         written = isoformat() if callable(isoformat) else value
         at_ms = parse_timestamp(written) if isinstance(written, str) else None
-        if not isinstance(written, str) or at_ms is None or at_ms < 0:
+        # As Kubernetes has it: a T between day and hour, capitals.
+        if not isinstance(written, str) or at_ms is None or at_ms < 0 or set(written) & set(" tz"):
             raise ManifestError(path, f"is {shown(written)}: write {self.kind}")
         return written
 
@@ -299,6 +300,8 @@ class Labels(Field):
             raise ManifestError(path, f"is {shown(value)}: write {self.kind}")
         pairs: list[tuple[str, str]] = []
         for key, label in written.items():
+            if label is None:
+                continue  # as everywhere: not written
             if not isinstance(key, str) or not isinstance(label, str) or len(label) > self.length_max:
                 raise ManifestError(f"{path}.{shown_key(key)}", f"is {shown(label)}: write a text, in quotes")
             wrong = [one for one in (key, label) if self.pattern and not re.fullmatch(self.pattern, one)]

@@ -13,6 +13,7 @@ CATEGORY = "tidemill"
 WAITING_SINCE = "1970-01-01T00:00:00Z"
 """A default cannot know the time."""
 NAME_CHARS_MAX = 253
+OBJECT_NAME = ".metadata.name"
 
 
 def definitions() -> dict[str, dict[str, Any]]:
@@ -106,15 +107,16 @@ def _name_rules(kind: Kind) -> list[Mapping[str, Any]]:
         found.append(
             {
                 "rule": f"self.metadata.name.matches(r'^(?:{naming.object_pattern})$')",
-                "message": f"of metadata.name write {naming.object_means}",
+                "message": f"write {naming.object_means}",
+                "fieldPath": OBJECT_NAME,
             }
         )
     if naming.field:
         found.append(
             {
                 "rule": f"has(self.spec.{naming.field}) || self.metadata.name.matches(r'^(?:{naming.pattern})$')",
-                "message": f"metadata.name cannot be the name that is meant: write spec.{naming.field} as well, "
-                f"{naming.means}",
+                "message": f"write spec.{naming.field} as well, which is {naming.means}",
+                "fieldPath": OBJECT_NAME,
             }
         )
     return found

@@ -30,6 +30,8 @@ from tidemill_wire.schema import (
 )
 
 INT32_MAX = (1 << 31) - 1
+AMOUNT_MAX = 10**12 - 1
+"""As many digits as an amount in a text may have."""
 TIME_PATTERN = (
     "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})"
 )
@@ -98,7 +100,7 @@ def _kind_schema(described: Field, *, reported: bool) -> dict[str, Any]:
             )
             return {**INT_OR_STRING, RULES: [_rule(Rule(check, f"write {described.kind}"))]}
         case Amount():
-            check = f"type(self) == int ? self >= 0 : self.matches({_raw(AMOUNT_PATTERN)})"
+            check = f"type(self) == int ? (self >= 0 && self <= {AMOUNT_MAX}) : self.matches({_raw(AMOUNT_PATTERN)})"
             return {**INT_OR_STRING, RULES: [_rule(Rule(check, f"write {described.kind}"))]}
         case Text():
             return _text(described, reported=reported)

@@ -93,6 +93,19 @@ def test_meta_is_given_subjects_and_groups_and_nothing_else() -> None:
         parse_manifests([least("BrokerGroup")])
 
 
+@pytest.mark.parametrize("written", ["2026-09-01 00:00:00Z", "2026-09-01t00:00:00Z", "2026-09-01T00:00:00z"])
+def test_a_time_is_written_as_kubernetes_wants_it(written: str) -> None:
+    with pytest.raises(ManifestError, match="spec.startFrom.timestamp is .* write a time such as 2026"):
+        parse_resource(least("ConsumerGroup", {"startFrom": {"position": "Timestamp", "timestamp": written}}))
+
+
+def test_a_label_of_nothing_is_no_label() -> None:
+    """As the API server has it, and as any other field of nothing is absent."""
+    manifest = least("BrokerGroup")
+    labelled = {**manifest, "spec": {**manifest["spec"], "labels": {"disk": None, "zone": "a"}}}
+    assert parse_resource(labelled).spec.to_map()["labels"] == {"zone": "a"}
+
+
 @pytest.mark.parametrize("unit, factor", UNITS.items())
 def test_sizes_are_written_as_they_are_read(unit: str, factor: int) -> None:
     assert bytes_of(f"3{unit}") == 3 * factor
