@@ -105,8 +105,7 @@ async def _serve(
             background = [tasks.create_task(health.tick())]
             await lease.acquire()
             metrics.leader.set(1)
-            kinds = await _kinds(api, cluster_wide=not namespaces)
-            await runtime.look_around()
+            kinds = await _kinds(api, runtime, cluster_wide=not namespaces)
             background += [
                 tasks.create_task(lease.keep()), tasks.create_task(runtime.run()), tasks.create_task(sentinel.run())
             ]  # fmt: skip
@@ -133,19 +132,20 @@ async def _note_ready(started: asyncio.Event, health: Health) -> None:
     health.ready = True
 
 
-async def _kinds(api: Api, *, cluster_wide: bool) -> list[Kind]:
-    """What is watched. Our own kinds must be there: their definitions may be on their way."""
+async def _kinds(api: Api, runtime: Runtime, *, cluster_wide: bool) -> list[Kind]:
+    """What is watched, and was looked at. Our own kinds must be there: their definitions may be on their way."""
     wanted = [*OURS, *WATCHED, *OPTIONAL, *([STORAGE_CLASS] if cluster_wide else [])]
     while True:
         try:
             served = await api.serves(wanted)
+            missing = [one.kind for one in OURS if one.full not in served]
+            if not missing:
+                kinds = [one for one in wanted if one.full in served]
+                await runtime.look_around(kinds)
+                return kinds
+            logger.warning("kinds_missing kinds=%s advice=%s", ",".join(missing), "install tidemill's CRDs")
         except Refused as refused:
             logger.warning("api_away why=%s", refused)
-            served = frozenset[str]()
-        missing = [one.kind for one in OURS if one.full not in served]
-        if not missing:
-            return [one for one in wanted if one.full in served]
-        logger.warning("kinds_missing kinds=%s advice=%s", ",".join(missing), "install tidemill's CRDs")
         await asyncio.sleep(KINDS_PAUSE_S)
 
 

@@ -162,9 +162,14 @@ def next_status(resource: Manifest, plan: Plan, now_ms: int) -> dict[str, Any] |
     wanted = {
         "observedGeneration": generation,
         "conditions": merged(standing.get("conditions") or (), plan.conditions, generation, now_ms),
-        **plan.status,
+        **(plan.status or rest_of(standing)),
     }
     return None if _settled(wanted) == _settled(standing) else wanted
+
+
+def rest_of(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A status without what is put together here."""
+    return {name: value for name, value in status.items() if name not in {"conditions", "observedGeneration"}}
 
 
 def _settled(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from tidemill_operator import marks
-from tidemill_operator.conditions import RECONCILING, SYNCED, ready, stalled, synced
+from tidemill_operator.conditions import RECONCILING, SYNCED, ready, rest_of, stalled, synced
 from tidemill_operator.steps import Ask, Condition, Event, Hold, Manifest, Plan, Seen, Step
 from tidemill_wire.declarations import API_VERSION
 
@@ -303,11 +303,7 @@ def released(seen: Seen) -> tuple[Step, ...]:
 
 def kept(seen: Seen) -> dict[str, Any]:
     """The status of its kind as it stands, but for conditions and generation, which are put together elsewhere."""
-    return {
-        name: value
-        for name, value in marks.status(seen.resource).items()
-        if name not in {"conditions", "observedGeneration"}
-    }
+    return rest_of(marks.status(seen.resource))
 
 
 def _fine(seen: Seen) -> Condition:

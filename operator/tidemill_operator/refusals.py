@@ -58,10 +58,12 @@ def of_meta(status: int, code: str, sentence: str, *, goes: bool = False) -> Fai
     """What meta refused, with the code of its error; status 0: it was not heard. ``goes``: the object is deleted."""
     if status == 404 and goes:
         return Failure("gone", "Deleting", sentence)
-    if status == 409 and goes:
+    if goes and (status == 409 or code == "not_known"):
         return Failure("passing", "DeletionBlocked", sentence, BLOCKED_MS)
     if code == "no_broker_group":
         return Failure("passing", "NotEnoughBrokers", sentence)
+    if code == "not_gone":
+        return Failure("passing", "Progressing", sentence)
     if status == 409:
         return Failure("changed", "Progressing", sentence, CHANGED_MS)
     if status in {400, 404, 413, 422}:

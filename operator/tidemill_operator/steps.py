@@ -146,7 +146,7 @@ class Plan:
     conditions: tuple[Condition, ...] = ()
     """Those that hold; others that stand there go. None at all: nothing is said, and the status stays as it is."""
     status: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The rest of the status, whole. It is written when it differs from what is there, and only then."""
+    """The rest of the status, whole; nothing: it stays as it is. It is written when it differs from what is there."""
     events: tuple[Event, ...] = ()
     again_ms: int | None = None
     """Look again after so long, though nothing happens; 0: at once; None: at the next resync."""

@@ -26,7 +26,11 @@ RELOGIN_S = 240.0
 """A pod's token is made anew on the disk well before it ends; it is read again this often."""
 APPLY = "application/apply-patch+yaml"
 PATCH = "application/json-patch+json"
-READS = frozenset({"GET"})
+JSON = "application/json"
+METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+PAGE = "500"
+UNCOUNTED = frozenset({"GET", "PUT"})
+"""Not among the requests of which only so many are under way: reading, and the lease, which must not wait."""
 
 
 class NoAccess(Exception):
@@ -91,24 +95,24 @@ class Api:
                 raise
             return {}
 
-    async def names(self, kind: Kind, namespaces: Iterable[str]) -> set[tuple[str, str, str]]:
-        """Namespace, name and uid of all objects of a kind: little, however many there are."""
-        found: set[tuple[str, str, str]] = set()
+    async def listed(self, kind: Kind, namespaces: Iterable[str], accept: str = JSON) -> list[dict[str, Any]]:
+        """All objects of a kind, asked for piece by piece."""
+        found: list[dict[str, Any]] = []
         for namespace in namespaces or ("",):
             token = ""
             while True:
-                listed = await self._request(
-                    "GET",
-                    kind.path(namespace),
-                    query={"limit": "500", **({"continue": token} if token else {})},
-                    accept="application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
-                )
-                rows = [one["metadata"] for one in listed["items"]]
-                found |= {(one.get("namespace", ""), one["name"], one["uid"]) for one in rows}
-                token = listed["metadata"].get("continue", "")
+                query = {"limit": PAGE, **({"continue": token} if token else {})}
+                answer = await self._request("GET", kind.path(namespace), query=query, accept=accept)
+                found += answer["items"]
+                token = answer["metadata"].get("continue", "")
                 if not token:
                     break
         return found
+
+    async def names(self, kind: Kind, namespaces: Iterable[str]) -> set[tuple[str, str, str]]:
+        """Namespace, name and uid of all objects of a kind: little, however many there are."""
+        rows = [one["metadata"] for one in await self.listed(kind, namespaces, METADATA)]
+        return {(one.get("namespace", ""), one["name"], one["uid"]) for one in rows}
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -124,6 +128,7 @@ class Api:
         return await self._request("POST", path, body=body)
 
     async def put(self, path: str, body: Manifest) -> dict[str, Any]:
+        """For the lease alone: what is put is whole, and nobody else's."""
         return await self._request("PUT", path, body=body)
 
     async def delete(self, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,15 +142,15 @@ class Api:
         path: str,
         *,
         body: object = None,
-        content: str = "application/json",
+        content: str = JSON,
         query: Mapping[str, str] | None = None,
-        accept: str = "application/json",
+        accept: str = JSON,
     ) -> dict[str, Any]:
         headers = {"Accept": accept, **self._authorisation()}
         data = None
         if body is not None:
             headers["Content-Type"], data = content, json.dumps(body)
-        if verb in READS:
+        if verb in UNCOUNTED:
             status, answer, retry_after_s = await self._send(verb, path, headers, data, query or {})
         else:
             async with self._writing:

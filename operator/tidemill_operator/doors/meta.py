@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,9 +26,12 @@ from tidemill import Client
 from tidemill.errors import TidemillError
 from tidemill_operator import marks
 from tidemill_operator.doors.metrics import Metrics
+from tidemill_operator.planners import master_of
 from tidemill_operator.refusals import Failure, of_meta
 from tidemill_operator.settings import OperatorSettings
-from tidemill_operator.steps import Ask, Seek
+from tidemill_operator.steps import Ask, Manifest, Seek
+
+logger = logging.getLogger("tidemill.operator")
 
 TIMEOUT_S = 20.0
 CONNECT_S = 3.0
@@ -36,7 +40,7 @@ BODY_BYTES_MAX = 512 * 1024
 """Half of what meta takes in one request."""
 DUTY = 4
 """Between two listings there is at least this many times what the last one took: meta has other things to do."""
-LISTING_PAUSE_S_MAX = 3.0
+LISTING_PAUSE_S_MAX = 10.0
 DECLARATIONS = "/v1/declarations"
 AWAY = frozenset({0, 502, 504})
 
@@ -111,9 +115,13 @@ class Link:
         return self._others.setdefault(path, Listing(path, lambda _: "")), True
 
     async def _freshen(self, listing: Listing, since_s: float) -> None:
+        """Good enough is one that began after the caller's last request, and after the caller came or not long ago."""
+        came_s = _now_s()
         async with listing.lock:
             now_s = _now_s()
-            if listing.began_s >= max(since_s, now_s - self._settings.fresh_ms / 1000):
+            lately_s = max(self._settings.fresh_ms / 1000, DUTY * listing.took_s)
+            young = listing.began_s >= came_s or now_s - listing.ended_s <= lately_s
+            if listing.began_s >= since_s and listing.ended_s and young:
                 return
             rest_s = listing.ended_s + min(DUTY * listing.took_s, LISTING_PAUSE_S_MAX) - now_s
             if rest_s > 0:
@@ -136,7 +144,16 @@ class Link:
             raise _failure(status, answer)
         return answer
 
-    async def ask_broker(self, address: str, path: str) -> Any:
+    async def left(self, resource: Manifest, seen: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        """What the master of a broker group that goes says is left there, by name and path."""
+        asked = master_of(resource, seen)
+        if asked is None:
+            return {}
+        name, address, path = asked
+        answer = await self._ask_broker(address, path)
+        return {} if answer is None else {name: {path: answer}}
+
+    async def _ask_broker(self, address: str, path: str) -> Any:
         """What a broker's own HTTP port says: JSON, or text; None when it does not answer."""
         try:
             async with self._session.get(f"http://{address}{path}") as response:
@@ -232,11 +249,14 @@ class Link:
         if status in AWAY:
             if self._silent_since_s is None:
                 self._silent_since_s = now_s
+                logger.warning("meta_silent endpoint=%s", self.endpoint)
             self._closed_until_s, self._pause_s = (
                 _now_s() + self._pause_s,
                 min(PAUSE_S_MAX, 2 * self._pause_s),
             )
             raise Failure("passing", "ClusterUnavailable", f"meta at {self.endpoint} does not answer")
+        if self._silent_since_s is not None:
+            logger.info("meta_heard endpoint=%s", self.endpoint)
         self._silent_since_s, self._closed_until_s, self._pause_s = None, 0.0, PAUSE_S_MIN
         return status, answer
 

@@ -27,7 +27,7 @@ from tidemill_operator.doors.apply import Applier
 from tidemill_operator.doors.meta import Link, Metas
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.kinds import CONSUMER_GROUP, KINDS, NAMESPACE, OURS, QUEUE_CLUSTER, Kind, kind_of
-from tidemill_operator.planners import PLANNERS, Planner, master_of
+from tidemill_operator.planners import PLANNERS, Planner
 from tidemill_operator.refusals import Failure, conditions_of
 from tidemill_operator.settings import OperatorSettings
 from tidemill_operator.steps import (
@@ -158,9 +158,12 @@ class Runtime:
             clusters = self.store.of_kind(QUEUE_CLUSTER.kind)
             self._parts.metas.keep_only({endpoint_of(one) for one in clusters})
 
-    async def look_around(self) -> None:
-        """Which kinds of others the API server has."""
+    async def look_around(self, kinds: Iterable[Kind]) -> None:
+        """Before the first pass: everything that is there, for a decision must not miss what the watches tell last."""
         self.served = await self._served()
+        for kind in kinds:
+            for written in await self._parts.api.listed(kind, self._namespaces if kind.namespaced else ()):
+                self.heard(kind, None, written)
 
     async def _served(self) -> frozenset[str]:
         try:
@@ -259,7 +262,12 @@ class Runtime:
             try:
                 meta = await link.see(paths, self._asked_s.get(key, 0.0))
             except Failure:
-                if link.silent_ms() < self._settings.grace_ms and not marks.goes(resource):
+                # What runs meta must not wait for it; what meta keeps need not say so at once.
+                if (
+                    planner.declared
+                    and link.silent_ms() < self._settings.grace_ms
+                    and not marks.goes(resource)
+                ):
                     raise
             if planner.wants_lag:
                 lag = await self._lag_of(link, key, resource)
@@ -269,7 +277,7 @@ class Runtime:
             cluster,
             objects,
             meta,
-            await _left(link, resource, meta) if link is not None and meta is not None else {},
+            await link.left(resource, meta) if link is not None and meta is not None else {},
             self._settings.image,
             going,
             lag,
@@ -352,7 +360,7 @@ class Runtime:
         """Say why, where it is worth a word, and try again: soon, later each time, or when a person was there."""
         resource, planner = self.store.get(key), self._parts.planners.get(key.kind)
         logger.log(
-            logging.DEBUG if failure.kind == "changed" else logging.WARNING,
+            logging.DEBUG if failure.kind == "changed" or failure.reason == "ClusterUnavailable" else logging.WARNING,
             "pass_failed object=%s/%s/%s kind=%s reason=%s why=%s",
             key.kind, key.namespace, key.name, failure.kind, failure.reason, failure.sentence,
         )  # fmt: skip
@@ -369,25 +377,10 @@ class Runtime:
     async def _explain(
         self, key: Key, resource: Manifest, conditions: tuple[Condition, ...], failure: Failure
     ) -> None:
-        standing = {
-            name: value
-            for name, value in marks.status(resource).items()
-            if name not in {"conditions", "observedGeneration"}
-        }
         news = conditions and marks.condition_of(resource, READY).get("message") != failure.sentence
         event = Event("Rejected", failure.sentence, warning=True)
-        plan = Plan(conditions=conditions, status=standing, events=(event,) if news else ())
+        plan = Plan(conditions=conditions, events=(event,) if news else ())
         await self._say(key, plan, time.time_ns() // 1_000_000)
-
-
-async def _left(link: Link, resource: Manifest, meta: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """What the master of a broker group that goes says is left there."""
-    asked = master_of(resource, meta)
-    if asked is None:
-        return {}
-    name, address, path = asked
-    answer = await link.ask_broker(address, path)
-    return {} if answer is None else {name: {path: answer}}
 
 
 PLANNERS_OF_OURS = tuple(one.kind for one in OURS if one.kind in PLANNERS)

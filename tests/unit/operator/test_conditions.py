@@ -47,6 +47,16 @@ def test_a_plan_that_says_nothing_leaves_the_status_as_it_is() -> None:
     assert next_status({"metadata": {"generation": 1}}, Plan(status={"any": 1}), NOW_MS) is None
 
 
+def test_a_plan_that_has_conditions_alone_keeps_the_rest_of_the_status() -> None:
+    """Others read in it where meta is, also while its cluster is going."""
+    standing = {"meta": {"endpoint": "meta:7401"}}
+    status = next_status(
+        {"metadata": {"generation": 1}, "status": standing}, Plan(conditions=(READY,)), NOW_MS
+    )
+    assert status is not None
+    assert status["meta"] == standing["meta"]
+
+
 def test_a_condition_that_holds_no_more_goes() -> None:
     standing = merged((), stalled("InvalidSpec", "no"), 1, NOW_MS)
     assert [one["type"] for one in merged(standing, [READY], 2, NOW_MS)] == ["Ready"]

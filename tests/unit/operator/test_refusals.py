@@ -29,9 +29,10 @@ def test_retry_after_is_kept() -> None:
 @pytest.mark.parametrize("status, code, goes, kind, reason", [
     (400, "placement", False, "standing", "BrokerRejected"),
     (409, "in_use", True, "passing", "DeletionBlocked"),
+    (503, "not_known", True, "passing", "DeletionBlocked"),
     (404, "unknown_subject", True, "gone", "Deleting"),
     (503, "no_broker_group", False, "passing", "NotEnoughBrokers"),
-    (503, "not_gone", False, "passing", "ClusterUnavailable"),
+    (503, "not_gone", False, "passing", "Progressing"),
     (409, "conflict", False, "changed", "Progressing"),
 ])  # fmt: skip
 def test_metas_answers_mean_what_the_table_says(
