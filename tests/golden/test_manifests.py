@@ -158,3 +158,20 @@ def test_every_object_has_its_owner_and_labels_and_selectors_have_no_version(nam
         selector = one.get("spec", {}).get("selector", {})
         if isinstance(selector.get("matchLabels", selector), dict):
             assert "app.kubernetes.io/version" not in selector.get("matchLabels", selector)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_nothing_empty_is_sent(name: str) -> None:
+    """The API server keeps no empty list, and no empty block but a selector of all: it would be sent again for ever."""
+
+    def empty(value: Any, path: str) -> list[str]:
+        if isinstance(value, (dict, list, tuple)) and not value:
+            return [] if path.endswith("elector") else [path]
+        if isinstance(value, dict):
+            return [found for key, one in value.items() for found in empty(one, f"{path}.{key}")]
+        return (
+            [found for one in value for found in empty(one, path)] if isinstance(value, (list, tuple)) else []
+        )
+
+    for one in made(name):
+        assert empty(one, one["kind"]) == []

@@ -19,6 +19,7 @@ from tidemill_operator import broker_groups, observed, rollout
 from tidemill_operator.rollout import Baton
 
 GROUPS = ("g0", "g1")
+WISHES = {"slaves", "size", "restart", "leave"}
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 passes = st.tuples(
@@ -45,11 +46,14 @@ wishes = st.one_of(
     st.tuples(st.just("slaves"), st.sampled_from(GROUPS), st.integers(0, 2)),
     st.tuples(st.just("size"), st.sampled_from(GROUPS), st.sampled_from(["10Gi", "20Gi", "30Gi"])),
     st.tuples(st.just("restart"), st.sampled_from(GROUPS), st.integers(1, 3)),
+    st.tuples(st.just("leave"), st.sampled_from(GROUPS), st.integers(0, 2)),
 )
 schedules = st.lists(st.one_of(passes, times, rounds, rounds, accidents, wishes), min_size=4, max_size=40)
 
 
 def happen(world: World, event: Any) -> None:
+    if event[0] in WISHES and ("BrokerGroup", event[1]) not in world.objects:
+        return
     match event:
         case ("pass", number, how):
             keys = world.ours()
@@ -78,6 +82,10 @@ def happen(world: World, event: Any) -> None:
             world.change("BrokerGroup", group, storage={"size": size, "className": "fast"})
         case ("restart", group, number):
             world.annotate("BrokerGroup", group, rolling_restart_at=f"2026-01-0{number}T00:00:00Z")
+        case ("leave", group, left):
+            if group in world.at_meta:
+                world.at_meta[group].left = left
+            world.remove("BrokerGroup", group)
         case _:
             raise AssertionError(event)
 
@@ -99,6 +107,10 @@ def run(schedule: list[Any], slaves: int = 1) -> World:
 def check_settled(world: World) -> None:
     """All is as it was wished, and the same view asks for nothing more."""
     for group in GROUPS:
+        if ("BrokerGroup", group) not in world.objects:
+            assert group not in world.at_meta
+            assert not world.pods(group)
+            continue
         workload = world.get("StatefulSet", group)
         spec = world.get("BrokerGroup", group)["spec"]
         pods = world.pods(group)
@@ -122,6 +134,8 @@ def test_no_schedule_harms_and_every_one_comes_to_rest(schedule: list[Any], slav
     world = run(schedule, slaves)
     if world.get("QueueCluster", "prod")["spec"]["image"]["tag"] == "bad":
         world.image("4")
+    for known in world.at_meta.values():
+        known.left = 0
 
     world.settle(900)
 

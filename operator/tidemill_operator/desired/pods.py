@@ -48,28 +48,32 @@ def template(
 ) -> dict[str, Any]:
     """What a workload makes pods of. Nothing in it is of the operator's version, or of an address that changes."""
     scheduling = part(pods.said, "scheduling")
+    spread = _spread(str(scheduling.get("spread", "Preferred")), selector)
+    secrets = [{"name": one} for one in pods.image.pull_secrets]
     annotations = {RESTART_AT: pods.restart_at} if pods.restart_at else {}
+    spec = {
+        "serviceAccountName": process.account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": pods.grace_seconds,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(process, pods)],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": TMP_SIZE}}],
+    }
+    # What is empty is not sent: the API server does not keep it, and it would be sent again and again.
+    spec |= {"topologySpreadConstraints": spread} if spread else {}
+    spec |= {"imagePullSecrets": secrets} if secrets else {}
+    spec |= {name: scheduling[name] for name in SCHEDULING if scheduling.get(name)}
     return {
-        "metadata": {"labels": dict(labels), "annotations": annotations},
-        "spec": {
-            "serviceAccountName": process.account,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": pods.grace_seconds,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": USER,
-                "runAsGroup": USER,
-                "fsGroup": USER,
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "topologySpreadConstraints": _spread(str(scheduling.get("spread", "Preferred")), selector),
-            "imagePullSecrets": [{"name": one} for one in pods.image.pull_secrets],
-            "containers": [_container(process, pods)],
-            "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": TMP_SIZE}}],
-        }
-        | {name: scheduling[name] for name in SCHEDULING if scheduling.get(name)},
+        "metadata": {"labels": dict(labels)} | ({"annotations": annotations} if annotations else {}),
+        "spec": spec,
     }
 
 
@@ -81,11 +85,9 @@ def _container(process: Process, pods: Pods) -> dict[str, Any]:
         "image": pods.image.reference,
         "imagePullPolicy": pods.image.pull_policy,
         "command": list(process.command),
-        "env": list(process.environment),
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in process.ports.items()
         ],
-        "resources": dict(part(pods.said, "resources")),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -97,6 +99,10 @@ def _container(process: Process, pods: Pods) -> dict[str, Any]:
         "livenessProbe": _probe("/healthz", 10, 6),
         "lifecycle": {"preStop": {"sleep": {"seconds": STOP_SECONDS}}},
     }
+    if process.environment:
+        found["env"] = list(process.environment)
+    if part(pods.said, "resources"):
+        found["resources"] = dict(part(pods.said, "resources"))
     if process.settings:
         found["envFrom"] = [{"configMapRef": {"name": process.settings}}]
     return found
