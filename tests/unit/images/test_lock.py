@@ -96,6 +96,18 @@ def test_what_that_rests_upon_is_pinned_too() -> None:
     assert missing == set(), "make lock"
 
 
+def test_nothing_else_is_pinned() -> None:
+    """But for what other Pythons or systems need, which says so."""
+    needed = {name for requirement in wanted() for name in below(requirement, set())}
+    always = {
+        name
+        for name, some in pins(REQUIREMENTS).items()
+        if any(pin.requirement.marker is None for pin in some)
+    }
+
+    assert always - needed == set(), "make lock"
+
+
 def below(requirement: Requirement, seen: set[tuple[str, frozenset[str]]]) -> Iterator[str]:
     name = canonicalize_name(requirement.name)
     key = (name, frozenset(requirement.extras))
