@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tidemill_meta.asked import Asked
+from tidemill_meta.asked import Asked, wrong
 from tidemill_meta.registry import Draft, View
 from tidemill_meta.senses import Senses
 from tidemill_meta.subjects import check_unused, find_subject, remove_subject
@@ -64,8 +64,10 @@ def parse_report(body: object) -> Report:
 
 def _parse_row(body: object) -> Row:
     asked = Asked(body, ROW_FIELDS)
-    groups = tuple(str(one) for one in asked.items("groups"))
-    return Row(asked.subject("subject"), asked.whole("left"), asked.whole("kept"), groups)
+    groups = asked.items("groups")
+    if not all(type(one) is str for one in groups):
+        raise wrong("groups has what is no text: write a list of groups' names")
+    return Row(asked.subject("subject"), asked.whole("left"), asked.whole("kept"), tuple(groups))
 
 
 def note(draft: Draft, report: Report) -> None:

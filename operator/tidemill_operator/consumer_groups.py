@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill_operator import declared, marks, subjects
+from tidemill_operator.autoscaling import bucket, scaled_object
 from tidemill_operator.conditions import RECONCILING
 from tidemill_operator.declared import Wish, told_spec
 from tidemill_operator.kinds import CONSUMER_GROUP, SCALED_OBJECT, SUBJECT
-from tidemill_operator.scaling import bucket, scaled_object
 from tidemill_operator.seeking import NOTED, SeekCommand, SeekError, hindrance, is_obeyed, parse_seek
 from tidemill_operator.steps import (
     Apply,

@@ -1,76 +1,137 @@
-"""How many consumers a group should have: what an autoscaler is told, and the ScaledObject that makes it ask.
+"""How long a consumer group needs to drain, and how many consumers it should have. On paper.
 
-KEDA asks the operator's own HTTP port with its ``metrics-api`` trigger, which needs nothing to be installed beside it.
+A group's numbers have each message in one place: to be given out, in flight, to be tried again, dead, or acked. So
+their sum grows by what arrives, and what is acked or dead is handled; two looks at them give both rates.
+
+    arrives a second    what the sum grew by
+    handled a second    what acked and dead letters grew by
+    drains in           undone / (handled - arrives); never, when no more is handled than arrives
+    one consumer can    the most that was handled a second by each, in any stretch that is remembered
+    recommended         ceil((arrives + undone / wanted seconds) / one consumer can), within the bounds
+
+What one consumer can is only seen while there is something to do, which is why the most counts. Nobody knows it before
+anything was handled: then those that are there are enough, and one is when nobody is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tidemill_operator import marks
-from tidemill_operator.kinds import CONSUMER_GROUP, SCALED_OBJECT
-from tidemill_operator.steps import Manifest
-
-BUCKETS = (1, 2, 5)
-
-
-def bucket(count: int) -> int:
-    """A count so coarse that a status which says it is seldom written: 1, 2, 5, 10, 20, 50 and so on, or 0."""
-    if count <= 0:
-        return 0
-    scale = 10 ** (len(str(count)) - 1)
-    return int(max(one * scale for one in BUCKETS if one * scale <= count))
+STRETCH_SECONDS = 5.0
+"""Two looks that are nearer to each other say nothing of a rate."""
+LOOKS_MAX = 32
+REPLICAS_MAX = 10_000
 
 
-def path_of(resource: Manifest) -> str:
-    metadata = marks.metadata(resource)
-    return f"/v1/scaling/{metadata.get('namespace', '')}/{metadata['name']}"
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A consumer group at a moment, all its brokers together."""
+
+    at_s: float
+    undone: int
+    handled: int
+    """Acked, and given up: since it was made, or a broker of it came or went."""
+    consumers: int
+
+    @property
+    def arrived(self) -> int:
+        return self.undone + self.handled
 
 
-def recommended(autoscaling: Mapping[str, Any], lag: int) -> int:
-    """Replicas for so much that waits."""
-    least, most = autoscaling.get("minReplicas", 1), autoscaling.get("maxReplicas", 50)
-    if lag <= 0:
-        return int(autoscaling.get("idleReplicas", least))
-    wanted = -(-lag // max(1, autoscaling.get("lagPerReplica", 1000)))
-    return int(max(least, 1, min(most, wanted)))
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a person wants of the scaling of a group."""
+
+    drain_seconds: float = 60.0
+    least: int = 0
+    most: int = 100
+
+    def __post_init__(self) -> None:
+        assert self.drain_seconds > 0
+        assert 0 <= self.least <= self.most <= REPLICAS_MAX
 
 
-def scaled_object(resource: Manifest, address: str) -> dict[str, Any]:
-    """The ScaledObject of a group with ``autoscaling.mode: Keda``; it goes with the group."""
-    metadata, wanted = marks.metadata(resource), marks.spec(resource)["autoscaling"]
-    spec = {
-        "scaleTargetRef": dict(wanted["scaleTargetRef"]),
-        "minReplicaCount": wanted.get("minReplicas", 1),
-        "maxReplicaCount": wanted.get("maxReplicas", 50),
-        "triggers": [{
-            "type": "metrics-api",
-            "metricType": "AverageValue",
-            "metadata": {
-                "url": f"{address}{path_of(resource)}",
-                "valueLocation": "lag",
-                "targetValue": str(wanted.get("lagPerReplica", 1000)),
-            },
-        }],
-    }  # fmt: skip
-    if "idleReplicas" in wanted:
-        spec["idleReplicaCount"] = wanted["idleReplicas"]
-    return {
-        "apiVersion": SCALED_OBJECT.api_version,
-        "kind": SCALED_OBJECT.kind,
-        "metadata": {
-            "name": metadata["name"],
-            "namespace": metadata.get("namespace", ""),
-            "labels": {marks.MANAGER_LABEL: marks.MANAGER, marks.CLUSTER_LABEL: marks.cluster_of(resource)},
-            "ownerReferences": [{
-                "apiVersion": CONSUMER_GROUP.api_version,
-                "kind": CONSUMER_GROUP.kind,
-                "name": metadata["name"],
-                "uid": metadata["uid"],
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }],
-        },
-        "spec": spec,
-    }  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What is known of a group, and what follows. ``None``: nobody knows it yet; of ``drains_in_s``: or never."""
+
+    undone: int
+    consumers: int
+    arrives: float | None
+    handled: float | None
+    drains_in_s: float | None
+    replicas: int
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anybody has to be there."""
+        return self.undone > 0 or bool(self.arrives)
+
+
+class Course:
+    """The looks at one group, the newest last."""
+
+    def __init__(self) -> None:
+        self._looks: deque[Figures] = deque(maxlen=LOOKS_MAX)
+
+    def look(self, figures: Figures) -> None:
+        """What was seen now. Numbers that have become smaller are of other brokers than those before."""
+        last = self._looks[-1] if self._looks else None
+        if last is not None and (figures.handled < last.handled or figures.arrived < last.arrived):
+            self._looks.clear()
+        elif last is not None and figures.at_s - last.at_s < STRETCH_SECONDS and len(self._looks) > 1:
+            self._looks.pop()  # the newest of those that say nothing by themselves
+        self._looks.append(figures)
+
+    def advice(self, wanted: Wanted) -> Advice:
+        """By all that was seen."""
+        now = self._looks[-1]
+        stretch = next((one for one in reversed(self._looks) if now.at_s - one.at_s >= STRETCH_SECONDS), None)
+        if stretch is None:
+            return Advice(now.undone, now.consumers, None, None, None, _bounded(_unlearned(now), wanted))
+        passed_s = now.at_s - stretch.at_s
+        arrives = (now.arrived - stretch.arrived) / passed_s
+        handled = (now.handled - stretch.handled) / passed_s
+        can = self._one_can()
+        wish = arrives + now.undone / wanted.drain_seconds
+        replicas = _unlearned(now) if can <= 0 else math.ceil(wish / can - 1e-9)
+        drains = 0.0 if not now.undone else now.undone / (handled - arrives) if handled > arrives else None
+        return Advice(now.undone, now.consumers, arrives, handled, drains, _bounded(replicas, wanted))
+
+    def _one_can(self) -> float:
+        """Handled a second by each consumer, at most."""
+        best = 0.0
+        looks = list(self._looks)
+        for place, later in enumerate(looks):
+            earlier = next(
+                (one for one in reversed(looks[:place]) if later.at_s - one.at_s >= STRETCH_SECONDS), None
+            )
+            if earlier is not None and (there := max(earlier.consumers, later.consumers)):
+                rate = (later.handled - earlier.handled) / (later.at_s - earlier.at_s)
+                best = max(best, rate / there)
+        return best
+
+
+def _unlearned(now: Figures) -> int:
+    """Nobody knows what one consumer can."""
+    return max(now.consumers, 1) if now.undone else now.consumers
+
+
+def _bounded(replicas: int, wanted: Wanted) -> int:
+    return max(wanted.least, min(wanted.most, replicas))
+
+
+def figures_of(rows: Iterable[Mapping[str, Any]], subject: str, group: str, at_s: float) -> Figures | None:
+    """From what brokers say of their consumer groups (``GET /v1/groups``); ``None``: none of them has the group. A
+    consumer is connected to several brokers, and asks for several partitions.
+    """
+    mine = [row for row in rows if row["group"] == group and row["subject"].partition("#")[0] == subject]
+    if not mine:
+        return None
+    undone = sum(row["lag"] + row["in_flight"] + row["failed"] for row in mine)
+    handled = sum(row["acked"] + row["dead"] for row in mine)
+    return Figures(at_s, undone, handled, max(row["consumers"] for row in mine))

@@ -45,8 +45,11 @@ FENCED = record({"group": A_NAME, "closed": ROWS, "passed": ROWS}, ("closed", "p
 EMPTYING = record(
     {
         "group": A_NAME, "epoch": COUNT, "known": COUNT,
-        "rows": many(record({"subject": A_NAME, "left": COUNT, "kept": COUNT, "groups": many(TEXT)})),
-    }
+        "rows": many(
+            record({"subject": A_NAME, "left": COUNT, "kept": COUNT, "groups": many(TEXT)}, ("groups",))
+        ),
+    },
+    ("rows",),
 )  # fmt: skip
 APPOINTMENT = {
     "group": "g1", "epoch": 3, "master": "g1-0", "replicas": ["g1-0", "g1-1"], "in_sync": ["g1-0", "g1-1"],

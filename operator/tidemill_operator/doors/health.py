@@ -16,11 +16,11 @@ from typing import Any
 from aiohttp import web
 
 from tidemill_operator import marks
+from tidemill_operator.autoscaling import recommended
 from tidemill_operator.doors.api import Api, Refused
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.doors.runtime import SENTINEL, Runtime
 from tidemill_operator.kinds import CONFIG_MAP, CONSUMER_GROUP, Kind
-from tidemill_operator.scaling import recommended
 from tidemill_operator.settings import OperatorSettings
 from tidemill_operator.store import Key, endpoint_of
 
