@@ -116,7 +116,7 @@ def _standing(this: Pass, others: Sequence[Manifest]) -> Plan:
     steps.append(Apply(reminder(group, owner, this.chosen)))
     if growth.recreate is None:
         steps.append(Apply(_workload(this, owner, growth, replicas)))
-    steps += _roles(group, observed)
+    steps += _roles(group, observed, replicas)
     steps += _said_to_meta(group, observed)
     if move.step is not None:
         steps.append(move.step)
@@ -159,10 +159,10 @@ def _workload(this: Pass, owner: Mapping[str, Any], growth: Growth, replicas: in
     )
 
 
-def _roles(group: Group, observed: Observed) -> list[Step]:
-    """Labels by which a Service finds the master. Without meta they stay as they are."""
+def _roles(group: Group, observed: Observed, replicas: int) -> list[Step]:
+    """Labels by which a Service finds the master. Without meta they stay as they are; who leaves needs none."""
     steps: list[Step] = []
-    for one in observed.brokers if observed.row is not None else ():
+    for one in observed.brokers[:replicas] if observed.row is not None else ():
         if one.pod is None or one.goes or one.row is None:
             continue
         labels = part(one.pod, "metadata", "labels")

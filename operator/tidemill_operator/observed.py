@@ -95,10 +95,13 @@ class Broker:
         return settled and self.is_alive and self.is_in_sync and followed
 
     def waits_for_resize(self, now_ms: int) -> bool:
-        """Whether its volume has grown, and its file system will only with a new pod."""
+        """Whether its volume has grown, and its file system will only with a new pod: one that was made since then
+        would gain nothing by another.
+        """
         found = condition_of(self.claim, "FileSystemResizePending")
         since = moment(found.get("lastTransitionTime")) if found.get("status") == "True" else None
-        return since is not None and now_ms - since > RESIZE_PATIENCE_MS
+        made = moment(part(self.pod, "metadata").get("creationTimestamp"))
+        return since is not None and made is not None and made < since < now_ms - RESIZE_PATIENCE_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,24 @@ def test_fewer_slaves_go_one_by_one_and_only_with_the_baton() -> None:
     assert [one for one in world.done if one.startswith("take")] == ["take g0-3", "take g0-2"]
 
 
+def test_who_leaves_in_a_pass_gets_no_label_in_it() -> None:
+    """It would be refused, for the pod may be gone by then, and end the pass."""
+    world = standing(slaves=2)
+    world.change(*KEY, slaves=1)
+    for _ in range(60):
+        made = world.plan(KEY)
+        if applied(made, "StatefulSet")[0]["spec"]["replicas"] == 2:
+            break
+        for key in world.ours():
+            world.act(key)
+        world.pass_time(1_000)
+    world.get("Pod", "g0-2")["metadata"]["labels"].pop("tidemill.dev/role")
+
+    made = world.plan(KEY)
+
+    assert (applied(made, "StatefulSet")[0]["spec"]["replicas"], applied(made, "Pod")) == (2, [])
+
+
 def test_an_older_group_of_the_same_name_wins() -> None:
     world = standing()
     world.pass_time(5_000)

@@ -264,16 +264,19 @@ def test_a_revision_that_is_not_known_yet_outdates_nobody() -> None:
     assert not move_of(world).acts
 
 
-def test_a_volume_that_waits_for_its_file_system_gets_a_new_pod() -> None:
+def test_a_volume_that_waits_for_its_file_system_gets_one_new_pod() -> None:
     world = standing()
+    world.pass_time(120_000)
     pending = {"type": "FileSystemResizePending", "status": "True"}
     claim = world.get("PersistentVolumeClaim", "data-g0-1")
     claim["status"]["conditions"] = [{**pending, "lastTransitionTime": timestamp(world.now_ms - 10_000)}]
     assert not move_of(world).acts
 
     claim["status"]["conditions"] = [{**pending, "lastTransitionTime": timestamp(world.now_ms - 90_000)}]
-
     assert deleted(move_of(world)) == "g0-1"
+
+    world.get("Pod", "g0-1")["metadata"]["creationTimestamp"] = timestamp(world.now_ms - 30_000)
+    assert not move_of(world).acts
 
 
 # -- the baton ---------------------------------------------------------------------------------------------------
