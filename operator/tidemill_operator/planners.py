@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tidemill_operator import consumer_groups, marks, subjects
-from tidemill_operator.kinds import BROKER_GROUP, CONSUMER_GROUP, SUBJECT
+from tidemill_operator import broker_groups, clusters, consumer_groups, marks, subjects
+from tidemill_operator.kinds import BROKER_GROUP, CONSUMER_GROUP, QUEUE_CLUSTER, SUBJECT
 from tidemill_operator.steps import Manifest, Plan, Seen
 
 Decide: TypeAlias = Callable[[Seen, int], Plan]
@@ -52,7 +52,9 @@ def master_of(resource: Manifest, meta: Mapping[str, Any]) -> tuple[str, str, st
 
 
 PLANNERS: Mapping[str, Planner] = {
+    QUEUE_CLUSTER.kind: Planner(clusters.plan, brokers),
+    BROKER_GROUP.kind: Planner(broker_groups.plan, brokers),
     SUBJECT.kind: Planner(subjects.plan, subjects.asks, declared=True),
     CONSUMER_GROUP.kind: Planner(consumer_groups.plan, consumer_groups.asks, declared=True, wants_lag=True),
 }
-"""By kind. An object whose kind has no row is watched, and left alone."""
+"""By kind: each of ours has one."""
