@@ -95,7 +95,7 @@ def test_meta_is_given_subjects_and_groups_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("written", ["2026-09-01 00:00:00Z", "2026-09-01t00:00:00Z", "2026-09-01T00:00:00z"])
 def test_a_time_is_written_as_kubernetes_wants_it(written: str) -> None:
-    with pytest.raises(ManifestError, match="spec.startFrom.timestamp is .* write a time such as 2026"):
+    with pytest.raises(ManifestError, match=r"spec\.startFrom\.timestamp is .* write a time such as 2026"):
         parse_resource(least("ConsumerGroup", {"startFrom": {"position": "Timestamp", "timestamp": written}}))
 
 
