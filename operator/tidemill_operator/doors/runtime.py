@@ -53,6 +53,8 @@ logger = logging.getLogger("tidemill.operator")
 SENTINEL = "Sentinel"
 NAMESPACE_FRESH_S = 2.0
 SWEEP_RESYNCS = 4
+QUIET = frozenset({"Progressing", "ClusterUnavailable"})
+"""Reasons that go by themselves; that meta is silent is said once by its link."""
 MISTAKES = (LookupError, TypeError, ValueError, AttributeError, AssertionError)
 """What a planner raises that cannot read an object. The others must not stand still for it."""
 
@@ -367,7 +369,7 @@ class Runtime:
         """Say why, where it is worth a word, and try again: soon, later each time, or when a person was there."""
         resource, planner = self.store.get(key), self._parts.planners.get(key.kind)
         logger.log(
-            logging.DEBUG if failure.kind == "changed" or failure.reason == "ClusterUnavailable" else logging.WARNING,
+            logging.WARNING if failure.reason not in QUIET else logging.DEBUG,
             "pass_failed object=%s/%s/%s kind=%s reason=%s why=%s",
             key.kind, key.namespace, key.name, failure.kind, failure.reason, failure.sentence,
         )  # fmt: skip
