@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from e2e.clusters import Cluster
 from e2e.metas import Meta
 from e2e.operators import Operator, Proxy, wait_until
-from e2e.queues import Queue
 from e2e.shops import Shop, ready_in, request_of, seconds_of
 from tidemill_operator import marks
 from tidy import tree
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-STANDALONE = (sys.executable, "-m", "tidemill_standalone")
-"""With meta at the same port."""
 MANY = 1_000
 MANY_SECONDS = 180.0
 MEMORY_MAX = 300 << 20
@@ -296,7 +293,7 @@ def test_what_meta_refuses_is_said_and_does_not_hold_up_the_others(
 
 
 def test_a_group_is_declared_watched_and_moved_once(shop: Shop, operator: Operator, tmp_path: Path) -> None:
-    queue = Queue(tmp_path / "queue", command=STANDALONE).start()
+    queue = Cluster(tmp_path / "queue", brokers=1, slaves=0).start()
     try:
         shop.point(queue.server)
         shop.apply("ConsumerGroup", "mailer", {"subjectRef": {"name": "orders"}})

@@ -178,6 +178,10 @@ class Proxy:
         assert self._session is not None
         await self._runner.cleanup()
         await self._session.close()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:  # watches, which would go on for ever
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         self.requests[request.method, request.path] += 1

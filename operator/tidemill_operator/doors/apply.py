@@ -17,6 +17,7 @@ from tidemill_operator.doors.api import Api, Refused
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.drift import is_applied, stamped
 from tidemill_operator.kinds import EVENT, kind_of
+from tidemill_operator.refusals import STANDING_MS, Failure
 from tidemill_operator.steps import Delete, Event, Manifest
 
 STATUS_MANAGER = f"{marks.MANAGER}-status"
@@ -51,6 +52,9 @@ class Applier:
             answer = await self._api.apply(path, wanted, marks.MANAGER)
         except Refused as refused:
             self._metrics.applies.labels(kind.kind, "rejected").inc()
+            if refused.status == 404:  # not the object, which an apply makes, but its kind or its namespace
+                sentence = f"the API server has no {kind.plural} of {kind.api_version} here"
+                raise Failure("standing", "ApplyRejected", sentence, STANDING_MS) from None
             raise refused.failure from None
         self._note(path, "apply", wanted, answer)
         self._metrics.applies.labels(kind.kind, "changed" if standing is not None else "created").inc()

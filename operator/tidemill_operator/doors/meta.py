@@ -35,6 +35,8 @@ logger = logging.getLogger("tidemill.operator")
 
 TIMEOUT_S = 20.0
 CONNECT_S = 3.0
+BROKERS_S = 30.0
+"""For a question to all brokers, one that is away among them."""
 PAUSE_S_MIN, PAUSE_S_MAX = 0.5, 15.0
 BODY_BYTES_MAX = 512 * 1024
 """Half of what meta takes in one request."""
@@ -233,8 +235,12 @@ class Link:
     @asynccontextmanager
     async def _client(self) -> AsyncGenerator[Client]:
         try:
-            async with Client(self.endpoint) as mq:
+            async with asyncio.timeout(BROKERS_S), Client(self.endpoint) as mq:
                 yield mq
+        except TimeoutError:
+            raise Failure(
+                "passing", "ClusterUnavailable", f"brokers did not answer in {BROKERS_S:.0f} s"
+            ) from None
         except TidemillError as error:
             raise Failure("passing", "ClusterUnavailable", str(error)) from None
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill_operator import marks
+from tidemill_operator.asking import Asked
 from tidemill_operator.conditions import READY, next_status, stalled
 from tidemill_operator.doors.api import Api, Refused
 from tidemill_operator.doors.apply import Applier
@@ -52,6 +53,8 @@ logger = logging.getLogger("tidemill.operator")
 SENTINEL = "Sentinel"
 NAMESPACE_FRESH_S = 2.0
 SWEEP_RESYNCS = 4
+QUIET = frozenset({"Progressing", "ClusterUnavailable"})
+"""Reasons that go by themselves; that meta is silent is said once by its link."""
 MISTAKES = (LookupError, TypeError, ValueError, AttributeError, AssertionError)
 """What a planner raises that cannot read an object. The others must not stand still for it."""
 
@@ -83,7 +86,7 @@ class Runtime:
         self._chance = chance
         self._wake = asyncio.Event()
         self._active = 0
-        self._asked_s: dict[Key, float] = {}
+        self._asked = Asked()
         self._namespaces_go: dict[str, tuple[float, bool]] = {}
 
     # -- what is heard -----------------------------------------------------------------------------------------
@@ -194,15 +197,18 @@ class Runtime:
             await asyncio.sleep(self._settings.lag_ms / 1000)
             if not self.store.keys((CONSUMER_GROUP.kind,)):
                 continue
-            for link in self._parts.metas.links():
-                try:
-                    changed = await link.ask_lags()
-                except Failure as failure:
-                    logger.warning("lag_unknown meta=%s why=%s", link.endpoint, failure)
-                    continue
-                self._queue(
-                    key for key in self.store.keys((CONSUMER_GROUP.kind,)) if self._lag_names(key) in changed
-                )
+            async with asyncio.TaskGroup() as tasks:
+                for link in self._parts.metas.links():
+                    tasks.create_task(self._ask_lags(link))
+
+    async def _ask_lags(self, link: Link) -> None:
+        try:
+            changed = await link.ask_lags()
+        except Failure as failure:
+            logger.warning("lag_unknown meta=%s why=%s", link.endpoint, failure)
+            return
+        groups = self.store.keys((CONSUMER_GROUP.kind,))
+        self._queue(key for key in groups if self._lag_names(key) in changed)
 
     def _lag_names(self, key: Key) -> tuple[str, str]:
         status = marks.status(self.store.get(key) or {})
@@ -233,11 +239,13 @@ class Runtime:
             return None
         resource, planner = self.store.get(key), self._parts.planners.get(key.kind)
         if resource is None or planner is None:
-            self._asked_s.pop(key, None)
+            self._asked.settle(key)
             return None
         seen = await self._view(key, resource, planner)
         now_ms = time.time_ns() // 1_000_000
         plan = self._decide(planner, seen, now_ms)
+        if not any(isinstance(one, Ask) for one in plan.steps):
+            self._asked.settle(key)
         for step in plan.steps:
             await self._do(key, step, seen)
         await self._say(key, plan, now_ms)
@@ -260,7 +268,7 @@ class Runtime:
         paths = planner.asks(resource, objects)
         if link is not None:
             try:
-                meta = await link.see(paths, self._asked_s.get(key, 0.0))
+                meta = await link.see(paths, self._asked.since_s(key))
             except Failure:
                 # What runs meta must not wait for it; what meta keeps need not say so at once.
                 if (
@@ -337,12 +345,13 @@ class Runtime:
                 self.learn(await applier.consume(resource, annotation))
 
     async def _ask(self, key: Key, link: Link, step: Ask, *, goes: bool) -> None:
+        self._asked.check(key)
         try:
             await link.ask(step, goes=goes)
         except Failure as failure:
             if failure.kind != "gone":
                 raise
-        self._asked_s[key] = asyncio.get_running_loop().time()
+        self._asked.note(key, asyncio.get_running_loop().time())
 
     async def _say(self, key: Key, plan: Plan, now_ms: int) -> None:
         resource = self.store.get(key)
@@ -360,7 +369,7 @@ class Runtime:
         """Say why, where it is worth a word, and try again: soon, later each time, or when a person was there."""
         resource, planner = self.store.get(key), self._parts.planners.get(key.kind)
         logger.log(
-            logging.DEBUG if failure.kind == "changed" or failure.reason == "ClusterUnavailable" else logging.WARNING,
+            logging.WARNING if failure.reason not in QUIET else logging.DEBUG,
             "pass_failed object=%s/%s/%s kind=%s reason=%s why=%s",
             key.kind, key.namespace, key.name, failure.kind, failure.reason, failure.sentence,
         )  # fmt: skip
