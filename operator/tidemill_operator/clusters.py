@@ -24,7 +24,7 @@ from tidemill_operator.names import (
     reference_of,
 )
 from tidemill_operator.observed import META_PATHS, condition_of, is_stopped, moment, timestamp
-from tidemill_operator.rollout import TURN, rollout_of, ticket_of
+from tidemill_operator.rollout import ROLLED, ROLLING, TURN, rollout_of, ticket_of
 from tidemill_operator.steps import Apply, Condition, Delete, Hold, Manifest, Plan, Seen, Step
 from tidemill_operator.volumes import enlarged, fixed_claims
 
@@ -170,8 +170,9 @@ def _is_rolled(cluster: Cluster, meta: Manifest | None) -> bool:
 def _turn(
     seen: Seen, cluster: Cluster, groups: Sequence[Manifest], meta: Manifest | None, now_ms: int
 ) -> dict[str, Any]:
-    """Whose turn it is: the holder's, as long as its ticket is the one that was put on; else that of the group that has
-    waited for longest, when meta is well, for it has to say what may be done.
+    """Whose turn it is: the holder's until it says that it gave it back, or goes; else that of who says that it rolls,
+    which this status has forgotten; else that of the group that has waited for longest, when meta is well, which has to
+    say what may be done.
     """
     status = part(seen.resource, "status")
     current, last = dict(rollout_of(seen.resource)), status.get("lastRolloutTime")
@@ -179,20 +180,28 @@ def _turn(
         str(one["metadata"]["name"]): one for one in groups if "deletionTimestamp" not in one["metadata"]
     }
     holder = by_name.get(str(current.get("group", "")))
-    if holder is not None:
+    if holder is not None and not _gave_back(holder):
         wanted, ticket = ticket_of(holder)
-        if wanted and current.get("stage") == f"{TURN} {ticket}":
-            return {"rollout": current} | ({"lastRolloutTime": last} if last else {})
+        current |= {"stage": f"{TURN} {ticket}"} if wanted else {}
+        return {"rollout": current} | ({"lastRolloutTime": last} if last else {})
     if current:
         last = timestamp(now_ms)
     found: dict[str, Any] = {"lastRolloutTime": last} if last else {}
     rested = now_ms - (moment(last) or 0) >= cluster.delay_ms
+    rolling = [one for one in by_name.values() if str(rollout_of(one).get("stage")).startswith(f"{ROLLING} ")]
     waiting = [one for one in by_name.values() if ticket_of(one)[0] and not is_stopped(one)]
-    if waiting and rested and _is_rolled(cluster, meta):
-        first = min(waiting, key=lambda one: (str(rollout_of(one).get("since", "")), one["metadata"]["name"]))
+    if rolling or (waiting and rested and _is_rolled(cluster, meta)):
+        first = min(
+            rolling or waiting,
+            key=lambda one: (str(rollout_of(one).get("since", "")), one["metadata"]["name"]),
+        )
         stage = f"{TURN} {ticket_of(first)[1]}"
         found["rollout"] = {"group": first["metadata"]["name"], "stage": stage, "since": timestamp(now_ms)}
     return found
+
+
+def _gave_back(holder: Manifest) -> bool:
+    return str(rollout_of(holder).get("stage", "")).startswith(f"{ROLLED} ")
 
 
 def _conditions(

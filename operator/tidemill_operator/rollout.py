@@ -17,7 +17,8 @@ A broker too many is taken away by the same rules.
 The *baton* lets one group of a cluster roll at a time. A group writes a ticket into its own status when it wants it,
 and the cluster's planner writes whose ticket is on (``clusters.py``); a group acts only while both say the same number,
 and gives its ticket back only when it is well again. Each status has one writer, so there is nothing to be raced for,
-and a crash at any point leaves a baton that is wanted, held, or given back, and never two.
+and a crash at any point leaves a baton that is wanted, held, or given back, and never two. A status that got lost takes
+nothing from who was in the middle of something: the baton leaves a group only when that says so, or goes.
 A group that is stuck keeps it: what failed there is not tried on the next one.
 """
 
@@ -39,9 +40,9 @@ LOOK_MS = 2_000
 
 COMPLETE, STUCK = "RolloutComplete", "RolloutStuck"
 WAITING, LOCK = "WaitingForSync", "WaitingForLock"
-ROLLING, ROLLED, TURN = "Rolling", "Rolled", "Turn"
-"""The stages in a status, each with the number of a ticket: of a group that wants the baton or has it, of one that gave
-it back, and of the cluster that says whose it is.
+WAITS, ROLLING, ROLLED, TURN = "Waiting", "Rolling", "Rolled", "Turn"
+"""The stages in a status, each with the number of a ticket: of a group that wants the baton, has it, or gave it back;
+and of the cluster that says whose it is.
 """
 SLAVES, SWITCHING, MASTER = "RollingSlaves", "SwitchingOver", "RollingMaster"
 
@@ -76,6 +77,8 @@ class Baton:
     held: bool
     holder: str = ""
     """Who has the baton, of all groups."""
+    named: bool = False
+    """Whether that is this one, whatever the number."""
 
 
 def next_move(observed: Observed, group: Group, now_ms: int) -> Move:
@@ -203,14 +206,22 @@ def baton_of(resource: Manifest, cluster: Manifest | None) -> Baton:
     """As the two statuses say."""
     wanted, ticket = ticket_of(resource)
     lock = rollout_of(cluster)
-    holder, on = str(lock.get("group", "")), lock.get("stage") == f"{TURN} {ticket}"
-    return Baton(ticket, wanted, wanted and on and holder == resource["metadata"]["name"], holder)
+    holder, turn = str(lock.get("group", "")), _number(lock, {TURN})
+    if holder != resource["metadata"]["name"]:
+        return Baton(ticket, wanted, held=False, holder=holder)
+    # Who lost its status, and is named there, may be in the middle of something: its numbers go on from there.
+    return Baton(max(ticket, turn), wanted, held=wanted and ticket == turn, holder=holder, named=True)
 
 
 def ticket_of(resource: Manifest) -> tuple[bool, int]:
-    """Whether a group wants the baton, or has it, and the number of its last ticket."""
-    stage, _, ticket = str(rollout_of(resource).get("stage", "")).partition(" ")
-    return stage == ROLLING, int(ticket) if stage in {ROLLING, ROLLED} and ticket.isdigit() else 0
+    """Whether a group wants the baton, or has it, and the number of its last ticket; 0: it says nothing."""
+    stage = str(rollout_of(resource).get("stage", "")).partition(" ")[0]
+    return stage in {WAITS, ROLLING}, _number(rollout_of(resource), {WAITS, ROLLING, ROLLED})
+
+
+def _number(rollout: Mapping[str, Any], stages: set[str]) -> int:
+    stage, _, ticket = str(rollout.get("stage", "")).partition(" ")
+    return int(ticket) if stage in stages and ticket.isdigit() else 0
 
 
 def rollout_of(resource: Manifest | None) -> Mapping[str, Any]:
@@ -235,13 +246,14 @@ def next_rollout(resource: Manifest, move: Move, baton: Baton, now_ms: int) -> t
     has the baton.
     """
     idle = move.reason == COMPLETE
-    wanted = bool(move.waits_for) and baton.wanted if idle else move.needs_baton or baton.wanted
+    mine = baton.wanted or baton.named
+    wanted = bool(move.waits_for) and mine if idle else move.needs_baton or mine
     ticket = baton.ticket + (wanted and not baton.wanted)
     if not wanted:
         return {"stage": f"{ROLLED} {ticket}"} if ticket else {}, False
     former = rollout_of(resource)
     since = moment(former.get("since")) if former.get("broker", "") == move.waits_for else None
     since = now_ms if since is None or not baton.wanted else since
-    found = {"stage": f"{ROLLING} {ticket}", "since": timestamp(since)}
+    found = {"stage": f"{ROLLING if baton.held else WAITS} {ticket}", "since": timestamp(since)}
     found |= {"broker": move.waits_for} if move.waits_for else {}
     return found, bool(move.waits_for) and now_ms - since > DEADLINE_MS

@@ -40,6 +40,7 @@ accidents = st.one_of(
     st.tuples(st.just("slow"), st.sampled_from(GROUPS), st.integers(0, 2)),
     st.tuples(st.just("stuck"), st.sampled_from(GROUPS), st.integers(0, 2)),
     st.tuples(st.just("heal")),
+    st.tuples(st.just("forget"), st.sampled_from(["g0", "g1", "prod"])),
 )
 wishes = st.one_of(
     st.tuples(st.just("image"), st.sampled_from(["2", "3", "bad"])),
@@ -71,6 +72,11 @@ def happen(world: World, event: Any) -> None:
             world.slow.add(f"{group}-{ordinal}")
         case ("stuck", group, ordinal):
             world.stuck.add(f"{group}-{ordinal}")
+        case ("forget", name):
+            # A pass failed, and said so in the status, and nothing else.
+            kind = "QueueCluster" if name == "prod" else "BrokerGroup"
+            if (kind, name) in world.objects:
+                world.get(kind, name)["status"].pop("rollout", None)
         case ("heal",):
             world.slow.clear()
             world.stuck.clear()

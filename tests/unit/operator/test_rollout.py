@@ -292,7 +292,7 @@ def test_without_the_baton_a_group_asks_for_it_and_waits() -> None:
     assert (waiting.reason, waiting.acts) == ("WaitingForLock", False)
     assert "until g1 has rolled" in waiting.message
     row, stuck = next_rollout(world.get("BrokerGroup", "g0"), whole, Baton(4, False, False), world.now_ms)
-    assert (row["stage"], stuck) == ("Rolling 5", False)
+    assert (row["stage"], stuck) == ("Waiting 5", False)
 
 
 def test_a_baton_is_held_while_both_say_the_same_number() -> None:
@@ -305,6 +305,8 @@ def test_a_baton_is_held_while_both_say_the_same_number() -> None:
     assert not held("Turn 2")
     assert not held("Turn 3", "g1")
     assert not baton_of(group, None).held
+    group["status"]["rollout"]["stage"] = "Waiting 3"
+    assert held("Turn 3")
     group["status"]["rollout"]["stage"] = "Rolled 3"
     assert not held("Turn 3")
 
@@ -317,6 +319,17 @@ def test_a_baton_is_given_back_only_when_all_are_well() -> None:
     assert next_rollout(resource, unwell, HELD, 0)[0]["stage"] == "Rolling 1"
     assert next_rollout(resource, well, HELD, 0)[0] == {"stage": "Rolled 1"}
     assert with_baton(unwell, HELD).reason == "WaitingForSync"
+
+
+def test_a_group_that_lost_its_status_in_the_middle_goes_on_with_the_next_number() -> None:
+    """As when a pass failed, and only that was written: it is named in the cluster's status, and not well."""
+    group: dict[str, Any] = {"metadata": {"name": "g0"}}
+    baton = baton_of(group, {"status": {"rollout": {"group": "g0", "stage": "Turn 3"}}})
+    unwell, well = Move("RolloutComplete", "", waits_for="g0-1"), Move("RolloutComplete", "")
+
+    assert (baton.ticket, baton.wanted, baton.held, baton.named) == (3, False, False, True)
+    assert next_rollout(group, unwell, baton, 0)[0]["stage"] == "Waiting 4"
+    assert next_rollout(group, well, baton, 0)[0] == {"stage": "Rolled 3"}
 
 
 def test_a_group_that_wants_nothing_has_no_ticket() -> None:
