@@ -49,6 +49,8 @@ CMD ["python3"]
 """
 CERTIFICATES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 BILL = "opt/tidemill/share/bill-of-materials.cdx.json"
+IMAGES_MAX = 150
+"""Steps of former builds that are kept, about twenty of each, half a gigabyte; beyond it all of them go."""
 LAST_LINES = 40
 LINE_CHARS = 110
 
@@ -107,7 +109,8 @@ class Workshop:
         if process.returncode != 0:
             end = "\n".join(self.log.read_text().splitlines()[-LAST_LINES:])
             raise CannotBuild(f"{end}\n{command[0]} failed: what it said is above, all of it in {self.log}")
-        sys.stderr.write(f"      {time.monotonic() - begun:.0f} s\n")
+        if (seconds := time.monotonic() - begun) >= 1:
+            sys.stderr.write(f"      {seconds:.0f} s\n")
         return "".join(lines)
 
     def buildah(self, *words: str) -> str:
@@ -123,6 +126,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CannotBuild as error:
         sys.stderr.write(f"images/build.py: {error}\n")
         return 1
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(
+            f"images/build.py: {' '.join(error.cmd)} failed: mend what it says above, then try again\n"
+        )
+        return 1
     return 0
 
 
@@ -134,6 +142,8 @@ def build(arguments: argparse.Namespace) -> None:
     cache.mkdir(parents=True, exist_ok=True)
     workshop = Workshop(cache, 5 if arguments.debootstrap else 3)
     workshop.log.write_text("")
+    if len(workshop.buildah("images", "--all", "--quiet").splitlines()) > IMAGES_MAX:
+        workshop.buildah("rmi", "--all", "--force")
     base = make_base(workshop, arguments.mirror) if arguments.debootstrap else arguments.base
     version = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
     name = arguments.name or f"localhost/tidemill:{version}"

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from cluster.cache import base
+from cluster.conftest import need_nodes
 from cluster.containers import USER, Container
 from cluster.plane import free_ports
 from cluster.prerequisites import provide
@@ -62,6 +63,7 @@ def read(archive: tarfile.TarFile, name: str) -> bytes:
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     faulthandler.cancel_dump_traceback_later()  # a build is no hang
+    need_nodes()
     provide(print)
     cache, archive = base() / "images", tmp_path_factory.mktemp("image") / "tidemill.tar"
     options = ["--debootstrap", "--install", "--cache", str(cache), "--name", NAME, "--output", str(archive)]
