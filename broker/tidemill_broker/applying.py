@@ -88,8 +88,8 @@ class BrokerApplier:
                 )
                 if header.flags & DEDUPLICATED:
                     state.deduplication.note_in(partition, header, data, at)
+                partition.remember(header.producer_id, header.producer_sequence, header.first_sequence)
             partition.next_sequence = max(partition.next_sequence, end)
-            partition.remember(header.producer_id, header.producer_sequence, header.first_sequence)
             index = state.index.open
             index.note(header.batch_id, header.position)
             found = place_of_key_hashes(data, at, header) if header.column_count > 2 else None

@@ -29,7 +29,7 @@ class Packing:
         self.share = SHARE
         self._state = state
         self._groups: dict[int, bytes] = {}
-        self._partitions: dict[int, tuple[int, SubjectSettings, bytes]] = {}
+        self._partitions: dict[int, tuple[int, int, SubjectSettings, bytes]] = {}
         self._walk: Iterator[Partition | Group] | None = None
 
     def ahead(self) -> bool:
@@ -62,7 +62,7 @@ class Packing:
             self._groups.pop(identity, None)
         touched.clear()
         partitions = [
-            self._partitions[identity][2] if self._is_good(partition) else self._pack_partition(partition)
+            self._partitions[identity][-1] if self._is_good(partition) else self._pack_partition(partition)
             for identity, partition in state.partitions.items()
         ]
         return state_parts(state, (message_position, action_position, now_ms), partitions, groups)
@@ -84,19 +84,24 @@ class Packing:
 
     def _pack_partition(self, partition: Partition) -> bytes:
         packed = pack_partition(partition)
-        self._partitions[partition.identity] = (partition.next_sequence, partition.settings, packed)
+        known = partition.next_sequence, self._state.tombs.floor(partition), partition.settings
+        self._partitions[partition.identity] = (*known, packed)
         return packed
 
     def _is_good(self, partition: Partition) -> bool:
-        """Producers are remembered with the messages that they send, so the next sequence tells of them, too."""
+        """Producers are remembered with the messages that they send, and forgotten with them when they are removed: so
+        the next sequence and the floor tell of them, too.
+        """
         kept = self._partitions.get(partition.identity)
-        return kept is not None and kept[0] == partition.next_sequence and kept[1] is partition.settings
+        if kept is None or kept[:2] != (partition.next_sequence, self._state.tombs.floor(partition)):
+            return False
+        return kept[2] is partition.settings
 
     def check(self) -> None:
         """What is kept as good is what would be packed now."""
         state = self._state
         for identity, packed in self._groups.items():
             assert identity in state.touched or packed == pack_group(state.groups[identity]), identity
-        for identity, (_, _, packed) in self._partitions.items():
+        for identity, (*_, packed) in self._partitions.items():
             partition = state.partitions[identity]
             assert not self._is_good(partition) or packed == pack_partition(partition), partition.name

@@ -263,7 +263,8 @@ class Recovery:
             self.report.batches_replayed += 1
             self._commits.found(header)
             partition.next_sequence = max(partition.next_sequence, header.first_sequence + header.messages)
-            partition.remember(header.producer_id, header.producer_sequence, header.first_sequence)
+            if header.first_sequence >= self._state.tombs.floor(partition):
+                partition.remember(header.producer_id, header.producer_sequence, header.first_sequence)
         return partition
 
     def _find_unnamed(self, name: bytes) -> Partition:

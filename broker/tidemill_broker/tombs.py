@@ -2,7 +2,8 @@
 
 The batches lie in the message log beside those of others, and go with their segment. So a partition that was removed
 stays known by its number, under the name it had, with the sequence below which nothing of it is there any more (its
-*floor*). Declared again it is the same partition, empty: what comes next has sequences that were never used.
+*floor*). Declared again it is the same partition, empty: what comes next has sequences that were never used, and who
+sent what below the floor is forgotten, for a slave that begins when the log has lost it cannot know.
 
     there  --Removed-->  removed  --SubjectNamed-->  there, with nothing below its floor
 """
@@ -77,6 +78,8 @@ def remove(state: State, action: Removed) -> None:
         state.fences.removed(identity)
         state.deduplication.removed(identity)
         partition.runs, partition.recent = [], Rows()
+        partition.producers.clear()
+        partition.singles.clear()
         entomb(state, partition)
 
 

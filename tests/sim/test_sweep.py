@@ -18,6 +18,7 @@ SCENARIOS = sorted((Path(__file__).parent / "scenarios").rglob("*.json"))
 FAMILY_OF = {
     "scenarios": "sim.cluster:make",
     "together": "sim.together:make",
+    "traded": "sim.traded:make",
     "whole": "sim.whole:make",
     "worked": "sim.worked:make",
 }

@@ -55,6 +55,12 @@ FOUND_BY_FAMILIES = {
         "hours-go-before-a-checkpoint-knows": "15",
         "slave-does-not-mark-what-was-sent": "0",
     },
+    "sim.crontabs:make": {
+        "what-was-missed-comes-late": "28",
+    },
+    "sim.hoarded:make": {
+        "spool-forgets-before-the-answer": "0",
+    },
     "sim.couriers:make": {
         "what-was-sent-goes-elsewhere": "30",
     },

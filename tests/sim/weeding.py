@@ -50,7 +50,7 @@ class Weeding:
         client = draw_client(env, self._cell.fetch)
         while not self.finished:
             await self._until_done(metas, "POST", "/v1/declarations", _manifest(self._cell.group))
-            stored = 0
+            declared_s, stored = env.loop.now, 0
             while stored < 1 + env.rng.randrange(3):
                 self._number += 1
                 number = self._number
@@ -59,18 +59,25 @@ class Weeding:
                     await client.send(WEED, b"%d" % number)
                 except TidemillError:  # no master, or it has not heard yet that the subject is there again
                     await asyncio.sleep(AGAIN_S)
+                    if self._removed_s > declared_s:  # by a request that was given up before, and came late
+                        break
                     continue
                 self._answered[str(number)] = began_s, env.loop.now
                 stored += 1
-            self.finished = env.quiet.is_set() and self._removed_s < min(
-                began for began, _ in list(self._answered.values())[-stored:]
-            )
-            if not self.finished:
-                await asyncio.sleep(env.rng.expovariate(1 / ROUND_S) if not env.quiet.is_set() else 0.0)
-            if not self.finished and not env.quiet.is_set():
-                await self._until_done(metas, "DELETE", f"/v1/subjects/{WEED}", {})
-                self._cell.world.probes["weeded"] += 1
+            else:
+                await self._go_on(env, metas, stored)
         await client.close()
+
+    async def _go_on(self, env: Env, metas: Metas, stored: int) -> None:
+        """So many of the last messages are stored: it is enough, or the subject is removed once more."""
+        self.finished = env.quiet.is_set() and self._removed_s < min(
+            began for began, _ in list(self._answered.values())[-stored:]
+        )
+        if not self.finished:
+            await asyncio.sleep(env.rng.expovariate(1 / ROUND_S) if not env.quiet.is_set() else 0.0)
+        if not self.finished and not env.quiet.is_set():
+            await self._until_done(metas, "DELETE", f"/v1/subjects/{WEED}", {})
+            self._cell.world.probes["weeded"] += 1
 
     async def _until_done(self, metas: Metas, method: str, path: str, body: Any) -> None:
         while True:

@@ -93,6 +93,28 @@ def test_a_subject_that_was_removed_is_refused_by_name_and_begins_empty_when_it_
 
 
 @LIFE
+def test_who_has_sent_what_to_a_removed_subject_is_forgotten_with_it(
+    next_life: Callable[[Rig], None],
+) -> None:
+    """A slave that begins when the log has lost it does not know either: so whoever leads, it is a new message."""
+    rig = Rig()
+    send = SendBatches(batch_of(b"tide", producer=9, sequence=3))
+    assert isinstance(rig.ask(SendBatches(bytearray(send.batches))), Sent)
+    rig.broker.keeping.checkpoint(rig.now_ms)
+    remove(rig)
+    next_life(rig)
+    declare(rig)
+    next_life(rig)
+    assert rig.broker.state.by_name[SUBJECT.encode()].producers == {}
+
+    again = rig.ask(SendBatches(bytearray(send.batches)))
+    assert isinstance(again, Sent)
+    assert list(again.first_sequences) == [1]
+    next_life(rig)
+    assert rig.broker.state.by_name[SUBJECT.encode()].producers == {9: [3, 1]}
+
+
+@LIFE
 def test_messages_of_a_removed_subject_are_not_found_and_those_of_others_are(
     next_life: Callable[[Rig], None],
 ) -> None:
