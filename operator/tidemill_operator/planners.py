@@ -43,8 +43,8 @@ def master_of(resource: Manifest, meta: Mapping[str, Any]) -> tuple[str, str, st
 
 
 PLANNERS: Mapping[str, Planner] = {
-    QUEUE_CLUSTER.kind: Planner(clusters.plan, brokers),
-    BROKER_GROUP.kind: Planner(broker_groups.plan, brokers),
+    QUEUE_CLUSTER.kind: Planner(clusters.plan, clusters.asks),
+    BROKER_GROUP.kind: Planner(broker_groups.plan, broker_groups.asks),
     SUBJECT.kind: Planner(subjects.plan, subjects.asks, declared=True),
     CONSUMER_GROUP.kind: Planner(consumer_groups.plan, consumer_groups.asks, declared=True, wants_lag=True),
 }
