@@ -26,11 +26,6 @@ class Planner:
     wants_lag: bool = False
 
 
-def brokers(_resource: Manifest, _objects: tuple[Manifest, ...]) -> tuple[str, ...]:
-    """What planners of clusters and broker groups see: who is there, who leads, and what is wrong."""
-    return ("/v1/brokers", "/v1/delays")
-
-
 def master_of(resource: Manifest, meta: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Of a broker group that goes: its master, the address of the master's HTTP port, and the path that says what is
     left there.
