@@ -64,12 +64,10 @@ FACES: Mapping[str, Face] = {
         "tmc",
         QueueClusterStatus,
         (
-            Column("Version", ".status.version"),
             Column("Meta", ".status.meta.readyReplicas", "integer"),
             Column("Groups", ".status.brokerGroups.ready", "integer"),
             *READY,
             Column("Endpoint", ".status.meta.endpoint", wide=True),
-            Column("Subjects", ".status.subjects", "integer", wide=True),
             AGE,
         ),
         selectable=(),

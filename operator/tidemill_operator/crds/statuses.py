@@ -1,4 +1,6 @@
-"""What the operator reports, kind by kind. What changes all the time is in metrics; what is here, a person would read.
+"""What the operator reports, kind by kind: what it writes and nothing more, for all else is dropped on the way.
+
+What changes all the time is in metrics; what is here, a person would read.
 
 Epochs and sequences are texts: numbers in JSON are exact to 53 bits only.
 """
@@ -52,18 +54,14 @@ class GroupsReported(Block):
 class RolloutReported(Block):
     group: Annotated[str | None, Text("The broker group whose turn it is.", "", 253)] = None
     broker: Annotated[str | None, Text("The broker whose turn it is.", "", 253)] = None
-    stage: Annotated[str | None, Text("How far it is.", "", 64)] = None
+    stage: Annotated[str | None, Text("How far it is.", "", 253)] = None
     since: Annotated[str | None, Time("Since when.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueClusterStatus(Reported):
-    version: Annotated[str | None, Text("The version that runs.", "", 253)] = None
-    target_version: Annotated[str | None, Text("The version that is to run.", "", 253)] = None
     meta: Annotated[MetaReported | None, Part("Meta.", MetaReported)] = None
     broker_groups: Annotated[GroupsReported | None, Part("Its broker groups.", GroupsReported)] = None
-    subjects: Annotated[int | None, Number("Subjects that meta knows.")] = None
-    consumer_groups: Annotated[int | None, Number("Consumer groups that meta knows.")] = None
     rollout: Annotated[RolloutReported | None, Part("Who is being brought up to date.", RolloutReported)] = (
         None
     )
@@ -76,7 +74,6 @@ class MasterReported(Block):
     pod: Annotated[str | None, Text("Its pod.", "", 253)] = None
     address: Annotated[str | None, Text("Its data port, as host:port.", "", 512)] = None
     epoch: Annotated[str | None, Text("The number of its mastership.", "", 20)] = None
-    since: Annotated[str | None, Time("Since when.")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,6 @@ class BrokerReported(Block):
     revision: Annotated[str | None, Text("Of which revision its pod is.", "", 253)] = None
     claim: Annotated[str | None, Text("Its volume's claim.", "", 253)] = None
     node: Annotated[str | None, Text("Its node.", "", 253)] = None
-    zone: Annotated[str | None, Text("Its zone.", "", 253)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +108,12 @@ class BrokerGroupStatus(Reported):
         Items("Its brokers.", Part("One of them.", BrokerReported), 0, 16, key="pod"),
     ] = ()
     write_state: Annotated[str | None, Text("What it takes, as meta has it.", "", 16)] = None
-    left: Annotated[str | None, Text("How many messages are left of a drain.", "", 20)] = None
     current_revision: Annotated[str | None, Text("The revision that all brokers had.", "", 253)] = None
     update_revision: Annotated[str | None, Text("The revision that they are to have.", "", 253)] = None
     rollout: Annotated[RolloutReported | None, Part("Who is being brought up to date.", RolloutReported)] = (
         None
     )
     storage: Annotated[StorageReported | None, Part("Its volumes.", StorageReported)] = None
-    subjects: Annotated[int | None, Number("Subjects that lie on it.")] = None
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedSetting(Block):
-    name: Annotated[str, Text("The setting.", "", 128)]
-    value: Annotated[str | None, Text("Its value.")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +128,9 @@ class Drift(Block):
 @dataclass(frozen=True, slots=True)
 class SubjectStatus(Reported):
     subject_name: Annotated[str | None, Text("Its name at meta.", "", 100)] = None
-    subject_id: Annotated[str | None, Text("What tells it from an earlier one of that name.", "", 64)] = None
     route_version: Annotated[str | None, Text("The version of its route.", "", 20)] = None
     broker_groups: Annotated[
         tuple[str, ...], Items("Where it lies.", Text("A broker group.", "", 30), 0, 256)
-    ] = ()
-    applied: Annotated[
-        tuple[AppliedSetting, ...],
-        Items("Settings that are not the defaults.", Part("One of them.", AppliedSetting), 0, 64, key="name"),
     ] = ()
     drift: Annotated[Drift | None, Part("What others changed.", Drift)] = None
 
@@ -155,7 +138,6 @@ class SubjectStatus(Reported):
 @dataclass(frozen=True, slots=True)
 class LagReported(Block):
     messages: Annotated[str | None, Text("Messages that wait, roughly.", "", 20)] = None
-    oldest_seconds: Annotated[int | None, Number("For how long the oldest waits, roughly.")] = None
     sampled_at: Annotated[str | None, Time("When that was.")] = None
 
 
@@ -164,7 +146,6 @@ class ResetReported(Block):
     request_id: Annotated[str | None, Text("Which request.", "", 253)] = None
     to: Annotated[str | None, Text("Where to.", "", 64)] = None
     time: Annotated[str | None, Time("When.")] = None
-    by: Annotated[str | None, Text("By whom.", "", 253)] = None
 
 
 @dataclass(frozen=True, slots=True)
