@@ -70,24 +70,24 @@ def bring_up(nodes: int) -> None:
 
 
 def take_down() -> None:
-    folder = current()
-    if folder is None:
+    owner = current()
+    if owner is None:
         print("there is no real cluster on this machine")
     elif why := obstacle():
         raise CannotHaveNodes(why)
     else:
-        RealCluster(folder, folder, 0).stop()
-        print(f"it is gone; its logs are in {folder}/log")
+        RealCluster(owner.folder, owner.folder, 0).stop()
+        print(f"it is gone; its logs are in {owner.folder}/log")
 
 
 def power_on(name: str) -> None:
-    folder = current()
-    names = sorted(path.name for path in (folder / "nodes").iterdir()) if folder is not None else []
-    if folder is None or name not in names:
+    owner = current()
+    names = sorted(path.name for path in (owner.folder / "nodes").iterdir()) if owner is not None else []
+    if owner is None or name not in names:
         raise Taken(
             f"there is no node {name} on this machine: {', '.join(names) or '`make cluster` makes some'}"
         )
-    RealCluster(folder, programs(), len(names), bound=False).power_on(name)
+    RealCluster(owner.folder, programs(), len(names), bound=False).power_on(name)
 
 
 def begin_beside(pid: int) -> None:

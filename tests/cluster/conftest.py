@@ -20,7 +20,7 @@ from cluster.real import RealCluster
 MARKS = ("cluster", "real_cluster")
 NODES = 3
 FIRST_SECONDS = 2_700
-"""For the first of them, which may have to wait for a build on a slow machine."""
+"""For the first one of a kind, which may have to wait for a build on a slow machine, or for other tests' nodes."""
 NUMBERS = count(1)
 
 
@@ -30,8 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {item: max((MARKS.index(mark.name) + 1 for mark in item.iter_markers() if mark.name in MARKS), default=0)
              for item in items}  # fmt: skip
     items.sort(key=place.__getitem__)
-    first = next((item for item in items if place[item]), None)
-    if first is not None:
+    for kind in sorted({place[item] for item in items} - {0}):
+        first = next(item for item in items if place[item] == kind)
         first.add_marker(pytest.mark.timeout(FIRST_SECONDS))
 
 

@@ -28,6 +28,7 @@ PLANE = f"{NETWORK}.1"
 SOCKET = "/run/containerd.sock"
 CGROUPS = Path("/sys/fs/cgroup")
 CGROUP = "tidemill-tests"
+CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
 BOOT_SECONDS = 30.0
 PARTS = ("containerd", "kubelet", "kube-proxy")
 
@@ -183,7 +184,7 @@ state = "/run/containerd"
     bin_dir = "{network_plugins()}"
     conf_dir = "{folder}/network"
   [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "overlayfs"
+    snapshotter = "{"native" if is_overlay(folder) else "overlayfs"}"
     default_runtime_name = "runc"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
@@ -245,6 +246,12 @@ def of_proxy(machine: Machine, keys: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def is_overlay(folder: Path) -> bool:
+    """In a container everything may lie on an overlay, which bears no other: layers are copied then."""
+    done = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True)
+    return done.stdout.strip() == "overlayfs"
+
+
 def run(*words: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(words)}: {done.stderr.strip()}"
@@ -266,7 +273,9 @@ def make_cgroups(name: str) -> None:
                 if hierarchy.name.startswith("cpuset") and (folder / file).exists():
                     (folder / file).write_text((folder.parent / file).read_text())
             if hierarchy == CGROUPS:
-                (folder.parent / "cgroup.subtree_control").write_text("+cpu +cpuset +memory +pids +io")
+                allowed = (folder.parent / "cgroup.controllers").read_text().split()
+                wanted = " ".join(f"+{name}" for name in CONTROLLERS if name in allowed)
+                (folder.parent / "cgroup.subtree_control").write_text(wanted)
 
 
 def remove_cgroups() -> bool:

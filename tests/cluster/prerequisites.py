@@ -48,6 +48,12 @@ def obstacle() -> str:
         return "a real cluster needs Linux with network namespaces"
     if missing() and shutil.which("apt-get") is None:
         return f"a real cluster needs {', '.join(missing())}, and there is no apt-get: install them"
+    if shutil.which("unshare") is not None:
+        tried = subprocess.run(
+            ["unshare", "--net", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False
+        )
+        if tried.returncode:
+            return "a real cluster has machines of its own, and this root may not make them: give it more privileges"
     return ""
 
 

@@ -8,11 +8,14 @@ bridge. All that is made outside of their namespaces is the bridge, its links an
 from __future__ import annotations
 
 import fcntl
+import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -23,9 +26,12 @@ from cluster.kwok import PACKAGES, is_ready
 from cluster.node import BRIDGE, HERE, PLANE, Machine, Node, remove_cgroups, remove_folder, run
 from cluster.plane import PARTS, SERVICES, ControlPlane, Place
 from cluster.prerequisites import provide
-from cluster.programs import Programs, wait_until
+from cluster.programs import Programs, beginning, wait_until
 
 LEASE = Path("/run/tidemill-cluster")
+BOUND, STAYS = "bound", "stays"
+TURN_SECONDS = 900.0
+"""For which one waits for the cluster of other tests."""
 PORT = 6443
 """At an address that is this cluster's alone."""
 READY_SECONDS = 120.0
@@ -45,6 +51,7 @@ class RealCluster(Hands):
 
     def __init__(self, folder: Path, programs: Path, nodes: int, *, bound: bool = True) -> None:
         super().__init__(folder, programs)
+        self._bound = bound
         self._processes = Programs(folder, bound)
         self._machines = [Machine(number) for number in range(nodes)]
         self._plane = ControlPlane(folder, programs, self._processes, place(folder))
@@ -65,13 +72,7 @@ class RealCluster(Hands):
 
     def start(self, show: Show = print) -> Self:
         provide(show)
-        with lease():
-            owner = current()
-            if owner is not None and Programs(owner, bound=False).pid("kube-apiserver") is not None:
-                raise Taken(f"a real cluster is up in {owner}: `make cluster-down` ends it")
-            if owner is not None:
-                sweep(owner)
-            LEASE.write_text(str(self.folder))
+        wait_for_lease(self.folder, self._bound, show)
         try:
             self._start(show)
         except BaseException:
@@ -110,7 +111,7 @@ class RealCluster(Hands):
         """Nothing is left but the logs, whoever began it, and however far it came."""
         with lease():
             owner = current()
-            if owner == self.folder:
+            if owner is not None and owner.folder == self.folder:
                 sweep(self.folder, self._processes)
         self.kubeconfig = ""
 
@@ -170,12 +171,56 @@ def lease() -> Iterator[None]:
         yield
 
 
-def current() -> Path | None:
-    """The folder of the cluster that is up, or of one that a crash has left."""
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose cluster is up, or was left by a crash: what is written in the lease."""
+
+    folder: Path
+    stays: bool
+    """Until somebody ends it; else as long as the process that began it."""
+    pid: int
+    began: str
+
+    @property
+    def lives(self) -> bool:
+        """Or is just beginning."""
+        return beginning(self.pid) == self.began or Programs(self.folder, bound=False).pid("etcd") is not None
+
+
+def current() -> Owner | None:
+    """A crash may have left half of what is to be said; then what is up stays until somebody ends it."""
     try:
-        return Path(LEASE.read_text())
+        said = LEASE.read_text().splitlines()
     except FileNotFoundError:
         return None
+    match said:
+        case [folder, how, pid, began]:
+            return Owner(Path(folder), how == STAYS, int(pid), began)
+        case [folder, *_]:
+            return Owner(Path(folder), stays=True, pid=0, began="0")
+        case _:
+            return None
+
+
+def wait_for_lease(folder: Path, bound: bool, show: Show) -> None:
+    """Until the tests of somebody else are done with theirs. What a person has brought up stays until it is ended."""
+    deadline = time.monotonic() + TURN_SECONDS
+    told = False
+    while True:
+        with lease():
+            owner = current()
+            if owner is None or not owner.lives:
+                if owner is not None:
+                    sweep(owner.folder)
+                pid = os.getpid()
+                LEASE.write_text(f"{folder}\n{BOUND if bound else STAYS}\n{pid}\n{beginning(pid)}\n")
+                return
+        if owner.stays or time.monotonic() >= deadline:
+            raise Taken(f"a real cluster is up in {owner.folder}: `make cluster-down` ends it")
+        if not told:
+            show(f"the real cluster in {owner.folder} is another test's: this one begins when that has ended")
+            told = True
+        time.sleep(1.0)
 
 
 def sweep(folder: Path, processes: Programs | None = None) -> None:

