@@ -72,13 +72,16 @@ WATCHED = (
 )  # fmt: skip
 """What we make of them, or what Kubernetes makes of that. Only what has our labels is kept."""
 
-OPTIONAL = (SCALED_OBJECT, POD_MONITOR, SERVICE_MONITOR, RULE)
-"""Kinds of others, which need not be there. They are applied, and not watched."""
+OPTIONAL = (SCALED_OBJECT,)
+"""Kinds of others, which need not be there; where they are, they are watched as the others are."""
+
+MONITORING = (POD_MONITOR, SERVICE_MONITOR, RULE)
+"""The same, and not watched: charts make them, and no planner looks at them."""
 
 KINDS: Mapping[str, Kind] = {
-    one.full: one
-    for one in (*OURS, *WATCHED, *OPTIONAL, NAMESPACE, STORAGE_CLASS, LEASE, EVENT)
-}  # fmt: skip
+    one.full: one for one in (*OURS, *WATCHED, *OPTIONAL, *MONITORING, NAMESPACE, STORAGE_CLASS, LEASE, EVENT)
+}
+"""By their full names."""
 
 
 def kind_of(api_version: str, kind: str) -> Kind:

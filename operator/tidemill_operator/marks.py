@@ -21,6 +21,8 @@ APPLIED = "tidemill.dev/applied"
 
 CLUSTER_LABEL = "tidemill.dev/cluster"
 BROKER_GROUP_LABEL = "tidemill.dev/broker-group"
+CONSUMES_LABEL = "tidemill.dev/consumes"
+"""On pods of people's own: the QueueCluster that their consumers consume from."""
 NAME_LABEL = "app.kubernetes.io/name"
 PRODUCT = "tidemill"
 INSTANCE_LABEL = "app.kubernetes.io/instance"

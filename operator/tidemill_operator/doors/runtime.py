@@ -27,7 +27,8 @@ from tidemill_operator.doors.api import Api, Refused
 from tidemill_operator.doors.apply import Applier
 from tidemill_operator.doors.meta import Link, Metas
 from tidemill_operator.doors.metrics import Metrics
-from tidemill_operator.kinds import CONSUMER_GROUP, KINDS, NAMESPACE, OURS, QUEUE_CLUSTER, Kind, kind_of
+from tidemill_operator.doors.namespaces import Namespaces
+from tidemill_operator.kinds import CONSUMER_GROUP, KINDS, OURS, QUEUE_CLUSTER, Kind, kind_of
 from tidemill_operator.planners import PLANNERS, Planner
 from tidemill_operator.refusals import Failure, conditions_of
 from tidemill_operator.settings import OperatorSettings
@@ -46,12 +47,12 @@ from tidemill_operator.steps import (
     Step,
 )
 from tidemill_operator.store import Key, Store, endpoint_of, extract, key_of
+from tidemill_operator.vanishing import TRIES_MAX, VANISHED, cluster_key, goodbye, vanished
 from tidemill_operator.work import WorkQueue
 
 logger = logging.getLogger("tidemill.operator")
 
 SENTINEL = "Sentinel"
-NAMESPACE_FRESH_S = 2.0
 SWEEP_RESYNCS = 4
 QUIET = frozenset({"Progressing", "ClusterUnavailable"})
 """Reasons that go by themselves; that meta is silent is said once by its link."""
@@ -87,14 +88,16 @@ class Runtime:
         self._wake = asyncio.Event()
         self._active = 0
         self._asked = Asked()
-        self._namespaces_go: dict[str, tuple[float, bool]] = {}
+        self._going = Namespaces(parts.api)
 
     # -- what is heard -----------------------------------------------------------------------------------------
 
     def heard(self, kind: Kind, change: str | None, written: Mapping[str, Any]) -> None:
         """A watch says that something is there, is other, or is gone (``DELETED``)."""
         self._parts.metrics.watched.labels(kind.plural).set(time.time())
-        metadata = marks.metadata(written)
+        metadata, told = marks.metadata(written), vanished(kind, change, written)
+        if told is not None:
+            self.add(told)
         if change == "DELETED":
             where = metadata.get("namespace", ""), metadata["name"]
             self._queue(self.store.drop(kind.kind, *where, metadata.get("uid", "")))
@@ -237,6 +240,9 @@ class Runtime:
         if key.kind == SENTINEL:
             self.sentinel_seen()
             return None
+        if key.kind == VANISHED:
+            await self._say_goodbye(key)
+            return None
         resource, planner = self.store.get(key), self._parts.planners.get(key.kind)
         if resource is None or planner is None:
             self._asked.settle(key)
@@ -250,6 +256,17 @@ class Runtime:
             await self._do(key, step, seen)
         await self._say(key, plan, now_ms)
         return plan.again_ms
+
+    async def _say_goodbye(self, key: Key) -> None:
+        """For a pod of consumers that is gone; given up when meta does not hear it soon."""
+        link = self._link(self.store.get(cluster_key(key)))
+        if link is None or self.queue.failures(key) >= TRIES_MAX:
+            return
+        try:
+            await link.ask(goodbye(key), goes=True)
+        except Failure as failure:
+            if failure.kind == "passing":
+                raise
 
     def _decide(self, planner: Planner, seen: Seen, now_ms: int) -> Plan:
         try:
@@ -279,7 +296,7 @@ class Runtime:
                     raise
             if planner.wants_lag:
                 lag = await self._lag_of(link, key, resource)
-        going = marks.goes(resource) and await self._namespace_goes(key.namespace)
+        going = marks.goes(resource) and await self._going.goes(key.namespace)
         return Seen(
             self.store.get(key) or resource,
             cluster,
@@ -303,21 +320,6 @@ class Runtime:
             await link.ask_lags()
         return link.lag(*self._lag_names(key))
 
-    async def _namespace_goes(self, name: str) -> bool:
-        at_s, going = self._namespaces_go.get(name, (-NAMESPACE_FRESH_S, False))
-        if time.monotonic() - at_s < NAMESPACE_FRESH_S:
-            return going
-        try:
-            namespace = await self._parts.api.get(NAMESPACE.path("", name))
-        except Refused as refused:
-            if refused.status in {0, 429} or refused.status >= 500:
-                raise refused.failure from None
-            going = refused.status == 404
-        else:
-            going = "deletionTimestamp" in namespace["metadata"]
-        self._namespaces_go[name] = time.monotonic(), going
-        return going
-
     # -- what a plan asks --------------------------------------------------------------------------------------
 
     async def _do(self, key: Key, step: Step, seen: Seen) -> None:
@@ -329,16 +331,14 @@ class Runtime:
                 self.learn(await applier.apply(manifest, self.store.get(where)))
             case Delete():
                 await applier.delete(step)
-            case Ask():
+            case Ask() | Seek():
                 link = self._link(seen.cluster)
                 if link is None:
                     raise Failure("passing", "ClusterUnavailable", "nobody knows yet where meta listens")
-                await self._ask(key, link, step, goes=marks.goes(resource))
-            case Seek():
-                link = self._link(seen.cluster)
-                if link is None:
-                    raise Failure("passing", "ClusterUnavailable", "nobody knows yet where meta listens")
-                await link.seek(step)
+                if isinstance(step, Seek):
+                    await link.seek(step)
+                else:
+                    await self._ask(key, link, step, goes=marks.goes(resource))
             case Hold(held):
                 self.learn(await applier.hold(resource, held=held))
             case Consumed(annotation):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill_operator.conditions import is_known
-from tidemill_operator.kinds import KINDS, OURS, WATCHED
+from tidemill_operator.kinds import KINDS, OPTIONAL, OURS, STORAGE_CLASS, WATCHED
 from tidemill_operator.rbac import rules
 from tidemill_operator.refusals import conditions_of, of_api, of_meta
 from tidemill_operator.settings import read_settings
@@ -60,7 +60,7 @@ def test_a_role_covers_what_is_watched_and_no_secrets() -> None:
         for rule in rules(cluster_wide=True)
         for one in rule["resources"]
     }
-    for kind in (*OURS, *WATCHED):
+    for kind in (*OURS, *WATCHED, *OPTIONAL, STORAGE_CLASS):
         assert {"get", "list", "watch"} <= granted[kind.group, kind.plural], kind
     assert ("", "secrets") not in granted
     assert not any("*" in verbs for verbs in granted.values())
