@@ -34,6 +34,8 @@ from tidemill_operator.standing import conditions_of, status_of
 from tidemill_operator.steps import Apply, Ask, Condition, Delete, Hold, Manifest, Plan, Seen, Step
 from tidemill_operator.volumes import Growth, grow, remembered, reminder
 
+UNREADY_MS, CALM_MS = 5_000, 15_000
+"""How often meta is asked about a group that is not ready, and about one that is."""
 PENDING = Move(COMPLETE, "its StatefulSet is being written", again_ms=LOOK_MS, needs_baton=False)
 
 
@@ -131,7 +133,14 @@ def _standing(this: Pass, others: Sequence[Manifest]) -> Plan:
     status = status_of(group, observed) | {"storage": growth.status}
     status |= {"rollout": rollout} if rollout else {}
     events = (*move.events, *growth.events)
-    return Plan(tuple(steps), conditions, status, events, move.again_ms)
+    return Plan(tuple(steps), conditions, status, events, _again_ms(move, conditions))
+
+
+def _again_ms(move: Move, conditions: Sequence[Condition]) -> int:
+    """Kubernetes tells of pods; that a broker is in sync, or another one leads, only meta knows, and is asked."""
+    is_ready = any(one.type == "Ready" and one.status == "True" for one in conditions)
+    calm_ms = CALM_MS if is_ready else UNREADY_MS
+    return calm_ms if move.reason == COMPLETE else min(move.again_ms or calm_ms, calm_ms)
 
 
 def _rollout(this: Pass, whole: Move, baton: Baton) -> tuple[dict[str, Any], bool]:

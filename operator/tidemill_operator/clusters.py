@@ -67,8 +67,8 @@ def plan(seen: Seen, now_ms: int) -> Plan:
     steps += enlarged(seen, _claims(seen, cluster), cluster.meta_storage.size)[1]
     groups = _named(seen)
     rollout = _turn(seen, cluster, groups, meta, now_ms)
-    waits = any(ticket_of(one)[0] for one in groups)
-    conditions = (*_conditions(seen, cluster, groups, meta, rollout),)
+    waits = seen.meta is None or any(ticket_of(one)[0] for one in groups)
+    conditions = _conditions(seen, cluster, groups, meta, rollout)
     return Plan(
         tuple(steps), conditions, _status(cluster, groups, meta) | rollout, (), LOOK_MS if waits else None
     )

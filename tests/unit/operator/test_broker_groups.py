@@ -121,6 +121,20 @@ def test_a_drain_that_a_person_asked_for_stays() -> None:
     assert not any(isinstance(one, Ask) for one in world.plan(KEY).steps)
 
 
+def test_meta_is_asked_again_for_it_tells_nobody_of_a_change() -> None:
+    world = World(groups=2)
+    assert world.plan(KEY).again_ms == 5_000
+    world.settle()
+    assert world.plan(KEY).again_ms == 15_000
+    assert world.plan(KEY, heard=False).again_ms == 5_000
+
+    world.image("2")
+    world.act(KEY)
+    world.pass_time(500)
+
+    assert world.plan(KEY).again_ms == 2_000
+
+
 def test_pods_are_labelled_with_what_meta_says_by_their_uid() -> None:
     world = standing()
     world.at_meta["g0"].master = "g0-1"
