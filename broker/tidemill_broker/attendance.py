@@ -68,7 +68,7 @@ class Attendance(attendance.Attending[Told | Fence | Inventory]):
             yield told
             self._survey.removed(one.subject for one in told.removed if not one.group)
             self._survey.told(told.fences)
-            self._known, self._told = told.revision, replace(told, fences=())
+            self._known, self._told = told.revision, replace(told, fences=(), vanished=())
         elif known.state != state:
             told = replace(known, state=state, declared=(), removed=())
             yield told

@@ -43,6 +43,8 @@ class Told:
     """Of partitions whose order keys have moved, or are about to; those that are new."""
     emptying: tuple[str, ...] = ()
     """Subjects that are to be removed if they are empty: read-only, and nothing else comes to them, either."""
+    vanished: tuple[str, ...] = ()
+    """Pods that are gone; those that are new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ def read_told(answer: Mapping[str, Any], state: State) -> Told:
             declared = tuple(map(parse_manifest, declarations))
             fences = tuple(map(parse_fence_row, answer.get("fences", ())))
             emptying = tuple(map(str, answer.get("emptying", ())))
-            return Told(revision, state, frozenset(map(str, names)), declared, removed, fences, emptying)
+            read_only, vanished = frozenset(map(str, names)), tuple(map(str, answer.get("vanished", ())))
+            return Told(revision, state, read_only, declared, removed, fences, emptying, vanished)
         case _:
             raise malformed("an answer of meta does not say what was declared")
 

@@ -14,7 +14,7 @@ subject asks for; messages become visible to consumers at the same moment, not b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tidemill_broker.adoption import Adoption
 from tidemill_broker.checking import Checking
@@ -109,6 +109,10 @@ class Broker:
         except WireError as error:
             self._desk.refuse(peer, command.correlation, error)
         self._serve_freed(now_ms)
+
+    def vanished(self, pods: Iterable[str], now_ms: int) -> None:
+        """Pods that are gone, as somebody says."""
+        self._settling.vanished(pods, now_ms)
 
     def ticked(self, now_ms: int) -> None:
         self._settling.ticked(now_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tidemill_broker.actions import (
     Acked,
@@ -30,6 +30,7 @@ from tidemill_host.machine import Durability, Peer
 from tidemill_wire import commands
 from tidemill_wire.commands import Ack, Extend, Nack, Release, Yield
 from tidemill_wire.limits import DOOMED_MS
+from tidemill_wire.pods import mark_of
 from tidemill_wire.ranges import count_of, pairs, portions
 
 
@@ -143,6 +144,21 @@ class Settling:
             self._desk.act(
                 ConsumerForgotten(consumer.identity, consumer.group.identity, consumer.name), now_ms
             )
+
+    def vanished(self, pods: Iterable[str], now_ms: int) -> None:
+        """Somebody who knows says that these pods are gone: what their consumers hold is over now, and not when they
+        have been away for long. Not in order, where a consumer that lives after all would go on beside the next one.
+        Who lives is told that its leases are lost, and asks again; a pull of who is gone is given nothing more.
+        """
+        marks = [mark_of(pod) for pod in pods]
+        for group in list(self._state.groups.values()) if marks else ():
+            if group.ordered:
+                continue
+            for consumer in list(group.consumers.values()):
+                if any(mark in consumer.name for mark in marks) and any(consumer.held()):
+                    self._serving.give_up(consumer, now_ms)
+                    self._desk.counters.leases_ended += sum(1 for _ in consumer.held())
+                    self._fail_all(consumer, now_ms)
 
     def _end_leases(self, now_ms: int) -> None:
         while (ended := self._state.leases.next_end()) is not None and ended[0] <= now_ms:

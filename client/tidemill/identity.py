@@ -1,5 +1,8 @@
 """A consumer's name: the one it was given, the one it had last time, or a random one.
 
+A random one in a pod has the pod's uid in it (``TIDEMILL_POD``): when the pod vanishes, whoever sees it can say so, and
+its leases end at once.
+
 Names are remembered in ``<state_dir>/<group>.<number>.consumer``. The file is locked while its name is in use, so two
 processes on one machine never share a name; a process that finds a name in use takes the next number.
 """
@@ -17,6 +20,7 @@ from tidemill.settings import ClientSettings
 from tidemill.subscription import Subscription
 from tidemill_wire.fields import parse_consumer
 from tidemill_wire.limits import CONSUMER_NAME_MAX
+from tidemill_wire.pods import mark_of, parse_pod
 
 NAMES_MAX = 10_000
 
@@ -38,7 +42,8 @@ async def borrow_name(subscription: Subscription, settings: ClientSettings) -> N
     """The name of a consumer that starts now."""
     if subscription.name is not None:
         return Name(subscription.name)
-    fresh = f"{settings.name}-{settings.random.getrandbits(64):016x}"[-CONSUMER_NAME_MAX:]
+    mark = mark_of(parse_pod(settings.pod)) if settings.pod else "-"
+    fresh = f"{settings.name}{mark}{settings.random.getrandbits(64):016x}"[-CONSUMER_NAME_MAX:]
     if settings.state_dir is None:
         return Name(parse_consumer(fresh))
     folder = Path(settings.state_dir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -32,12 +33,18 @@ async def connect_tcp(factory: ProtocolFactory, host: str, port: int) -> object:
     return await asyncio.get_running_loop().create_connection(factory, host, port)
 
 
+POD_VARIABLE = "TIDEMILL_POD"
+
+
 @dataclass(frozen=True)
 class ClientSettings:
     """Everything about a client but its server."""
 
     name: str = "python"
     """How the client calls itself at the broker: shown to people, means nothing."""
+
+    pod: str = field(default_factory=lambda: os.environ.get(POD_VARIABLE, ""))
+    """The uid of the pod that the client runs in, which is in the random names of its consumers."""
 
     linger_ms: float = 0.0
     """How long a message may wait for company, at most 5. 0: until the next turn of the event loop."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from tidemill_meta import emptying
+from tidemill_meta import emptying, vanishing
 from tidemill_meta.asked import Asked
 from tidemill_meta.beats import BrokerBeat, ClientBeat
 from tidemill_meta.brokers import (
@@ -67,6 +67,7 @@ class Meta:
             if judged != group:
                 draft.put(judged)
         emptying.lapse(draft, self.senses, now_ms)
+        vanishing.lapse(draft, self.senses, now_ms)
         keys = None if only is None else {key for kind, key in only if kind == Allocation.KIND}
         if keys is None or keys:
             judge_allocations(draft, self.senses, now_ms, keys)

@@ -141,3 +141,20 @@ def allocation_row(allocation: Allocation, closed: Sequence[str] = ()) -> dict[s
             for one in allocation.formers
         ],
     }
+
+
+def client_rows(senses: Senses, now_ms: int) -> Iterator[dict[str, Any]]:
+    """Client processes that were heard of late."""
+    clients = senses.clients
+    for key in clients.peers():
+        beat = clients.beat(key)
+        if beat is not None:
+            yield {
+                "client": beat.client,
+                "silent_ms": max(0, now_ms - (clients.heard_ms(key) or 0)),
+                "produces": list(beat.produces),
+                "consumes": [
+                    {"subject": one.subject, "group": one.group, "consumer": one.consumer}
+                    for one in beat.consumes
+                ],
+            }

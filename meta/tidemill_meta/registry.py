@@ -12,7 +12,15 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
 from tidemill_meta.storing import Changes, Entry
-from tidemill_meta.values import KINDS, ConsumerGroupRecord, Removal, Route, SubjectRecord, Value
+from tidemill_meta.values import (
+    KINDS,
+    ConsumerGroupRecord,
+    Removal,
+    Route,
+    SubjectRecord,
+    Value,
+    Vanished,
+)
 
 AnyValue = TypeVar("AnyValue", bound=Value)
 _TYPE_OF = {kind.KIND: kind for kind in KINDS}
@@ -173,7 +181,11 @@ class Registry:
     @property
     def last_told_at(self) -> int:
         """The revision of the last change that brokers have to hear of."""
-        return max(next(reversed(self.told_at.values()), 0), self.kind_changed_at[Removal.KIND])
+        return max(
+            next(reversed(self.told_at.values()), 0),
+            self.kind_changed_at[Removal.KIND],
+            self.kind_changed_at[Vanished.KIND],
+        )
 
 
 class Draft:

@@ -21,6 +21,7 @@ from tidemill_meta.values import (
     Removal,
     Route,
     SubjectRecord,
+    Vanished,
     consumer_group_key,
 )
 from tidemill_wire.counted import counted
@@ -275,6 +276,12 @@ def takes(record: SubjectRecord) -> bool:
     return writable(record.state) and record.emptying is None
 
 
+def vanished_since(registry: Registry, known: int) -> list[str]:
+    """The pods that are gone, of which was said so after a revision."""
+    changed_at = registry.changed_at
+    return [one.pod for one in registry.all(Vanished) if changed_at[Vanished.KIND, one.pod] > known]
+
+
 def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
     """What a broker group is to have of its subjects: what changed after a revision, and all that is read-only."""
     here = [
@@ -298,6 +305,7 @@ def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
     return {
         "revision": registry.revision,
         "removed": removed,
+        "vanished": vanished_since(registry, known),
         "declarations": [one.to_map() for one in declared if one is not None],
         "read_only": [one.name for one in records if one is not None and not takes(one)],
         "emptying": [one.name for one in records if one is not None and one.emptying is not None],

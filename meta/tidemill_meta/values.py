@@ -363,6 +363,27 @@ class Passage:
         return cls(subject, group, tuple(body["passed"].items()), version)
 
 
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    """That a pod is gone, and its consumers with it."""
+
+    KIND: ClassVar[str] = "vanished"
+    pod: str
+    version: int = 0
+
+    @property
+    def key(self) -> str:
+        return self.pod
+
+    def to_map(self) -> dict[str, Any]:
+        return {"pod": self.pod}
+
+    @classmethod
+    def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> Vanished:
+        assert body["pod"] == key
+        return cls(key, version)
+
+
 KINDS: tuple[type[Value], ...] = (
-    Broker, BrokerGroup, SubjectRecord, Route, ConsumerGroupRecord, Allocation, Passage, Removal,
+    Broker, BrokerGroup, SubjectRecord, Route, ConsumerGroupRecord, Allocation, Passage, Removal, Vanished,
 )  # fmt: skip

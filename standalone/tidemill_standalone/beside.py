@@ -46,8 +46,16 @@ from tidemill_meta.registry import Draft
 from tidemill_meta.senses import Senses
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import StoreAway
-from tidemill_meta.subjects import declare, takes, use_subject
-from tidemill_meta.values import Broker, BrokerGroup, ConsumerGroupRecord, Removal, Route, SubjectRecord
+from tidemill_meta.subjects import declare, takes, use_subject, vanished_since
+from tidemill_meta.values import (
+    Broker,
+    BrokerGroup,
+    ConsumerGroupRecord,
+    Removal,
+    Route,
+    SubjectRecord,
+    Vanished,
+)  # fmt: skip
 from tidemill_standalone.late import LateStore
 from tidemill_standalone.later import DelayBeside
 from tidemill_wire.declarations import Declaration, Subject
@@ -261,7 +269,7 @@ class MetaBeside:
         declared = [
             one.declared for one in (*subjects, *groups) if one is not None and one.declared is not None
         ]
-        said = {BrokerGroup.KIND, Removal.KIND}
+        said = {BrokerGroup.KIND, Removal.KIND, Vanished.KIND}
         stated = any(kind in said or key in registry.told_at for kind, key in keys)
         if declared or stated:
             self._obey(declared)
@@ -275,7 +283,9 @@ class MetaBeside:
         if self._service is not None:
             allowed = group.state if group is not None else "RW"
             removed = tuple(read_removal(one.name, one.number) for one in registry.all(Removal))
-            told = Told(registry.revision, allowed, shut, tuple(declared), removed, (), (*registry.emptying,))
+            gone = tuple(vanished_since(registry, self._told))
+            asked = (*registry.emptying,)
+            told = Told(registry.revision, allowed, shut, tuple(declared), removed, (), asked, gone)
             try:
                 self._service.obey(told)
                 self._told = registry.revision

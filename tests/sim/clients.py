@@ -46,11 +46,12 @@ async def routes() -> Routes:
     return (Address("g0", "s1", PORT),)
 
 
-def draw_client(env: Env, fetch: Fetch = routes, spool: str | None = None) -> Client:
+def draw_client(env: Env, fetch: Fetch = routes, spool: str | None = None, pod: str = "") -> Client:
     """A client whose patience is drawn; maybe with a spool on its node's disk."""
     rng = env.rng
     chance = rng.getrandbits(64)
     settings = ClientSettings(
+        pod=pod,
         linger_ms=rng.choice((0, 0, 3)),
         batch_bytes=rng.choice((500, 5_000, 1 << 20)),
         memory_bytes_max=rng.choice((4_000, 64 << 20)),
@@ -173,7 +174,7 @@ class Consuming:
             ended(ack, Outcome.UNKNOWN, env.loop.now)
         self._open.clear()
         while True:
-            client = draw_client(env, self._cluster.fetch, "acks" if spools else None)
+            client = draw_client(env, self._cluster.fetch, "acks" if spools else None, self._pod(env))
             if spools:
                 self._spooled.watch(client, env.loop.time)
             name = env.rng.choice((None, env.name))
@@ -189,6 +190,10 @@ class Consuming:
             self._cluster.rot_seen += messages.statistics["corrupt"]
             await client.close()
             await asyncio.sleep(env.rng.random() * 0.2)
+
+    def _pod(self, _env: Env) -> str:
+        """Which it runs in; none."""
+        return ""
 
     def _consume(self, client: Client, env: Env, name: str | None) -> Consumer:
         wish = self._cluster.groups[self._group]

@@ -153,6 +153,13 @@ def test_brokers_that_are_told_to_stop_leave_nothing_undone() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_pods_that_are_said_to_be_gone_lose_nothing() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.vanished:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_subjects_that_are_removed_if_they_are_empty_lose_nothing() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.cleared:make")

@@ -38,6 +38,9 @@ FOUND_BY_FAMILIES = {
     "sim.cleared:make": {
         "taken-while-it-is-asked-what-is-left": "2",
     },
+    "sim.vanished:make": {
+        "deliveries-go-with-their-pod": "0",
+    },
     "sim.together:make": {
         "renewal-keeps-what-is-not-begun": "12",
     },

@@ -19,7 +19,7 @@ from typing import Any
 from sim.autopsy import image_of, read_log
 from sim.calls import Calls
 from sim.checkers import Outcome
-from sim.clients import Consuming, Producing
+from sim.clients import Producing
 from sim.council import Book
 from sim.metas import PORT as META_PORT
 from sim.metas import MetaNode, Metas, attend
@@ -129,8 +129,14 @@ class Chronicle(Book):
             return [f"epoch: {group.epoch} comes behind {before.epoch} of {at}"]
         if group.version == before.version + 1 and group.master not in dict(before.in_sync):
             return [f"out of the set: {group.master} is master, {before.in_sync} were in sync of {at}"]
-        if before.seated and now_s - self.asked_s > ASKED_S:
-            life = broker_life(group.name, before.master, dict(before.replicas)[before.master])
+        boot = dict(before.replicas)[before.master]
+        # It may have been started again in the same commit: then it was replaced for that.
+        if (
+            before.seated
+            and dict(group.replicas).get(before.master) == boot
+            and now_s - self.asked_s > ASKED_S
+        ):
+            life = broker_life(group.name, before.master, boot)
             if life in self.heard and self.heard[life].is_known(self.silence_s, now_s):
                 return [f"declared dead: {life}, of which the board said {self.heard[life]}, of {at}"]
         return []
@@ -168,7 +174,7 @@ class Cell(Replicated):
         for name in self._producers:
             world.add_client(name, Producing(self, GAP_S).run)
         for name in self._consumers:
-            world.add_client(name, Consuming(self, "all").run)
+            world.add_client(name, self._consuming(name).run)
 
     async def fetch(self) -> Routes:
         """Whom clients go to: as meta says, whichever replica answers."""

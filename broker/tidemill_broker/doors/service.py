@@ -107,6 +107,7 @@ class Service(Hosted[Runs]):
         self._check_leads()
         self.broker.intake.gate.obey(told)
         self.broker.removing.obey(told.removed, self._clock.now_ms())
+        self.broker.vanished(told.vanished, self._clock.now_ms())
         self.turn.start()
         problems: list[WireError] = []
         for one in told.declared:

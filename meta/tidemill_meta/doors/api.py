@@ -33,7 +33,14 @@ from tidemill_meta.doors.watch import Watch, parse_interest
 from tidemill_meta.errors import Denied
 from tidemill_meta.machine import asked_version
 from tidemill_meta.passages import closed_to, note, parse_report
-from tidemill_meta.picture import allocation_row, group_rows, group_state_row, route_row, subject_row
+from tidemill_meta.picture import (
+    allocation_row,
+    client_rows,
+    group_rows,
+    group_state_row,
+    route_row,
+    subject_row,
+)
 from tidemill_meta.registry import Draft
 from tidemill_meta.retiring import drain, parse_nothing, retire
 from tidemill_meta.subjects import (
@@ -56,8 +63,10 @@ from tidemill_meta.values import (
     SubjectRecord,
     consumer_group_key,
 )  # fmt: skip
+from tidemill_meta.vanishing import vanish
 from tidemill_wire import limits
 from tidemill_wire.declarations import ManifestError, parse_manifests
+from tidemill_wire.pods import parse_pod
 
 BODY_BYTES_MAX = 1 * limits.MIB
 HELD_BYTES_MAX = 64 * limits.MIB
@@ -97,6 +106,7 @@ class Api:
             ("POST", "/v1/groups/{group}/retire"): self._retire,
             ("POST", "/v1/clients/heartbeat"): self._client_beat,
             ("POST", "/v1/clients/leave"): self._client_leave,
+            ("POST", "/v1/clients/vanished"): self._vanished,
             ("POST", "/v1/declarations"): self._declare,
             ("POST", "/v1/subjects/{subject}/expand"): self._expand,
             ("POST", "/v1/subjects/{subject}/state"): self._subject_state,
@@ -232,23 +242,13 @@ class Api:
         self._meta.client_left(client, self._now_ms())
         return {"left": client}
 
+    async def _vanished(self, body: object, _: Variables) -> object:
+        pod = parse_pod(Asked(body, frozenset({"pod"})).text("pod"))
+        await self._replica.change(lambda draft, _: vanish(draft, pod))
+        return {"vanished": pod}
+
     async def _clients(self, _: Query, __: Variables) -> object:
-        clients = self._meta.senses.clients
-        beats = [(key, clients.beat(key)) for key in clients.peers()]
-        now_ms = self._now_ms()
-        return [
-            {
-                "client": beat.client,
-                "silent_ms": max(0, now_ms - (clients.heard_ms(key) or 0)),
-                "produces": list(beat.produces),
-                "consumes": [
-                    {"subject": one.subject, "group": one.group, "consumer": one.consumer}
-                    for one in beat.consumes
-                ],
-            }
-            for key, beat in beats
-            if beat is not None
-        ]
+        return list(client_rows(self._meta.senses, self._now_ms()))
 
     async def _watching(self, request: web.BaseRequest, _: Variables) -> web.StreamResponse:
         with denials():

@@ -24,6 +24,7 @@ from tidemill_meta.doors.schemas import COUNT, ROWS, STATE, TEXT, many, schemas
 from tidemill_meta.routing import PARTITIONS_MAX
 from tidemill_meta.values import SERVICES
 from tidemill_wire.fields import CONSUMER, NAME
+from tidemill_wire.pods import POD
 
 DESCRIPTION = (
     "Who serves what: brokers register and are appointed, clients learn where subjects lie and what they may consume, "
@@ -140,7 +141,7 @@ def _brokers() -> dict[str, Part]:
     stand = {**APPOINTMENT, "addresses": {"g1-0": "10.0.0.1:7400", "g1-1": "10.0.0.2:7400"}}
     stand |= {"beat_ms": 1000, "state": "RW", "declared": 17}
     declared: Part = {"revision": 17, "removed": [], "declarations": [], "read_only": ["order.created"]}
-    declared |= {"fences": [["order.paid", 3, [0, 512]]], "emptying": []}
+    declared |= {"fences": [["order.paid", 3, [0, 512]]], "emptying": [], "vanished": []}
     appointment = ref("Appointment")
     group = ("group",)
     listed = reading("brokers", "Broker groups and their brokers", many(ref("BrokerGroup")), [])
@@ -306,6 +307,13 @@ def _clients() -> dict[str, Part]:
             record({"client": A_CONSUMER}),
             record({"left": TEXT}),
             {"left": "shop-1"},
+        ),
+        "/v1/clients/vanished": _asking(
+            "vanished",
+            "A pod is gone: what its consumers held is given to others",
+            record({"pod": pattern(POD.pattern, "its uid")}),
+            record({"vanished": TEXT}),
+            {"vanished": "0e4f6c1a-5f0e-4a57-9d2c-8a3a4d1f2b6e"},
         ),
         "/v1/watch": watching,
     }
