@@ -263,7 +263,12 @@ class Spooler:
             link.send(batches, sum(map(len, batches)), lambda answer: _resolve(future, answer))
         except TidemillError as error:
             return error
-        return await future
+        try:
+            async with asyncio.timeout(self._settings.send_timeout_s):
+                return await future
+        except TimeoutError:
+            link.close()  # It answers pings and no sends: a new connection may do better.
+            return ConnectionLost("the broker did not answer what was spooled in time")
 
     async def _blocking(self, job: Callable[[], T]) -> T:
         async with self._turn:

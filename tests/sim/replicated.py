@@ -311,6 +311,9 @@ class Replicated:
     def _note_commit(self, machine: Master, name: str) -> None:
         """Whoever commits something of its own in an epoch is the only one who does."""
         epoch = machine.appointment.epoch
+        if epoch < self.book.appointment.epoch and self.book.replaced_s:
+            # Deposed, and it has not heard of it: what it answers of the class low is with it alone.
+            self.book.replaced_s[-1] = self._world.now_s
         if len(machine.appointment.replicas) == 1:
             self._alone_s[name] = self._world.now_s
         if machine.committed.action > machine.inner.state.epochs[-1].action:

@@ -17,6 +17,7 @@ TESTS = Path(__file__).parents[1]
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").rglob("*.json"))
 FAMILY_OF = {
     "scenarios": "sim.cluster:make",
+    "replicated": "sim.replicated:make",
     "together": "sim.together:make",
     "traded": "sim.traded:make",
     "whole": "sim.whole:make",

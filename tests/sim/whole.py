@@ -256,10 +256,6 @@ class Cell(Replicated):
     def _note_commit(self, machine: Master, name: str) -> None:
         super()._note_commit(machine, name)
         self._committed = max(self._committed, machine.committed.message)
-        stored = self.chronicle.stored
-        if stored is not None and machine.appointment.epoch < stored.epoch:
-            # Deposed, and it has not heard of it: what it answers of the class low is with it alone.
-            self.chronicle.replaced_s[-1] = self._world.now_s
 
     def _note_slave(self, machine: Follower) -> None:
         now = machine.ends, machine.committed

@@ -205,3 +205,18 @@ def test_a_file_that_is_no_spool_is_left_alone(tmp_path):
     with pytest.raises(Refused, match="no spool"):
         Spool(path, 10_000)
     assert path.read_bytes().startswith(b"something else")
+
+
+async def test_a_broker_that_keeps_an_answer_to_itself_is_dialled_again(serve, tmp_path, until):
+    """It answers pings, so its connection lives on; what it was sent out of the spool waits no longer than a send."""
+    settings = replace(SETTINGS, send_timeout_s=1.0)
+    async with serve() as place:
+        await place.stop()
+        async with place.client(settings=settings, spool=tmp_path / "spool") as mq:
+            assert (await mq.send("a", b"0")).spooled
+            place.broker.silent = True
+            await place.start()
+            await until(lambda: place.broker.subjects.get("a"))
+            place.broker.silent = False
+            await until(lambda: (tmp_path / "spool").stat().st_size == 24)
+        assert bodies_of(place, "a") == [b"0"]
