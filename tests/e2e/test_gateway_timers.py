@@ -13,7 +13,7 @@ import pytest
 
 from e2e.asking import Answered, post, receive, texts
 from e2e.conftest import wait_for_later
-from e2e.queues import Queue
+from e2e.queues import Queue, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -111,6 +111,7 @@ def test_what_recurs_is_listed_as_such_and_ends_with_its_timer_key(queue_with_la
     assert [row["timer_key"] for row in all_pages(queue, recurring="false")] == ["once"]
     assert changed(post(queue, f"{TIMERS}/reschedule", {"timer_key": "report", "delay": 0})) == (1, 0)
     assert texts(receive(queue, "s", wait_ms=20_000)) == ["daily"]
+    wait_until("its broker has answered", lambda: len(all_pages(queue, recurring="true")) == 1)
     [follower] = all_pages(queue, recurring="true")
     assert follower["id"] != sent["id"]
     assert changed(post(queue, f"{TIMERS}/cancel", {"timer_key": "report"})) == (1, 1)
