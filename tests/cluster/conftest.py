@@ -14,7 +14,7 @@ import pytest
 
 from cluster.build import programs
 from cluster.kwok import KwokCluster
-from cluster.prerequisites import obstacle
+from cluster.prerequisites import Verdict, obstacle, verdict
 from cluster.real import RealCluster
 
 MARKS = ("cluster", "real_cluster")
@@ -71,14 +71,14 @@ def real_cluster(
 
 
 def need_nodes() -> None:
-    """Fail where they cannot be had and must be, in CI and when asked for; else skip."""
-    wish = os.environ.get("TIDEMILL_REAL_CLUSTER", "")
-    if wish == "0":
-        pytest.skip("TIDEMILL_REAL_CLUSTER=0 leaves real nodes out")
-    if why := obstacle():
-        if wish == "1" or os.environ.get("CI") == "true":
+    why = obstacle()
+    match verdict(os.environ, why):
+        case Verdict.FAIL:
             pytest.fail(why)
-        pytest.skip(why)
+        case Verdict.SKIP:
+            pytest.skip(why or "TIDEMILL_REAL_CLUSTER=0 leaves real nodes out")
+        case Verdict.RUN:
+            pass
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import Path
 
 PACKAGES = {
@@ -55,6 +56,24 @@ def obstacle() -> str:
         if tried.returncode:
             return "a real cluster has machines of its own, and this root may not make them: give it more privileges"
     return ""
+
+
+class Verdict(Enum):
+    """What becomes of the tests with real nodes."""
+
+    RUN = "they run"
+    SKIP = "they are left out, and say why"
+    FAIL = "they were to run, and cannot"
+
+
+def verdict(environment: Mapping[str, str], why: str) -> Verdict:
+    """With an obstacle they fail where they must run, in CI and when asked for; elsewhere they are skipped."""
+    wish = environment.get("TIDEMILL_REAL_CLUSTER", "")
+    if wish == "0":
+        return Verdict.SKIP
+    if not why:
+        return Verdict.RUN
+    return Verdict.FAIL if wish == "1" or environment.get("CI") == "true" else Verdict.SKIP
 
 
 def provide(show: Callable[[str], None]) -> None:
