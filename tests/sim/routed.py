@@ -97,7 +97,8 @@ class Routed:
     def build(self, world: World) -> None:
         self._world = world
         for name in SERVERS:
-            self.realm.serve(GROUPS[name], PORT, host=name)
+            if name == SERVERS[0] or not self.begins_flat:  # a broker that lists itself knows of no other
+                self.realm.serve(GROUPS[name], PORT, host=name)
             world.add_server(name, self._serve)
         for name in self.producers:
             world.add_client(name, self._produce)
@@ -127,6 +128,8 @@ class Routed:
         """Meta comes and goes, and one route grows."""
         await asyncio.sleep(env.rng.uniform(0.3, 3.0))
         self.realm.flat = False
+        for name in SERVERS:
+            self.realm.serve(GROUPS[name], PORT, host=name)
         self.realm.route("grows", *(GROWN_WIDE if self.wide else ("g1", "g2")), former=[("g1",)])
         while not env.quiet.is_set():
             await asyncio.sleep(env.rng.expovariate(1.0))
