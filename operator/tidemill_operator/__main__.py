@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import kopf
 
@@ -28,6 +29,9 @@ from tidemill_operator.planners import PLANNERS
 from tidemill_operator.settings import OperatorSettings, read_settings
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.settings import settings_line
+
+if TYPE_CHECKING:
+    import grpc.aio
 
 KINDS_PAUSE_S = 2.0
 logger = logging.getLogger("tidemill.operator")
@@ -46,6 +50,9 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--host", default="0.0.0.0", help="where probes, metrics and autoscalers ask")
     arguments.add_argument("--port", type=int, default=8080)
+    arguments.add_argument(
+        "--scaler-port", type=int, default=0, help="where KEDA's external scaler is, over gRPC; 0: nowhere"
+    )
     return arguments
 
 
@@ -98,6 +105,7 @@ async def _serve(
     )
     health.sentinel = sentinel = Sentinel(api, settings, home, runtime)
     port = await health.listen(arguments.host, arguments.port)
+    scaling = await _scaler(arguments, runtime)
     sys.stdout.write(f"ready http://{arguments.host}:{port}\n")
     sys.stdout.flush()
     try:
@@ -122,9 +130,21 @@ async def _serve(
                 task.cancel()
     finally:
         await lease.release()
+        if scaling is not None:
+            await scaling.stop(None)
         await health.close()
         await metas.close()
         await api.close()
+
+
+async def _scaler(arguments: argparse.Namespace, runtime: Runtime) -> grpc.aio.Server | None:
+    """What answers KEDA, where it is wanted; a replica that waits for the lease knows no clusters, and says so."""
+    if not arguments.scaler_port:
+        return None
+    from tidemill_operator.doors.scaler import Scaler, serve  # gRPC takes a tenth of the start
+
+    server, _ = await serve(arguments.scaler_port, Scaler(runtime.answers_of), arguments.host)
+    return server
 
 
 async def _note_ready(started: asyncio.Event, health: Health) -> None:

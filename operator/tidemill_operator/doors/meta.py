@@ -167,6 +167,16 @@ class Link:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
 
+    async def answer(self, server: str, path: str) -> Any:
+        """What meta, or a broker's HTTP port, says; an ``OSError`` when it says nothing."""
+        try:
+            found = await (self._ask_broker(server, path) if server else self._get(path))
+        except Failure as failure:
+            raise OSError(failure.sentence) from None
+        if found is None:
+            raise OSError("no answer")
+        return found
+
     # -- asking ------------------------------------------------------------------------------------------------
 
     async def ask(self, step: Ask, *, goes: bool) -> None:

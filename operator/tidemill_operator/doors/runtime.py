@@ -16,7 +16,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ from tidemill_operator.doors.meta import Link, Metas
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.doors.namespaces import Namespaces
 from tidemill_operator.kinds import CONSUMER_GROUP, KINDS, OURS, QUEUE_CLUSTER, Kind, kind_of
-from tidemill_operator.planners import PLANNERS, Planner
+from tidemill_operator.planners import Planner
 from tidemill_operator.refusals import Failure, conditions_of
 from tidemill_operator.settings import OperatorSettings
 from tidemill_operator.steps import (
@@ -110,7 +110,6 @@ class Runtime:
             self._queue(self.store.put(extract(answer, kind_of(answer["apiVersion"], answer["kind"]))))
 
     def add(self, key: Key) -> None:
-        """Have it looked at."""
         self._queue((key,))
 
     def _queue(self, keys: Iterable[Key]) -> None:
@@ -124,6 +123,11 @@ class Runtime:
         """What brokers said last of a ConsumerGroup."""
         link = self._link(self.store.cluster(resource))
         return link.lag(*self._lag_names(key_of(resource))) if link is not None else None
+
+    def answers_of(self, namespace: str, cluster: str) -> Callable[[str, str], Awaitable[Any]] | None:
+        """How the meta and the brokers of a QueueCluster are asked; None: there is none that has a meta."""
+        link = self._link(self.store.get(Key(QUEUE_CLUSTER.kind, namespace, cluster)))
+        return link.answer if link is not None else None
 
     # -- loops -------------------------------------------------------------------------------------------------
 
@@ -155,7 +159,7 @@ class Runtime:
             self.served = await self._served()
             if turn % SWEEP_RESYNCS == 0:
                 await self._sweep()
-            keys = self.store.keys(PLANNERS_OF_OURS)
+            keys = self.store.keys(one.kind for one in OURS)
             self._queue(keys)
             for kind in OURS:
                 self._parts.metrics.objects.labels(kind.kind).set(
@@ -390,9 +394,6 @@ class Runtime:
         event = Event("Rejected", failure.sentence, warning=True)
         plan = Plan(conditions=conditions, events=(event,) if news else ())
         await self._say(key, plan, time.time_ns() // 1_000_000)
-
-
-PLANNERS_OF_OURS = tuple(one.kind for one in OURS if one.kind in PLANNERS)
 
 
 def _now_ms() -> int:

@@ -1,9 +1,9 @@
 """KEDA's external scaler: it asks how many consumers a group should have, over gRPC.
 
 The metric is that number, and its target is 1, so the autoscaler asks for as many replicas as are recommended. A
-ScaledObject says in its trigger's metadata which group it is about:
+ScaledObject says in its trigger's metadata which group it is about, of a QueueCluster in its own namespace:
 
-    subject, group           required
+    cluster, subject, group  required
     drainSeconds             in so many seconds what is undone is to be drained; 60 when absent
     minReplicas, maxReplicas within these; 0 and 100 when absent
 
@@ -21,7 +21,7 @@ import struct
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import grpc
 import grpc.aio
@@ -37,7 +37,20 @@ METADATA_CHARS_MAX = 200
 
 Ask: TypeAlias = Callable[[str, str], Awaitable[Any]]
 """Server and path, and what JSON it answers to GET; the server is HOST:PORT of a broker's HTTP port, empty for meta."""
+Find: TypeAlias = Callable[[str, str], Ask | None]
+"""By namespace and name of a QueueCluster, how to ask there; None: there is no such cluster, or it has no meta yet."""
+Reference: TypeAlias = tuple[str, Mapping[str, str]]
+"""Namespace and metadata of a trigger."""
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+
+
+class Group(NamedTuple):
+    """Which consumer group."""
+
+    namespace: str
+    cluster: str
+    subject: str
+    group: str
 
 
 class Unasked(Exception):
@@ -51,10 +64,10 @@ class Mistaken(Exception):
 class Scaler:
     """The four calls. ``now_s`` is a clock that only goes forward."""
 
-    def __init__(self, ask: Ask, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._ask = ask
+    def __init__(self, find: Find, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._find = find
         self._now_s = now_s
-        self._courses: OrderedDict[tuple[str, str], Course] = OrderedDict()
+        self._courses: OrderedDict[Group, Course] = OrderedDict()
 
     async def is_active(self, request: bytes, context: Context) -> bytes:
         return _flag((await self._advice(read_reference(request), context)).is_active)
@@ -79,28 +92,29 @@ class Scaler:
         advice = await self._advice(reference, context)
         return _piece(1, _piece(1, name.encode()) + _double(3, float(advice.replicas)))
 
-    async def _named(self, reference: Mapping[str, str], context: Context) -> str:
+    async def _named(self, reference: Reference, context: Context) -> str:
         try:
-            subject, group, _ = parse_reference(reference)
+            group, _ = parse_reference(reference)
         except Mistaken as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        return f"tidemill-{subject}-{group}"
+        return f"tidemill-{group.subject}-{group.group}"
 
-    async def _advice(self, reference: Mapping[str, str], context: Context) -> Advice:
+    async def _advice(self, reference: Reference, context: Context) -> Advice:
         try:
-            subject, group, wanted = parse_reference(reference)
-            return await self.advise(subject, group, wanted)
+            return await self.advise(*parse_reference(reference))
         except Mistaken as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except Unasked as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
-    async def advise(self, subject: str, group: str, wanted: Wanted) -> Advice:
+    async def advise(self, group: Group, wanted: Wanted) -> Advice:
         """What is recommended now. The first answer of a group knows no rates."""
-        rows = await self._rows()
-        figures = figures_of(rows, subject, group, self._now_s())
-        course = self._courses.setdefault((subject, group), Course())
-        self._courses.move_to_end((subject, group))
+        ask = self._find(group.namespace, group.cluster)
+        if ask is None:
+            raise Unasked(f"there is no QueueCluster {group.cluster} in {group.namespace} that has a meta")
+        figures = figures_of(await _rows(ask), group.subject, group.group, self._now_s())
+        course = self._courses.setdefault(group, Course())
+        self._courses.move_to_end(group)
         while len(self._courses) > COURSES_MAX:
             self._courses.popitem(last=False)
         if figures is None:
@@ -108,28 +122,30 @@ class Scaler:
         course.look(figures)
         return course.advice(wanted)
 
-    async def _rows(self) -> list[Mapping[str, Any]]:
-        """Of all masters that serve subjects."""
-        found: list[Mapping[str, Any]] = []
-        for group in await self._answer("", "/v1/brokers"):
-            if group["retired"]:
-                continue
-            master = next((one for one in group["brokers"] if one["name"] == group["master"]), None)
-            if master is None:
-                raise Unasked(f"{group['group']} has no master that knows what is left: {group['problem']}")
-            found += await self._answer(master["addresses"]["control"], "/v1/groups")
-        return found
 
-    async def _answer(self, server: str, path: str) -> Any:
-        try:
-            return await self._ask(server, path)
-        except (OSError, TimeoutError) as error:
-            raise Unasked(f"{server or 'meta'} does not answer {path}: {error}") from None
+async def _rows(ask: Ask) -> list[Mapping[str, Any]]:
+    """Of all masters that serve subjects."""
+    found: list[Mapping[str, Any]] = []
+    for group in await _answer(ask, "", "/v1/brokers"):
+        if group["retired"]:
+            continue
+        master = next((one for one in group["brokers"] if one["name"] == group["master"]), None)
+        if master is None:
+            raise Unasked(f"{group['group']} has no master that knows what is left: {group['problem']}")
+        found += await _answer(ask, master["addresses"]["control"], "/v1/groups")
+    return found
 
 
-async def serve(port: int, ask: Ask, host: str = "0.0.0.0") -> tuple[grpc.aio.Server, int]:
+async def _answer(ask: Ask, server: str, path: str) -> Any:
+    try:
+        return await ask(server, path)
+    except (OSError, TimeoutError) as error:
+        raise Unasked(f"{server or 'meta'} does not answer {path}: {error}") from None
+
+
+async def serve(port: int, scaler: Scaler, host: str = "0.0.0.0") -> tuple[grpc.aio.Server, int]:
     """Serve; the server, which is to be stopped with ``await server.stop(grace)``, and the port that was taken."""
-    scaler, server = Scaler(ask), grpc.aio.server()
+    server = grpc.aio.server()
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
         "IsActive": grpc.unary_unary_rpc_method_handler(scaler.is_active),
         "StreamIsActive": grpc.unary_stream_rpc_method_handler(scaler.stream_is_active),
@@ -142,16 +158,18 @@ async def serve(port: int, ask: Ask, host: str = "0.0.0.0") -> tuple[grpc.aio.Se
     return server, taken
 
 
-def parse_reference(said: Mapping[str, str]) -> tuple[str, str, Wanted]:
-    """Subject, group, and what is wanted, from the metadata of a trigger."""
-    for name in ("subject", "group"):
+def parse_reference(reference: Reference) -> tuple[Group, Wanted]:
+    """The group, and what is wanted, from the namespace and the metadata of a trigger."""
+    namespace, said = reference
+    for name in ("cluster", "subject", "group"):
         if not 0 < len(said.get(name, "")) <= METADATA_CHARS_MAX:
-            raise Mistaken(f"the trigger's metadata has no {name}: write which one is to be scaled")
+            raise Mistaken(f"the trigger's metadata has no {name}: write which one is meant")
     least, most = _whole(said, "minReplicas", 0), _whole(said, "maxReplicas", 100)
     seconds = _whole(said, "drainSeconds", 60)
     if not seconds or least > most:
         raise Mistaken("write drainSeconds above 0, and minReplicas not above maxReplicas")
-    return said["subject"], said["group"], Wanted(float(seconds), least, most)
+    group = Group(namespace, said["cluster"], said["subject"], said["group"])
+    return group, Wanted(float(seconds), least, most)
 
 
 def _whole(said: Mapping[str, str], name: str, absent: int) -> int:
@@ -164,13 +182,17 @@ def _whole(said: Mapping[str, str], name: str, absent: int) -> int:
 # -- protobuf: a field is a key, its number and its type in one varint, and a value ------------------------------------
 
 
-def read_reference(data: bytes) -> dict[str, str]:
-    """The metadata of a ScaledObjectRef: field 3, a map, each entry a message of a key (1) and a value (2)."""
-    found: dict[str, str] = {}
+def read_reference(data: bytes) -> Reference:
+    """Of a ScaledObjectRef the namespace (2) and the metadata (3): a map, each entry a message of a key (1) and a
+    value (2).
+    """
+    namespace, found = "", dict[str, str]()
     for number, value in _fields(data):
-        if number == 3:
+        if number == 2:
+            namespace = value.decode(errors="replace")
+        elif number == 3:
             found[_first(value, 1).decode(errors="replace")] = _first(value, 2).decode(errors="replace")
-    return found
+    return namespace, found
 
 
 def _first(data: bytes, wanted: int) -> bytes:

@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from tidemill_operator.doors.scaler import SERVICE, serve
+from tidemill_operator.doors.scaler import SERVICE, Scaler, serve
 
 FIELDS = {
     "ScaledObjectRef": (("name", 1, 9, ""), ("namespace", 2, 9, ""), ("scalerMetadata", 3, 11, "Entry")),
@@ -61,7 +61,7 @@ def reference(**metadata: str) -> Any:
     return MESSAGES["ScaledObjectRef"](name="scaled", namespace="shop", scalerMetadata=entries)
 
 
-ORDERS = {"subject": "orders", "group": "billing"}
+ORDERS = {"cluster": "prod", "subject": "orders", "group": "billing"}
 
 
 class Cluster:
@@ -83,7 +83,8 @@ def run(
 ) -> None:
     async def main() -> None:
         cluster = Cluster()
-        server, port = await serve(0, cluster.ask, "127.0.0.1")
+        scaler = Scaler(lambda *which: cluster.ask if which == ("shop", "prod") else None)
+        server, port = await serve(0, scaler, "127.0.0.1")
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
 
             async def call(method: str, asked: Any, answer: str) -> Any:
@@ -140,7 +141,8 @@ def test_a_stream_says_at_once_whether_anybody_has_to_be_there() -> None:
 @pytest.mark.parametrize(
     ("metadata", "sentence"),
     [
-        ({"subject": "orders"}, "the trigger's metadata has no group"),
+        ({"cluster": "prod", "subject": "orders"}, "the trigger's metadata has no group"),
+        ({"subject": "orders", "group": "billing"}, "the trigger's metadata has no cluster"),
         ({**ORDERS, "maxReplicas": "many"}, "maxReplicas is 'many': write a whole number from 0 to 10000"),
         ({**ORDERS, "minReplicas": "9", "maxReplicas": "3"}, "minReplicas not above maxReplicas"),
         ({**ORDERS, "drainSeconds": "0"}, "write drainSeconds above 0"),
@@ -171,6 +173,10 @@ def test_what_cannot_be_asked_is_no_reason_to_scale() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as unled:
             await call("IsActive", reference(**ORDERS), "IsActiveResponse")
         assert unled.value.code() is grpc.StatusCode.UNAVAILABLE
+
+        with pytest.raises(grpc.aio.AioRpcError) as elsewhere:
+            await call("IsActive", reference(**{**ORDERS, "cluster": "other"}), "IsActiveResponse")
+        assert elsewhere.value.details() == "there is no QueueCluster other in shop that has a meta"
 
         cluster.groups = [{**GROUP, "master": "", "retired": True}]
         assert (await call("IsActive", reference(**ORDERS), "IsActiveResponse")).result is False
