@@ -73,7 +73,7 @@ class Node:
 
     def begin(self, server: str) -> None:
         """What is done once: who it is, and what its programs are told."""
-        for part in ("containerd", "kubelet", "network"):
+        for part in ("containerd", "kubelet", "logs", "network"):
             (self._folder / part).mkdir(parents=True)
         name = self.machine.name
         self._keys.client(name, f"/O=system:nodes/CN=system:node:{name}", server)
@@ -210,6 +210,7 @@ def of_kubelet(machine: Machine, folder: Path, keys: Path) -> dict[str, Any]:
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "failCgroupV1": False,  # machines with version 1 are still about, and this one may be such
+        "podLogsDir": f"{folder}/logs",  # not the machine's, where each node would clear away what others write
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{CGROUP}/{machine.name}",
         "containerRuntimeEndpoint": f"unix://{SOCKET}",
