@@ -49,6 +49,8 @@ class Keeping:
         self.checkpoint_number = 0
         self.checkpoints: list[int] = []  # numbers of those on the disk
         self.checkpoint_positions: dict[int, int] = {}  # number -> where its action log begins
+        self.remembered = 0
+        """Up to where the newest checkpoint has the message log: what is behind, no file but the log remembers."""
         self.expired_messages = 0
         self._unsynced_since_ms: int | None = None
         self._hurried = (
@@ -178,12 +180,12 @@ class Keeping:
         parts = self.packing.parts(logs.messages.end, logs.actions.end, at_ms)
         number = logs.number + (1 if logs.has_writes else 0)
         self._packed = (number, parts)
-        self._position = logs.actions.end
+        self._ends = (logs.messages.end, logs.actions.end)
         self.sync_now = True
         if number <= logs.mark.synced:
             self.persisted(now_ms)
 
-    _position = 0
+    _ends = (0, 0)
 
     def pack(self, message_position: int, action_position: int, now_ms: int) -> bytes:
         """The state as it is now, up to these positions, for whoever begins with it."""
@@ -193,7 +195,7 @@ class Keeping:
         self.checkpoint_number += 1
         self._logs.replace(Replace(checkpoint_file(self.checkpoint_number), lambda: wrap(b"".join(parts))))
         self.checkpoints.append(self.checkpoint_number)
-        self.checkpoint_positions[self.checkpoint_number] = self._position
+        self.remembered, self.checkpoint_positions[self.checkpoint_number] = self._ends
         while len(self.checkpoints) > limits.CHECKPOINTS_KEPT:
             old = self.checkpoints.pop(0)
             self.checkpoint_positions.pop(old, None)
@@ -219,10 +221,15 @@ class Keeping:
         return ends[0] <= logs.synced_message_position and ends[1] <= logs.synced_action_position
 
     def _drop(self, until: int, now_ms: int) -> None:
-        """Drop what has expired, as far as the segment ``until``."""
+        """Drop what has expired, as far as the segment ``until``, and as far as a restart has what followed from it:
+        who sent what, and which sequences are used.
+        """
         segments = self._logs.messages
         for base in segments.sealed():
             if base > until or not self._expired(base, now_ms):
+                break
+            if segments.end_of(base) > self.remembered:
+                self._events = max(self._events, self._settings.checkpoint_events)  # so one is made soon
                 break
             segments.drop_oldest()
             self._logs.remove(segments.file(base))

@@ -110,6 +110,7 @@ class Recovery:
         keeping.checkpoint_number = max(self._checkpoints, default=0)
         keeping.acted_at_ms = self._acted_at_ms if self._part.follows else None
         keeping.checkpoint_positions = dict.fromkeys(self._checkpoints, actions.start)
+        keeping.remembered = self._message_position
         keeping.note(self.report.actions_replayed + self.report.batches_replayed, now_ms)
         if not self._part.follows:  # else one of its logs may be ahead
             broker.check()

@@ -74,7 +74,7 @@ class Recovery:
 
     def run(self, now_ms: int) -> Delay:
         """The service as it was, ready to be run."""
-        self.report.cut_bytes |= prepare(self._storage, self._part, known_ends, folds_messages=True)
+        self.report.cut_bytes |= prepare(self._storage, self._part, known_ends)
         self._load_checkpoint()
         self._tidy_hours()
         actions = self._replay_actions()

@@ -318,7 +318,7 @@ class Follower(Generic[Inner]):
 
 
 class Copying:
-    """A slave that began with nothing, and gets a snapshot because its master's action log has lost its beginning."""
+    """A slave that began with nothing, and gets a snapshot because one of its master's logs has lost its beginning."""
 
     def __init__(self, size: int, level: Ends) -> None:
         self.size = size

@@ -11,23 +11,26 @@ def answer_to(follow: Follow, inner: Replicated, epoch: int, now_ms: int) -> tup
     """Where a slave goes on, and the state it needs when the logs do not have their beginning any more."""
     logs = inner.logs
     starts, ends = Ends(logs.messages.start, logs.actions.start), Ends(logs.messages.end, logs.actions.end)
-    begins = starts.message == 0 or not inner.folds_messages
-    """What is in the message log is enough."""
     common = common_ends(inner.epochs, ends, follow.history, follow.ends)
     if follow.ends == Ends(0, 0):
-        if starts.action == 0 and begins:
-            return Followed(epoch, Ends(starts.message, 0)), b""
+        if starts == Ends(0, 0):
+            return Followed(epoch, starts), b""
         snapshot = inner.keeping.pack(*ends, now_ms)
-        start = Ends(
-            logs.messages.open_base if inner.folds_messages else starts.message, logs.actions.open_base
-        )
-        return Followed(epoch, start, snapshot=len(snapshot), level=ends), snapshot
+        return Followed(epoch, _start(inner, starts), snapshot=len(snapshot), level=ends), snapshot
     if common is None:
         return Followed(epoch, Ends(0, 0), anew=True), b""
-    if follow.ends.message == 0 and common.action >= starts.action and begins:
-        return Followed(epoch, Ends(starts.message, common.action)), b""
     late = common.message < starts.message or common.action < starts.action
     return Followed(epoch, common, anew=late), b""
+
+
+def _start(inner: Replicated, starts: Ends) -> Ends:
+    """Where the logs of a slave begin that gets the state, too: with what it has to serve, which is all messages where
+    the state is not made of them alone, and with the history, unless some of that is gone anyway.
+    """
+    logs = inner.logs
+    if inner.folds_messages:
+        return Ends(logs.messages.open_base, logs.actions.open_base)
+    return Ends(starts.message, logs.actions.open_base if starts.action else 0)
 
 
 def is_empty(slave: Ends, start: Ends) -> bool:

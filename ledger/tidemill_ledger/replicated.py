@@ -53,8 +53,8 @@ class Replicated(Machine[Event], Protocol):
     """The machine inside."""
 
     folds_messages: bool
-    """Its state follows from all messages that ever came, and its actions speak of them: so they are sent before the
-    actions, and when the log has lost the first of them, a slave with nothing needs a copy. Else actions come first.
+    """Its actions speak of messages, and what those were is in its state: so messages are sent before the actions, and
+    with a copy of the state only those that come. Else actions come first, and all messages that there are.
     """
 
     @property

@@ -24,14 +24,14 @@ Known: TypeAlias = Callable[[bytes], Ends]
 """Up to where a checkpoint knows the logs, or ``CorruptRecord``."""
 
 
-def prepare(storage: Storage, part: Part, known: Known, *, folds_messages: bool = False) -> dict[str, int]:
-    """What a part says of the logs; how many bytes were cut. A slave's that begin late, and cannot be read without a
-    checkpoint, are worth nothing. ``folds_messages``: so it is with the message log, too.
+def prepare(storage: Storage, part: Part, known: Known) -> dict[str, int]:
+    """What a part says of the logs; how many bytes were cut. A slave's that begin late, without a checkpoint, are worth
+    nothing: nobody else says what was before, and they are there only when a copy did not come to its end.
     """
     cut = cut_logs(storage, part.cut, known) if part.cut is not None else {}
     if part.follows:
         remove_empty(storage)
-        if part.anew or (_begins_late(storage, folds_messages) and not _checkpoints(storage)):
+        if part.anew or (_begins_late(storage) and not _checkpoints(storage)):
             remove_all(storage)
     return {folder: size for folder, size in cut.items() if size}
 
@@ -62,10 +62,9 @@ def remove_empty(storage: Storage) -> None:
             storage.write_now([Remove(_file(folder, base))])
 
 
-def _begins_late(storage: Storage, folds_messages: bool) -> bool:
+def _begins_late(storage: Storage) -> bool:
     """Whether a log has lost its beginning, so that nothing can be made of it without a checkpoint."""
-    folders = LOGS if folds_messages else ("action",)
-    return any(_bases(storage, folder)[:1] > [0] for folder in folders)
+    return any(_bases(storage, folder)[:1] > [0] for folder in LOGS)
 
 
 def _cut(storage: Storage, folder: str, end: int) -> int:

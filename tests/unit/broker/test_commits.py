@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from samples.brokers import SUBJECT, TINY, Rig, copy_of, put_file, read_file
+from samples.brokers import SUBJECT, TINY, Rig, copy_of, files_of, put_file, read_file
 from samples.halves import FIRST, commit, done, given, half_of, rollback
 from sim.disk import SimDisk
 from tidemill_broker.transaction_actions import Why
@@ -203,13 +203,15 @@ def test_half_message_whose_action_was_not_kept_is_nothing() -> None:
 
 
 def test_commit_whose_copies_retention_took_is_believed() -> None:
-    """The checkpoint is older than the commit, and the copies are gone with their segment."""
+    """No checkpoint that can be read has the commit, and the copies are gone with their segment."""
     rig = Rig(replace(TINY, retention_seconds=1, retention_interval_ms=1000))
     done(rig, half_of(b"x"))
     assert done(rig, commit()) == 1
     rig.fill(20)
     rig.wait(10_000)
     assert rig.broker.logs.messages.start > 0
+    for file in files_of(rig.disk, "checkpoint"):
+        put_file(rig.disk, file, b"torn")
     rig.power_cut()
 
     assert rig.broker.state.transactions.committing == set()

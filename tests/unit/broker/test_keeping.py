@@ -11,6 +11,7 @@ from tidemill_broker.action_records import decode_action
 from tidemill_broker.actions import Synced
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.settings import BrokerSettings
+from tidemill_broker.snapshots import pack_partition
 from tidemill_journal.checkpoint import checkpoint_file
 from tidemill_ledger.scanning import RecordScanner
 from tidemill_wire import limits
@@ -196,6 +197,41 @@ def test_segments_past_their_retention_go_the_oldest_first() -> None:
     assert rig.broker.state.partitions[1].first_kept == 12
 
 
+def test_segment_stays_until_a_checkpoint_remembers_who_sent_what_is_in_it() -> None:
+    rig = Rig(replace(QUIET, retention_seconds=3600, checkpoint_pause_ms=100 * HOUR_MS))
+    rig.fill(12)
+    rig.wait(2 * HOUR_MS)
+    kept = rig.broker.logs.messages.start
+    rig.broker.keeping.checkpoint(rig.now_ms)
+    rig.pump()
+    rig.wait(11_000)
+    known = pack_partition(rig.broker.state.partitions[1])
+    rig.restart()
+
+    assert kept == 0
+    assert rig.broker.logs.messages.start > 0
+    assert pack_partition(rig.broker.state.partitions[1]) == known
+
+
+def test_checkpoint_is_made_soon_when_a_segment_waits_for_one() -> None:
+    rig = Rig(replace(QUIET, retention_seconds=3600))
+    rig.fill(12)
+    rig.wait(HOUR_MS + 21_000)
+
+    assert rig.broker.logs.messages.start > 0
+
+
+def test_idle_broker_that_was_started_again_drops_what_its_checkpoint_remembers() -> None:
+    rig = Rig(replace(QUIET, retention_seconds=3600))
+    rig.fill(12)
+    rig.broker.keeping.checkpoint(rig.now_ms)
+    rig.pump()
+    rig.restart()
+    rig.wait(2 * HOUR_MS)
+
+    assert rig.broker.logs.messages.start > 0
+
+
 def test_open_segment_is_never_dropped() -> None:
     rig = Rig(SHORT)
     rig.fill(3)
@@ -222,7 +258,7 @@ def test_subject_larger_than_its_bound_drops_its_oldest_segment() -> None:
     rig = Rig(replace(SHORT, retention_seconds=1000 * 3600))
     rig.broker.intake.declare(SUBJECT, SubjectSettings("low", 10**6, 2000, 1000), rig.now_ms)
     rig.fill(30)
-    rig.wait(11_000)
+    rig.wait(21_000)
 
     kept = rig.broker.state.partitions[1].size
     assert 2000 <= kept < 2000 + 1008

@@ -330,7 +330,7 @@ def test_the_segments_go_when_retention_needs_them_no_more() -> None:
     rig.wait(1000)
     assert files_of(rig.disk, "message") == before
     remove(rig)
-    rig.wait(1000)
+    rig.wait(TINY.checkpoint_pause_ms + 1000)
 
     assert len(files_of(rig.disk, "message")) == 1
     rig.fill(15, "order.paid")  # a segment that is sealed with nothing in it that is there

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from samples.brokers import SUBJECT, pulls
-from samples.replicas import Group
+from samples.replicas import Group, Replica
 from tidemill_broker.partitions import SubjectSettings
+from tidemill_broker.snapshots import pack_partition
 from tidemill_ledger.replication import Master
 from tidemill_wire.commands import Ack, Command, Done
 from tidemill_wire.replication import Chunk, Reached
@@ -217,6 +220,65 @@ def test_a_slave_begins_from_nothing_though_the_action_log_has_lost_its_beginnin
     assert [g.cursor for g in b.groups.values()] == [g.cursor for g in a.groups.values()]
     group.appoint(2, "b", ["b"])
     assert isinstance(group["b"].machine, Master)
+
+
+def group_that_has_lost_messages() -> Group:
+    """Of producers that sent only what is gone, while the action log has its beginning; the slave has nothing yet."""
+    group = Group("a", "b", segment_bytes=1024, retention_seconds=60, checkpoint_pause_ms=1)
+    group.cut.add("b")
+    group.appoint(1, "a", ["a"])
+    for number in range(30):
+        group["a"].send(b"tide", number=number, producer=number // 10 + 1)
+    group["a"].tick(100_000)
+    group["a"].tick(100_000)
+    for number in range(30, 40):
+        group["a"].send(b"tide", number=number, producer=4)
+    assert group["a"].broker.logs.messages.start > 10 * 168
+    assert group["a"].broker.logs.actions.start == 0
+    group.cut.clear()
+    return group
+
+
+def partitions_of(replica: Replica) -> list[bytes]:
+    return [pack_partition(partition) for partition in replica.broker.state.partitions.values()]
+
+
+def test_a_slave_that_begins_late_remembers_the_producers_of_what_is_gone() -> None:
+    group = group_that_has_lost_messages()
+    group.run()
+    group["a"].send(b"last", number=100)
+    group.run()
+
+    assert partitions_of(group["b"]) == partitions_of(group["a"])
+    assert group["b"].log("message") == group["a"].log("message")
+    assert group["b"].log("action") == group["a"].log("action")
+    group.appoint(2, "b", ["b"])
+    assert group["b"].sent_at(group["b"].send(b"tide", number=9, producer=1)) == [9]
+    assert group["b"].sent_at(group["b"].send(b"new", number=101)) == [41]
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_a_slave_that_dies_while_it_begins_late_begins_again(after: int) -> None:
+    group = group_that_has_lost_messages()
+    seen: list[Chunk] = []
+
+    def passes(_target: str, command: Command) -> bool:
+        if isinstance(command, Chunk):
+            seen.append(command)
+        return len(seen) <= after
+
+    group.passes = passes
+    group.run()
+    group.passes = lambda _target, _command: True
+    group.restart("b")
+    group.appoint(1, "a", ["a"], version=1)
+    group["a"].send(b"last", number=100)
+    group.run()
+
+    assert len(seen) > after
+    assert group["b"].lives > 3
+    assert partitions_of(group["b"]) == partitions_of(group["a"])
+    assert group["b"].log("message") == group["a"].log("message")
 
 
 def test_a_slave_that_was_killed_goes_on_where_its_logs_end() -> None:
