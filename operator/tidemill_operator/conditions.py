@@ -167,6 +167,15 @@ def next_status(resource: Manifest, plan: Plan, now_ms: int) -> dict[str, Any] |
     return None if _settled(wanted) == _settled(standing) else wanted
 
 
+def standing(resource: Manifest) -> tuple[Condition, ...]:
+    """What stands there, but for why nothing is done."""
+    return tuple(
+        Condition(one["type"], one["status"], one["reason"], one.get("message", ""))
+        for one in marks.rows(resource, "status", "conditions")
+        if one.get("type") not in {"Paused", "Unmanaged"}
+    )
+
+
 def rest_of(status: Mapping[str, Any]) -> dict[str, Any]:
     """A status without what is put together here."""
     return {name: value for name, value in status.items() if name not in {"conditions", "observedGeneration"}}

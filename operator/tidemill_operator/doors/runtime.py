@@ -320,7 +320,7 @@ class Runtime:
 
     async def _lag_of(self, link: Link, key: Key, resource: Manifest) -> Mapping[str, Any] | None:
         """Of a group that is to be moved the numbers of this moment, for they decide whether it may be."""
-        if marks.annotation(resource, marks.SEEK) is not None:
+        if marks.command(resource, marks.SEEK) is not None:
             await link.ask_lags()
         return link.lag(*self._lag_names(key))
 

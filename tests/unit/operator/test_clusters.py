@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from samples.operating import World
-from tidemill_operator.clusters import asks, plan
+from tidemill_operator.clusters import plan
+from tidemill_operator.planners import PLANNERS
 from tidemill_operator.steps import Apply, Delete, Hold, Plan
 
 KEY = ("QueueCluster", "prod")
@@ -139,7 +140,7 @@ def test_without_broker_groups_it_says_what_is_missing() -> None:
 
 
 def test_meta_is_asked_for_brokers_and_delay_services() -> None:
-    assert asks({}) == ("/v1/brokers", "/v1/delays")
+    assert PLANNERS["QueueCluster"].asks({}, ()) == ("/v1/brokers", "/v1/delays")
 
 
 # -- the list ----------------------------------------------------------------------------------------------------
