@@ -53,7 +53,7 @@ from tidemill_operator.rollout import (
     with_baton,
 )
 from tidemill_operator.standing import conditions_of, status_of
-from tidemill_operator.steps import Apply, Ask, Condition, Hold, Manifest, Plan, Seen, Step
+from tidemill_operator.steps import Apply, Ask, Condition, Event, Hold, Manifest, Plan, Seen, Step
 from tidemill_operator.volumes import Growth, grow, remembered, reminder
 
 UNREADY_MS, CALM_MS = 5_000, 15_000
@@ -139,8 +139,19 @@ def _standing(this: Pass, others: Sequence[Manifest]) -> Plan:
     conditions = (*conditions_of(group, observed, said, kept=this.chosen.kept), growth.condition)
     status = status_of(group, observed) | {"storage": growth.status}
     status |= {"rollout": rollout} if rollout else {}
-    events = (*move.events, *growth.events)
+    events = (*_switched(this, baton), *move.events, *growth.events)
     return Plan(tuple(steps), conditions, status, events, _again_ms(move, conditions))
+
+
+def _switched(this: Pass, baton: Baton) -> tuple[Event, ...]:
+    """Another broker leads than the status says, while this group rolls. The status says who leads in the same pass,
+    so it is said once. A failover at another time was asked for by nobody.
+    """
+    former, master = part(this.seen.resource, "status", "master").get("broker"), this.observed.master
+    if not baton.held or not former or master is None or master.name == former:
+        return ()
+    epoch = part(this.observed.row).get("epoch", 0)
+    return (Event("SwitchoverCompleted", f"{master.name} leads now, and {former} no more (epoch {epoch})"),)
 
 
 def _again_ms(move: Move, conditions: Sequence[Condition]) -> int:

@@ -25,6 +25,7 @@ from tidemill_operator.names import (
     owner_of,
 )
 from tidemill_operator.rollout import ROLLED, ROLLING, TURN, rollout_of, ticket_of
+from tidemill_operator.standing import DEGRADED
 from tidemill_operator.steps import Apply, Condition, Hold, Manifest, Plan, Seen, Step
 from tidemill_operator.volumes import enlarged, fixed_claims
 
@@ -199,9 +200,11 @@ def _conditions(
     unready = [
         one["metadata"]["name"] for one in groups if condition_of(one, "Ready").get("status") != "True"
     ]
-    degraded = [
-        one["metadata"]["name"] for one in groups if condition_of(one, "Degraded").get("status") == "True"
-    ]
+    degraded = {
+        str(one["metadata"]["name"]): str(said.get("reason", ""))
+        for one in groups
+        if (said := condition_of(one, "Degraded")).get("status") == "True"
+    }
     holder = rollout.get("rollout", {}).get("group", "")
     rolls = Condition("Progressing", "False", "RolloutComplete", "no broker group rolls")
     if holder:
@@ -228,13 +231,14 @@ def _ready_of(
     return _ready("True", "Reconciled", "meta and all broker groups are as their specs say")
 
 
-def _degraded_of(cluster: Cluster, meta: Manifest | None, degraded: Sequence[str]) -> Condition:
+def _degraded_of(cluster: Cluster, meta: Manifest | None, degraded: Mapping[str, str]) -> Condition:
     ready = int(part(meta, "status").get("readyReplicas", 0))
     if ready < cluster.meta_replicas:
         said = f"{ready} of {cluster.meta_replicas} replicas of meta are ready"
         return Condition("Degraded", "True", "MetaQuorumAtRisk", said)
     if degraded:
-        return Condition("Degraded", "True", "SlaveDown", f"degraded: {', '.join(degraded)}")
+        reason = next((one for one in DEGRADED if one in degraded.values()), DEGRADED[0])
+        return Condition("Degraded", "True", reason, f"degraded: {', '.join(degraded)}")
     return Condition("Degraded", "False", "Reconciled", "nothing is missing")
 
 

@@ -66,7 +66,7 @@ CONDITIONS: Mapping[str, ConditionRow] = {
     }),
     "Progressing": ConditionRow(RUN, "brokers are replaced, one after the other", {
         "True": (
-            "RollingMaster", "RollingSlaves", "SwitchingOver", "WaitingForLock", "WaitingForSync", "WaitingForWindow",
+            "RollingMaster", "RollingSlaves", "SwitchingOver", "WaitingForLock", "WaitingForSync",
         ),
         "False": ("RolloutComplete", "RolloutStuck"),
         "Unknown": (),
@@ -100,10 +100,7 @@ EVENTS: Mapping[str, str] = {
     "SeekRefused": "the annotation `tidemill.dev/seek` cannot be obeyed",
     "RollingPod": "a broker's pod is replaced, and why",
     "SwitchoverStarted": "a slave that has everything is asked to lead",
-    "SwitchoverCompleted": "another broker leads now",
-    "SwitchoverAborted": "the master stays",
-    "MarkedReadOnly": "a broker group takes no messages any more",
-    "DrainBlocked": "a broker group holds what nobody has consumed",
+    "SwitchoverCompleted": "another broker leads now, while the group rolls",
     "VolumeResized": "a volume has grown",
 }
 """Reasons of events, and what happened."""

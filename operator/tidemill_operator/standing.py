@@ -15,6 +15,8 @@ from tidemill_operator.rollout import COMPLETE, STUCK, Move
 from tidemill_operator.steps import Condition
 
 WRITES = {"RW": "ReadWrite", "R": "ReadOnly", "W": "WriteOnly", "NRW": "Offline"}
+DEGRADED = ("SlaveDown", "OutOfSync", "NotRedundant")
+"""Why a group has less than it could, the gravest first; of the last one it is as somebody wrote."""
 KEPT = "this operator would make its pods otherwise, and leaves them: {} says when they may be replaced"
 
 

@@ -37,6 +37,7 @@ class World(Kubernetes):
         """By group, brokers that are away because of us."""
         self.caches: dict[tuple[str, str], dict[tuple[str, str], dict[str, Any]]] = {}
         self.done: list[str] = []
+        self.events: list[tuple[str, str]] = []
         self.put("StorageClass", "fast", {"allowVolumeExpansion": True}, api="storage.k8s.io/v1")
         self.put(
             "QueueCluster", "prod", {"spec": {"image": {"repository": "registry.test/tidemill", "tag": "1"}}}
@@ -140,6 +141,7 @@ class World(Kubernetes):
                 former[said.type]["lastTransitionTime"] if same else timestamp(self.now_ms)
             )
             rows.append(row)
+        self.events += ((key[1], event.reason) for event in plan.events)
         status = {**copy.deepcopy(dict(plan.status)), "conditions": rows}
         changed = status != one.get("status")
         one["status"] = status
