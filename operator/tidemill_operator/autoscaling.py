@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill_operator import marks
-from tidemill_operator.kinds import CONSUMER_GROUP, SCALED_OBJECT
+from tidemill_operator.kinds import SCALED_OBJECT
+from tidemill_operator.names import owner_of
 from tidemill_operator.steps import Manifest
 
 BUCKETS = (1, 2, 5)
@@ -57,20 +58,12 @@ def scaled_object(resource: Manifest, address: str) -> dict[str, Any]:
     if "idleReplicas" in wanted:
         spec["idleReplicaCount"] = wanted["idleReplicas"]
     return {
-        "apiVersion": SCALED_OBJECT.api_version,
-        "kind": SCALED_OBJECT.kind,
+        **SCALED_OBJECT.header,
         "metadata": {
             "name": metadata["name"],
             "namespace": metadata.get("namespace", ""),
             "labels": {marks.MANAGER_LABEL: marks.MANAGER, marks.CLUSTER_LABEL: marks.cluster_of(resource)},
-            "ownerReferences": [{
-                "apiVersion": CONSUMER_GROUP.api_version,
-                "kind": CONSUMER_GROUP.kind,
-                "name": metadata["name"],
-                "uid": metadata["uid"],
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }],
+            "ownerReferences": [owner_of(resource)],
         },
         "spec": spec,
     }  # fmt: skip

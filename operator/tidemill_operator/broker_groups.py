@@ -12,12 +12,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill_operator.conditions import rest_of, standing
 from tidemill_operator.desired.groups import around, pods_of, workload
 from tidemill_operator.desired.wanted import Group, SpecError, parse_group
 from tidemill_operator.desired.workloads import Chosen, choose
-from tidemill_operator.draining import MASTER_PATHS, Farewell, farewell, forgotten
-from tidemill_operator.names import ROLE, SKIP_DRAIN, controller_of, is_on, owner_of, part, reference_of, rows
-from tidemill_operator.observed import META_PATHS, Observed, is_stopped, observe, replicas_of
+from tidemill_operator.draining import Farewell, farewell, forgotten
+from tidemill_operator.kinds import (
+    BROKER_GROUP,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    NETWORK_POLICY,
+    POD,
+    STATEFUL_SET,
+)
+from tidemill_operator.marks import (
+    ROLE_LABEL,
+    SKIP_DRAIN,
+    cluster_of,
+    goes,
+    is_on,
+    label,
+    part,
+    rows,
+    status,
+    stopped,
+)
+from tidemill_operator.names import controller_of, deletion_of, group_name, identity, owner_of
+from tidemill_operator.observed import Observed, observe, replicas_of
 from tidemill_operator.rollout import (
     COMPLETE,
     LOOK_MS,
@@ -31,24 +53,12 @@ from tidemill_operator.rollout import (
     with_baton,
 )
 from tidemill_operator.standing import conditions_of, status_of
-from tidemill_operator.steps import Apply, Ask, Condition, Delete, Hold, Manifest, Plan, Seen, Step
+from tidemill_operator.steps import Apply, Ask, Condition, Event, Hold, Manifest, Plan, Seen, Step
 from tidemill_operator.volumes import Growth, grow, remembered, reminder
 
 UNREADY_MS, CALM_MS = 5_000, 15_000
 """How often meta is asked about a group that is not ready, and about one that is."""
 PENDING = Move(COMPLETE, "its StatefulSet is being written", again_ms=LOOK_MS, needs_baton=False)
-
-
-def asks(_resource: Manifest, _objects: Sequence[Manifest] = ()) -> tuple[str, ...]:
-    """The paths at meta that a plan wants to see."""
-    return tuple(META_PATHS.values())
-
-
-def asks_masters(resource: Manifest) -> tuple[str, ...]:
-    """The paths at the group's master, at its control address as meta has it, that a plan wants to see."""
-    if "deletionTimestamp" not in resource["metadata"]:
-        return ()
-    return (MASTER_PATHS["delay" if resource["spec"].get("kind") == "Delay" else "broker"],)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +74,13 @@ class Pass:
 
 def plan(seen: Seen, now_ms: int) -> Plan:
     """The next steps for a BrokerGroup."""
-    goes = "deletionTimestamp" in seen.resource["metadata"]
-    stopped = is_stopped(seen.resource)
-    if seen.namespace_goes or (goes and stopped == "Unmanaged"):
-        return Plan((Hold(held=False),), (_ready("Unknown", "Deleting", "it goes with what is around it"),))
-    if stopped:
-        return left_alone(seen, stopped)
+    ended = ordered(seen)
+    if ended is not None:
+        return ended
     if seen.cluster is None:
-        if goes:
+        if goes(seen.resource):
             return _gone(farewell(seen, None, None, now_ms))
-        name = seen.resource["spec"]["clusterRef"]["name"]
+        name = cluster_of(seen.resource)
         said = f"there is no QueueCluster {name}: make it, or correct spec.clusterRef in another object"
         return Plan((), (_ready("False", "ReferenceNotFound", said),))
     try:
@@ -81,7 +88,7 @@ def plan(seen: Seen, now_ms: int) -> Plan:
         made = pods_of(group)
         others = around(group, owner_of(seen.resource))
     except SpecError as error:
-        if goes and is_on(seen.resource, SKIP_DRAIN):
+        if goes(seen.resource) and is_on(seen.resource, SKIP_DRAIN):
             return _gone(farewell(seen, None, None, now_ms))
         stalled = Condition("Stalled", "True", "InvalidSpec", str(error))
         return Plan((), (_ready("False", "InvalidSpec", str(error)), stalled))
@@ -95,7 +102,7 @@ def plan(seen: Seen, now_ms: int) -> Plan:
     )
     this = Pass(seen, group, observed, template, now_ms)
     rival = _rival(this, others)
-    if goes:
+    if goes(seen.resource):
         # What meta has of that name is not this one's.
         return _gone(farewell(seen, None, None, now_ms)) if rival else _going(this)
     if rival:
@@ -118,7 +125,7 @@ def _standing(this: Pass, others: Sequence[Manifest]) -> Plan:
     steps.append(Apply(reminder(group, owner, this.chosen)))
     if growth.recreate is None:
         steps.append(Apply(_workload(this, owner, growth, replicas)))
-    steps += _roles(group, observed, replicas)
+    steps += _roles(observed, replicas)
     steps += _said_to_meta(group, observed)
     if move.step is not None:
         steps.append(move.step)
@@ -132,8 +139,19 @@ def _standing(this: Pass, others: Sequence[Manifest]) -> Plan:
     conditions = (*conditions_of(group, observed, said, kept=this.chosen.kept), growth.condition)
     status = status_of(group, observed) | {"storage": growth.status}
     status |= {"rollout": rollout} if rollout else {}
-    events = (*move.events, *growth.events)
+    events = (*_switched(this, baton), *move.events, *growth.events)
     return Plan(tuple(steps), conditions, status, events, _again_ms(move, conditions))
+
+
+def _switched(this: Pass, baton: Baton) -> tuple[Event, ...]:
+    """Another broker leads than the status says, while this group rolls. The status says who leads in the same pass,
+    so it is said once. A failover at another time was asked for by nobody.
+    """
+    former, master = part(this.seen.resource, "status", "master").get("broker"), this.observed.master
+    if not baton.held or not former or master is None or master.name == former:
+        return ()
+    epoch = part(this.observed.row).get("epoch", 0)
+    return (Event("SwitchoverCompleted", f"{master.name} leads now, and {former} no more (epoch {epoch})"),)
 
 
 def _again_ms(move: Move, conditions: Sequence[Condition]) -> int:
@@ -168,24 +186,15 @@ def _workload(this: Pass, owner: Mapping[str, Any], growth: Growth, replicas: in
     )
 
 
-def _roles(group: Group, observed: Observed, replicas: int) -> list[Step]:
+def _roles(observed: Observed, replicas: int) -> list[Step]:
     """Labels by which a Service finds the master. Without meta they stay as they are; who leaves needs none."""
     steps: list[Step] = []
     for one in observed.brokers[:replicas] if observed.row is not None else ():
         if one.pod is None or one.goes or one.row is None:
             continue
-        labels = part(one.pod, "metadata", "labels")
         role = str(one.row.get("role", "slave"))
-        if labels.get(ROLE) != role:
-            own = one.pod["metadata"]
-            # With the uid it is this pod or none: an apply would make one that is not there.
-            named = {
-                "name": own["name"],
-                "namespace": group.namespace,
-                "uid": own["uid"],
-                "labels": {ROLE: role},
-            }
-            steps.append(Apply({"apiVersion": "v1", "kind": "Pod", "metadata": named}))
+        if label(one.pod, ROLE_LABEL) != role:
+            steps.append(Apply(identity(one.pod, labels={ROLE_LABEL: role})))
     return steps
 
 
@@ -202,13 +211,12 @@ def _said_to_meta(group: Group, observed: Observed) -> list[Step]:
 def _rival(this: Pass, others: Sequence[Manifest]) -> str:
     """Who has what this one would have: an older group of the same name, or another owner of an object."""
     group, own = this.group, this.seen.resource["metadata"]
-    names = {(one["kind"], one["metadata"]["name"]) for one in others} | {("StatefulSet", group.workload)}
+    names = {(one["kind"], one["metadata"]["name"]) for one in others} | {(STATEFUL_SET.kind, group.workload)}
     for one in this.seen.objects:
         metadata = one["metadata"]
-        if one["kind"] == "BrokerGroup" and metadata["uid"] != own["uid"]:
-            named = one["spec"].get("groupName") or metadata["name"]
-            same = named == group.group and one["spec"].get("clusterRef", {}).get("name") == group.cluster
-            if same and _age(metadata) < _age(own):
+        if one["kind"] == BROKER_GROUP.kind and metadata["uid"] != own["uid"]:
+            alike = (group_name(one), cluster_of(one)) == (group.group, group.cluster)
+            if alike and _age(metadata) < _age(own):
                 return f"the BrokerGroup {metadata['name']} has the name {group.group} already: choose another one"
         elif (one["kind"], metadata["name"]) in names and controller_of(one) not in {"", own["uid"]}:
             return f"the {one['kind']} {metadata['name']} belongs to somebody else: choose another name for this group"
@@ -246,46 +254,41 @@ def pruned(seen: Seen, others: Sequence[Manifest]) -> list[Step]:
     """What the operator made when the spec asked for it, and does not any more."""
     wanted = {(one["kind"], one["metadata"]["name"]) for one in others}
     own = [
-        one
-        for kind in ("NetworkPolicy", "PodDisruptionBudget", "ConfigMap")
-        for one in seen.of(kind)
+        (kind, one)
+        for kind in (NETWORK_POLICY, DISRUPTION_BUDGET, CONFIG_MAP)
+        for one in seen.of(kind.kind)
         if controller_of(one) == seen.resource["metadata"]["uid"]
-        and (kind, one["metadata"]["name"]) not in wanted
-        and "deletionTimestamp" not in one["metadata"]
+        and (kind.kind, one["metadata"]["name"]) not in wanted
+        and not goes(one)
     ]
-    return [Delete(reference_of(one), one["metadata"]["uid"]) for one in own if not _is_used(seen, one)]
+    return [deletion_of(kind, one) for kind, one in own if not _is_used(seen, one)]
 
 
 def _is_used(seen: Seen, one: Manifest) -> bool:
     """Whether a ConfigMap is needed: that of a template, or the settings of a pod or of a workload."""
     name = str(one["metadata"]["name"])
-    if one["kind"] != "ConfigMap":
+    if one["kind"] != CONFIG_MAP.kind:
         return False
     if "-settings-" not in name:
         return True
-    workloads = [found for kind in ("StatefulSet", "Deployment") for found in seen.of(kind)]
+    workloads = [found for kind in (STATEFUL_SET, DEPLOYMENT) for found in seen.of(kind.kind)]
     specs = [part(found, "spec", "template", "spec") for found in workloads]
-    specs += [part(pod, "spec") for pod in seen.of("Pod")]
+    specs += [part(pod, "spec") for pod in seen.of(POD.kind)]
     return name in json.dumps([rows(spec, "containers") for spec in specs], default=dict)
 
 
-def left_alone(seen: Seen, stopped: str) -> Plan:
-    """By order of a person: what it says stays as it is, and that nothing is done."""
-    reason = {"Paused": "PausedByAnnotation", "Unmanaged": "UnmanagedByAnnotation"}[stopped]
-    known = rows(seen.resource, "status", "conditions")
-    kept = [
-        Condition(one["type"], one["status"], one["reason"], one["message"])
-        for one in known
-        if one["type"] not in {"Paused", "Unmanaged"}
-    ]
-    status = {
-        name: value
-        for name, value in part(seen.resource, "status").items()
-        if name not in {"conditions", "observedGeneration"}
-    }
-    steps = (Hold(held=False),) if stopped == "Unmanaged" else ()
-    said = Condition(stopped, "True", reason, "the operator looks, and does nothing")
-    return Plan(steps, (*kept, said), status)
+def ordered(seen: Seen) -> Plan | None:
+    """What comes before all else: its namespace goes, or a person says that nothing is to be done. Then what it says
+    stays as it is. None: neither is so.
+    """
+    why = stopped(seen.resource)
+    if seen.namespace_goes or (goes(seen.resource) and why == "Unmanaged"):
+        return Plan((Hold(held=False),), (_ready("Unknown", "Deleting", "it goes with what is around it"),))
+    if not why:
+        return None
+    steps = (Hold(held=False),) if why == "Unmanaged" else ()
+    said = Condition(why, "True", f"{why}ByAnnotation", "the operator looks, and does nothing")
+    return Plan(steps, (*standing(seen.resource), said), rest_of(status(seen.resource)))
 
 
 def _ready(status: Any, reason: str, message: str) -> Condition:

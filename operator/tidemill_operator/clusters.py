@@ -8,43 +8,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill_operator.broker_groups import left_alone, pruned
+from tidemill_operator.broker_groups import ordered, pruned
 from tidemill_operator.desired.meta import around, pods_of, workload
 from tidemill_operator.desired.wanted import Cluster, SpecError, group_manifests, parse_cluster
 from tidemill_operator.desired.workloads import choose
+from tidemill_operator.kinds import BROKER_GROUP, CLAIM, DEPLOYMENT, STATEFUL_SET
+from tidemill_operator.marks import cluster_of, condition_of, goes, moment, part, stopped, timestamp
 from tidemill_operator.names import (
-    API,
     META_PORT,
+    claim_name,
     controller_of,
+    deletion_of,
     labels_of,
     meta_host,
     meta_name,
     owner_of,
-    part,
-    reference_of,
 )
-from tidemill_operator.observed import META_PATHS, condition_of, is_stopped, moment, timestamp
 from tidemill_operator.rollout import ROLLED, ROLLING, TURN, rollout_of, ticket_of
-from tidemill_operator.steps import Apply, Condition, Delete, Hold, Manifest, Plan, Seen, Step
+from tidemill_operator.standing import DEGRADED
+from tidemill_operator.steps import Apply, Condition, Hold, Manifest, Plan, Seen, Step
 from tidemill_operator.volumes import enlarged, fixed_claims
 
 LOOK_MS = 5_000
 
 
-def asks(_resource: Manifest, _objects: Sequence[Manifest] = ()) -> tuple[str, ...]:
-    """The paths at meta that a plan wants to see."""
-    return tuple(META_PATHS.values())
-
-
 def plan(seen: Seen, now_ms: int) -> Plan:
     """The next steps for a QueueCluster."""
-    goes = "deletionTimestamp" in seen.resource["metadata"]
-    stopped = is_stopped(seen.resource)
-    if seen.namespace_goes or (goes and stopped == "Unmanaged"):
-        return Plan((Hold(held=False),), (_ready("Unknown", "Deleting", "it goes with what is around it"),))
-    if stopped:
-        return left_alone(seen, stopped)
-    if goes:
+    ended = ordered(seen)
+    if ended is not None:
+        return ended
+    if goes(seen.resource):
         return _going(seen)
     try:
         cluster = parse_cluster(seen.resource, seen.image)
@@ -80,7 +73,7 @@ def _going(seen: Seen) -> Plan:
     if not groups:
         return Plan((Hold(held=False),), (_ready("Unknown", "Deleting", "it goes"),))
     own = [one for one in groups if controller_of(one) == seen.resource["metadata"]["uid"]]
-    others = [one for one in groups if one not in own and "deletionTimestamp" not in one["metadata"]]
+    others = [one for one in groups if one not in own and not goes(one)]
     if others:
         names = ", ".join(one["metadata"]["name"] for one in others)
         blocked = _ready("False", "DeletionBlocked", f"broker groups name it: delete {names}, too")
@@ -92,7 +85,7 @@ def _going(seen: Seen) -> Plan:
 def _named(seen: Seen) -> list[Manifest]:
     """The BrokerGroups that name this cluster."""
     name = seen.resource["metadata"]["name"]
-    found = [one for one in seen.of("BrokerGroup") if one["spec"].get("clusterRef", {}).get("name") == name]
+    found = [one for one in seen.of(BROKER_GROUP.kind) if cluster_of(one) == name]
     return sorted(found, key=lambda one: str(one["metadata"]["name"]))
 
 
@@ -103,8 +96,7 @@ def _groups(seen: Seen, cluster: Cluster) -> list[Step]:
     steps: list[Step] = [
         Apply(
             {
-                "apiVersion": API,
-                "kind": "BrokerGroup",
+                **BROKER_GROUP.header,
                 "metadata": {
                     "name": name,
                     "namespace": cluster.namespace,
@@ -121,19 +113,15 @@ def _groups(seen: Seen, cluster: Cluster) -> list[Step]:
 
 
 def _deleted(groups: Sequence[Manifest]) -> list[Step]:
-    return [
-        Delete(reference_of({"apiVersion": API, **one}), one["metadata"]["uid"])
-        for one in groups
-        if "deletionTimestamp" not in one["metadata"]
-    ]
+    return [deletion_of(BROKER_GROUP, one) for one in groups if not goes(one)]
 
 
 def _rival(seen: Seen, cluster: Cluster, others: Sequence[Manifest]) -> str:
     """Whether somebody else owns what this cluster would write."""
     uid = seen.resource["metadata"]["uid"]
     names = {(one["kind"], one["metadata"]["name"]) for one in others}
-    names |= {(kind, meta_name(cluster.name)) for kind in ("StatefulSet", "Deployment")}
-    names |= {("BrokerGroup", name) for name, _ in group_manifests(cluster)}
+    names |= {(kind, meta_name(cluster.name)) for kind in (STATEFUL_SET.kind, DEPLOYMENT.kind)}
+    names |= {(BROKER_GROUP.kind, name) for name, _ in group_manifests(cluster)}
     for one in seen.objects:
         name = one["metadata"]["name"]
         if (one["kind"], name) in names and controller_of(one) not in {"", uid}:
@@ -142,16 +130,16 @@ def _rival(seen: Seen, cluster: Cluster, others: Sequence[Manifest]) -> str:
 
 
 def _meta(seen: Seen, cluster: Cluster) -> Manifest | None:
-    kind = "StatefulSet" if cluster.meta_database is None else "Deployment"
+    kind = (STATEFUL_SET if cluster.meta_database is None else DEPLOYMENT).kind
     name = meta_name(cluster.name)
     return next((one for one in seen.of(kind) if one["metadata"]["name"] == name), None)
 
 
 def _claims(seen: Seen, cluster: Cluster) -> list[Manifest]:
-    prefix = f"data-{meta_name(cluster.name)}-"
+    prefix = claim_name(meta_name(cluster.name), 0)[:-1]
     return [
         one
-        for one in seen.of("PersistentVolumeClaim")
+        for one in seen.of(CLAIM.kind)
         if one["metadata"]["name"].startswith(prefix) and one["metadata"]["name"][len(prefix) :].isdigit()
     ]
 
@@ -176,9 +164,7 @@ def _turn(
     """
     status = part(seen.resource, "status")
     current, last = dict(rollout_of(seen.resource)), status.get("lastRolloutTime")
-    by_name = {
-        str(one["metadata"]["name"]): one for one in groups if "deletionTimestamp" not in one["metadata"]
-    }
+    by_name = {str(one["metadata"]["name"]): one for one in groups if not goes(one)}
     holder = by_name.get(str(current.get("group", "")))
     if holder is not None and not _gave_back(holder):
         wanted, ticket = ticket_of(holder)
@@ -189,7 +175,7 @@ def _turn(
     found: dict[str, Any] = {"lastRolloutTime": last} if last else {}
     rested = now_ms - (moment(last) or 0) >= cluster.delay_ms
     rolling = [one for one in by_name.values() if str(rollout_of(one).get("stage")).startswith(f"{ROLLING} ")]
-    waiting = [one for one in by_name.values() if ticket_of(one)[0] and not is_stopped(one)]
+    waiting = [one for one in by_name.values() if ticket_of(one)[0] and not stopped(one)]
     if rolling or (waiting and rested and _is_rolled(cluster, meta)):
         first = min(
             rolling or waiting,
@@ -214,9 +200,11 @@ def _conditions(
     unready = [
         one["metadata"]["name"] for one in groups if condition_of(one, "Ready").get("status") != "True"
     ]
-    degraded = [
-        one["metadata"]["name"] for one in groups if condition_of(one, "Degraded").get("status") == "True"
-    ]
+    degraded = {
+        str(one["metadata"]["name"]): str(said.get("reason", ""))
+        for one in groups
+        if (said := condition_of(one, "Degraded")).get("status") == "True"
+    }
     holder = rollout.get("rollout", {}).get("group", "")
     rolls = Condition("Progressing", "False", "RolloutComplete", "no broker group rolls")
     if holder:
@@ -243,13 +231,14 @@ def _ready_of(
     return _ready("True", "Reconciled", "meta and all broker groups are as their specs say")
 
 
-def _degraded_of(cluster: Cluster, meta: Manifest | None, degraded: Sequence[str]) -> Condition:
+def _degraded_of(cluster: Cluster, meta: Manifest | None, degraded: Mapping[str, str]) -> Condition:
     ready = int(part(meta, "status").get("readyReplicas", 0))
     if ready < cluster.meta_replicas:
         said = f"{ready} of {cluster.meta_replicas} replicas of meta are ready"
         return Condition("Degraded", "True", "MetaQuorumAtRisk", said)
     if degraded:
-        return Condition("Degraded", "True", "SlaveDown", f"degraded: {', '.join(degraded)}")
+        reason = next((one for one in DEGRADED if one in degraded.values()), DEGRADED[0])
+        return Condition("Degraded", "True", reason, f"degraded: {', '.join(degraded)}")
     return Condition("Degraded", "False", "Reconciled", "nothing is missing")
 
 

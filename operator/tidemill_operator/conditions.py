@@ -66,7 +66,7 @@ CONDITIONS: Mapping[str, ConditionRow] = {
     }),
     "Progressing": ConditionRow(RUN, "brokers are replaced, one after the other", {
         "True": (
-            "RollingMaster", "RollingSlaves", "SwitchingOver", "WaitingForLock", "WaitingForSync", "WaitingForWindow",
+            "RollingMaster", "RollingSlaves", "SwitchingOver", "WaitingForLock", "WaitingForSync",
         ),
         "False": ("RolloutComplete", "RolloutStuck"),
         "Unknown": (),
@@ -100,10 +100,7 @@ EVENTS: Mapping[str, str] = {
     "SeekRefused": "the annotation `tidemill.dev/seek` cannot be obeyed",
     "RollingPod": "a broker's pod is replaced, and why",
     "SwitchoverStarted": "a slave that has everything is asked to lead",
-    "SwitchoverCompleted": "another broker leads now",
-    "SwitchoverAborted": "the master stays",
-    "MarkedReadOnly": "a broker group takes no messages any more",
-    "DrainBlocked": "a broker group holds what nobody has consumed",
+    "SwitchoverCompleted": "another broker leads now, while the group rolls",
     "VolumeResized": "a volume has grown",
 }
 """Reasons of events, and what happened."""
@@ -165,6 +162,15 @@ def next_status(resource: Manifest, plan: Plan, now_ms: int) -> dict[str, Any] |
         **(plan.status or rest_of(standing)),
     }
     return None if _settled(wanted) == _settled(standing) else wanted
+
+
+def standing(resource: Manifest) -> tuple[Condition, ...]:
+    """What stands there, but for why nothing is done."""
+    return tuple(
+        Condition(one["type"], one["status"], one["reason"], one.get("message", ""))
+        for one in marks.rows(resource, "status", "conditions")
+        if one.get("type") not in {"Paused", "Unmanaged"}
+    )
 
 
 def rest_of(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from tidemill_operator import declared, marks, subjects
 from tidemill_operator.autoscaling import bucket, scaled_object
 from tidemill_operator.conditions import RECONCILING
-from tidemill_operator.declared import Wish, told_spec
+from tidemill_operator.declared import Wish, bare, told_spec
 from tidemill_operator.kinds import CONSUMER_GROUP, SCALED_OBJECT, SUBJECT
 from tidemill_operator.seeking import NOTED, SeekCommand, SeekError, hindrance, is_obeyed, parse_seek
 from tidemill_operator.steps import (
@@ -51,12 +51,9 @@ def plan(seen: Seen, now_ms: int) -> Plan:
         # Of a group whose Subject object is gone nobody knows the subject but its own status.
         told = subject or marks.status(resource).get("subjectName", "")
         return declared.deletion(seen, wish_of(resource, told) if told else None, rivals)
-    if marks.is_paused(resource):
-        return declared.paused(seen)
-    if marks.is_unmanaged(resource):
-        return declared.unmanaged(seen)
-    if seen.cluster is None or marks.goes(seen.cluster):
-        return declared.without_cluster(seen)
+    held_up = declared.held_up(seen)
+    if held_up is not None:
+        return held_up
     if subject is None:
         name = marks.spec(resource)["subjectRef"]["name"]
         sentence = f"there is no Subject {name} in this namespace: apply it, or name another"
@@ -103,7 +100,7 @@ def subject_of(resource: Manifest, objects: tuple[Manifest, ...]) -> str | None:
 
 def wish_of(resource: Manifest, subject: str) -> Wish:
     """What a ConsumerGroup wants; ``ManifestError`` when this version of the operator cannot read it."""
-    group = parse_manifest(subjects.bare(resource))
+    group = parse_manifest(bare(resource, marks.spec(resource)))
     assert isinstance(group, ConsumerGroup)
     spec = {
         name: value
@@ -171,7 +168,7 @@ def _also(seen: Seen, settled: Plan, subject: str, now_ms: int) -> Plan:
     if not settled.conditions or settled.again_ms is not None:
         return settled
     settled = replace(settled, steps=(*settled.steps, *_scaler(seen)))
-    written = marks.annotation(seen.resource, marks.SEEK)
+    written = marks.command(seen.resource, marks.SEEK)
     if written is None:
         return settled
     try:

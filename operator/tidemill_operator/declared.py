@@ -23,9 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from tidemill_operator import marks
-from tidemill_operator.conditions import RECONCILING, SYNCED, ready, rest_of, stalled, synced
+from tidemill_operator.conditions import RECONCILING, SYNCED, ready, rest_of, stalled, standing, synced
 from tidemill_operator.steps import Ask, Condition, Event, Hold, Manifest, Plan, Seen, Step
-from tidemill_wire.declarations import API_VERSION
 
 MISSING_MS = 15_000
 """How soon a reference that leads nowhere is looked at again. What is applied later wakes it up at once."""
@@ -60,14 +59,12 @@ class Wish:
 
     def declaration(self) -> dict[str, Any]:
         """As it is posted; meta keeps the object's names with it, which say whose it is."""
-        metadata = marks.metadata(self.resource)
-        names = {name: metadata[name] for name in ("name", "namespace") if name in metadata}
-        return {
-            "apiVersion": API_VERSION,
-            "kind": self.resource["kind"],
-            "metadata": names,
-            "spec": dict(self.spec),
-        }
+        return bare(self.resource, self.spec)
+
+
+def bare(resource: Manifest, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest as people write it: what others noted in its metadata is none of a declaration's business."""
+    return {**marks.named(resource, "name", "namespace"), "spec": dict(spec)}
 
 
 def told_spec(written: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,17 +135,24 @@ def is_abandoned(seen: Seen) -> bool:
     )
 
 
+def held_up(seen: Seen) -> Plan | None:
+    """Of an object that is not deleted: it is to be left alone, or has no cluster; None: neither is so."""
+    match marks.stopped(seen.resource):
+        case "Paused":
+            return paused(seen)
+        case "Unmanaged":
+            return unmanaged(seen)
+        case _:
+            gone = seen.cluster is None or marks.goes(seen.cluster)
+            return without_cluster(seen) if gone else None
+
+
 def paused(seen: Seen) -> Plan:
     """What stood there stays; the pause is said beside it."""
-    standing = tuple(
-        Condition(one["type"], one["status"], one["reason"], one.get("message", ""))
-        for one in marks.rows(seen.resource, "status", "conditions")
-        if one.get("type") not in {"Paused", "Unmanaged"}
+    said = Condition(
+        "Paused", "True", "PausedByAnnotation", f"take the annotation {marks.PAUSED} away to go on"
     )
-    message = f"take the annotation {marks.PAUSED} away to go on"
-    return Plan(
-        conditions=(*standing, Condition("Paused", "True", "PausedByAnnotation", message)), status=kept(seen)
-    )
+    return Plan(conditions=(*standing(seen.resource), said), status=kept(seen))
 
 
 def unmanaged(seen: Seen) -> Plan:

@@ -26,11 +26,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from tidemill_operator.desired.wanted import Group
-from tidemill_operator.names import SKIP_DRAIN, is_on, part
-from tidemill_operator.observed import Observed, moment, timestamp
+from tidemill_operator.desired.wanted import Group, Service, service_of
+from tidemill_operator.kinds import BROKER_GROUP
+from tidemill_operator.marks import SKIP_DRAIN, goes, is_on, moment, part, rows, timestamp
+from tidemill_operator.names import group_name
+from tidemill_operator.observed import Observed, listing_of, replicas_of, row_of
 from tidemill_operator.rollout import rollout_of
-from tidemill_operator.steps import Ask, Event, Hold, Seen, Step
+from tidemill_operator.steps import Ask, Event, Hold, Manifest, Seen, Step
 
 QUIET_MS = 30_000
 """A client that follows no stream of meta hears so late that it is to send elsewhere."""
@@ -38,7 +40,7 @@ LOOK_MS = 3_000
 UNDONE = ("lag", "in_flight", "failed", "dead")
 WORDS = {"lag": "to consume", "in_flight": "in flight", "failed": "to be tried again", "dead": "dead letters"}
 WAITING_METRIC = "tidemill_delay_waiting"
-MASTER_PATHS = {"broker": "/v1/groups", "delay": "/metrics"}
+MASTER_PATHS: Mapping[Service, str] = {"broker": "/v1/groups", "delay": "/metrics"}
 """What is asked of a master, to know what is left."""
 SHOWN_MAX = 5
 DRAINING = "Draining"
@@ -67,7 +69,7 @@ def farewell(seen: Seen, group: Group | None, observed: Observed | None, now_ms:
     if seen.namespace_goes or seen.cluster is None or group is None or observed is None:
         return released
     forced = is_on(seen.resource, SKIP_DRAIN) or is_on(seen.cluster, SKIP_DRAIN)
-    if "deletionTimestamp" in seen.cluster["metadata"]:
+    if goes(seen.cluster):
         if forced or group.storage.when_deleted == "Retain":
             return released
         left = left_on(seen, group, observed)
@@ -82,6 +84,20 @@ def farewell(seen: Seen, group: Group | None, observed: Observed | None, now_ms:
     if not observed.retired and not _is_stopped(observed):
         return _drained(seen, group, observed, now_ms, forced=forced)
     return _stopped(group, observed)
+
+
+def master_of(resource: Manifest, meta: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Of a BrokerGroup that goes: its master, the address of the master's HTTP port, and the path that says what is
+    left there.
+    """
+    if resource["kind"] != BROKER_GROUP.kind or not goes(resource):
+        return None
+    service = service_of(resource)
+    row = row_of(listing_of(meta, service), group_name(resource))
+    for broker in rows(row, "brokers"):
+        if broker["name"] == part(row).get("master"):
+            return broker["name"], broker["addresses"]["control"], MASTER_PATHS[service]
+    return None
 
 
 def left_on(seen: Seen, group: Group, observed: Observed) -> tuple[str, ...] | None:
@@ -152,7 +168,7 @@ def _blocked(left: tuple[str, ...] | None) -> Farewell:
 
 def _is_stopped(observed: Observed) -> bool:
     """Whether a delay group, which nobody retires, has been scaled to nothing."""
-    return observed.workload is not None and observed.workload["spec"].get("replicas") == 0
+    return observed.workload is not None and replicas_of(observed.workload) == 0
 
 
 def _stopped(group: Group, observed: Observed) -> Farewell:

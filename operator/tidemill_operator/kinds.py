@@ -34,6 +34,11 @@ class Kind:
     def full(self) -> str:
         return f"{self.api_version}/{self.kind}"
 
+    @property
+    def header(self) -> dict[str, str]:
+        """How its manifests begin."""
+        return {"apiVersion": self.api_version, "kind": self.kind}
+
     def path(self, namespace: str = "", name: str = "") -> str:
         """Of one object, or of all in a namespace, or of all."""
         root = f"/apis/{self.api_version}" if self.group else f"/api/{self.api_version}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from tidemill_operator.steps import Manifest
 from tidemill_wire.schema import parse_timestamp
@@ -16,16 +16,27 @@ MANAGED = "tidemill.dev/managed"
 """``"false"``: the operator lets go, and deletes nothing."""
 SEEK = "tidemill.dev/seek"
 """A command to a ConsumerGroup; see ``seeking.py``."""
+RESTART_AT = "tidemill.dev/rolling-restart-at"
+SKIP_DRAIN = "tidemill.dev/skip-drain-check"
+INPUT_HASH = "tidemill.dev/input-hash"
+"""On a workload: what people said that its pods are made of."""
+TEMPLATE_HASH = "tidemill.dev/template-hash"
+"""On a workload: its pods' template, as the operator that applied it made it."""
 APPLIED = "tidemill.dev/applied"
 """On what the operator makes: a sum of the manifest that it last sent, so that it need not send it again."""
 
 CLUSTER_LABEL = "tidemill.dev/cluster"
 BROKER_GROUP_LABEL = "tidemill.dev/broker-group"
+ROLE_LABEL = "tidemill.dev/role"
+ACCESS_LABEL = "tidemill.dev/access"
+"""On namespaces: who is in them may connect."""
 CONSUMES_LABEL = "tidemill.dev/consumes"
 """On pods of people's own: the QueueCluster that their consumers consume from."""
 NAME_LABEL = "app.kubernetes.io/name"
 PRODUCT = "tidemill"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
+COMPONENT_LABEL = "app.kubernetes.io/component"
+PART_LABEL = "app.kubernetes.io/part-of"
 MANAGER_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "tidemill-operator"
 
@@ -40,25 +51,37 @@ def part(block: Mapping[str, Any] | None, *names: str) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", found or {})
 
 
-def rows(block: Mapping[str, Any] | None, *names: str) -> Sequence[Mapping[str, Any]]:
-    """A list of blocks, down a path of names; empty when it is not there."""
+def rows(block: Mapping[str, Any] | None, *names: str) -> Sequence[Any]:
+    """A list, down a path of names; empty when it is not there."""
     found: Any = part(block, *names[:-1]).get(names[-1])
-    return cast("Sequence[Mapping[str, Any]]", found or ())
+    return cast("Sequence[Any]", found or ())
 
 
-def metadata(resource: Manifest) -> Mapping[str, Any]:
+def metadata(resource: Manifest | None) -> Mapping[str, Any]:
     return part(resource, "metadata")
 
 
-def spec(resource: Manifest) -> Mapping[str, Any]:
+def named(resource: Manifest, *names: str) -> dict[str, Any]:
+    """The beginning of a manifest, with no more of the metadata than is named."""
+    found = {name: metadata(resource)[name] for name in names if name in metadata(resource)}
+    return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], "metadata": found}
+
+
+def spec(resource: Manifest | None) -> Mapping[str, Any]:
     return part(resource, "spec")
 
 
-def status(resource: Manifest) -> Mapping[str, Any]:
+def status(resource: Manifest | None) -> Mapping[str, Any]:
     return part(resource, "status")
 
 
-def annotation(resource: Manifest, name: str) -> str | None:
+def annotation(resource: Manifest | None, name: str) -> str:
+    """What an annotation says; empty when it is not there."""
+    return command(resource, name) or ""
+
+
+def command(resource: Manifest | None, name: str) -> str | None:
+    """The same of one that is to be obeyed and taken away; None when it is not there: an empty one is a mistake."""
     return part(resource, "metadata", "annotations").get(name)
 
 
@@ -66,19 +89,32 @@ def finalizers(resource: Manifest) -> list[str]:
     return list(metadata(resource).get("finalizers") or ())
 
 
-def label(resource: Manifest, name: str) -> str:
+def label(resource: Manifest | None, name: str) -> str:
     return str(part(resource, "metadata", "labels").get(name, ""))
 
 
+def is_on(resource: Manifest | None, name: str) -> bool:
+    return annotation(resource, name) == "true"
+
+
 def is_paused(resource: Manifest) -> bool:
-    return annotation(resource, PAUSED) == "true"
+    return is_on(resource, PAUSED)
 
 
 def is_unmanaged(resource: Manifest) -> bool:
     return annotation(resource, MANAGED) == "false"
 
 
-def goes(resource: Manifest) -> bool:
+def stopped(resource: Manifest) -> Literal["", "Paused", "Unmanaged"]:
+    """The condition that says why nothing is to be done, by order of a person; empty: there is none. Who is let go
+    stays let go, whatever else is written there.
+    """
+    if is_unmanaged(resource):
+        return "Unmanaged"
+    return "Paused" if is_paused(resource) else ""
+
+
+def goes(resource: Manifest | None) -> bool:
     """Whether somebody deleted it; with finalizers it is still there."""
     return "deletionTimestamp" in metadata(resource)
 
@@ -92,7 +128,7 @@ def cluster_of(resource: Manifest) -> str:
     return str(part(resource, "spec", "clusterRef").get("name", ""))
 
 
-def condition_of(resource: Manifest, kind: str) -> Mapping[str, Any]:
+def condition_of(resource: Manifest | None, kind: str) -> Mapping[str, Any]:
     """What stands there of that condition; empty when nothing does."""
     none: Mapping[str, Any] = {}
     return next((one for one in rows(resource, "status", "conditions") if one.get("type") == kind), none)

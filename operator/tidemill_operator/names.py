@@ -1,4 +1,4 @@
-"""How objects, labels and annotations are called; all that other people's tools may come to rely on.
+"""How objects are called, and found again; what their labels and annotations are called is in ``marks.py``.
 
 Selectors are of ``selector_labels`` alone, and never change. Names are made of names, so that the same object is found
 again without a record of it; what does not fit into Kubernetes' bounds is cut, and told apart by a hash.
@@ -9,27 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
-from tidemill_operator.steps import Manifest, Reference
-
-API = "tidemill.dev/v1alpha1"
-PRODUCT = "tidemill"
-OPERATOR = "tidemill-operator"
-
-PAUSED = "tidemill.dev/paused"
-MANAGED = "tidemill.dev/managed"
-RESTART_AT = "tidemill.dev/rolling-restart-at"
-SKIP_DRAIN = "tidemill.dev/skip-drain-check"
-INPUT_HASH = "tidemill.dev/input-hash"
-"""On a workload: what people said that its pods are made of."""
-TEMPLATE_HASH = "tidemill.dev/template-hash"
-"""On a workload: its pods' template, as the operator that applied it made it."""
-CLUSTER = "tidemill.dev/cluster"
-BROKER_GROUP = "tidemill.dev/broker-group"
-ROLE = "tidemill.dev/role"
-ACCESS = "tidemill.dev/access"
+from tidemill_operator import marks
+from tidemill_operator.kinds import Kind
+from tidemill_operator.steps import Delete, Manifest, Reference
 
 WORKLOAD_CHARS_MAX = 40
 """Of a StatefulSet: its revisions' names have eleven more, and are labels of pods, of 63 at most."""
@@ -53,7 +37,7 @@ def dns_label(name: str, chars_max: int = WORKLOAD_CHARS_MAX) -> str:
     if len(name) <= chars_max and DNS_LABEL.fullmatch(name):
         return name
     left = re.sub(r"[^-a-z0-9]+", "-", name.lower()).strip("-")
-    left = left if left[:1].isalpha() else f"{PRODUCT}-{left}"
+    left = left if left[:1].isalpha() else f"{marks.PRODUCT}-{left}"
     return f"{left[: chars_max - HASH_CHARS - 1].rstrip('-')}-{digest(name, HASH_CHARS)}"
 
 
@@ -93,19 +77,19 @@ def meta_host(cluster: str, namespace: str) -> str:
 def selector_labels(cluster: str, component: str, group: str = "") -> dict[str, str]:
     """By which pods are found. They never change."""
     labels = {
-        "app.kubernetes.io/name": PRODUCT,
-        "app.kubernetes.io/instance": label_value(cluster),
-        "app.kubernetes.io/component": component,
+        marks.NAME_LABEL: marks.PRODUCT,
+        marks.INSTANCE_LABEL: label_value(cluster),
+        marks.COMPONENT_LABEL: component,
     }
-    return labels | ({BROKER_GROUP: label_value(group)} if group else {})
+    return labels | ({marks.BROKER_GROUP_LABEL: label_value(group)} if group else {})
 
 
 def labels_of(cluster: str, component: str, group: str = "") -> dict[str, str]:
     """Of every object that the operator makes. No version: it would be in the pods' template."""
     return selector_labels(cluster, component, group) | {
-        "app.kubernetes.io/part-of": PRODUCT,
-        "app.kubernetes.io/managed-by": OPERATOR,
-        CLUSTER: label_value(cluster),
+        marks.PART_LABEL: marks.PRODUCT,
+        marks.MANAGER_LABEL: marks.MANAGER,
+        marks.CLUSTER_LABEL: label_value(cluster),
     }
 
 
@@ -114,11 +98,16 @@ def label_value(text: str) -> str:
     return text if len(text) <= LABEL_CHARS_MAX else dns_label(text, LABEL_CHARS_MAX)
 
 
+def group_name(broker_group: Manifest) -> str:
+    """As meta knows the group of a BrokerGroup."""
+    return str(marks.spec(broker_group).get("groupName") or broker_group["metadata"]["name"])
+
+
 def owner_of(resource: Manifest) -> dict[str, Any]:
     """The reference by which an object goes with its owner."""
     metadata = resource["metadata"]
     return {
-        "apiVersion": resource.get("apiVersion", API),
+        "apiVersion": resource["apiVersion"],
         "kind": resource["kind"],
         "name": metadata["name"],
         "uid": metadata["uid"],
@@ -129,38 +118,19 @@ def owner_of(resource: Manifest) -> dict[str, Any]:
 
 def controller_of(manifest: Manifest) -> str:
     """The uid of an object's owner that decides; empty when there is none."""
-    owners = rows(manifest, "metadata", "ownerReferences")
+    owners = marks.rows(manifest, "metadata", "ownerReferences")
     return next((str(one.get("uid", "")) for one in owners if one.get("controller")), "")
 
 
-def reference_of(manifest: Manifest) -> Reference:
+def identity(resource: Manifest, **more: Any) -> dict[str, Any]:
+    """Which object, and no other one of its name: an apply must not make anew what is gone."""
+    found = marks.named(resource, "name", "namespace", "uid")
+    found["metadata"] |= more
+    return found
+
+
+def deletion_of(kind: Kind, manifest: Manifest, *, orphan: bool = False) -> Delete:
+    """Of this very object, which the API server would not find under another kind."""
     metadata = manifest["metadata"]
-    return Reference(
-        str(manifest.get("apiVersion", "v1")),
-        manifest["kind"],
-        metadata.get("namespace", ""),
-        metadata["name"],
-    )
-
-
-def annotation(resource: Manifest | None, name: str) -> str:
-    """What an annotation says; empty when it is not there."""
-    return str(part(resource, "metadata", "annotations").get(name, ""))
-
-
-def is_on(resource: Manifest | None, name: str) -> bool:
-    return annotation(resource, name) == "true"
-
-
-def part(block: Mapping[str, Any] | None, *names: str) -> Mapping[str, Any]:
-    """A block of a manifest, down a path of names; empty when it is not there."""
-    found: Any = block
-    for name in names:
-        found = found.get(name) if found else None
-    return cast("Mapping[str, Any]", found or {})
-
-
-def rows(block: Mapping[str, Any] | None, *names: str) -> Sequence[Any]:
-    """A list of a manifest, down a path of names; empty when it is not there."""
-    found: Any = part(block, *names[:-1]).get(names[-1])
-    return cast("Sequence[Any]", found or ())
+    reference = Reference(kind.api_version, kind.kind, metadata.get("namespace", ""), metadata["name"])
+    return Delete(reference, metadata["uid"], orphan=orphan)

@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tidemill_operator.desired.wanted import Group
-from tidemill_operator.names import BROKER_GROUP, annotation, claim_name, label_value, part, pod_name, rows
+from tidemill_operator import marks
+from tidemill_operator.desired.wanted import Group, Service
+from tidemill_operator.kinds import CLAIM, POD, STATEFUL_SET
+from tidemill_operator.marks import condition_of, moment, part, rows
+from tidemill_operator.names import claim_name, label_value, pod_name
 from tidemill_operator.steps import Manifest, Seen
-from tidemill_wire.schema import ManifestError, Size, parse_timestamp
+from tidemill_wire.schema import ManifestError, Size
 
 SETTLED_MS = 10_000
 """Twice the silence after which meta takes a broker for dead: what it says of one that is ready for longer is of its
@@ -23,8 +26,7 @@ present life.
 """
 RESIZE_PATIENCE_MS = 60_000
 """A file system that grows while it is mounted has done so by then; another one waits for a new pod."""
-META_PATHS = {"broker": "/v1/brokers", "delay": "/v1/delays"}
-DAY_MS = 86_400_000
+META_PATHS: Mapping[Service, str] = {"broker": "/v1/brokers", "delay": "/v1/delays"}
 REVISION_LABEL = "controller-revision-hash"
 
 
@@ -49,7 +51,7 @@ class Broker:
 
     @property
     def goes(self) -> bool:
-        return self.pod is not None and "deletionTimestamp" in self.pod["metadata"]
+        return marks.goes(self.pod)
 
     @property
     def runs(self) -> bool:
@@ -69,7 +71,7 @@ class Broker:
         """Whether its pod is of another template than the one that is wanted, as far as is known."""
         if self.pod is None or not self.revision:
             return False
-        return str(part(self.pod, "metadata", "labels").get(REVISION_LABEL, "")) != self.revision
+        return marks.label(self.pod, REVISION_LABEL) != self.revision
 
     @property
     def is_alive(self) -> bool:
@@ -154,16 +156,19 @@ class Observed:
 def observe(seen: Seen, group: Group) -> Observed:
     """Put together what was seen of a group."""
     mark = label_value(group.name)
-    own = [one for one in seen.objects if _label(one, BROKER_GROUP) == mark]
+    own = [one for one in seen.objects if marks.label(one, marks.BROKER_GROUP_LABEL) == mark]
     workload = next(
-        (one for one in own if one["kind"] == "StatefulSet" and one["metadata"]["name"] == group.workload),
+        (
+            one
+            for one in own
+            if one["kind"] == STATEFUL_SET.kind and one["metadata"]["name"] == group.workload
+        ),
         None,
     )
-    pods = {one["metadata"]["name"]: one for one in own if one["kind"] == "Pod"}
-    claims = {one["metadata"]["name"]: one for one in own if one["kind"] == "PersistentVolumeClaim"}
-    answered = (seen.meta or {}).get(META_PATHS[group.service])
-    listed: Sequence[Any] = cast("Any", answered) if isinstance(answered, (list, tuple)) else ()
-    row: Mapping[str, Any] | None = next((one for one in listed if one.get("group") == group.group), None)
+    pods = {one["metadata"]["name"]: one for one in own if one["kind"] == POD.kind}
+    claims = {one["metadata"]["name"]: one for one in own if one["kind"] == CLAIM.kind}
+    listed = listing_of(seen.meta, group.service)
+    row = row_of(listed, group.group)
     members = {str(one["name"]): one for one in rows(row, "brokers")}
     count = group.replicas
     while any(
@@ -185,8 +190,23 @@ def observe(seen: Seen, group: Group) -> Observed:
         )
         for one in range(count)
     )
-    heard = isinstance(answered, (list, tuple))
-    return Observed(brokers, heard, row, workload, tuple(claims[one] for one in sorted(claims)))
+    return Observed(brokers, listed is not None, row, workload, tuple(claims[one] for one in sorted(claims)))
+
+
+def asks(_resource: Manifest, _objects: Sequence[Manifest] = ()) -> tuple[str, ...]:
+    """The paths at meta that a plan of brokers wants to see."""
+    return tuple(META_PATHS.values())
+
+
+def listing_of(meta: Mapping[str, Any] | None, service: Service) -> Sequence[Mapping[str, Any]] | None:
+    """What meta has of all groups that run a service; None: it was not heard."""
+    answered: Any = (meta or {}).get(META_PATHS[service])
+    return cast("Any", answered) if isinstance(answered, (list, tuple)) else None
+
+
+def row_of(listed: Sequence[Mapping[str, Any]] | None, group: str) -> Mapping[str, Any] | None:
+    """The group's row; None: meta does not know it."""
+    return next((one for one in listed or () if one.get("group") == group), None)
 
 
 SURPLUS_LOOK = 8
@@ -203,16 +223,6 @@ def revision_of(workload: Manifest | None) -> str:
     return str(status.get("updateRevision", ""))
 
 
-def condition_of(manifest: Manifest | None, kind: str) -> Mapping[str, Any]:
-    """A condition in an object's status; empty when it is not there."""
-    nothing: Mapping[str, Any] = {}
-    return next((one for one in rows(manifest, "status", "conditions") if one.get("type") == kind), nothing)
-
-
-def _label(manifest: Manifest, name: str) -> str:
-    return str(part(manifest, "metadata", "labels").get(name, ""))
-
-
 def replicas_of(workload: Manifest | None) -> int:
     return int(part(workload, "spec").get("replicas", 0))
 
@@ -224,29 +234,3 @@ def size_of(quantity: object) -> int:
         return int(Size("a volume").parse(written if not written.isdigit() else int(written), ""))
     except ManifestError:
         return 0
-
-
-def moment(written: object) -> int | None:
-    """Milliseconds since 1970 of a time as Kubernetes writes it."""
-    return parse_timestamp(written) if isinstance(written, str) else None
-
-
-def timestamp(at_ms: int) -> str:
-    """As Kubernetes writes it, in whole seconds. Years begin in March here: a leap day is the last one of its year."""
-    days, rest = divmod(at_ms, DAY_MS)
-    era, day = divmod(days + 719_468, 146_097)
-    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
-    day -= 365 * year + year // 4 - year // 100
-    month = (5 * day + 2) // 153
-    day += 1 - (153 * month + 2) // 5
-    year, month = year + 400 * era + (month >= 10), month + (3 if month < 10 else -9)
-    seconds = rest // 1000
-    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{year:04}-{month:02}-{day:02}T{clock}Z"
-
-
-def is_stopped(resource: Manifest) -> str:
-    """The condition that says why nothing is to be done to a resource, by order of a person; empty: there is none."""
-    if annotation(resource, "tidemill.dev/managed") == "false":
-        return "Unmanaged"
-    return "Paused" if annotation(resource, "tidemill.dev/paused") == "true" else ""

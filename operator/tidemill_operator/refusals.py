@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from tidemill_operator.conditions import READY, SYNCED, ready, stalled
-from tidemill_operator.steps import Condition
+from tidemill_operator import marks
+from tidemill_operator.conditions import MESSAGE_MAX, READY, SYNCED, ready, stalled
+from tidemill_operator.steps import Condition, Manifest
 from tidemill_wire.errors import TidemillError
 
 FailureKind: TypeAlias = Literal["passing", "standing", "changed", "gone"]
@@ -21,6 +22,10 @@ STANDING_MS = 300_000
 BLOCKED_MS = 10_000
 """How often it is tried again to delete what is still in use."""
 CHANGED_MS = 100
+QUIET = frozenset({"Progressing", "ClusterUnavailable", "NotEnoughBrokers"})
+"""Reasons that go by themselves, of a whole cluster: that its meta is silent is said once by its link, and that it has
+no brokers yet by its own status. Thousands of objects need not say it, too.
+"""
 
 
 class Failure(TidemillError):
@@ -89,3 +94,13 @@ def conditions_of(failure: Failure, *, declared: bool) -> tuple[Condition, ...]:
     if failure.reason == "ClusterUnavailable":
         return (Condition(READY, "Unknown", failure.reason, failure.sentence), *also)
     return (ready(failure.reason, failure.sentence), *also)
+
+
+def is_said(failure: Failure, resource: Manifest | None) -> bool:
+    """Whether the object's status says it already."""
+    return marks.condition_of(resource, READY).get("message") == failure.sentence[:MESSAGE_MAX]
+
+
+def is_news(failure: Failure, resource: Manifest | None) -> bool:
+    """Whether the log should have it: not again in every pass that is tried meanwhile."""
+    return failure.reason not in QUIET and not is_said(failure, resource)

@@ -29,9 +29,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemill_operator.desired.wanted import Group
-from tidemill_operator.names import part, reference_of
-from tidemill_operator.observed import Broker, Observed, moment, timestamp
-from tidemill_operator.steps import Ask, Delete, Event, Manifest, Step
+from tidemill_operator.kinds import POD
+from tidemill_operator.marks import moment, part, timestamp
+from tidemill_operator.names import deletion_of
+from tidemill_operator.observed import Broker, Observed
+from tidemill_operator.steps import Ask, Event, Manifest, Step
 
 DEADLINE_MS = 10 * 60_000
 """So long a rollout may wait for one and the same broker before somebody should look."""
@@ -189,9 +191,10 @@ def _hand_over(observed: Observed, group: Group, one: Broker, now_ms: int) -> Mo
 def _replaced(one: Broker, reason: str, why: str, *, needs_baton: bool = True) -> Move:
     assert one.pod is not None
     event = Event("RollingPod", f"{one.pod_name} is replaced: {why}")
-    step = Delete(reference_of({"apiVersion": "v1", **one.pod}), one.pod["metadata"]["uid"])
     said = f"{one.name} is replaced: {why}"
-    return Move(reason, said, step, again_ms=LOOK_MS, needs_baton=needs_baton, events=(event,))
+    return Move(
+        reason, said, deletion_of(POD, one.pod), again_ms=LOOK_MS, needs_baton=needs_baton, events=(event,)
+    )
 
 
 def _wait(one: Broker, why: str, now_ms: int) -> Move:

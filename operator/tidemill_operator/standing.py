@@ -9,12 +9,14 @@ from typing import Any, Literal
 
 from tidemill_operator.desired.groups import selector_of
 from tidemill_operator.desired.wanted import Group
-from tidemill_operator.names import part
+from tidemill_operator.marks import RESTART_AT, label, part
 from tidemill_operator.observed import REVISION_LABEL, Broker, Observed
 from tidemill_operator.rollout import COMPLETE, STUCK, Move
 from tidemill_operator.steps import Condition
 
 WRITES = {"RW": "ReadWrite", "R": "ReadOnly", "W": "WriteOnly", "NRW": "Offline"}
+DEGRADED = ("SlaveDown", "OutOfSync", "NotRedundant")
+"""Why a group has less than it could, the gravest first; of the last one it is as somebody wrote."""
 KEPT = "this operator would make its pods otherwise, and leaves them: {} says when they may be replaced"
 
 
@@ -23,7 +25,7 @@ def conditions_of(group: Group, observed: Observed, move: Move, *, kept: bool) -
     done = move.reason in {COMPLETE, STUCK}
     message = move.message
     if kept and move.reason == COMPLETE:
-        message = KEPT.format("tidemill.dev/rolling-restart-at")
+        message = KEPT.format(RESTART_AT)
     progressing = Condition("Progressing", "False" if done else "True", move.reason, message)
     return (
         _ready(group, observed),
@@ -126,7 +128,7 @@ def _broker(one: Broker, observed: Observed) -> dict[str, Any]:
     if observed.heard:
         found |= {"alive": one.is_alive, "inSync": one.is_in_sync}
     named = {
-        "revision": part(one.pod, "metadata", "labels").get(REVISION_LABEL),
+        "revision": label(one.pod, REVISION_LABEL),
         "claim": one.claim["metadata"]["name"] if one.claim is not None else None,
         "node": part(one.pod, "spec").get("nodeName"),
     }

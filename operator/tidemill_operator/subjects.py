@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill_operator import declared, marks
-from tidemill_operator.declared import Wish, told_spec
+from tidemill_operator.declared import Wish, bare, told_spec
 from tidemill_operator.kinds import SUBJECT
 from tidemill_operator.steps import Manifest, Plan, Seen
 from tidemill_wire.declarations import ManifestError, Subject, parse_manifest
@@ -24,12 +24,9 @@ def plan(seen: Seen, now_ms: int) -> Plan:
     rivals = tuple(one for one in seen.objects if one.get("kind") == SUBJECT.kind and one is not resource)
     if marks.goes(resource):
         return declared.deletion(seen, wish, rivals)
-    if marks.is_paused(resource):
-        return declared.paused(seen)
-    if marks.is_unmanaged(resource):
-        return declared.unmanaged(seen)
-    if seen.cluster is None or marks.goes(seen.cluster):
-        return declared.without_cluster(seen)
+    held_up = declared.held_up(seen)
+    if held_up is not None:
+        return held_up
     winner = declared.oldest(resource, rivals)
     if winner is not None:
         return declared.conflicting(seen, winner, wish.title)
@@ -53,7 +50,7 @@ def path_of(name: str) -> str:
 
 def wish_of(resource: Manifest) -> Wish:
     """What a Subject wants; ``ManifestError`` when this version of the operator cannot read it."""
-    subject = parse_manifest(bare(resource))
+    subject = parse_manifest(bare(resource, marks.spec(resource)))
     assert isinstance(subject, Subject)
     spec = subject.spec
     return Wish(
@@ -64,18 +61,6 @@ def wish_of(resource: Manifest) -> Wish:
         spec.deletion_policy,  # type: ignore[arg-type]  # a Choice has its values proven
         spec.management_policy,  # type: ignore[arg-type]
     )
-
-
-def bare(resource: Manifest) -> dict[str, Any]:
-    """The manifest as people write it: what others noted in its metadata is none of a declaration's business."""
-    metadata = marks.metadata(resource)
-    names = {name: metadata[name] for name in ("name", "namespace") if name in metadata}
-    return {
-        "apiVersion": resource["apiVersion"],
-        "kind": resource["kind"],
-        "metadata": names,
-        "spec": dict(marks.spec(resource)),
-    }
 
 
 def _status(resource: Manifest, row: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill_operator import marks
-from tidemill_operator.kinds import POD, Kind
+from tidemill_operator.kinds import POD, QUEUE_CLUSTER, Kind
 from tidemill_operator.steps import Ask
 from tidemill_operator.store import Key
 
@@ -36,7 +36,7 @@ def vanished(kind: Kind, change: str | None, written: Mapping[str, Any]) -> Key 
 
 def cluster_key(key: Key) -> Key:
     """The QueueCluster whose meta is told."""
-    return Key("QueueCluster", key.namespace, key.name.partition("/")[0])
+    return Key(QUEUE_CLUSTER.kind, key.namespace, key.name.partition("/")[0])
 
 
 def goodbye(key: Key) -> Ask:

@@ -20,9 +20,11 @@ from tidemill_operator.desired.around import config_map, metadata
 from tidemill_operator.desired.groups import all_labels
 from tidemill_operator.desired.wanted import Group
 from tidemill_operator.desired.workloads import Chosen, claim_template, without_nulls
-from tidemill_operator.names import part, reference_of
+from tidemill_operator.kinds import CONFIG_MAP, STATEFUL_SET, STORAGE_CLASS
+from tidemill_operator.marks import part
+from tidemill_operator.names import deletion_of, identity
 from tidemill_operator.observed import Observed, size_of
-from tidemill_operator.steps import Apply, Condition, Delete, Event, Manifest, Seen, Step
+from tidemill_operator.steps import Apply, Condition, Event, Manifest, Seen, Step
 
 TEMPLATE, NOTES = "template", "notes"
 
@@ -101,23 +103,14 @@ def _status(group: Group, bound: list[Manifest]) -> dict[str, Any]:
 
 
 def _grown(claim: Manifest, size: str) -> Apply:
-    own = claim["metadata"]
-    return Apply(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            # With the uid it is this claim or none: an apply would make one that is not there.
-            "metadata": {"name": own["name"], "namespace": own["namespace"], "uid": own["uid"]},
-            "spec": {"resources": {"requests": {"storage": size}}},
-        }
-    )
+    return Apply({**identity(claim), "spec": {"resources": {"requests": {"storage": size}}}})
 
 
 def _orphaned(seen: Seen, group: Group, workload: Manifest, chosen: Chosen) -> Step | None:
     """Only when what its pods are made of is surely remembered."""
     noted = remembered(seen, group)
     known = noted is not None and chosen.is_on(noted) and noted["spec"]["template"] == chosen.template
-    return Delete(reference_of(workload), workload["metadata"]["uid"], orphan=True) if known else None
+    return deletion_of(STATEFUL_SET, workload, orphan=True) if known else None
 
 
 def reminder(group: Group, owner: Mapping[str, Any], chosen: Chosen) -> Manifest:
@@ -132,7 +125,7 @@ def reminder(group: Group, owner: Mapping[str, Any], chosen: Chosen) -> Manifest
 
 def remembered(seen: Seen, group: Group) -> Manifest | None:
     """A workload as the reminder has it; None: there is no reminder."""
-    for one in seen.of("ConfigMap"):
+    for one in seen.of(CONFIG_MAP.kind):
         if one["metadata"]["name"] == f"{group.workload}-template":
             data: Mapping[str, str] = one.get("data") or {}
             template: Any = json.loads(data.get(TEMPLATE, "{}"))
@@ -155,7 +148,7 @@ def _class_of(claim: Manifest) -> str:
 
 def _can_grow(seen: Seen, claim: Manifest) -> bool:
     """Whether its class says so. Where the operator may not see storage classes, the API server says it."""
-    name, classes = _class_of(claim), seen.of("StorageClass")
+    name, classes = _class_of(claim), seen.of(STORAGE_CLASS.kind)
     if not name:
         return False
     return not classes or any(

@@ -307,7 +307,7 @@ def test_a_group_is_declared_watched_and_moved_once(shop: Shop, operator: Operat
         wait_until("it was moved", lambda: request_of(shop) == "a1")
         wait_until(
             "the command is taken away",
-            lambda: marks.annotation(shop.get("consumergroup", "mailer") or {}, marks.SEEK) is None,
+            lambda: marks.command(shop.get("consumergroup", "mailer"), marks.SEEK) is None,
         )
         assert ("mailer", "SeekDone") in shop.events()
         code, said = operator.get(f"/v1/scaling/{shop.namespace}/mailer")

@@ -13,6 +13,7 @@ from typing import Any
 
 from tidemill_operator import consumer_groups, marks, subjects
 from tidemill_operator.conditions import is_known, next_status
+from tidemill_operator.kinds import SCALED_OBJECT
 from tidemill_operator.planners import PLANNERS
 from tidemill_operator.refusals import Failure, of_meta
 from tidemill_operator.steps import Apply, Ask, Consumed, Delete, Hold, Plan, Seek, Seen, Step
@@ -22,7 +23,7 @@ from tidemill_wire.declarations import API_VERSION, Subject, parse_manifest
 NAMESPACE = "shop"
 CLUSTER = "prod"
 START_MS = 1_800_000_000_000
-KEDA = frozenset({"keda.sh/v1alpha1/ScaledObject"})
+KEDA = frozenset({SCALED_OBJECT.full})
 
 
 def manifest(kind: str, name: str, spec: Mapping[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from typing import Any
 from samples.appointing import Refused
 from samples.workloads import Kubernetes, broker_of, is_ready, runs
 from tidemill_operator import broker_groups, clusters
-from tidemill_operator.observed import size_of, timestamp
+from tidemill_operator.marks import BROKER_GROUP_LABEL, FINALIZER, SKIP_DRAIN, is_on, label, timestamp
+from tidemill_operator.observed import META_PATHS, size_of
 from tidemill_operator.steps import Apply, Ask, Consumed, Delete, Hold, Plan, Seen
 
 IMAGE = "registry.test/tidemill:1"
-FINALIZER = "tidemill.dev/finalizer"
 OURS = {"QueueCluster", "BrokerGroup"}
 
 
@@ -37,6 +37,7 @@ class World(Kubernetes):
         """By group, brokers that are away because of us."""
         self.caches: dict[tuple[str, str], dict[tuple[str, str], dict[str, Any]]] = {}
         self.done: list[str] = []
+        self.events: list[tuple[str, str]] = []
         self.put("StorageClass", "fast", {"allowVolumeExpansion": True}, api="storage.k8s.io/v1")
         self.put(
             "QueueCluster", "prod", {"spec": {"image": {"repository": "registry.test/tidemill", "tag": "1"}}}
@@ -77,7 +78,7 @@ class World(Kubernetes):
     # -- the operator ------------------------------------------------------------------------------------------
 
     def ours(self) -> list[tuple[str, str]]:
-        return [key for key in sorted(self.objects) if key[0] in {"QueueCluster", "BrokerGroup"}]
+        return [key for key in sorted(self.objects) if key[0] in OURS]
 
     def view(self, key: tuple[str, str], *, heard: bool = True, stale: bool = False) -> Seen:
         """``stale``: of other objects of ours this worker has not heard since it last looked."""
@@ -88,9 +89,9 @@ class World(Kubernetes):
         self.caches[key] = ours
         name = resource["spec"].get("clusterRef", {}).get("name", key[1])
         others = (one for other, one in sorted(self.objects.items()) if other[0] not in OURS)
-        rows: dict[str, list[dict[str, Any]]] = {"/v1/brokers": [], "/v1/delays": []}
+        rows: dict[str, list[dict[str, Any]]] = {path: [] for path in META_PATHS.values()}
         for one in self.at_meta.values():
-            rows["/v1/delays" if self._is_delay(one.name) else "/v1/brokers"].append(one.row(self.now_ms))
+            rows[META_PATHS["delay" if self._is_delay(one.name) else "broker"]].append(one.row(self.now_ms))
         led = {one.master: answers_of(one.left) for one in self.at_meta.values() if one.master}
         return Seen(
             resource,
@@ -140,6 +141,7 @@ class World(Kubernetes):
                 former[said.type]["lastTransitionTime"] if same else timestamp(self.now_ms)
             )
             rows.append(row)
+        self.events += ((key[1], event.reason) for event in plan.events)
         status = {**copy.deepcopy(dict(plan.status)), "conditions": rows}
         changed = status != one.get("status")
         one["status"] = status
@@ -178,8 +180,8 @@ class World(Kubernetes):
 
     def _check_scale(self, there: dict[str, Any], manifest: Mapping[str, Any], *, heard: bool) -> None:
         name, count = there["metadata"]["name"], manifest["spec"]["replicas"]
-        group = there["metadata"]["labels"].get("tidemill.dev/broker-group")
-        if group is None:
+        group = label(there, BROKER_GROUP_LABEL)
+        if not group:
             return
         known = self.at_meta.get(group)
         if known is None:
@@ -193,8 +195,7 @@ class World(Kubernetes):
             raise Harm(f"{name} is scaled to nothing, and {known.left} messages are left")
 
     def _is_forced(self, group: str) -> bool:
-        annotations = self.get("BrokerGroup", group)["metadata"].get("annotations", {})
-        return annotations.get("tidemill.dev/skip-drain-check") == "true"
+        return is_on(self.get("BrokerGroup", group), SKIP_DRAIN)
 
     def _delete(self, kind: str, name: str, uid: str, *, heard: bool, orphan: bool) -> bool:
         one = self.objects.get((kind, name))

@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from samples.appointing import GroupAtMeta, Refused
-from tidemill_operator.names import API, digest
-from tidemill_operator.observed import moment, timestamp
+from tidemill_operator.marks import BROKER_GROUP_LABEL, label, moment, timestamp
+from tidemill_operator.names import digest
+from tidemill_operator.observed import REVISION_LABEL
+from tidemill_wire.declarations import API_VERSION
 
 START_MS = 1_780_000_000_000
 TURN_MS = 500
@@ -35,7 +37,7 @@ class Kubernetes:
 
     # -- objects -----------------------------------------------------------------------------------------------
 
-    def put(self, kind: str, name: str, body: Mapping[str, Any], api: str = API) -> dict[str, Any]:
+    def put(self, kind: str, name: str, body: Mapping[str, Any], api: str = API_VERSION) -> dict[str, Any]:
         self.uids += 1
         metadata = {
             "name": name, "namespace": "shop", "uid": f"uid-{self.uids}", "generation": 1,
@@ -69,11 +71,7 @@ class Kubernetes:
         self.let_go(one)
 
     def pods(self, group: str) -> list[dict[str, Any]]:
-        return [
-            one
-            for one in self.of("Pod")
-            if one["metadata"]["labels"].get("tidemill.dev/broker-group") == group
-        ]
+        return [one for one in self.of("Pod") if label(one, BROKER_GROUP_LABEL) == group]
 
     def apply(self, manifest: Mapping[str, Any]) -> bool:
         """Whether anything changed."""
@@ -136,7 +134,7 @@ class Kubernetes:
 
     def _make_pod(self, workload: dict[str, Any], ordinal: int, revision: str) -> None:
         name, template = workload["metadata"]["name"], workload["spec"]["template"]
-        labels = {**template["metadata"]["labels"], "controller-revision-hash": revision}
+        labels = {**template["metadata"]["labels"], REVISION_LABEL: revision}
         pod = {"metadata": {"labels": labels}, "spec": template["spec"], "status": {}}
         self.put("Pod", f"{name}-{ordinal}", pod, api="v1")
         for claim in workload["spec"]["volumeClaimTemplates"]:
@@ -159,7 +157,7 @@ class Kubernetes:
         if image.endswith("bad") or name in self.stuck:
             pod["status"] = {"containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
             return
-        is_broker = "tidemill.dev/broker-group" in metadata["labels"]
+        is_broker = bool(label(pod, BROKER_GROUP_LABEL))
         if not runs(pod):
             pod["status"] = {"containerStatuses": [{"state": {"running": {}}}]}
             if is_broker:

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemill_operator.desired.wanted import SpecError
-from tidemill_operator.names import ACCESS, HASH_CHARS, OPERATOR, digest
+from tidemill_operator.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, SERVICE, SERVICE_ACCOUNT
+from tidemill_operator.marks import ACCESS_LABEL, MANAGER, NAME_LABEL
+from tidemill_operator.names import HASH_CHARS, digest
 from tidemill_operator.steps import Manifest
 
 OWN_SETTINGS = {"name", "replicated", "meta", "advertise", "labels", "durability"}
@@ -39,24 +41,18 @@ def service(
     }
     if headless:
         spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
+    return {**SERVICE.header, "metadata": meta, "spec": spec}
 
 
 def account(meta: dict[str, Any]) -> dict[str, Any]:
     """Who the pods are to Kubernetes: nobody, they ask it nothing."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": meta,
-        "automountServiceAccountToken": False,
-    }
+    return {**SERVICE_ACCOUNT.header, "metadata": meta, "automountServiceAccountToken": False}
 
 
 def budget(meta: dict[str, Any], selector: Mapping[str, str]) -> dict[str, Any]:
     """Who drains machines takes one at a time, and may always take what does not run anyway."""
     return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
+        **DISRUPTION_BUDGET.header,
         "metadata": meta,
         "spec": {
             "maxUnavailable": 1,
@@ -78,7 +74,7 @@ def settings_prefix(workload: str) -> str:
 
 
 def config_map(meta: dict[str, Any], data: Mapping[str, str], *, immutable: bool = False) -> dict[str, Any]:
-    found: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}
+    found: dict[str, Any] = {**CONFIG_MAP.header, "metadata": meta, "data": dict(data)}
     return found | ({"immutable": True} if immutable else {})
 
 
@@ -107,13 +103,12 @@ def policy(
     anybody: dict[str, Any] = {"namespaceSelector": {}} if clients == "AnyNamespace" else {"podSelector": {}}
     peers: list[dict[str, Any]] = [
         anybody,
-        {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": OPERATOR}}},
-        {"namespaceSelector": {"matchLabels": {ACCESS: "client"}}},
+        {"namespaceSelector": {}, "podSelector": {"matchLabels": {NAME_LABEL: MANAGER}}},
+        {"namespaceSelector": {"matchLabels": {ACCESS_LABEL: "client"}}},
     ]
     allowed = [{"port": one, "protocol": "TCP"} for one in ports]
     return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
+        **NETWORK_POLICY.header,
         "metadata": meta,
         "spec": {
             "podSelector": {"matchLabels": dict(selector)},

@@ -21,7 +21,9 @@ from tidemill_operator.desired.around import (
 )
 from tidemill_operator.desired.pods import DATA_FOLDER, Process, from_field, template
 from tidemill_operator.desired.wanted import Group
-from tidemill_operator.names import META_PORT, ROLE, labels_of, meta_host, selector_labels
+from tidemill_operator.kinds import STATEFUL_SET
+from tidemill_operator.marks import ROLE_LABEL
+from tidemill_operator.names import META_PORT, labels_of, meta_host, selector_labels
 from tidemill_operator.steps import Manifest
 
 PORTS = {"broker": {"data": 7400, "http": 7401}, "delay": {"data": 7402, "http": 7403}}
@@ -51,7 +53,7 @@ def around(group: Group, owner: Mapping[str, Any]) -> tuple[Manifest, ...]:
         account(own),
         *settings(own, group.workload, _settings(group)),
         service(own, selector, ports, headless=True),
-        service({**own, "name": f"{group.workload}-client"}, {**selector, ROLE: "master"}, ports),
+        service({**own, "name": f"{group.workload}-client"}, {**selector, ROLE_LABEL: "master"}, ports),
     ]
     if "podDisruptionBudget" in group.generates:
         found.append(budget(own, selector))
@@ -106,8 +108,7 @@ def workload(
     """The StatefulSet. What of it cannot be changed (``claims``) is as the planner found it."""
     own = metadata(group.workload, group.namespace, all_labels(group), owner, annotations=dict(annotations))
     return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
+        **STATEFUL_SET.header,
         "metadata": own,
         "spec": {
             "serviceName": group.workload,

@@ -18,6 +18,7 @@ from tidemill_operator.desired.around import (
 from tidemill_operator.desired.pods import DATA_FOLDER, Process, template
 from tidemill_operator.desired.wanted import Cluster
 from tidemill_operator.desired.workloads import claim_template
+from tidemill_operator.kinds import DEPLOYMENT, STATEFUL_SET
 from tidemill_operator.names import META_PORT, labels_of, meta_name, selector_labels
 from tidemill_operator.steps import Manifest
 
@@ -90,7 +91,7 @@ def workload(
     if cluster.meta_database is not None:
         rolling = {"maxUnavailable": 0, "maxSurge": 1}
         spec |= {"strategy": {"type": "RollingUpdate", "rollingUpdate": rolling}}
-        return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": own, "spec": spec}
+        return {**DEPLOYMENT.header, "metadata": own, "spec": spec}
     storage = cluster.meta_storage
     spec |= {
         "serviceName": name,
@@ -102,4 +103,4 @@ def workload(
         },
         "volumeClaimTemplates": list(claims) or [claim_template(storage, labels_of(cluster.name, "meta"))],
     }
-    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": own, "spec": spec}
+    return {**STATEFUL_SET.header, "metadata": own, "spec": spec}

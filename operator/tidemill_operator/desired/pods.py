@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill_operator.desired.wanted import Pods
-from tidemill_operator.names import RESTART_AT, part
+from tidemill_operator.marks import RESTART_AT, part
 from tidemill_operator.steps import Manifest
 
 USER = 10_001

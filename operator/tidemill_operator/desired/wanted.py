@@ -6,17 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
+from tidemill_operator.marks import RESTART_AT, annotation, part, rows
 from tidemill_operator.names import (
     GROUP_NAME,
-    RESTART_AT,
-    annotation,
     broker_name,
     digest,
+    group_name,
     group_object_name,
-    part,
-    rows,
     workload_name,
 )
 from tidemill_operator.steps import Manifest
@@ -24,7 +22,8 @@ from tidemill_operator.steps import Manifest
 SLAVES_MAX = 4
 GRACE_SECONDS = 60
 META_SIZE, GROUP_SIZE = "1Gi", "10Gi"
-KINDS: dict[str, Literal["broker", "delay"]] = {"Realtime": "broker", "Delay": "delay"}
+Service: TypeAlias = Literal["broker", "delay"]
+SERVICES: Mapping[str, Service] = {"Realtime": "broker", "Delay": "delay"}
 TAKES = {"ReadWrite": "RW", "ReadOnly": "R", "Offline": "NRW"}
 
 POD_FIELDS = ("resources", "scheduling", "terminationGracePeriodSeconds")
@@ -107,7 +106,7 @@ class Group:
     cluster: str
     group: str
     """As meta knows it."""
-    service: Literal["broker", "delay"]
+    service: Service
     slaves: int
     storage: Storage
     pods: Pods
@@ -164,7 +163,7 @@ def parse_cluster(resource: Manifest, image: str) -> Cluster:
 def parse_group(resource: Manifest, cluster: Manifest, image: str) -> Group:
     """A group as it is with what its cluster says for all of them."""
     spec, whole, metadata = part(resource, "spec"), part(cluster, "spec"), resource["metadata"]
-    name = str(spec.get("groupName") or metadata["name"])
+    name = group_name(resource)
     if not GROUP_NAME.fullmatch(name):
         raise SpecError(
             f"the broker group's name is {name[:60]!r}: write in spec.groupName 1 to 30 lower-case letters and digits, "
@@ -176,10 +175,9 @@ def parse_group(resource: Manifest, cluster: Manifest, image: str) -> Group:
     restart_at = max(annotation(resource, RESTART_AT), annotation(cluster, RESTART_AT))
     settings, labels = settings_of(spec), {str(k): str(v) for k, v in part(spec, "labels").items()}
     durability = str(spec.get("durability") or ("normal" if slaves else "high"))
-    kind = str(spec.get("kind", "Realtime"))
     inputs = [
         name,
-        kind,
+        _kind_of(resource),
         said(part(whole, "image")),
         _pod_inputs(spec),
         settings,
@@ -192,7 +190,7 @@ def parse_group(resource: Manifest, cluster: Manifest, image: str) -> Group:
         metadata["namespace"],
         cluster["metadata"]["name"],
         name,
-        KINDS[kind],
+        service_of(resource),
         slaves,
         _storage(part(spec, "storage"), GROUP_SIZE),
         Pods(
@@ -210,6 +208,15 @@ def parse_group(resource: Manifest, cluster: Manifest, image: str) -> Group:
         part(whole, "update").get("strategy") == "Supervised",
         digest(inputs),
     )
+
+
+def service_of(broker_group: Manifest) -> Service:
+    """What its pods run."""
+    return SERVICES[_kind_of(broker_group)]
+
+
+def _kind_of(broker_group: Manifest) -> str:
+    return str(part(broker_group, "spec").get("kind", "Realtime"))
 
 
 def group_manifests(cluster: Cluster) -> tuple[tuple[str, Mapping[str, Any]], ...]:

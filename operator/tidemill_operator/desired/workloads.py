@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tidemill_operator.desired.wanted import Storage
-from tidemill_operator.names import INPUT_HASH, RESTART_AT, TEMPLATE_HASH, annotation, digest
+from tidemill_operator.marks import INPUT_HASH, RESTART_AT, TEMPLATE_HASH, annotation
+from tidemill_operator.names import digest
 from tidemill_operator.steps import Manifest
 
 

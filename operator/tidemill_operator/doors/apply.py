@@ -17,6 +17,7 @@ from tidemill_operator.doors.api import Api, Refused
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.drift import is_applied, stamped
 from tidemill_operator.kinds import EVENT, kind_of
+from tidemill_operator.names import identity
 from tidemill_operator.refusals import STANDING_MS, Failure
 from tidemill_operator.steps import Delete, Event, Manifest
 
@@ -81,8 +82,7 @@ class Applier:
         path = path_of(resource)
         try:
             if held:
-                body = identity(resource)
-                body["metadata"]["finalizers"] = [marks.FINALIZER]
+                body = identity(resource, finalizers=[marks.FINALIZER])
                 return await self._api.apply(path, body, FINALIZER_MANAGER)
             place = f"/metadata/finalizers/{finalizers.index(marks.FINALIZER)}"
             return await self._api.patch(path, [
@@ -95,7 +95,7 @@ class Applier:
 
     async def consume(self, resource: Manifest, annotation: str) -> dict[str, Any] | None:
         """Take a command away, unless there is another one by now."""
-        written = marks.annotation(resource, annotation)
+        written = marks.command(resource, annotation)
         if written is None:
             return None
         place = f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
@@ -136,8 +136,7 @@ class Applier:
         if name in self._said:
             return
         body = {
-            "apiVersion": EVENT.api_version,
-            "kind": EVENT.kind,
+            **EVENT.header,
             "metadata": {"name": name, "namespace": namespace},
             "eventTime": at,
             "reportingController": CONTROLLER,
@@ -201,13 +200,6 @@ def stale(refused: Refused) -> Refused:
     if refused.status == 422:
         return Refused("PATCH", "", 409, str(refused), 0.0)
     return refused
-
-
-def identity(resource: Manifest) -> dict[str, Any]:
-    """Which object, and no other one of its name: an apply must not make anew what is gone."""
-    metadata = marks.metadata(resource)
-    names = {name: metadata[name] for name in ("name", "namespace", "uid") if name in metadata}
-    return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], "metadata": names}
 
 
 def path_of(resource: Manifest) -> str:

@@ -26,7 +26,7 @@ from tidemill import Client
 from tidemill.errors import TidemillError
 from tidemill_operator import marks
 from tidemill_operator.doors.metrics import Metrics
-from tidemill_operator.planners import master_of
+from tidemill_operator.draining import master_of
 from tidemill_operator.refusals import Failure, of_meta
 from tidemill_operator.settings import OperatorSettings
 from tidemill_operator.steps import Ask, Manifest, Seek

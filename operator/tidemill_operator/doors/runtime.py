@@ -22,7 +22,7 @@ from typing import Any
 
 from tidemill_operator import marks
 from tidemill_operator.asking import Asked
-from tidemill_operator.conditions import READY, next_status, stalled
+from tidemill_operator.conditions import next_status, stalled
 from tidemill_operator.doors.api import Api, Refused
 from tidemill_operator.doors.apply import Applier
 from tidemill_operator.doors.meta import Link, Metas
@@ -30,7 +30,7 @@ from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.doors.namespaces import Namespaces
 from tidemill_operator.kinds import CONSUMER_GROUP, KINDS, OURS, QUEUE_CLUSTER, Kind, kind_of
 from tidemill_operator.planners import Planner
-from tidemill_operator.refusals import Failure, conditions_of
+from tidemill_operator.refusals import Failure, conditions_of, is_news, is_said
 from tidemill_operator.settings import OperatorSettings
 from tidemill_operator.steps import (
     Apply,
@@ -54,8 +54,6 @@ logger = logging.getLogger("tidemill.operator")
 
 SENTINEL = "Sentinel"
 SWEEP_RESYNCS = 4
-QUIET = frozenset({"Progressing", "ClusterUnavailable"})
-"""Reasons that go by themselves; that meta is silent is said once by its link."""
 MISTAKES = (LookupError, TypeError, ValueError, AttributeError, AssertionError)
 """What a planner raises that cannot read an object. The others must not stand still for it."""
 
@@ -320,7 +318,7 @@ class Runtime:
 
     async def _lag_of(self, link: Link, key: Key, resource: Manifest) -> Mapping[str, Any] | None:
         """Of a group that is to be moved the numbers of this moment, for they decide whether it may be."""
-        if marks.annotation(resource, marks.SEEK) is not None:
+        if marks.command(resource, marks.SEEK) is not None:
             await link.ask_lags()
         return link.lag(*self._lag_names(key))
 
@@ -373,7 +371,7 @@ class Runtime:
         """Say why, where it is worth a word, and try again: soon, later each time, or when a person was there."""
         resource, planner = self.store.get(key), self._parts.planners.get(key.kind)
         logger.log(
-            logging.WARNING if failure.reason not in QUIET else logging.DEBUG,
+            logging.WARNING if is_news(failure, resource) else logging.DEBUG,
             "pass_failed object=%s/%s/%s kind=%s reason=%s why=%s",
             key.kind, key.namespace, key.name, failure.kind, failure.reason, failure.sentence,
         )  # fmt: skip
@@ -390,8 +388,8 @@ class Runtime:
     async def _explain(
         self, key: Key, resource: Manifest, conditions: tuple[Condition, ...], failure: Failure
     ) -> None:
-        news = conditions and marks.condition_of(resource, READY).get("message") != failure.sentence
         event = Event("Rejected", failure.sentence, warning=True)
+        news = conditions and not is_said(failure, resource)
         plan = Plan(conditions=conditions, events=(event,) if news else ())
         await self._say(key, plan, time.time_ns() // 1_000_000)
 

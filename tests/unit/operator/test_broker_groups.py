@@ -253,6 +253,27 @@ def test_a_spec_that_cannot_be_stalls_and_a_deletion_of_it_waits() -> None:
     assert Hold(held=False) not in world.plan(KEY).steps
 
 
+def test_a_rollout_says_once_that_another_broker_leads() -> None:
+    world = standing()
+    world.image("2")
+
+    world.settle()
+
+    assert world.at_meta["g0"].master == "g0-1"
+    told = [reason for name, reason in world.events if name == "g0" and reason.startswith("Switchover")]
+    assert told == ["SwitchoverStarted", "SwitchoverCompleted"]
+
+
+def test_a_master_that_fails_by_itself_is_no_switchover() -> None:
+    world = standing()
+    world.stuck.add("g0-0")
+    world.kill("g0-0")
+    world.settle()
+
+    assert world.at_meta["g0"].master == "g0-1"
+    assert world.events == []
+
+
 def test_a_paused_group_is_left_alone_in_the_middle_of_a_rollout() -> None:
     world = standing(groups=2)
     world.image("2")

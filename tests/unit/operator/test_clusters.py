@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from samples.operating import World
-from tidemill_operator.clusters import asks, plan
-from tidemill_operator.steps import Apply, Delete, Hold, Plan
+from tidemill_operator.clusters import plan
+from tidemill_operator.planners import PLANNERS
+from tidemill_operator.steps import Apply, Condition, Delete, Hold, Plan
 
 KEY = ("QueueCluster", "prod")
 POSTGRESQL = {"replicas": 2, "store": {"type": "PostgreSQL", "secretRef": {"name": "db", "key": "url"}}}
@@ -139,7 +140,32 @@ def test_without_broker_groups_it_says_what_is_missing() -> None:
 
 
 def test_meta_is_asked_for_brokers_and_delay_services() -> None:
-    assert asks({}) == ("/v1/brokers", "/v1/delays")
+    assert PLANNERS["QueueCluster"].asks({}, ()) == ("/v1/brokers", "/v1/delays")
+
+
+def degraded(world: World) -> Condition:
+    return next(one for one in world.plan(KEY).conditions if one.type == "Degraded")
+
+
+def test_a_cluster_is_degraded_for_the_gravest_reason_of_its_groups() -> None:
+    world = World(groups=1, slaves=0)
+    world.settle()
+    assert degraded(world).reason == "NotRedundant"
+    assert "g0" in degraded(world).message
+
+    world.add_group("g1", slaves=1)
+    world.settle()
+    world.slow.add("g1-1")
+    world.kill("g1-1")
+    reasons = list[str]()
+    for _ in range(40):
+        for key in world.ours():
+            world.act(key)
+        reasons.append(degraded(world).reason)
+        world.pass_time(1_000)
+
+    assert "SlaveDown" in reasons
+    assert reasons[-1] == "OutOfSync"
 
 
 # -- the list ----------------------------------------------------------------------------------------------------

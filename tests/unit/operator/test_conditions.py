@@ -76,22 +76,26 @@ def test_the_docs_have_the_whole_vocabulary(words: object) -> None:
 
 def test_planners_use_the_vocabulary_alone() -> None:
     """Of conditions and events that are written out in the code; the others are seen by the planners' tests."""
-    wrong: list[str] = []
+    wrong = [f"{path}: event {said}" for path, (said,) in written_out("Event", 1) if said not in EVENTS]
+    for path, (kind, status, reason) in written_out("Condition", 3):
+        row = CONDITIONS.get(kind)
+        if row is None or reason not in row.reasons.get(status, ()):
+            wrong.append(f"{path}: condition {kind} {status} {reason}")
+    assert not wrong, wrong
+
+
+def test_every_event_of_the_vocabulary_is_said_by_somebody() -> None:
+    assert {said for _, (said,) in written_out("Event", 1)} == set(EVENTS)
+
+
+def written_out(made: str, count: int) -> list[tuple[str, tuple[str, ...]]]:
+    """The first arguments of each call of that name in the operator, where all of them are written out."""
+    found: list[tuple[str, tuple[str, ...]]] = []
     for path, text in tree.texts():
         if not path.startswith("operator/tidemill_operator/") or not path.endswith(".py"):
             continue
         for node in ast.walk(ast.parse(text)):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-                continue
-            said = [one.value for one in node.args if isinstance(one, ast.Constant)]
-            if node.func.id == "Event" and node.args and isinstance(node.args[0], ast.Constant):
-                wrong += [f"{path}: event {said[0]}"] if said[0] not in EVENTS else []
-            if (
-                node.func.id == "Condition"
-                and len(said) >= 3
-                and all(isinstance(one, ast.Constant) for one in node.args[:3])
-            ):
-                row = CONDITIONS.get(str(said[0]))
-                if row is None or said[2] not in row.reasons.get(str(said[1]), ()):
-                    wrong.append(f"{path}: condition {said[:3]}")
-    assert not wrong, wrong
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == made:
+                said = [str(one.value) for one in node.args[:count] if isinstance(one, ast.Constant)]
+                found += [(path, tuple(said))] if len(said) == count else []
+    return found

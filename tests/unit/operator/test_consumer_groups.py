@@ -98,7 +98,7 @@ def test_a_seek_is_done_once_noted_and_taken_away(world: World) -> None:
     resource = world.store.get(key)
     assert resource is not None
     assert resource["status"]["lastReset"]["requestId"] == "a1"
-    assert marks.annotation(resource, marks.SEEK) is None
+    assert marks.command(resource, marks.SEEK) is None
     assert ("mailer", "SeekDone") in world.events
     seek(world, key)
     world.settle()
@@ -147,7 +147,7 @@ def test_an_annotation_that_is_no_command_is_refused_with_a_sentence(world: Worl
     assert world.sought == []
     resource = world.store.get(key)
     assert resource is not None
-    assert marks.annotation(resource, marks.SEEK) is None
+    assert marks.command(resource, marks.SEEK) is None
     assert world.events[-1] == ("mailer", "SeekRefused")
 
 

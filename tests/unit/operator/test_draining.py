@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from samples.operating import World
-from tidemill_operator.broker_groups import asks_masters, plan
-from tidemill_operator.draining import QUIET_MS
+from tidemill_operator.broker_groups import plan
+from tidemill_operator.draining import QUIET_MS, master_of
 from tidemill_operator.steps import Ask, Hold, Plan
 
 KEY = ("BrokerGroup", "g0")
@@ -222,8 +222,12 @@ def test_a_page_of_metrics_without_the_number_holds_a_delay_group() -> None:
 def test_masters_are_asked_only_about_groups_that_go() -> None:
     world = leaving()
 
-    assert asks_masters(world.get(*KEY)) == ("/v1/groups",)
-    assert asks_masters(world.get("BrokerGroup", "g1")) == ()
+    meta = world.view(KEY).meta or {}
+    asked = master_of(world.get(*KEY), meta)
+
+    assert asked == ("g0-0", "g0-0:7401", "/v1/groups")
+    assert master_of(world.get("BrokerGroup", "g1"), meta) is None
+    assert master_of(world.get(*KEY), {}) is None
 
 
 def test_a_slave_that_was_taken_away_is_forgotten_by_meta() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill_operator.marks import moment, part, rows, timestamp
 from tidemill_operator.names import (
     DNS_LABEL,
     broker_name,
@@ -17,12 +18,10 @@ from tidemill_operator.names import (
     label_value,
     labels_of,
     meta_host,
-    part,
     pod_name,
-    rows,
     selector_labels,
 )
-from tidemill_operator.observed import moment, size_of, timestamp
+from tidemill_operator.observed import size_of
 
 
 @pytest.mark.parametrize("name", ["g0", "prod-fast", "a" * 40])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill_operator.conditions import is_known
+from tidemill_operator.conditions import is_known, next_status
 from tidemill_operator.kinds import KINDS, OPTIONAL, OURS, STORAGE_CLASS, WATCHED
 from tidemill_operator.rbac import rules
-from tidemill_operator.refusals import conditions_of, of_api, of_meta
+from tidemill_operator.refusals import Failure, conditions_of, is_news, is_said, of_api, of_meta
 from tidemill_operator.settings import read_settings
+from tidemill_operator.steps import Plan
 from tidemill_wire.settings import SettingsError
 
 STATUSES = (0, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 502, 503, 504)
@@ -76,3 +77,22 @@ def test_settings_that_do_not_fit_together_are_refused_with_a_sentence() -> None
     assert read_settings({"TIDEMILL_OPERATOR_RESYNC_MS": "5000"}).resync_ms == 5000
     with pytest.raises(SettingsError, match="RENEWAL_MS is 15000: write at least twice"):
         read_settings({"TIDEMILL_OPERATOR_RENEWAL_MS": "15000"})
+
+
+@pytest.mark.parametrize("sentence", ["programs use it", "x" * 5_000])
+def test_what_a_status_says_already_is_not_logged_by_every_pass(sentence: str) -> None:
+    resource = {"metadata": {"generation": 1}}
+    failure = Failure("passing", "DeletionBlocked", sentence)
+    assert is_news(failure, resource)
+
+    status = next_status(resource, Plan(conditions=conditions_of(failure, declared=True)), 0)
+
+    assert is_said(failure, {**resource, "status": status})
+    assert not is_news(failure, {**resource, "status": status})
+    assert is_news(Failure("passing", "DeletionBlocked", "something else"), {**resource, "status": status})
+
+
+def test_that_meta_is_silent_or_has_no_brokers_yet_is_not_logged_for_each_object() -> None:
+    assert not is_news(of_meta(0, "", "meta does not answer"), {})
+    assert not is_news(of_meta(503, "no_broker_group", "nobody takes it"), {})
+    assert is_news(of_meta(422, "", "no such field"), {})

@@ -10,7 +10,8 @@ import pytest
 from samples.operating import World
 from tidemill_operator.broker_groups import plan
 from tidemill_operator.desired.wanted import parse_group
-from tidemill_operator.observed import SETTLED_MS, Observed, observe, timestamp
+from tidemill_operator.marks import timestamp
+from tidemill_operator.observed import SETTLED_MS, Observed, observe
 from tidemill_operator.rollout import Baton, Move, baton_of, next_move, next_rollout, with_baton
 from tidemill_operator.steps import Ask, Delete, Plan
 

@@ -292,6 +292,18 @@ def test_an_object_that_is_not_managed_lets_go(world: World) -> None:
     assert world.condition(key, "Unmanaged")["status"] == "True"
 
 
+def test_who_is_let_go_is_let_go_also_when_it_is_paused(world: World) -> None:
+    key = orders(world, deletionPolicy="Delete")
+    world.settle()
+    world.annotate(key, marks.PAUSED, "true")
+    world.annotate(key, marks.MANAGED, "false")
+
+    world.settle()
+
+    assert not marks.is_held(world.store.get(key) or {})
+    assert (world.condition(key, "Unmanaged")["status"], world.condition(key, "Paused")) == ("True", {})
+
+
 def test_a_spec_that_this_version_cannot_read_is_said(world: World) -> None:
     key = orders(world, config=[{"name": "ofTomorrow", "value": "1"}])
     world.settle()

@@ -11,6 +11,7 @@ from tidemill_operator.desired.groups import around, pods_of
 from tidemill_operator.desired.meta import pods_of as metas_pods
 from tidemill_operator.desired.wanted import SpecError, parse_cluster, parse_group
 from tidemill_operator.desired.workloads import choose, without_nulls
+from tidemill_operator.kinds import BROKER_GROUP
 from tidemill_operator.names import owner_of
 
 IMAGE = "registry.test:5000/tidemill:1"
@@ -26,7 +27,7 @@ def cluster(**spec: Any) -> dict[str, Any]:
 
 def group(name: str = "g0", annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "shop", "uid": "g", "annotations": annotations or {}}
-    return {"kind": "BrokerGroup", "metadata": metadata, "spec": {"clusterRef": {"name": "prod"}, **spec}}
+    return {**BROKER_GROUP.header, "metadata": metadata, "spec": {"clusterRef": {"name": "prod"}, **spec}}
 
 
 def inputs(one: dict[str, Any], whole: dict[str, Any] | None = None) -> str:
