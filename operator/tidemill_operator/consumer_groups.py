@@ -43,9 +43,7 @@ def plan(seen: Seen, now_ms: int) -> Plan:
     try:
         wish = wish_of(resource, subject or "unknown")
     except ManifestError as error:
-        return (
-            declared.deletion(seen, None, ()) if marks.goes(resource) else declared.invalid(seen, str(error))
-        )
+        return declared.unreadable(seen, str(error))
     rivals = _rivals(seen, subject)
     if marks.goes(resource):
         # Of a group whose Subject object is gone nobody knows the subject but its own status.

@@ -167,7 +167,10 @@ def unmanaged(seen: Seen) -> Plan:
     )
 
 
-def invalid(seen: Seen, sentence: str) -> Plan:
+def unreadable(seen: Seen, sentence: str) -> Plan:
+    """Of a spec that this version cannot read: what it declared nobody knows, so it may go."""
+    if marks.goes(seen.resource):
+        return deletion(seen, None, ())
     return Plan(conditions=stalled("InvalidSpec", sentence), status=kept(seen))
 
 

@@ -28,9 +28,9 @@ from typing import Any, cast
 
 from tidemill_operator.desired.wanted import Group, Service, service_of
 from tidemill_operator.kinds import BROKER_GROUP
-from tidemill_operator.marks import SKIP_DRAIN, goes, is_on, moment, part, rows, timestamp
+from tidemill_operator.marks import SKIP_DRAIN, goes, is_on, moment, part, timestamp
 from tidemill_operator.names import group_name
-from tidemill_operator.observed import Observed, listing_of, replicas_of, row_of
+from tidemill_operator.observed import Observed, leader_of, listing_of, replicas_of, row_of
 from tidemill_operator.rollout import rollout_of
 from tidemill_operator.steps import Ask, Event, Hold, Manifest, Seen, Step
 
@@ -93,11 +93,8 @@ def master_of(resource: Manifest, meta: Mapping[str, Any]) -> tuple[str, str, st
     if resource["kind"] != BROKER_GROUP.kind or not goes(resource):
         return None
     service = service_of(resource)
-    row = row_of(listing_of(meta, service), group_name(resource))
-    for broker in rows(row, "brokers"):
-        if broker["name"] == part(row).get("master"):
-            return broker["name"], broker["addresses"]["control"], MASTER_PATHS[service]
-    return None
+    master = leader_of(row_of(listing_of(meta, service), group_name(resource)))
+    return (master["name"], master["addresses"]["control"], MASTER_PATHS[service]) if master else None
 
 
 def left_on(seen: Seen, group: Group, observed: Observed) -> tuple[str, ...] | None:

@@ -204,6 +204,12 @@ def listing_of(meta: Mapping[str, Any] | None, service: Service) -> Sequence[Map
     return cast("Any", answered) if isinstance(answered, (list, tuple)) else None
 
 
+def leader_of(row: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Of a group's row at meta, that of its master."""
+    name = part(row).get("master")
+    return next((one for one in rows(row, "brokers") if one["name"] == name), None)
+
+
 def row_of(listed: Sequence[Mapping[str, Any]] | None, group: str) -> Mapping[str, Any] | None:
     """The group's row; None: meta does not know it."""
     return next((one for one in listed or () if one.get("group") == group), None)

@@ -18,9 +18,7 @@ def plan(seen: Seen, now_ms: int) -> Plan:
     try:
         wish = wish_of(resource)
     except ManifestError as error:
-        return (
-            declared.deletion(seen, None, ()) if marks.goes(resource) else declared.invalid(seen, str(error))
-        )
+        return declared.unreadable(seen, str(error))
     rivals = tuple(one for one in seen.objects if one.get("kind") == SUBJECT.kind and one is not resource)
     if marks.goes(resource):
         return declared.deletion(seen, wish, rivals)

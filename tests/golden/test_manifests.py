@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tidemill_operator import broker_groups, clusters
+from tidemill_operator.kinds import BROKER_GROUP, QUEUE_CLUSTER
 from tidemill_operator.steps import Apply, Manifest, Seen
 
 FOLDER = Path(__file__).parent / "operator"
@@ -77,8 +78,7 @@ GROUPS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def cluster_of(name: str) -> Manifest:
     return {
-        "apiVersion": "tidemill.dev/v1alpha1",
-        "kind": "QueueCluster",
+        **QUEUE_CLUSTER.header,
         "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}", "generation": 1},
         "spec": CLUSTERS[name],
     }
@@ -87,8 +87,7 @@ def cluster_of(name: str) -> Manifest:
 def group_of(name: str) -> Manifest:
     cluster, spec = GROUPS[name]
     return {
-        "apiVersion": "tidemill.dev/v1alpha1",
-        "kind": "BrokerGroup",
+        **BROKER_GROUP.header,
         "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}", "generation": 1},
         "spec": {"clusterRef": {"name": cluster}, **spec},
     }

@@ -16,14 +16,14 @@ from tidemill_operator.conditions import MESSAGE_MAX
 from tidemill_operator.doors.api import Api, Refused
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.drift import is_applied, stamped
-from tidemill_operator.kinds import EVENT, kind_of
+from tidemill_operator.kinds import EVENT, QUEUE_CLUSTER, kind_of
 from tidemill_operator.names import identity
 from tidemill_operator.refusals import STANDING_MS, Failure
 from tidemill_operator.steps import Delete, Event, Manifest
 
 STATUS_MANAGER = f"{marks.MANAGER}-status"
 FINALIZER_MANAGER = f"{marks.MANAGER}-finalizer"
-CONTROLLER = "tidemill.dev/operator"
+CONTROLLER = f"{QUEUE_CLUSTER.group}/operator"
 SAID_MAX = 10_000
 """Events that are remembered as said. The API server forgets them after an hour; so much may be said again."""
 SENT_MAX = 50_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from tidemill_operator import marks
 from tidemill_operator.doors.api import Api, Refused
 from tidemill_operator.kinds import NAMESPACE
 
@@ -28,6 +29,6 @@ class Namespaces:
                 raise refused.failure from None
             going = True
         else:
-            going = "deletionTimestamp" in namespace["metadata"]
+            going = marks.goes(namespace)
         self._known[name] = time.monotonic(), going
         return going

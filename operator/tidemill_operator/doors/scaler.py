@@ -26,6 +26,8 @@ from typing import Any, NamedTuple, TypeAlias
 import grpc
 import grpc.aio
 
+from tidemill_operator.draining import MASTER_PATHS
+from tidemill_operator.observed import META_PATHS, leader_of
 from tidemill_operator.scaling import REPLICAS_MAX, Advice, Course, Wanted, figures_of
 
 SERVICE = "externalscaler.ExternalScaler"
@@ -126,13 +128,13 @@ class Scaler:
 async def _rows(ask: Ask) -> list[Mapping[str, Any]]:
     """Of all masters that serve subjects."""
     found: list[Mapping[str, Any]] = []
-    for group in await _answer(ask, "", "/v1/brokers"):
+    for group in await _answer(ask, "", META_PATHS["broker"]):
         if group["retired"]:
             continue
-        master = next((one for one in group["brokers"] if one["name"] == group["master"]), None)
+        master = leader_of(group)
         if master is None:
             raise Unasked(f"{group['group']} has no master that knows what is left: {group['problem']}")
-        found += await _answer(ask, master["addresses"]["control"], "/v1/groups")
+        found += await _answer(ask, master["addresses"]["control"], MASTER_PATHS["broker"])
     return found
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import kopf
 
 from tidemill_operator.doors.api import log_in
-from tidemill_operator.kinds import Kind
+from tidemill_operator.kinds import QUEUE_CLUSTER, Kind
 
 Heard = Callable[[Kind, "str | None", Mapping[str, Any]], None]
 
-DOMAIN = "tidemill.dev"
+DOMAIN = QUEUE_CLUSTER.group
 
 
 def registry(kinds: Iterable[Kind], heard: Heard) -> kopf.OperatorRegistry:

@@ -8,6 +8,7 @@ from typing import Any
 from samples.operating import World
 from tidemill_operator.broker_groups import plan
 from tidemill_operator.draining import QUIET_MS, master_of
+from tidemill_operator.marks import FINALIZER
 from tidemill_operator.steps import Ask, Hold, Plan
 
 KEY = ("BrokerGroup", "g0")
@@ -170,7 +171,7 @@ def test_a_namesake_that_goes_touches_nothing_at_meta() -> None:
     twin = world.get("BrokerGroup", "twin")
     twin["metadata"] |= {
         "deletionTimestamp": "2026-01-01T00:00:00Z",
-        "finalizers": ["tidemill.dev/finalizer"],
+        "finalizers": [FINALIZER],
     }
 
     made = world.plan(("BrokerGroup", "twin"))
