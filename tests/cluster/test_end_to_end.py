@@ -1,4 +1,4 @@
-"""What people do with a queue on Kubernetes, with pods that run: install, declare, send and consume."""
+"""What people do with a queue on Kubernetes, with pods that run: install, declare, send and consume, and roll it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,14 @@ from samples.scripts import ROOT
 pytestmark = [pytest.mark.real_cluster, pytest.mark.timeout(2_700)]  # image and cluster may have to be built
 
 CHARTS = ROOT / "charts"
-OPERATORS, NAMESPACE = "tidemill-system", "exchange"
+OPERATORS, NAMESPACE = "tidemill-system", "rolled"
 VALUES: dict[str, Any] = {
     "cluster": {"meta": {"storage": {"size": "128Mi"}}},
     "brokerDefaults": {"slaves": 1, "storage": {"size": "512Mi"}},
     "brokerGroups": [{"name": "g0"}, {"name": "later", "kind": "Delay", "slaves": 0}],
 }
-INSTALL_SECONDS, DECLARE_SECONDS = 180.0, 2.0
-MESSAGES = 100_000
+INSTALL_SECONDS, DECLARE_SECONDS, STALL_SECONDS = 180.0, 2.0, 3.0
+MESSAGES, A_SECOND = 100_000, 300
 NUMBERS = count(1)
 POD: dict[str, Any] = {
     "restartPolicy": "Never",
@@ -81,6 +82,33 @@ def test_a_subject_is_applied_and_pods_exchange_a_hundred_thousand_messages(queu
     sent, seen = said(queue, producer), said(queue, consumer)
     print(f"a producer's pod and a consumer's: {sent}, {seen}")
     assert (sent["sent"], seen["seen"]) == (MESSAGES, MESSAGES)
+
+
+def test_all_brokers_are_rolled_under_traffic_while_the_operator_is_deleted(queue: RealCluster) -> None:
+    declare(queue, "rolled")
+    consumer, producer = begin(queue, "consume", "rolled", 0), begin(queue, "stream", "rolled", A_SECOND)
+    for pod in (consumer, producer):
+        queue.ask("wait", "-n", NAMESPACE, f"pod/{pod}", "--for=condition=Ready", "--timeout=60s")
+    before = brokers(queue)
+    began = time.monotonic()
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    restart = f"tidemill.dev/rolling-restart-at={at}"
+    queue.ask("annotate", "-n", NAMESPACE, "queuecluster/queue", restart, "--overwrite")
+    wait_until("the first broker is replaced", lambda: brokers(queue) != before, 120.0, lambda: None)
+    queue.ask("delete", "pod", "-n", OPERATORS, "--all", "--wait=false")
+    wait_until("all are", lambda: rolled(queue, before), 600.0, lambda: None)
+    seconds = time.monotonic() - began
+    queue.ask("exec", "-n", NAMESPACE, producer, "--", "touch", "/tmp/end")
+    sent, seen = said(queue, producer), said(queue, consumer)
+    print(f"{len(before)} brokers rolled in {seconds:.0f} s, operator deleted meanwhile: {sent}, {seen}")
+    assert sent["sent"] == seen["seen"] == seen["wanted"]
+    assert max(sent["longest_send"], sent["longest_gap"]) < STALL_SECONDS
+    # Another operator looks at everything anew: it finds nothing to write.
+    stays = versions(queue)
+    queue.ask("delete", "pod", "-n", OPERATORS, "--all")
+    declare(queue, "afterwards")
+    now = versions(queue)
+    assert {name: now[name] for name in stays} == stays
 
 
 def helm(
@@ -141,3 +169,30 @@ def said(cluster: RealCluster, pod: str) -> dict[str, float]:
     except (ValueError, IndexError):
         pytest.fail(f"{pod} failed: {text[-2000:]}")
     return found
+
+
+def brokers(cluster: RealCluster) -> dict[str, str]:
+    """Name and uid of the pods of all groups."""
+    pods = cluster.json("get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component in (broker,delay)")
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods["items"]}
+
+
+def rolled(cluster: RealCluster, before: dict[str, str]) -> bool:
+    """Every broker is another pod, and every object says that it is done and well."""
+    now = brokers(cluster)
+    if now.keys() != before.keys() or any(now[name] == before[name] for name in before):
+        return False
+    groups = cluster.json("get", "brokergroups,queueclusters", "-n", NAMESPACE)["items"]
+    return all(state(one, "Ready") == "True" and state(one, "Progressing") == "False" for one in groups)
+
+
+def state(resource: dict[str, Any], kind: str) -> str:
+    found = resource.get("status", {}).get("conditions", ())
+    return next((one["status"] for one in found if one["type"] == kind), "Unknown")
+
+
+def versions(cluster: RealCluster) -> dict[str, str]:
+    """Of what the operator writes, but for consumer groups: what waits for them is in their status."""
+    kinds = "queueclusters,brokergroups,subjects,statefulsets,configmaps,services"
+    items = cluster.json("get", kinds, "-n", NAMESPACE)["items"]
+    return {f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["resourceVersion"] for one in items}

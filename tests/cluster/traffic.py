@@ -15,9 +15,13 @@ from pathlib import Path
 from tidemill import Client
 
 CHUNK = 1_000
+END = Path("/tmp/end")  # in a pod of its own
+"""`kubectl exec` touches it."""
 FLOWS = Path("/tmp/flows")
 """Tells the pod's probe that messages flow."""
 SILENCE_SECONDS = 120.0
+STALL_SECONDS = 0.3
+"""Longer ones are told one by one: when, by the clock, and how long."""
 
 
 async def produce(subject: str, messages: int) -> dict[str, float]:
@@ -30,6 +34,47 @@ async def produce(subject: str, messages: int) -> dict[str, float]:
         took = time.monotonic() - began
         await queue.send(subject, f"all {messages}")
     return {"sent": messages, "seconds": took}
+
+
+async def stream(subject: str, a_second: int) -> dict[str, object]:
+    """So many a second, until it is told to end. A send waits for none before it."""
+    longest_send = longest_gap = 0.0
+    answered = time.monotonic()
+    stalls: list[tuple[int, float]] = []
+
+    async def send(number: int) -> None:
+        nonlocal longest_send, longest_gap, answered
+        began = time.monotonic()
+        await queue.send(subject, b"%d" % number)
+        now = time.monotonic()
+        longest_send, longest_gap = max(longest_send, now - began), max(longest_gap, now - answered)
+        if now - answered > STALL_SECONDS:
+            stalls.append((round(time.time()), round(now - answered, 2)))
+        answered = now
+
+    async with Client() as queue:
+        await send(0)
+        FLOWS.touch()
+        stalls.clear()
+        number, began, longest_send, longest_gap = 1, time.monotonic(), 0.0, 0.0
+        async with asyncio.TaskGroup() as sends:
+            while not END.exists():
+                await wait_until(began + number / a_second)
+                sends.create_task(send(number))
+                number += 1
+        took = time.monotonic() - began
+        await queue.send(subject, f"all {number}")
+    return {
+        "sent": number,
+        "seconds": took,
+        "longest_send": longest_send,
+        "longest_gap": longest_gap,
+        "stalls": stalls,
+    }
+
+
+async def wait_until(moment: float) -> None:
+    await asyncio.sleep(max(0.0, moment - time.monotonic()))
 
 
 async def consume(subject: str, _: int) -> dict[str, float]:
@@ -56,7 +101,7 @@ async def consume(subject: str, _: int) -> dict[str, float]:
     return {"wanted": wanted, "seen": len(seen), "again": given - len(seen), "seconds": took}
 
 
-WAYS = {"produce": produce, "consume": consume}
+WAYS = {"produce": produce, "stream": stream, "consume": consume}
 
 if __name__ == "__main__":
     way, subject_name, amount = sys.argv[1:]

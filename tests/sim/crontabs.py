@@ -28,14 +28,14 @@ from sim.seal import EPOCH_S
 from sim.world import Env, World
 from tidemill import Client
 from tidemill.errors import LeaseLost, TidemillError
-from tidemill.recurring import recurrence_of
+from tidemill.recurring import offset_in
 from tidemill_delay.machine import Delay
 from tidemill_delay.pieces import Addressed
 from tidemill_delay.series import OPEN
 from tidemill_wire.batch import parse_message_id
 from tidemill_wire.columns import Batch, Column
 from tidemill_wire.fields import living_subject
-from tidemill_wire.recurrence import MISSED, MISSED_MS
+from tidemill_wire.recurrence import MISSED, MISSED_MS, begin_series
 
 BELL = "bell"
 RINGER = "r1"
@@ -223,7 +223,7 @@ class Crontabs(Calendars):
 
     async def _begin(self, env: Env, client: Client, key: str) -> Series:
         missed, zone = env.rng.choice(MISSED), env.rng.choice(ZONES)
-        first_ms = recurrence_of(EXPRESSION, zone, missed, env.clock.now_ms()).planned_ms
+        first_ms = begin_series((EXPRESSION, zone, missed), offset_in, env.clock.now_ms()).planned_ms
         one = self._series[key] = Series(key, missed, first_ms)
         with suppress(TidemillError):  # it may ring, and need not
             await client.send(
