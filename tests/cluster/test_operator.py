@@ -64,7 +64,7 @@ def operator(shop: Shop, tmp_path: Path) -> Iterator[Operator]:
     made.close()
 
 
-def test_an_applied_subject_is_declared_andready_in(shop: Shop, meta: Meta, operator: Operator) -> None:
+def test_an_applied_subject_is_declared_and_ready(shop: Shop, meta: Meta, operator: Operator) -> None:
     shop.apply("Subject", "orders", {"retention": {"messageSeconds": 3600}})
     shop.wait("subject", "orders", "True", "Reconciled")
     row = meta.get("/v1/subjects/orders")
@@ -317,7 +317,7 @@ def test_a_group_is_declared_watched_and_moved_once(shop: Shop, operator: Operat
         queue.close()
 
 
-def test_a_thousand_subjects_at_once_are_soonready_in(shop: Shop, meta: Meta, operator: Operator) -> None:
+def test_a_thousand_subjects_at_once_are_soon_ready(shop: Shop, meta: Meta, operator: Operator) -> None:
     names = [f"orders-{number}" for number in range(MANY)]
     shop.apply_all([shop.manifest("Subject", name) for name in names])
     took = wait_until("all are ready", lambda: ready_in(shop) == MANY, MANY_SECONDS)
