@@ -271,7 +271,7 @@ class Consumer:
         delivery = self._delivery
         if delivery is not None and not self._whole and (ranges := delivery.settle(0, self.index - 1)):
             delivery.settler.ack(delivery.subject, ranges)
-            delivery.settler.flush()
+            self._brokers.owner(delivery).settler.flush()
 
     async def _next(self) -> Delivery:
         inbox = self._inbox

@@ -128,6 +128,12 @@ class Message(Seen):
             return await delivery.settler.nack(delivery.subject, ranges, why, delivery)
         return True
 
+    def fail_soon(self, why: Why) -> None:
+        """The same without waiting, for who leaves: what the broker answers changes nothing any more."""
+        delivery, index = self._delivery, self._index
+        if ranges := delivery.settle(index, index):
+            delivery.settler.nack_soon(delivery.subject, ranges, why)
+
     @property
     def origin(self) -> tuple[Settler, str]:
         """For who gathers acks: where to say them, and of what. Of a dead letter that is not ``subject``."""

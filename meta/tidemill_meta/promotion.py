@@ -9,7 +9,7 @@ the replica that judges, so two replicas of meta cannot appoint two masters in o
 | led | a slave in sync is dead, was started again, or is behind for too long | led, with fewer in sync |
 | led | its master asks for a slave that caught up | led, with more in sync |
 | led | the master is dead, or was started again, and an in-sync replica lives | led by that one, epoch + 1 |
-| led | the same, and none lives | without a master, until one of the set is back, or a person elects |
+| led | the same, and none lives, or without its disk | no master, until one of the set is back, or a person elects |
 | led | a planned hand-over | led by the one that was named, epoch + 1 |
 """
 
@@ -51,7 +51,7 @@ def judge(group: BrokerGroup, members: Mapping[str, Member]) -> BrokerGroup:
     master = members.get(group.master)
     if master is not None and master.alive and group.seated:
         return _shrunk(group, members)
-    candidates = [members[name] for name, _ in group.in_sync if name in members and _can_lead(members[name])]
+    candidates = _candidates(group, members)
     if not candidates:
         return group
     found_in = dict(group.in_sync)
@@ -84,8 +84,20 @@ def problem_of(group: BrokerGroup, members: Mapping[str, Member]) -> str:
         return "nobody has all messages: elect the replica that has most of them"
     names = ", ".join(name for name, _ in group.in_sync)
     return (
-        f"no replica in sync lives ({names}): start one of them again, or elect another, which loses messages"
+        f"no replica in sync lives ({names}): start one of them again, with its disk, or elect another, which loses "
+        "messages"
     )
+
+
+def _candidates(group: BrokerGroup, members: Mapping[str, Member]) -> list[Member]:
+    """Those in sync that can lead. One that was started again and has nothing has lost its disk, and what is committed
+    with it; it leads only where all of the set are there and nobody has anything.
+    """
+    there = [
+        (members[name], boot) for name, boot in group.in_sync if name in members and _can_lead(members[name])
+    ]
+    kept = [one for one, boot in there if one.boot == boot or one.messages or one.actions]
+    return kept if kept or len(there) < len(group.in_sync) else [one for one, _ in there]
 
 
 def _can_lead(member: Member) -> bool:

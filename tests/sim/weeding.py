@@ -99,12 +99,12 @@ class Weeding:
             return []  # said elsewhere
         broker = service.broker
         partition = broker.state.by_name.get(WEED.encode())
-        if partition is None:
-            return [f"weed: {WEED} was declared at last, and {master} has it not"]
         there = {
             body.decode()
             for batch in read_batches(image_of(world.nodes[master].disk).mount(), broker)
-            if batch.partition == WEED and batch.header.first_sequence >= broker.state.tombs.floor(partition)
+            if batch.partition == WEED
+            and partition is not None  # else a removal came after all: one whose answer was lost is carried out late
+            and batch.header.first_sequence >= broker.state.tombs.floor(partition)
             for body in batch.bodies()
         }
         problems = [

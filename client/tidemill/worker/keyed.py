@@ -45,9 +45,9 @@ class Begun:
         """It has ended."""
         self.keyed.done(self.strand)
 
-    async def again(self, why: Why, delay_s: float) -> None:
+    def again(self, why: Why, delay_s: float) -> None:
         """It failed, and is begun again after that."""
-        await self.keyed.again(self, why, delay_s)
+        self.keyed.again(self, why, delay_s)
 
 
 class Keyed:
@@ -88,7 +88,9 @@ class Keyed:
                     return Begun(self, strand, message)
                 if self._stopped or message.kept or not self._consumer.is_ours(message):
                     message.release()
-                self.done(strand)  # else it is lost, and comes again by itself
+                else:
+                    message.settle()  # lost, so it comes again by itself: as this one it is nobody's any more
+                self.done(strand)
                 continue
             if self._stopped:
                 raise StopAsyncIteration
@@ -117,11 +119,11 @@ class Keyed:
         self._consumer.handled()
         self._news.set()
 
-    async def again(self, begun: Begun, why: Why, delay_s: float) -> None:
+    def again(self, begun: Begun, why: Why, delay_s: float) -> None:
         """It failed, and is begun again after that."""
         strand, message = begun.strand, begun.message
         if self._stopped or not self._consumer.is_ours(message):
-            await message.fail(why)
+            message.fail_soon(why)
             self.done(strand)
             return
         message.rest()
@@ -138,8 +140,8 @@ class Keyed:
         except TidemillError as error:
             log.warning("key_parked_unsaid %s %d: %s", message.subject, message.sequence, error)
 
-    async def stop(self) -> None:
-        """Begin nothing more."""
+    def stop(self) -> None:
+        """Begin nothing more. What failed is said on the way out, where a lease that has ended is no matter."""
         if self._stopped:
             return
         self._stopped = True
@@ -149,7 +151,7 @@ class Keyed:
         self._news.set()
         self._room.set()
         for strand, message in failed:
-            await message.fail(self._reasons.pop(strand))
+            message.fail_soon(self._reasons.pop(strand))
 
     async def _feed(self) -> None:
         while not self._stopped:
@@ -160,7 +162,7 @@ class Keyed:
             try:
                 message = await self._consumer.take()
             except StopAsyncIteration:
-                await self.stop()
+                self.stop()
                 return
             self._accept(message)
 

@@ -126,7 +126,7 @@ class Subscriber:
         if self._consumer is not None:
             self._consumer.stop()
         if self._keyed is not None:
-            self._tasks.start(self._keyed.stop(), "tidemill gives back what was parked")
+            self._keyed.stop()
 
     async def abort(self) -> None:
         """End what still runs; its messages are given back."""
@@ -172,7 +172,7 @@ class Subscriber:
                 await asyncio.wait([context.stuck])  # nothing of its key is begun while a thread is at it
                 self._late(context.stuck)
                 context.stuck = None
-            parked = begun is not None and await self._park(begun, caught.error)
+            parked = begun is not None and self._park(begun, caught.error)
             if not parked:
                 await self._settle(context, caught.error)
         except asyncio.CancelledError:
@@ -282,7 +282,7 @@ class Subscriber:
                 delay_ms = self._delay_ms(message, message.attempts)
                 await self._nack(message, why._replace(delay_ms=delay_ms, reject=given_up))
 
-    async def _park(self, begun: Begun, error: BaseException | None) -> bool:
+    def _park(self, begun: Begun, error: BaseException | None) -> bool:
         """Whether a message that failed is tried again here, and its key waits for it."""
         message, attempts = begun.message, begun.message.attempts + begun.strand.tries + 1
         match error:
@@ -304,7 +304,7 @@ class Subscriber:
         log.warning(
             "key_parked %s key=%s tries=%d: %s", self._about(message), begun.strand.key, attempts, why.line
         )
-        await begun.again(why, delay_s)
+        begun.again(why, delay_s)
         return True
 
     async def _nack(self, message: Message, why: Why) -> None:

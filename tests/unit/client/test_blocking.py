@@ -128,6 +128,7 @@ def test_every_method_has_the_parameters_of_the_one_behind_it(plain, behind):
     only_here = {
         "consumer",
         "fail",
+        "fail_soon",
         "settle",
         "release",
         "still_held",

@@ -13,8 +13,8 @@ from tidemill import Worker
 from tidemill.settler import BrokerSettler
 from tidemill.testing import Client, running
 from tidemill.why import Why
-from tidemill.worker import HandlerTimeout, Reject, RetryAfter
-from tidemill_wire.commands import Pull
+from tidemill.worker import Ended, HandlerTimeout, Reject, RetryAfter
+from tidemill_wire.commands import Extend, Nack, Pull
 
 
 async def send(mq: Client, *messages: str) -> None:
@@ -254,3 +254,56 @@ async def test_handler_at_work_keeps_its_message_over_a_new_connection(serve, un
     assert held == [0, 0]
     assert watched.begun == ["x0"]
     assert counts(worker) == {"handled": 1}
+
+
+async def test_worker_that_stops_when_the_lease_of_what_it_parked_is_over_stops_in_good_order(serve, until):
+    worker = Worker()
+
+    @worker.on("a", group="g", by_key=True, retry_after=1000)
+    async def handler(message):
+        raise ValueError("no")
+
+    async with serve() as place, place.client() as mq:
+        await send(mq, "x0")
+        serving = asyncio.create_task(worker.serve(mq))
+        await until(lambda: any(isinstance(one, Extend) for one in place.broker.said))
+        for member in place.group().members.values():
+            member.leases.clear()
+        worker.stop()
+        assert await serving is Ended.DRAINED
+        assert [one.ranges for one in place.broker.said if isinstance(one, Nack)] == [[0, 0]]
+
+
+async def test_worker_keeps_nothing_in_hand_of_what_a_lost_connection_took_back(
+    serve, until, monkeypatch: pytest.MonkeyPatch
+):
+    """It would be kept for ever, and so would a partition that somebody else is to have."""
+    worker, watched, gate, began = Worker(), Watched(), asyncio.Event(), asyncio.Event()
+    settlers: list[BrokerSettler] = []
+    begin_anew = BrokerSettler.begin_anew
+    monkeypatch.setattr(
+        BrokerSettler, "begin_anew", lambda self: (settlers.append(self), begin_anew(self))[1]
+    )
+
+    @worker.on("a", group="g", by_key=True, concurrency=1)
+    async def handler(message):
+        watched.begin(message.body.decode())
+        began.set()
+        await gate.wait()
+        watched.end(message.body.decode())
+
+    async with serve() as place, place.client() as mq:
+        place.broker.patient = True
+        await send(mq, "x0", "x1", "y0")
+        serving = asyncio.create_task(worker.serve(mq))
+        await began.wait()
+        await until(lambda: place.group().in_flight == 3)
+        place.drop()
+        await until(lambda: [one for one in place.broker.said if isinstance(one, Pull) and one.held])
+        gate.set()
+        await until(lambda: place.group().acked)
+        for member in place.group().members.values():
+            assert [number for number in member.leases if number] == [1, 2]
+        await until(lambda: not settlers[-1].outstanding)
+        worker.stop()
+        await serving

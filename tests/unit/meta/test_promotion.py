@@ -70,6 +70,27 @@ def test_without_a_living_replica_in_sync_nothing_is_promoted_and_it_is_shown() 
     assert problem_of(group, dead).startswith("no replica in sync lives (a, b)")
 
 
+def test_replica_that_comes_back_without_its_disk_is_never_promoted() -> None:
+    empty = {"boot": 2, "messages": 0, "actions": 0}
+    group = replace(LED, in_sync=(("a", 1), ("b", 1)))
+
+    waits = members(a=DEAD, b=empty)
+    assert judge(group, waits) is group
+    assert "with its disk" in problem_of(group, waits)
+    group = replace(group, replicas=(("a", 2), ("b", 2)))
+    back = judge(group, members(a={"boot": 2}, b=empty))
+    assert (back.master, back.in_sync) == ("a", (("a", 2),))
+
+
+def test_group_that_never_had_anything_goes_on_when_all_of_it_was_started_again() -> None:
+    empty = {"boot": 2, "messages": 0, "actions": 0}
+
+    group = replace(LED, replicas=(("a", 2), ("b", 2), ("c", 2)))
+
+    assert judge(group, members(a=empty, b=empty, c=DEAD)) is group
+    assert judge(group, members(a=empty, b=empty, c=empty)).epoch == 5
+
+
 def test_set_is_not_emptied_while_there_is_no_master() -> None:
     """Whoever of the set comes back first may lead: it has all that is committed."""
     group = judge(LED, members(a=DEAD, b=DEAD, c=DEAD))
