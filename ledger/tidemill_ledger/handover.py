@@ -19,8 +19,8 @@ class Leaving:
     def __init__(self, to: str, asker: tuple[Peer, int], now_ms: int) -> None:
         self.to = to
         self.asker = asker
-        self.left = False
-        """The slave had all, and whoever asked was told so."""
+        self.left: Ends | None = None
+        """What the slave had when it had all, and whoever asked was told so; without what a goodbye writes later."""
         self._until_ms = now_ms + limits.HANDOVER_MS
 
     def refusal(self) -> Unavailable:
@@ -29,9 +29,9 @@ class Leaving:
 
     def leave(self, reached: Ends | None, ends: Ends, committed: Ends) -> bool:
         """Whether to say DONE now."""
-        if self.left or reached != ends or committed != ends:
+        if self.left is not None or reached != ends or committed != ends:
             return False
-        self.left = True
+        self.left = ends
         return True
 
     def is_over(self, now_ms: int) -> bool:

@@ -6,7 +6,8 @@ the replica that judges, so two replicas of meta cannot appoint two masters in o
 
 | state | event | becomes |
 |---|---|---|
-| led | a slave in sync is dead, was started again, or is behind for too long | led, with fewer in sync |
+| led | a slave in sync is dead, or is behind for too long | led, with fewer in sync |
+| led | a slave in sync was started again, and the master was heard since | the same |
 | led | its master asks for a slave that caught up | led, with more in sync |
 | led | the master is dead, or was started again, and an in-sync replica lives | led by that one, epoch + 1 |
 | led | the same, and none lives, or without its disk | no master, until one of the set is back, or a person elects |
@@ -27,7 +28,7 @@ class Member:
 
     ``alive``: not declared dead. ``reported``: has sent a heartbeat in this life, of late. ``fenced``: a former life
     may still hold a lease. ``behind``: was behind its master for too long. ``settled``: was heard within the last few
-    beats, and every replica of meta that decides knows it.
+    beats, and every replica of meta that decides knows it. ``outlived``: its master was heard since this life was.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Member:
     fenced: bool = False
     behind: bool = False
     settled: bool = False
+    outlived: bool = False
 
 
 def judge(group: BrokerGroup, members: Mapping[str, Member]) -> BrokerGroup:
@@ -115,15 +117,18 @@ def _shrunk(group: BrokerGroup, members: Mapping[str, Member]) -> BrokerGroup:
     kept = tuple(
         (name, boot)
         for name, boot in group.in_sync
-        if name == group.master
-        or (
-            name in members
-            and members[name].alive
-            and members[name].boot == boot
-            and not members[name].behind
-        )
+        if name == group.master or _stays(members.get(name), boot)
     )
     return group if kept == group.in_sync else replace(group, in_sync=kept)
+
+
+def _stays(slave: Member | None, boot: int) -> bool:
+    """One that was started again has to catch up first. But a master that was not heard since may be dead, and with it
+    the only other copy of what is committed.
+    """
+    if slave is None or not slave.alive or slave.behind:
+        return False
+    return slave.boot == boot or not slave.outlived
 
 
 def _restored(group: BrokerGroup, members: Mapping[str, Member], spoken: int) -> BrokerGroup:

@@ -135,6 +135,7 @@ class Senses:
             return Member(name, boot, alive=alive, reported=False)
         reached = beat.messages, beat.actions
         behind_ms = self.lagging.behind_ms(group.name, reached, now_ms) if name != group.master else 0
+        master = broker_life(group.name, group.master, dict(group.replicas).get(group.master, 0))
         return Member(
             name,
             boot,
@@ -147,6 +148,7 @@ class Senses:
             fenced=self._fenced(group, name, boot, now_ms),
             behind=behind_ms > self.settings.behind_ms,
             settled=self.brokers.lease_left(key, self._lately_ms, now_ms) > 0,
+            outlived=self.brokers.heard_since(master, key),
         )
 
     @property

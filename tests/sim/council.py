@@ -6,7 +6,7 @@ replicas of its own is the real meta's business to make true.
 
     a wish of the master, told at the version that counts   -> that set, the next version
     the master was silent for too long, or has begun anew   -> the in-sync replica with the longest log, the next epoch
-    a slave in sync has begun anew                          -> the set without it
+    a slave in sync has begun anew, and the master lives    -> the set without it
 """
 
 from __future__ import annotations
@@ -46,13 +46,15 @@ class Council(Book):
 
     addresses: Mapping[str, str] = field(default_factory=dict)
     heard: dict[str, tuple[float, Stood]] = field(default_factory=dict)
+    doubted: dict[str, float] = field(default_factory=dict)
+    """Since when a slave in sync is known to have begun anew."""
 
     def hear(self, stood: Stood, now_s: float) -> Appoint:
         """A broker says how it stands; it is told what counts."""
         self.heard[stood.name] = (now_s, stood)
         self._grant(stood)
         self._replace_master(now_s)
-        self._doubt(stood)
+        self._doubt(stood, now_s)
         return Appoint(self.appointment, self.addresses)
 
     def _grant(self, stood: Stood) -> None:
@@ -77,12 +79,18 @@ class Council(Book):
                 replace(now, epoch=now.epoch + 1, master=best.name, in_sync=names, version=now.version + 1)
             )
 
-    def _doubt(self, stood: Stood) -> None:
-        """A replica that was started again may have lost what it had: it is in sync again when its master says so."""
+    def _doubt(self, stood: Stood, now_s: float) -> None:
+        """A replica that was started again may have lost what it had: it is in sync again when its master says so. But
+        as long as the master was not heard since, it may be the only one that has what is committed.
+        """
         now = self.appointment
         if stood.role == "fenced" and stood.begun and stood.name != now.master and stood.name in now.in_sync:
-            names = tuple(name for name in now.in_sync if name != stood.name)
-            self._decide(replace(now, in_sync=names, version=now.version + 1))
+            self.doubted.setdefault(stood.name, now_s)
+        if stood.name == now.master and stood.role == "master":
+            names = tuple(name for name in now.in_sync if name == now.master or name not in self.doubted)
+            self.doubted.clear()
+            if names != now.in_sync:
+                self._decide(replace(now, in_sync=names, version=now.version + 1))
 
     def _is_over(self, stood: Stood) -> bool:
         """The master of this epoch was one, and is none any more."""

@@ -103,7 +103,8 @@ class Weeding:
             body.decode()
             for batch in read_batches(image_of(world.nodes[master].disk).mount(), broker)
             if batch.partition == WEED
-            and partition is not None  # else a removal came after all: one whose answer was lost is carried out late
+            and partition
+            is not None  # else a removal came after all: one whose answer was lost is carried out late
             and batch.header.first_sequence >= broker.state.tombs.floor(partition)
             for body in batch.bodies()
         }

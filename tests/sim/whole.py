@@ -237,8 +237,11 @@ class Cell(Replicated):
         slave = service.machine if service is not None else None
         if not isinstance(slave, Follower) or slave.part.epoch != left.appointment.epoch:
             return  # it died meanwhile, or is something else already
-        if any(have < need for have, need in zip(slave.ends, left.ends, strict=True)):
-            self.problems.append(f"left early: {to} has {slave.ends}, {left.name} had {left.ends}")
+        leaving = left._leaving
+        if leaving is None or leaving.left is None:
+            return  # the answer came so late that it goes on as master
+        if any(have < need for have, need in zip(slave.ends, leaving.left, strict=True)):
+            self.problems.append(f"left early: {to} has {slave.ends}, {left.name} had {leaving.left}")
 
     def _begins(self, broker: Broker, env: Env) -> None:
         """Whatever was answered and is not excused lies in the log of who becomes master."""
@@ -265,7 +268,9 @@ class Cell(Replicated):
         for partition in machine.inner.state.partitions.values():
             rows, last = partition.recent, partition.visible - 1
             if len(rows) and last >= rows.firsts[0]:
-                place = rows.find(last)
+                place = min(
+                    rows.find(last), len(rows) - 1
+                )  # what a power cut took has no row, and keeps its number
                 end = rows.positions[place] + row_length(rows.sizes[place])
                 if end > self._committed:
                     self._committed = end  # said once

@@ -45,7 +45,17 @@ def test_dead_and_late_slaves_leave_the_set_and_the_epoch_stays() -> None:
 def test_slave_that_was_started_again_leaves_the_set() -> None:
     group = replace(LED, replicas=(("a", 1), ("b", 2), ("c", 1)))
 
-    assert judge(group, members(b={"boot": 2})).in_sync == (("a", 1), ("c", 1))
+    assert judge(group, members(b={"boot": 2, "outlived": True})).in_sync == (("a", 1), ("c", 1))
+
+
+def test_slave_that_was_started_again_stays_until_the_master_is_heard_and_leads_when_that_is_dead() -> None:
+    """A master without power is not known to be dead yet: without the slave nobody would have what is committed."""
+    group = replace(LED, replicas=(("a", 1), ("b", 2)), in_sync=(("a", 1), ("b", 1)))
+    waits = members(b={"boot": 2})
+
+    assert judge(group, waits) is group
+    judged = judge(group, members(a=DEAD, b={"boot": 2}))
+    assert (judged.master, judged.epoch) == ("b", 5)
 
 
 def test_dead_master_is_followed_by_the_longest_log_in_sync() -> None:
