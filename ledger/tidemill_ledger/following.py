@@ -20,6 +20,7 @@ from tidemill_journal.errors import CorruptRecord
 from tidemill_ledger.membership import Part, judge
 from tidemill_ledger.receiving import Gap, Receiving, Whole, batch_length, record_length
 from tidemill_ledger.replicated import Applier, Replicated
+from tidemill_ledger.truncation import COPYING
 from tidemill_wire import limits
 from tidemill_wire.commands import Command, Done, Failed, Goodbye, Ping, Welcome, encode_command
 from tidemill_wire.connection import Event, Received, Rejected
@@ -232,6 +233,7 @@ class Follower(Generic[Inner]):
             }
             if followed.snapshot:
                 self._copying = Copying(followed.snapshot, followed.level)
+                self.inner.logs.replace(Replace(COPYING, b""))
                 self.inner.keeping.level = False
             self._reach()
         else:
@@ -304,6 +306,7 @@ class Follower(Generic[Inner]):
             if there and copying.whole and logs.mark.synced >= copying.last:
                 file = checkpoint_file(self.inner.keeping.checkpoint_number + 1)
                 logs.replace(Replace(file, wrap(bytes(copying.state))))
+                logs.remove(COPYING)
                 copying.number = logs.number + 1
         elif logs.mark.written >= copying.number and not self._over:
             assert self.part.appoint is not None

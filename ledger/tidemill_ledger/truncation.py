@@ -2,7 +2,7 @@
 
 Checkpoints that know too much go first: one that knows more than the logs hold would refuse the start. Logs are cut
 from their end, each on its own, and what is cut is copied to ``aside/``; after a crash in the middle the master says
-again where to cut. What is behind (``remove_all``) is not copied: others of the group have it.
+again where to cut. What is behind, and half of a copy (``remove_all``), is not copied: others of the group have it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,28 @@ from tidemill_ledger.storage import Storage
 from tidemill_wire.replication import Ends
 
 LOGS = ("message", "action")
+COPYING = f"{CHECKPOINTS}/copying"
+"""Lies there from before the first byte of a copy until its checkpoint is there."""
 Known: TypeAlias = Callable[[bytes], Ends]
 """Up to where a checkpoint knows the logs, or ``CorruptRecord``."""
 
 
 def prepare(storage: Storage, part: Part, known: Known) -> dict[str, int]:
-    """What a part says of the logs; how many bytes were cut. A slave's that begin late, without a checkpoint, are worth
-    nothing: nobody else says what was before, and they are there only when a copy did not come to its end.
+    """What a part says of the logs; how many bytes were set aside. Of a slave's that begin late nothing can be made
+    without a checkpoint. A copy that did not come to its end is like that; else somebody has lost the checkpoints, and
+    may find them again.
     """
     cut = cut_logs(storage, part.cut, known) if part.cut is not None else {}
     if part.follows:
         remove_empty(storage)
-        if part.anew or (_begins_late(storage) and not _checkpoints(storage)):
+        copying = storage.size(COPYING) is not None
+        has_none = not _checkpoints(storage)
+        if part.anew or (copying and has_none):
             remove_all(storage)
+        elif has_none and _begins_late(storage):
+            cut = cut_logs(storage, Ends(0, 0), known)
+        if copying:
+            storage.write_now([Remove(COPYING)])
     return {folder: size for folder, size in cut.items() if size}
 
 

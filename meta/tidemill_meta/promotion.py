@@ -93,13 +93,18 @@ def problem_of(group: BrokerGroup, members: Mapping[str, Member]) -> str:
 
 def _candidates(group: BrokerGroup, members: Mapping[str, Member]) -> list[Member]:
     """Those in sync that can lead. One that was started again and has nothing has lost its disk, and what is committed
-    with it; it leads only where all of the set are there and nobody has anything.
+    with it; it leads only where all of the set are there and nobody says that it has anything.
     """
     there = [
         (members[name], boot) for name, boot in group.in_sync if name in members and _can_lead(members[name])
     ]
-    kept = [one for one, boot in there if one.boot == boot or one.messages or one.actions]
-    return kept if kept or len(there) < len(group.in_sync) else [one for one, _ in there]
+    kept = [one for one, boot in there if one.boot == boot or _has_any(one)]
+    nobody_has = len(there) == len(group.in_sync) and not any(map(_has_any, members.values()))
+    return [one for one, _ in there] if nobody_has else kept
+
+
+def _has_any(member: Member) -> bool:
+    return bool(member.messages or member.actions)
 
 
 def _can_lead(member: Member) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from samples.brokers import SUBJECT, pulls
+from samples.brokers import SUBJECT, files_of, pulls, remove_file
 from samples.replicas import Group, Replica
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.snapshots import pack_partition
@@ -278,6 +278,40 @@ def test_a_slave_that_dies_while_it_begins_late_begins_again(after: int) -> None
     assert len(seen) > after
     assert group["b"].lives > 3
     assert partitions_of(group["b"]) == partitions_of(group["a"])
+    assert group["b"].log("message") == group["a"].log("message")
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_half_of_a_copy_is_thrown_away_and_nothing_is_left_of_it(after: int) -> None:
+    group = group_that_has_lost_messages()
+    seen: list[Chunk] = []
+
+    def passes(_target: str, command: Command) -> bool:
+        if isinstance(command, Chunk):
+            seen.append(command)
+        return len(seen) <= after
+
+    group.passes = passes
+    group.run()
+    group.restart("b")
+
+    assert files_of(group["b"].disk, "aside") == []
+    assert not [file for file in files_of(group["b"].disk, "checkpoint") if file.endswith("copying")]
+
+
+def test_a_slave_that_has_lost_its_checkpoints_sets_its_logs_aside() -> None:
+    """They are not half of a copy: a person may find the checkpoints again, and others may be gone."""
+    group = group_that_has_lost_messages()
+    group.run()
+    for file in files_of(group["b"].disk, "checkpoint"):
+        remove_file(group["b"].disk, file)
+    logs = files_of(group["b"].disk, "message")
+    group.restart("b")
+
+    assert files_of(group["b"].disk, "message") == []
+    assert {f"aside/{file.replace('/', '-')}.0" for file in logs} <= set(files_of(group["b"].disk, "aside"))
+    group.appoint(1, "a", ["a"], version=1)
+    group.run()
     assert group["b"].log("message") == group["a"].log("message")
 
 

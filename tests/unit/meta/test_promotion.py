@@ -99,6 +99,8 @@ def test_group_that_never_had_anything_goes_on_when_all_of_it_was_started_again(
 
     assert judge(group, members(a=empty, b=empty, c=DEAD)) is group
     assert judge(group, members(a=empty, b=empty, c=empty)).epoch == 5
+    alone = replace(group, in_sync=(("a", 1),))
+    assert judge(alone, members(a=empty, b=empty)) is alone, "c has something"
 
 
 def test_set_is_not_emptied_while_there_is_no_master() -> None:
