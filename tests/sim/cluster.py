@@ -157,7 +157,7 @@ class Cluster:
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/cluster")
-        self.phases = Phases(warm_up_s=0.3, faults_s=rng.choice((2.0, 4.0)), drain_max_s=150.0)
+        self.phases = Phases(warm_up_s=0.3, faults_s=rng.choice((2.0, 4.0)), drain_max_s=800.0)
         self.settings = draw_settings(seed)
         self.history = History()
         self.promises = SUBJECTS | {UNDECLARED: Promise(self.settings.durability)}
