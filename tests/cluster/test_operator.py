@@ -317,16 +317,24 @@ def test_a_group_is_declared_watched_and_moved_once(shop: Shop, operator: Operat
         queue.close()
 
 
-def test_a_thousand_subjects_at_once_are_soon_ready(shop: Shop, meta: Meta, operator: Operator) -> None:
+def test_a_thousand_subjects_at_once_are_soon_ready(shop: Shop, tmp_path: Path) -> None:
+    """They are there before the operator is: how slowly kubectl applies them on a busy machine decides nothing.
+
+    Objects that come one by one, more slowly than meta answers, rightly ask one by one.
+    """
     names = [f"orders-{number}" for number in range(MANY)]
     shop.apply_all([shop.manifest("Subject", name) for name in names])
-    took = wait_until("all are ready", lambda: ready_in(shop) == MANY, MANY_SECONDS)
-    asked = sum(
-        operator.number(f'tidemill_operator_meta_requests_total{{code="200",operation="{verb}"}}')
-        for verb in ("get", "post")
-    )
-    assert asked < MANY / 4, "each asked on its own"
-    assert operator.memory_bytes() < MEMORY_MAX
-    print(
-        f"{MANY} ready within {took:.1f} s after kubectl, {asked:.0f} requests, {operator.memory_bytes() >> 20} MiB"
-    )
+    operator = Operator(tmp_path / "operator", shop.cluster.kubeconfig, [shop.namespace])
+    operator.start().wait_working()
+    try:
+        took = wait_until("all are ready", lambda: ready_in(shop) == MANY, MANY_SECONDS)
+        asked = sum(
+            operator.number(f'tidemill_operator_meta_requests_total{{code="200",operation="{verb}"}}')
+            for verb in ("get", "post")
+        )
+        memory = operator.memory_bytes()
+    finally:
+        operator.close()
+    print(f"{MANY} ready after {took:.1f} s, {asked:.0f} requests, {memory >> 20} MiB")
+    assert asked < MANY / 4, f"{asked:.0f} requests: each asked on its own"
+    assert memory < MEMORY_MAX, f"{memory >> 20} MiB"
