@@ -16,7 +16,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ from tidemill_operator.steps import (
     Seen,
     Step,
 )
-from tidemill_operator.store import Key, Store, endpoint_of, extract, key_of
+from tidemill_operator.store import Key, Store, endpoint_of, extract
 from tidemill_operator.vanishing import TRIES_MAX, VANISHED, cluster_key, goodbye, vanished
 from tidemill_operator.work import WorkQueue
 
@@ -116,16 +116,6 @@ class Runtime:
             resource = self.store.get(key)
             self.queue.add(key, now_ms, urgent=resource is not None and marks.goes(resource))
         self._wake.set()
-
-    def lag_of(self, resource: Manifest) -> Mapping[str, Any] | None:
-        """What brokers said last of a ConsumerGroup."""
-        link = self._link(self.store.cluster(resource))
-        return link.lag(*self._lag_names(key_of(resource))) if link is not None else None
-
-    def answers_of(self, namespace: str, cluster: str) -> Callable[[str, str], Awaitable[Any]] | None:
-        """How the meta and the brokers of a QueueCluster are asked; None: there is none that has a meta."""
-        link = self._link(self.store.get(Key(QUEUE_CLUSTER.kind, namespace, cluster)))
-        return link.answer if link is not None else None
 
     # -- loops -------------------------------------------------------------------------------------------------
 
