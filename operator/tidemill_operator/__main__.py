@@ -106,6 +106,7 @@ async def _serve(
         if namespaces and settings.lease_namespace not in namespaces
         else settings.lease_namespace
     )
+    health.stands_by = lease.stands_by
     health.sentinel = sentinel = Sentinel(api, settings, home, runtime)
     port = await health.listen(arguments.host, arguments.port)
     scaling = await _scaler(arguments, advisor)

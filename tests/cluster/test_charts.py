@@ -28,7 +28,7 @@ PROMETHEUS = "monitoring.coreos.com/v1"
 BAD = [
     # chart, what is set, what helm says
     (OPERATOR, "replicaCout=2", "replicaCout"),
-    (OPERATOR, "replicaCount=9", "replicaCount.*less than or equal to 1"),
+    (OPERATOR, "replicaCount=9", "replicaCount.*less than or equal to 5"),
     (OPERATOR, "settings.address=http://elsewhere", "settings"),
     (OPERATOR, "settings.resyncMs=7", "settings"),
     (OPERATOR, "image.tag=a b", "image.tag"),

@@ -14,6 +14,7 @@ from e2e.metas import Meta
 from e2e.operators import Operator, Proxy, wait_until
 from e2e.shops import Shop, ready_in, request_of, seconds_of
 from tidemill_operator import marks
+from tidemill_operator.settings import OperatorSettings
 from tidy import tree
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -21,6 +22,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 MANY = 1_000
 MANY_SECONDS = 180.0
 MEMORY_MAX = 300 << 20
+SUCCESSION_SECONDS = 15.0
+DEFAULTS = OperatorSettings()
+OWN_LEASE = {
+    "TIDEMILL_OPERATOR_LEASE_MS": str(DEFAULTS.lease_ms),
+    "TIDEMILL_OPERATOR_RENEWAL_MS": str(DEFAULTS.renewal_ms),
+    "TIDEMILL_OPERATOR_RETRY_MS": str(DEFAULTS.retry_ms),
+}
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +190,8 @@ def test_one_replica_works_and_another_goes_on(shop: Shop, operator: Operator, t
     try:
         shop.apply("Subject", "first")
         shop.wait("subject", "first", "True", "Reconciled")
-        assert not second.is_ready(), "two work"
+        wait_until("the one that waits is ready, too", second.is_ready)
+        assert not second.works(), "two work"
         operator.kill()
         second.wait_working()
         shop.apply("Subject", "second")
@@ -191,6 +200,31 @@ def test_one_replica_works_and_another_goes_on(shop: Shop, operator: Operator, t
         assert second.stop() == 0
         operator.wait_working()  # a lease that was given back is not waited for
     finally:
+        second.close()
+
+
+def test_of_two_that_are_ready_the_second_goes_on_soon_when_the_first_is_killed(
+    shop: Shop, tmp_path: Path
+) -> None:
+    """With the lease that people have, and not that of tests."""
+    first, second = (
+        Operator(tmp_path / name, shop.cluster.kubeconfig, [shop.namespace], OWN_LEASE)
+        for name in ("first", "second")
+    )
+    try:
+        first.start().wait_working()
+        second.start()
+        wait_until("both are ready", lambda: first.is_ready() and second.is_ready())
+        assert (first.works(), second.works()) == (True, False)
+        assert second.get("/healthz/sentinel")[0] == 200
+        assert second.get(f"/v1/scaling/{shop.namespace}/nobody")[0] == 404, "it knows what there is"
+        first.kill()
+        took = wait_until("the second works", second.works, 2 * SUCCESSION_SECONDS)
+        assert took <= SUCCESSION_SECONDS
+        shop.apply("Subject", "orders")
+        shop.wait("subject", "orders", "True", "Reconciled")
+    finally:
+        first.close()
         second.close()
 
 

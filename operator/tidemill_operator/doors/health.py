@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -96,6 +96,9 @@ class Health:
         self, runtime: Runtime, metrics: Metrics, settings: OperatorSettings, lookup: Lookup, advisor: Advisor
     ) -> None:
         self.ready = False
+        """Whether it works: it has the lease, and watches."""
+        self.stands_by: Callable[[], bool] = lambda: False
+        """Whether it would go on if another one ended; then it is ready, too."""
         self.sentinel: Sentinel | None = None
         self._runtime = runtime
         self._metrics = metrics
@@ -136,7 +139,8 @@ class Health:
         return _probe("" if late_s < LAGGING_S else f"the loop is {late_s:.0f} s late")
 
     async def _is_ready(self, _: web.Request) -> web.Response:
-        return _probe("" if self.ready else "another replica holds the lease, or the watches have not begun")
+        able = self.ready or self.stands_by()
+        return _probe("" if able else "the lease is not watched, or the watches have not begun")
 
     async def _works(self, _: web.Request) -> web.Response:
         oldest_s = self._runtime.queue.oldest_ms(_now_ms()) / 1000
