@@ -252,6 +252,25 @@ def test_refusals_of_the_api_server_are_got_over(shop: Shop, meta: Meta, tmp_pat
             operator.close()
 
 
+def test_a_status_that_cannot_be_written_is_in_the_log_once(shop: Shop, meta: Meta, tmp_path: Path) -> None:
+    with Proxy(shop.cluster.kubeconfig, tmp_path) as proxy:
+        operator = Operator(tmp_path / "operator", proxy.kubeconfig, [shop.namespace])
+        operator.start().wait_working()
+        try:
+            forbidden = (r"PATCH .*/subjects/orders/status", 403, dict[str, str]())
+            proxy.refusals.extend([forbidden] * 8)
+            shop.apply("Subject", "orders")
+            for number in range(1, 4):
+                wait_until("it was refused", lambda number=number: proxy.refused >= 2 * number)
+                shop.annotate("subject", "orders", f"look={number}")
+            wait_until("all was refused, and no more", lambda: not proxy.refusals)
+            shop.wait("subject", "orders", "True", "Reconciled")
+            said = operator.errors
+            assert (said.count("status_unwritten"), said.count("pass_failed")) == (1, 1), said
+        finally:
+            operator.close()
+
+
 def test_nothing_is_written_while_nothing_happens(shop: Shop, meta: Meta, tmp_path: Path) -> None:
     with Proxy(shop.cluster.kubeconfig, tmp_path) as proxy:
         operator = Operator(tmp_path / "operator", proxy.kubeconfig, [shop.namespace])

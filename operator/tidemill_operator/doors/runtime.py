@@ -47,6 +47,7 @@ from tidemill_operator.steps import (
     Step,
 )
 from tidemill_operator.store import Key, Store, endpoint_of, extract
+from tidemill_operator.telling import Told
 from tidemill_operator.vanishing import TRIES_MAX, VANISHED, cluster_key, goodbye, vanished
 from tidemill_operator.work import WorkQueue
 
@@ -86,6 +87,7 @@ class Runtime:
         self._wake = asyncio.Event()
         self._active = 0
         self._asked = Asked()
+        self._told = Told()
         self._going = Namespaces(parts.api)
 
     # -- what is heard -----------------------------------------------------------------------------------------
@@ -200,8 +202,10 @@ class Runtime:
         try:
             changed = await link.ask_lags()
         except Failure as failure:
-            logger.warning("lag_unknown meta=%s why=%s", link.endpoint, failure)
+            level = logging.WARNING if self._is_news(f"lag {link.endpoint}", failure) else logging.DEBUG
+            logger.log(level, "lag_unknown meta=%s why=%s", link.endpoint, failure)
             return
+        self._told.well(f"lag {link.endpoint}")
         groups = self.store.keys((CONSUMER_GROUP.kind,))
         self._queue(key for key in groups if self._lag_names(key) in changed)
 
@@ -222,6 +226,7 @@ class Runtime:
             await self._failed(key, failure)
         else:
             metrics.passes.labels(key.kind, "done").inc()
+            self._told.well(f"pass {key}")
             self.queue.done(key, _now_ms(), again_ms)
         finally:
             self._active -= 1
@@ -352,6 +357,7 @@ class Runtime:
         status = next_status(resource, plan, now_ms)
         if status is not None:
             self.learn(await self._parts.applier.write_status(resource, status))
+            self._told.well(f"status {key}")
         for event in plan.events:
             await self._parts.applier.say(resource, event, marks.micro_timestamp(now_ms))
             if event.reason == "DriftReverted":
@@ -360,8 +366,9 @@ class Runtime:
     async def _failed(self, key: Key, failure: Failure) -> None:
         """Say why, where it is worth a word, and try again: soon, later each time, or when a person was there."""
         resource, planner = self.store.get(key), self._parts.planners.get(key.kind)
+        news = is_news(failure, resource) and self._is_news(f"pass {key}", failure)
         logger.log(
-            logging.WARNING if is_news(failure, resource) else logging.DEBUG,
+            logging.WARNING if news else logging.DEBUG,
             "pass_failed object=%s/%s/%s kind=%s reason=%s why=%s",
             key.kind, key.namespace, key.name, failure.kind, failure.reason, failure.sentence,
         )  # fmt: skip
@@ -369,11 +376,15 @@ class Runtime:
             try:
                 await self._explain(key, resource, conditions_of(failure, declared=planner.declared), failure)
             except Failure as second:
-                logger.warning("status_unwritten object=%s/%s why=%s", key.namespace, key.name, second)
+                level = logging.WARNING if self._is_news(f"status {key}", second) else logging.DEBUG
+                logger.log(level, "status_unwritten object=%s/%s why=%s", key.namespace, key.name, second)
         if failure.kind == "standing":
             self.queue.done(key, _now_ms(), failure.after_ms)
         else:
             self.queue.failed(key, _now_ms(), failure.after_ms)
+
+    def _is_news(self, about: str, failure: Failure) -> bool:
+        return self._told.is_news(about, failure.sentence, time.monotonic())
 
     async def _explain(
         self, key: Key, resource: Manifest, conditions: tuple[Condition, ...], failure: Failure
