@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import kopf
 
 from tidemill_operator.doors import watch
+from tidemill_operator.doors.advising import Advisor, Lookup
 from tidemill_operator.doors.api import Api, NoAccess, Refused, log_in
 from tidemill_operator.doors.apply import Applier
 from tidemill_operator.doors.health import Health, Sentinel
@@ -96,16 +97,19 @@ async def _serve(
     namespaces = tuple(dict.fromkeys(arguments.namespace))
     parts = Parts(api, Applier(api, metrics, settings.name), metas, metrics, PLANNERS)
     runtime = Runtime(parts, settings, namespaces, random.Random(secrets.randbits(64)))
-    health = Health(runtime, metrics, settings)
+    lookup = Lookup(runtime.store, api, metas)
+    advisor = Advisor(lookup.answers)
+    health = Health(runtime, metrics, settings, lookup, advisor)
     lease = Lease(api, settings, settings.lease_namespace, settings.name)
     home = (
         namespaces[0]
         if namespaces and settings.lease_namespace not in namespaces
         else settings.lease_namespace
     )
+    health.stands_by = lease.stands_by
     health.sentinel = sentinel = Sentinel(api, settings, home, runtime)
     port = await health.listen(arguments.host, arguments.port)
-    scaling = await _scaler(arguments, runtime)
+    scaling = await _scaler(arguments, advisor)
     sys.stdout.write(f"ready http://{arguments.host}:{port}\n")
     sys.stdout.flush()
     try:
@@ -137,13 +141,13 @@ async def _serve(
         await api.close()
 
 
-async def _scaler(arguments: argparse.Namespace, runtime: Runtime) -> grpc.aio.Server | None:
-    """What answers KEDA, where it is wanted; a replica that waits for the lease knows no clusters, and says so."""
+async def _scaler(arguments: argparse.Namespace, advisor: Advisor) -> grpc.aio.Server | None:
+    """What answers KEDA, where it is wanted."""
     if not arguments.scaler_port:
         return None
     from tidemill_operator.doors.scaler import Scaler, serve  # gRPC takes a tenth of the start
 
-    server, _ = await serve(arguments.scaler_port, Scaler(runtime.answers_of), arguments.host)
+    server, _ = await serve(arguments.scaler_port, Scaler(advisor), arguments.host)
     return server
 
 

@@ -1,16 +1,18 @@
-"""How many consumers a group should have: what an autoscaler is told, and the ScaledObject that makes it ask.
+"""The ScaledObject of a ConsumerGroup, and what its spec wants of the rule in ``scaling.py``.
 
 KEDA asks the operator's own HTTP port with its ``metrics-api`` trigger, which needs nothing to be installed beside it.
+The metric is how many consumers there should be, and its target is 1; it is 0 where nobody is needed, which is what
+KEDA takes for idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tidemill_operator import marks
 from tidemill_operator.kinds import SCALED_OBJECT
 from tidemill_operator.names import owner_of
+from tidemill_operator.scaling import Advice, Wanted
 from tidemill_operator.steps import Manifest
 
 BUCKETS = (1, 2, 5)
@@ -29,13 +31,36 @@ def path_of(resource: Manifest) -> str:
     return f"/v1/scaling/{metadata.get('namespace', '')}/{metadata['name']}"
 
 
-def recommended(autoscaling: Mapping[str, Any], lag: int) -> int:
-    """Replicas for so much that waits."""
-    least, most = autoscaling.get("minReplicas", 1), autoscaling.get("maxReplicas", 50)
-    if lag <= 0:
-        return int(autoscaling.get("idleReplicas", least))
-    wanted = -(-lag // max(1, autoscaling.get("lagPerReplica", 1000)))
-    return int(max(least, 1, min(most, wanted)))
+def wanted_of(resource: Manifest) -> Wanted:
+    """What is said with ``autoscaling``, with the defaults of its declaration."""
+    said = marks.part(resource, "spec", "autoscaling")
+    least, most = int(said.get("minReplicas", 1)), int(said.get("maxReplicas", 50))
+    idle = said.get("idleReplicas")
+    each = int(said.get("lagPerReplica", 1000))
+    return Wanted(
+        least=least, most=max(least, most), undone_each=each, idle=None if idle is None else int(idle)
+    )
+
+
+def said_of(advice: Advice) -> dict[str, Any]:
+    """As the HTTP port says it; what nobody knows yet is null, and so is ``drainsInSeconds`` when it never will."""
+    return {
+        "undone": advice.undone,
+        "consumers": advice.consumers,
+        "arrivesPerSecond": advice.arrives,
+        "handledPerSecond": advice.handled,
+        "drainsInSeconds": advice.drains_in_s,
+        "drains": _course(advice),
+        "replicas": advice.replicas,
+    }
+
+
+def _course(advice: Advice) -> str:
+    if advice.arrives is None:
+        return "unknown: it was looked at once; ask again after five seconds"
+    if advice.drains_in_s is None:
+        return "never: no more is handled than arrives"
+    return "done" if not advice.undone else "draining"
 
 
 def scaled_object(resource: Manifest, address: str) -> dict[str, Any]:
@@ -50,8 +75,8 @@ def scaled_object(resource: Manifest, address: str) -> dict[str, Any]:
             "metricType": "AverageValue",
             "metadata": {
                 "url": f"{address}{path_of(resource)}",
-                "valueLocation": "lag",
-                "targetValue": str(wanted.get("lagPerReplica", 1000)),
+                "valueLocation": "replicas",
+                "targetValue": "1",
             },
         }],
     }  # fmt: skip

@@ -144,14 +144,21 @@ def _standing(this: Pass, others: Sequence[Manifest]) -> Plan:
 
 
 def _switched(this: Pass, baton: Baton) -> tuple[Event, ...]:
-    """Another broker leads than the status says, while this group rolls. The status says who leads in the same pass,
-    so it is said once. A failover at another time was asked for by nobody.
+    """Another broker leads than did when somebody was last known to, while this group rolls. The status says who leads
+    in the same pass, so it is said once. A failover at another time was asked for by nobody.
     """
-    former, master = part(this.seen.resource, "status", "master").get("broker"), this.observed.master
+    former, master = _led(this), this.observed.master
     if not baton.held or not former or master is None or master.name == former:
         return ()
     epoch = part(this.observed.row).get("epoch", 0)
     return (Event("SwitchoverCompleted", f"{master.name} leads now, and {former} no more (epoch {epoch})"),)
+
+
+def _led(this: Pass) -> str:
+    """Who led when it was last known; of a group that rolls that outlives passes in which meta is not heard."""
+    resource = this.seen.resource
+    known = rollout_of(resource).get("leader") or part(resource, "status", "master").get("broker")
+    return str(known or "")
 
 
 def _again_ms(move: Move, conditions: Sequence[Condition]) -> int:
@@ -165,7 +172,10 @@ def _rollout(this: Pass, whole: Move, baton: Baton) -> tuple[dict[str, Any], boo
     """While the StatefulSet is being written nobody knows what is to be done: a baton is neither wanted nor given."""
     if whole is PENDING:
         return dict(rollout_of(this.seen.resource)), False
-    return next_rollout(this.seen.resource, whole, baton, this.now_ms)
+    rollout, stuck = next_rollout(this.seen.resource, whole, baton, this.now_ms)
+    leader = this.observed.master.name if this.observed.master is not None else _led(this)
+    # As long as it rolls, which is when ``since`` is said.
+    return rollout | ({"leader": leader} if leader and "since" in rollout else {}), stuck
 
 
 def _replicas(group: Group, observed: Observed, move: Move) -> int:

@@ -65,9 +65,6 @@ STORAGE_CLASS = Kind("storage.k8s.io/v1", "StorageClass", "storageclasses", name
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 SCALED_OBJECT = Kind("keda.sh/v1alpha1", "ScaledObject", "scaledobjects")
-POD_MONITOR = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
-SERVICE_MONITOR = Kind("monitoring.coreos.com/v1", "ServiceMonitor", "servicemonitors")
-RULE = Kind("monitoring.coreos.com/v1", "PrometheusRule", "prometheusrules")
 
 OURS = (QUEUE_CLUSTER, BROKER_GROUP, SUBJECT, CONSUMER_GROUP)
 """What people write, and planners are for."""
@@ -80,11 +77,8 @@ WATCHED = (
 OPTIONAL = (SCALED_OBJECT,)
 """Kinds of others, which need not be there; where they are, they are watched as the others are."""
 
-MONITORING = (POD_MONITOR, SERVICE_MONITOR, RULE)
-"""The same, and not watched: charts make them, and no planner looks at them."""
-
 KINDS: Mapping[str, Kind] = {
-    one.full: one for one in (*OURS, *WATCHED, *OPTIONAL, *MONITORING, NAMESPACE, STORAGE_CLASS, LEASE, EVENT)
+    one.full: one for one in (*OURS, *WATCHED, *OPTIONAL, NAMESPACE, STORAGE_CLASS, LEASE, EVENT)
 }
 """By their full names."""
 

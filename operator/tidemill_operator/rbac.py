@@ -54,12 +54,6 @@ NAMESPACED = (
     Rule("coordination.k8s.io", ("leases",), ("get", "create", "update"), "one operator at a time"),
     Rule("events.k8s.io", ("events",), ("create", "patch"), "what a person reads with kubectl describe"),
     Rule("keda.sh", ("scaledobjects",), (*LOOK, "create", "patch", "delete"), "autoscaling, where KEDA is"),
-    Rule(
-        "monitoring.coreos.com",
-        ("podmonitors", "servicemonitors", "prometheusrules"),
-        ("get", "create", "patch", "delete"),
-        "where Prometheus' operator is",
-    ),
     Rule("", ("namespaces",), ("get",), "whether the namespace goes: then nothing is held back"),
 )  # fmt: skip
 

@@ -10,7 +10,11 @@ their sum grows by what arrives, and what is acked or dead is handled; two looks
     recommended         ceil((arrives + undone / wanted seconds) / one consumer can), within the bounds
 
 What one consumer can is only seen while there is something to do, which is why the most counts. Nobody knows it before
-anything was handled: then those that are there are enough, and one is when nobody is.
+anything was handled: then those that are there are enough, and one is when nobody is; where it is said for how many
+undone messages there should be one more, as many as that makes. When nothing is undone and nothing comes nobody is
+needed.
+
+The ScaledObject that a ConsumerGroup has made, the operator's HTTP port and KEDA's external scaler all say this number.
 """
 
 from __future__ import annotations
@@ -49,10 +53,19 @@ class Wanted:
     drain_seconds: float = 60.0
     least: int = 0
     most: int = 100
+    undone_each: int | None = None
+    """For so many that are undone one more, as long as nobody knows what one consumer can."""
+    idle: int | None = None
+    """When nothing is undone and nothing comes; ``least`` when absent."""
 
     def __post_init__(self) -> None:
         assert self.drain_seconds > 0
         assert 0 <= self.least <= self.most <= REPLICAS_MAX
+        assert self.undone_each is None or self.undone_each > 0
+
+    @property
+    def at_rest(self) -> int:
+        return self.least if self.idle is None else self.idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +96,8 @@ class Course:
         last = self._looks[-1] if self._looks else None
         if last is not None and (figures.handled < last.handled or figures.arrived < last.arrived):
             self._looks.clear()
-        elif last is not None and figures.at_s - last.at_s < STRETCH_SECONDS and len(self._looks) > 1:
-            self._looks.pop()  # the newest of those that say nothing by themselves
+        elif len(self._looks) > 1 and self._looks[-1].at_s - self._looks[-2].at_s < STRETCH_SECONDS:
+            self._looks.pop()  # too near to the one before to say anything by itself
         self._looks.append(figures)
 
     def advice(self, wanted: Wanted) -> Advice:
@@ -92,15 +105,18 @@ class Course:
         now = self._looks[-1]
         stretch = next((one for one in reversed(self._looks) if now.at_s - one.at_s >= STRETCH_SECONDS), None)
         if stretch is None:
-            return Advice(now.undone, now.consumers, None, None, None, _bounded(_unlearned(now), wanted))
+            return Advice(
+                now.undone, now.consumers, None, None, None, _bounded(_unlearned(now, wanted), wanted)
+            )
         passed_s = now.at_s - stretch.at_s
         arrives = (now.arrived - stretch.arrived) / passed_s
         handled = (now.handled - stretch.handled) / passed_s
         can = self._one_can()
         wish = arrives + now.undone / wanted.drain_seconds
-        replicas = _unlearned(now) if can <= 0 else math.ceil(wish / can - 1e-9)
+        replicas = _unlearned(now, wanted) if can <= 0 else max(1, math.ceil(wish / can - 1e-9))
         drains = 0.0 if not now.undone else now.undone / (handled - arrives) if handled > arrives else None
-        return Advice(now.undone, now.consumers, arrives, handled, drains, _bounded(replicas, wanted))
+        needed = _bounded(replicas, wanted) if wish > 0 else wanted.at_rest
+        return Advice(now.undone, now.consumers, arrives, handled, drains, needed)
 
     def _one_can(self) -> float:
         """Handled a second by each consumer, at most."""
@@ -116,9 +132,15 @@ class Course:
         return best
 
 
-def _unlearned(now: Figures) -> int:
+def _unlearned(now: Figures, wanted: Wanted) -> int:
     """Nobody knows what one consumer can."""
-    return max(now.consumers, 1) if now.undone else now.consumers
+    wished = 0 if wanted.undone_each is None else -(-now.undone // wanted.undone_each)
+    return max(now.consumers, wished, 1 if now.undone else 0)
+
+
+def of_nobody(wanted: Wanted) -> Advice:
+    """For a group that nobody has consumed with yet."""
+    return Advice(0, 0, None, None, None, wanted.at_rest)
 
 
 def _bounded(replicas: int, wanted: Wanted) -> int:

@@ -24,10 +24,10 @@ class OperatorSettings:
     lease_namespace: str = ""
     """Where it is; the pod's own namespace, or `default`, when empty."""
 
-    lease_ms: int = 15_000
+    lease_ms: int = 12_000
     """A replica that has not renewed the lease for so long is succeeded by another one."""
 
-    renewal_ms: int = 10_000
+    renewal_ms: int = 8_000
     """A replica that could not renew for so long ends; less than the lease, so that never two work."""
 
     retry_ms: int = 2_000

@@ -24,11 +24,12 @@ CASES = [
     (chart, values) for chart in (OPERATOR, QUEUE) for values in (None, *sorted(chart.glob("ci/*.yaml")))
 ]
 PROMETHEUS = "monitoring.coreos.com/v1"
+AGGREGATOR = "apiregistration.k8s.io/v1"
 
 BAD = [
     # chart, what is set, what helm says
     (OPERATOR, "replicaCout=2", "replicaCout"),
-    (OPERATOR, "replicaCount=9", "replicaCount.*less than or equal to 1"),
+    (OPERATOR, "replicaCount=9", "replicaCount.*less than or equal to 5"),
     (OPERATOR, "settings.address=http://elsewhere", "settings"),
     (OPERATOR, "settings.resyncMs=7", "settings"),
     (OPERATOR, "image.tag=a b", "image.tag"),
@@ -83,6 +84,21 @@ def rendered(
     )
     assert done.returncode == 0, done.stderr
     return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+@pytest.mark.parametrize("words, taken", [
+    (("1.33.9",), True), (("1.33.9", "--api-versions", AGGREGATOR), False),
+    (("1.34.0", "--api-versions", AGGREGATOR), True),
+])  # fmt: skip
+def test_an_older_kubernetes_is_refused_with_a_sentence_and_none_at_all_is_not(
+    cluster: KwokCluster, words: Sequence[str], taken: bool
+) -> None:
+    done = cluster.helm("template", "one", str(OPERATOR), "--kube-version", *words)
+
+    assert (done.returncode == 0) is taken, done.stderr
+    assert taken or "this Kubernetes is v1.33.9" in done.stderr
+    assert AGGREGATOR in cluster.ask("api-versions").split(), "an API server is not told by this"
+    assert cluster.helm("template", "one", str(QUEUE)).returncode == 0
 
 
 def named(objects: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:

@@ -63,6 +63,13 @@ def wait_for(what: str, cluster: KwokCluster, *words: str, seconds: float = 60.0
     wait_until(what, lambda: cluster.kubectl("wait", "--timeout=5s", *words).returncode == 0, seconds)
 
 
+def a_pair(cluster: KwokCluster, namespace: str) -> None:
+    """The StatefulSet, until both of its pods are ready."""
+    cluster.apply(PAIR, "-n", namespace)
+    ready = "--for=jsonpath={.status.readyReplicas}=2"
+    wait_for("both are ready", cluster, "-n", namespace, "statefulset/pair", ready)
+
+
 def test_server_says_the_version_that_is_pinned(cluster: KwokCluster) -> None:
     said = cluster.json("version")
 
@@ -74,16 +81,7 @@ def test_server_says_the_version_that_is_pinned(cluster: KwokCluster) -> None:
 
 
 def test_stateful_set_gets_its_pods_and_their_volumes(cluster: KwokCluster, namespace: str) -> None:
-    cluster.apply(PAIR, "-n", namespace)
-
-    wait_for(
-        "both are ready",
-        cluster,
-        "-n",
-        namespace,
-        "statefulset/pair",
-        "--for=jsonpath={.status.readyReplicas}=2",
-    )
+    a_pair(cluster, namespace)
 
     claims = cluster.json("get", "pvc", "-n", namespace)["items"]
     volumes = {claim["metadata"]["name"]: claim["spec"]["volumeName"] for claim in claims}
@@ -97,15 +95,7 @@ def test_stateful_set_gets_its_pods_and_their_volumes(cluster: KwokCluster, name
 
 
 def test_claim_that_asks_for_more_gets_it(cluster: KwokCluster, namespace: str) -> None:
-    cluster.apply(PAIR, "-n", namespace)
-    wait_for(
-        "both are ready",
-        cluster,
-        "-n",
-        namespace,
-        "statefulset/pair",
-        "--for=jsonpath={.status.readyReplicas}=2",
-    )
+    a_pair(cluster, namespace)
 
     wanted = {"spec": {"resources": {"requests": {"storage": "3Gi"}}}}
     cluster.ask("patch", "pvc", "-n", namespace, "data-pair-0", "--patch", json.dumps(wanted))

@@ -14,6 +14,7 @@ from e2e.metas import Meta
 from e2e.operators import Operator, Proxy, wait_until
 from e2e.shops import Shop, ready_in, request_of, seconds_of
 from tidemill_operator import marks
+from tidemill_operator.settings import OperatorSettings
 from tidy import tree
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -21,6 +22,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 MANY = 1_000
 MANY_SECONDS = 180.0
 MEMORY_MAX = 300 << 20
+SUCCESSION_SECONDS = 15.0
+DEFAULTS = OperatorSettings()
+OWN_LEASE = {
+    "TIDEMILL_OPERATOR_LEASE_MS": str(DEFAULTS.lease_ms),
+    "TIDEMILL_OPERATOR_RENEWAL_MS": str(DEFAULTS.renewal_ms),
+    "TIDEMILL_OPERATOR_RETRY_MS": str(DEFAULTS.retry_ms),
+}
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +190,8 @@ def test_one_replica_works_and_another_goes_on(shop: Shop, operator: Operator, t
     try:
         shop.apply("Subject", "first")
         shop.wait("subject", "first", "True", "Reconciled")
-        assert not second.is_ready(), "two work"
+        wait_until("the one that waits is ready, too", second.is_ready)
+        assert not second.works(), "two work"
         operator.kill()
         second.wait_working()
         shop.apply("Subject", "second")
@@ -191,6 +200,31 @@ def test_one_replica_works_and_another_goes_on(shop: Shop, operator: Operator, t
         assert second.stop() == 0
         operator.wait_working()  # a lease that was given back is not waited for
     finally:
+        second.close()
+
+
+def test_of_two_that_are_ready_the_second_goes_on_soon_when_the_first_is_killed(
+    shop: Shop, tmp_path: Path
+) -> None:
+    """With the lease that people have, and not that of tests."""
+    first, second = (
+        Operator(tmp_path / name, shop.cluster.kubeconfig, [shop.namespace], OWN_LEASE)
+        for name in ("first", "second")
+    )
+    try:
+        first.start().wait_working()
+        second.start()
+        wait_until("both are ready", lambda: first.is_ready() and second.is_ready())
+        assert (first.works(), second.works()) == (True, False)
+        assert second.get("/healthz/sentinel")[0] == 200
+        assert second.get(f"/v1/scaling/{shop.namespace}/nobody")[0] == 404, "it knows what there is"
+        first.kill()
+        took = wait_until("the second works", second.works, 2 * SUCCESSION_SECONDS)
+        assert took <= SUCCESSION_SECONDS
+        shop.apply("Subject", "orders")
+        shop.wait("subject", "orders", "True", "Reconciled")
+    finally:
+        first.close()
         second.close()
 
 
@@ -214,6 +248,25 @@ def test_refusals_of_the_api_server_are_got_over(shop: Shop, meta: Meta, tmp_pat
             shop.apply("Subject", "held", {"deletionPolicy": "Delete"})
             shop.wait("subject", "held", "True", "Reconciled")
             assert proxy.refused == len(answers) + 1
+        finally:
+            operator.close()
+
+
+def test_a_status_that_cannot_be_written_is_in_the_log_once(shop: Shop, meta: Meta, tmp_path: Path) -> None:
+    with Proxy(shop.cluster.kubeconfig, tmp_path) as proxy:
+        operator = Operator(tmp_path / "operator", proxy.kubeconfig, [shop.namespace])
+        operator.start().wait_working()
+        try:
+            forbidden = (r"PATCH .*/subjects/orders/status", 403, dict[str, str]())
+            proxy.refusals.extend([forbidden] * 8)
+            shop.apply("Subject", "orders")
+            for number in range(1, 4):
+                wait_until("it was refused", lambda number=number: proxy.refused >= 2 * number)
+                shop.annotate("subject", "orders", f"look={number}")
+            wait_until("all was refused, and no more", lambda: not proxy.refusals)
+            shop.wait("subject", "orders", "True", "Reconciled")
+            said = operator.errors
+            assert (said.count("status_unwritten"), said.count("pass_failed")) == (1, 1), said
         finally:
             operator.close()
 
@@ -312,21 +365,30 @@ def test_a_group_is_declared_watched_and_moved_once(shop: Shop, operator: Operat
         assert ("mailer", "SeekDone") in shop.events()
         code, said = operator.get(f"/v1/scaling/{shop.namespace}/mailer")
         assert code == 200
-        assert json.loads(said)["lag"] == 0
+        answer = json.loads(said)
+        assert (answer["undone"], answer["replicas"]) == (0, 1)
     finally:
         queue.close()
 
 
-def test_a_thousand_subjects_at_once_are_soon_ready(shop: Shop, meta: Meta, operator: Operator) -> None:
+def test_a_thousand_subjects_at_once_are_soon_ready(shop: Shop, tmp_path: Path) -> None:
+    """They are there before the operator is: how slowly kubectl applies them on a busy machine decides nothing.
+
+    Objects that come one by one, more slowly than meta answers, rightly ask one by one.
+    """
     names = [f"orders-{number}" for number in range(MANY)]
     shop.apply_all([shop.manifest("Subject", name) for name in names])
-    took = wait_until("all are ready", lambda: ready_in(shop) == MANY, MANY_SECONDS)
-    asked = sum(
-        operator.number(f'tidemill_operator_meta_requests_total{{code="200",operation="{verb}"}}')
-        for verb in ("get", "post")
-    )
-    assert asked < MANY / 4, "each asked on its own"
-    assert operator.memory_bytes() < MEMORY_MAX
-    print(
-        f"{MANY} ready within {took:.1f} s after kubectl, {asked:.0f} requests, {operator.memory_bytes() >> 20} MiB"
-    )
+    operator = Operator(tmp_path / "operator", shop.cluster.kubeconfig, [shop.namespace])
+    operator.start().wait_working()
+    try:
+        took = wait_until("all are ready", lambda: ready_in(shop) == MANY, MANY_SECONDS)
+        asked = sum(
+            operator.number(f'tidemill_operator_meta_requests_total{{code="200",operation="{verb}"}}')
+            for verb in ("get", "post")
+        )
+        memory = operator.memory_bytes()
+    finally:
+        operator.close()
+    print(f"{MANY} ready after {took:.1f} s, {asked:.0f} requests, {memory >> 20} MiB")
+    assert asked < MANY / 4, f"{asked:.0f} requests: each asked on its own"
+    assert memory < MEMORY_MAX, f"{memory >> 20} MiB"

@@ -86,9 +86,13 @@ class Operator(RealService):
     def is_ready(self) -> bool:
         return self.get("/readyz")[0] == 200
 
+    def works(self) -> bool:
+        """Whether it has the lease, and watches; one that has the lease is not ready before."""
+        return self.number("tidemill_operator_leader") == 1 and self.is_ready()
+
     def wait_working(self, seconds: float = WAIT_SECONDS) -> Self:
         """Until it has the lease and watches."""
-        wait_until("the operator works", self.is_ready, seconds)
+        wait_until("the operator works", self.works, seconds)
         return self
 
     def number(self, line: str) -> float:

@@ -167,11 +167,13 @@ class Autoscaling(Block):
     scale_target_ref: Annotated[ScaleTargetRef | None, Part("What is scaled.", ScaleTargetRef)] = None
     min_replicas: Annotated[int, Number("Replicas, at least.", 0, 10_000)] = 1
     max_replicas: Annotated[int, Number("Replicas, at most.", 1, 10_000)] = 50
-    lag_per_replica: Annotated[int, Number("Waiting messages for which one more replica is started.", 1)] = (
-        1000
-    )
+    lag_per_replica: Annotated[
+        int,
+        Number("Undone messages for one more replica, until it was seen what one consumer can.", 1),
+    ] = 1000
     idle_replicas: Annotated[
-        int | None, Number("Replicas when nothing waits; minReplicas when absent.", 0, 10_000)
+        int | None,
+        Number("Replicas when nothing is undone and nothing comes; minReplicas when absent.", 0, 10_000),
     ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (

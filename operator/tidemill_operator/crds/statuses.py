@@ -55,6 +55,7 @@ class RolloutReported(Block):
     group: Annotated[str | None, Text("The broker group whose turn it is.", "", 253)] = None
     broker: Annotated[str | None, Text("The broker whose turn it is.", "", 253)] = None
     stage: Annotated[str | None, Text("How far it is.", "", 253)] = None
+    leader: Annotated[str | None, Text("Who led when that was last known.", "", 253)] = None
     since: Annotated[str | None, Time("Since when.")] = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tidemill_operator.desired.wanted import SpecError
+from tidemill_operator.desired.wanted import Cluster, Group, SpecError
 from tidemill_operator.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, SERVICE, SERVICE_ACCOUNT
 from tidemill_operator.marks import ACCESS_LABEL, MANAGER, NAME_LABEL
 from tidemill_operator.names import HASH_CHARS, digest
@@ -13,6 +13,21 @@ from tidemill_operator.steps import Manifest
 
 OWN_SETTINGS = {"name", "replicated", "meta", "advertise", "labels", "durability"}
 """What the operator tells a process itself."""
+
+
+def surroundings(
+    own: dict[str, Any], data: Mapping[str, str], services: Iterable[Manifest], wanted: Cluster | Group
+) -> tuple[Manifest, ...]:
+    """All but the workload that ``own`` is the metadata of, with the first of its services, which is its own."""
+    services = tuple(services)
+    selector = services[0]["spec"]["selector"]
+    ports = [one["port"] for one in services[0]["spec"]["ports"]]
+    found: list[Manifest] = [account(own), *settings(own, own["name"], data), *services]
+    if "podDisruptionBudget" in wanted.generates:
+        found.append(budget(own, selector))
+    if "networkPolicy" in wanted.generates:
+        found.append(policy(own, selector, ports, wanted.clients))
+    return tuple(found)
 
 
 def metadata(

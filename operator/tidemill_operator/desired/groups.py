@@ -9,16 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill_operator.desired.around import (
-    account,
-    budget,
-    metadata,
-    policy,
-    service,
-    settings,
-    settings_name,
-    variables,
-)
+from tidemill_operator.desired.around import metadata, service, settings_name, surroundings, variables
 from tidemill_operator.desired.pods import DATA_FOLDER, Process, from_field, template
 from tidemill_operator.desired.wanted import Group
 from tidemill_operator.kinds import STATEFUL_SET
@@ -49,17 +40,11 @@ def around(group: Group, owner: Mapping[str, Any]) -> tuple[Manifest, ...]:
     """
     ports, selector = PORTS[group.service], selector_of(group)
     own = metadata(group.workload, group.namespace, all_labels(group), owner)
-    found: list[Manifest] = [
-        account(own),
-        *settings(own, group.workload, _settings(group)),
+    services = (
         service(own, selector, ports, headless=True),
         service({**own, "name": f"{group.workload}-client"}, {**selector, ROLE_LABEL: "master"}, ports),
-    ]
-    if "podDisruptionBudget" in group.generates:
-        found.append(budget(own, selector))
-    if "networkPolicy" in group.generates:
-        found.append(policy(own, selector, ports.values(), group.clients))
-    return tuple(found)
+    )
+    return surroundings(own, _settings(group), services, group)
 
 
 def pods_of(group: Group) -> dict[str, Any]:

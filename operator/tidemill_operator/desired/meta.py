@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill_operator.desired.around import (
-    account,
-    budget,
-    metadata,
-    policy,
-    service,
-    settings,
-    settings_name,
-    variables,
-)
+from tidemill_operator.desired.around import metadata, service, settings_name, surroundings, variables
 from tidemill_operator.desired.pods import DATA_FOLDER, Process, template
 from tidemill_operator.desired.wanted import Cluster
 from tidemill_operator.desired.workloads import claim_template
@@ -28,18 +19,8 @@ PORTS = {"http": META_PORT}
 def around(cluster: Cluster, owner: Mapping[str, Any]) -> tuple[Manifest, ...]:
     """All but the workload."""
     name, selector = meta_name(cluster.name), selector_labels(cluster.name, "meta")
-    labels = labels_of(cluster.name, "meta")
-    own = metadata(name, cluster.namespace, labels, owner)
-    found: list[Manifest] = [
-        account(own),
-        *settings(own, name, variables("TIDEMILL_META_", cluster.meta_settings)),
-        service(own, selector, PORTS),
-    ]
-    if "podDisruptionBudget" in cluster.generates:
-        found.append(budget(own, selector))
-    if "networkPolicy" in cluster.generates:
-        found.append(policy(own, selector, PORTS.values(), cluster.clients))
-    return tuple(found)
+    own = metadata(name, cluster.namespace, labels_of(cluster.name, "meta"), owner)
+    return surroundings(own, _settings(cluster), (service(own, selector, PORTS),), cluster)
 
 
 def pods_of(cluster: Cluster) -> dict[str, Any]:
@@ -57,7 +38,7 @@ def pods_of(cluster: Cluster) -> dict[str, Any]:
         tuple(command),
         PORTS,
         environment,
-        settings_name(name, variables("TIDEMILL_META_", cluster.meta_settings)),
+        settings_name(name, _settings(cluster)),
         name,
         keeps_data=cluster.meta_database is None,
     )
@@ -104,3 +85,7 @@ def workload(
         "volumeClaimTemplates": list(claims) or [claim_template(storage, labels_of(cluster.name, "meta"))],
     }
     return {**STATEFUL_SET.header, "metadata": own, "spec": spec}
+
+
+def _settings(cluster: Cluster) -> dict[str, str]:
+    return variables("TIDEMILL_META_", cluster.meta_settings)

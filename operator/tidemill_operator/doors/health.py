@@ -10,19 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiohttp import web
 
 from tidemill_operator import marks
-from tidemill_operator.autoscaling import recommended
+from tidemill_operator.autoscaling import said_of, wanted_of
+from tidemill_operator.doors.advising import Advisor, Group, Lookup, Unasked
 from tidemill_operator.doors.api import Api, Refused
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.doors.runtime import SENTINEL, Runtime
 from tidemill_operator.kinds import CONFIG_MAP, CONSUMER_GROUP, Kind
 from tidemill_operator.settings import OperatorSettings
-from tidemill_operator.store import Key, endpoint_of
+from tidemill_operator.store import Key
 
 logger = logging.getLogger("tidemill.operator")
 
@@ -91,11 +92,18 @@ class Sentinel:
 class Health:
     """The HTTP port."""
 
-    def __init__(self, runtime: Runtime, metrics: Metrics, settings: OperatorSettings) -> None:
+    def __init__(
+        self, runtime: Runtime, metrics: Metrics, settings: OperatorSettings, lookup: Lookup, advisor: Advisor
+    ) -> None:
         self.ready = False
+        """Whether it works: it has the lease, and watches."""
+        self.stands_by: Callable[[], bool] = lambda: False
+        """Whether it would go on if another one ended; then it is ready, too."""
         self.sentinel: Sentinel | None = None
         self._runtime = runtime
         self._metrics = metrics
+        self._lookup = lookup
+        self._advisor = advisor
         self._stuck_s = settings.stuck_ms / 1000
         self._ticked_s = time.monotonic()
         self._runner: web.AppRunner | None = None
@@ -131,7 +139,8 @@ class Health:
         return _probe("" if late_s < LAGGING_S else f"the loop is {late_s:.0f} s late")
 
     async def _is_ready(self, _: web.Request) -> web.Response:
-        return _probe("" if self.ready else "another replica holds the lease, or the watches have not begun")
+        able = self.ready or self.stands_by()
+        return _probe("" if able else "the lease is not watched, or the watches have not begun")
 
     async def _works(self, _: web.Request) -> web.Response:
         oldest_s = self._runtime.queue.oldest_ms(_now_ms()) / 1000
@@ -149,21 +158,21 @@ class Health:
         return web.Response(body=self._metrics.page(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     async def _scaling(self, request: web.Request) -> web.Response:
-        """What waits for a group, and how many consumers it should have."""
+        """How long a group needs to drain, and how many consumers it should have."""
         key = Key(CONSUMER_GROUP.kind, request.match_info["namespace"], request.match_info["name"])
-        resource = self._runtime.store.get(key)
-        if resource is None:
-            return web.json_response({"error": "there is no such ConsumerGroup"}, status=404)
-        row = self._runtime.lag_of(resource)
-        if row is None or row.get("lag") is None:
-            return web.json_response({"error": "its brokers have not said yet how much waits"}, status=503)
-        wanted = marks.part(resource, "spec", "autoscaling")
-        return web.json_response({
-            "lag": row["lag"],
-            "consumers": row.get("consumers", 0),
-            "replicas": recommended(wanted, row["lag"]),
-            "meta": endpoint_of(self._runtime.store.cluster(resource) or {}),
-        })  # fmt: skip
+        try:
+            resource = await self._lookup.resource(key)
+            if resource is None:
+                return web.json_response({"error": "there is no such ConsumerGroup"}, status=404)
+            status = marks.status(resource)
+            names = status.get("subjectName", ""), status.get("groupName", "")
+            if not all(names):
+                return web.json_response({"error": "meta has not got it yet: see its status"}, status=503)
+            group = Group(key.namespace, marks.cluster_of(resource), *names)
+            advice = await self._advisor.advise(group, wanted_of(resource))
+        except Unasked as error:
+            return web.json_response({"error": str(error)}, status=503)
+        return web.json_response(said_of(advice))
 
 
 def _probe(problem: str) -> web.Response:

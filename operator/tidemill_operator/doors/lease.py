@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from typing import Any
 
@@ -37,14 +38,23 @@ class Lease:
         self._lease: dict[str, Any] = {}
         self._seen: tuple[object, float] = (None, 0.0)
         """Holder and renewal as last seen, and when that was seen first."""
+        self._free_s = math.inf
+        """From when on the lease may be taken if nobody renews it; infinite when the last look does not say."""
+        self._watched_s: float | None = None
+        """When another one's lease was looked at last."""
         self._renewed_s = 0.0
+
+    def stands_by(self) -> bool:
+        """Whether another replica works, and this one watches when that one's lease ends."""
+        return self._watched_s is not None and _now_s() - self._watched_s < self._settings.renewal_ms / 1000
 
     async def acquire(self) -> None:
         """Wait until it is ours."""
         ours = await self._turn()
         while not ours:
-            await asyncio.sleep(self._settings.retry_ms / 1000)
+            await asyncio.sleep(max(0.0, min(self._settings.retry_ms / 1000, self._free_s - _now_s())))
             ours = await self._turn()
+        self._watched_s = None
         logger.info("lease_acquired holder=%s", self._holder)
 
     async def keep(self) -> None:
@@ -70,6 +80,7 @@ class Lease:
 
     async def _turn(self) -> bool:
         """Look, and take or renew it where that is allowed. Whether it is ours."""
+        self._free_s = math.inf
         try:
             self._lease = await self._api.get(self._place)
         except Refused as refused:
@@ -83,7 +94,8 @@ class Lease:
             self._seen = said, _now_s()
         ours = spec.get("holderIdentity") == self._holder
         length_s = spec.get("leaseDurationSeconds") or 1
-        if not ours and spec.get("holderIdentity") and _now_s() - self._seen[1] < length_s:
+        if not ours and spec.get("holderIdentity") and _now_s() < self._seen[1] + length_s:
+            self._free_s, self._watched_s = self._seen[1] + length_s, _now_s()
             return False
         return await self._write_or_not(spec)
 

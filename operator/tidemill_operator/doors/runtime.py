@@ -16,7 +16,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,8 @@ from tidemill_operator.steps import (
     Seen,
     Step,
 )
-from tidemill_operator.store import Key, Store, endpoint_of, extract, key_of
+from tidemill_operator.store import Key, Store, endpoint_of, extract
+from tidemill_operator.telling import Told
 from tidemill_operator.vanishing import TRIES_MAX, VANISHED, cluster_key, goodbye, vanished
 from tidemill_operator.work import WorkQueue
 
@@ -86,6 +87,7 @@ class Runtime:
         self._wake = asyncio.Event()
         self._active = 0
         self._asked = Asked()
+        self._told = Told()
         self._going = Namespaces(parts.api)
 
     # -- what is heard -----------------------------------------------------------------------------------------
@@ -116,16 +118,6 @@ class Runtime:
             resource = self.store.get(key)
             self.queue.add(key, now_ms, urgent=resource is not None and marks.goes(resource))
         self._wake.set()
-
-    def lag_of(self, resource: Manifest) -> Mapping[str, Any] | None:
-        """What brokers said last of a ConsumerGroup."""
-        link = self._link(self.store.cluster(resource))
-        return link.lag(*self._lag_names(key_of(resource))) if link is not None else None
-
-    def answers_of(self, namespace: str, cluster: str) -> Callable[[str, str], Awaitable[Any]] | None:
-        """How the meta and the brokers of a QueueCluster are asked; None: there is none that has a meta."""
-        link = self._link(self.store.get(Key(QUEUE_CLUSTER.kind, namespace, cluster)))
-        return link.answer if link is not None else None
 
     # -- loops -------------------------------------------------------------------------------------------------
 
@@ -210,8 +202,10 @@ class Runtime:
         try:
             changed = await link.ask_lags()
         except Failure as failure:
-            logger.warning("lag_unknown meta=%s why=%s", link.endpoint, failure)
+            level = logging.WARNING if self._is_news(f"lag {link.endpoint}", failure) else logging.DEBUG
+            logger.log(level, "lag_unknown meta=%s why=%s", link.endpoint, failure)
             return
+        self._told.well(f"lag {link.endpoint}")
         groups = self.store.keys((CONSUMER_GROUP.kind,))
         self._queue(key for key in groups if self._lag_names(key) in changed)
 
@@ -232,6 +226,7 @@ class Runtime:
             await self._failed(key, failure)
         else:
             metrics.passes.labels(key.kind, "done").inc()
+            self._told.well(f"pass {key}")
             self.queue.done(key, _now_ms(), again_ms)
         finally:
             self._active -= 1
@@ -362,6 +357,7 @@ class Runtime:
         status = next_status(resource, plan, now_ms)
         if status is not None:
             self.learn(await self._parts.applier.write_status(resource, status))
+            self._told.well(f"status {key}")
         for event in plan.events:
             await self._parts.applier.say(resource, event, marks.micro_timestamp(now_ms))
             if event.reason == "DriftReverted":
@@ -370,8 +366,9 @@ class Runtime:
     async def _failed(self, key: Key, failure: Failure) -> None:
         """Say why, where it is worth a word, and try again: soon, later each time, or when a person was there."""
         resource, planner = self.store.get(key), self._parts.planners.get(key.kind)
+        news = is_news(failure, resource) and self._is_news(f"pass {key}", failure)
         logger.log(
-            logging.WARNING if is_news(failure, resource) else logging.DEBUG,
+            logging.WARNING if news else logging.DEBUG,
             "pass_failed object=%s/%s/%s kind=%s reason=%s why=%s",
             key.kind, key.namespace, key.name, failure.kind, failure.reason, failure.sentence,
         )  # fmt: skip
@@ -379,11 +376,15 @@ class Runtime:
             try:
                 await self._explain(key, resource, conditions_of(failure, declared=planner.declared), failure)
             except Failure as second:
-                logger.warning("status_unwritten object=%s/%s why=%s", key.namespace, key.name, second)
+                level = logging.WARNING if self._is_news(f"status {key}", second) else logging.DEBUG
+                logger.log(level, "status_unwritten object=%s/%s why=%s", key.namespace, key.name, second)
         if failure.kind == "standing":
             self.queue.done(key, _now_ms(), failure.after_ms)
         else:
             self.queue.failed(key, _now_ms(), failure.after_ms)
+
+    def _is_news(self, about: str, failure: Failure) -> bool:
+        return self._told.is_news(about, failure.sentence, time.monotonic())
 
     async def _explain(
         self, key: Key, resource: Manifest, conditions: tuple[Condition, ...], failure: Failure

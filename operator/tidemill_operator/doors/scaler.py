@@ -6,6 +6,7 @@ ScaledObject says in its trigger's metadata which group it is about, of a QueueC
     cluster, subject, group  required
     drainSeconds             in so many seconds what is undone is to be drained; 60 when absent
     minReplicas, maxReplicas within these; 0 and 100 when absent
+    lagPerReplica            one more for each so many, until it was seen what one consumer can
 
 A broker group that cannot be asked makes the answer UNAVAILABLE: a guess would scale down for an outage, and KEDA
 leaves things as they are, or does what the ScaledObject has as its fallback.
@@ -18,45 +19,25 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import time
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TypeAlias
 
 import grpc
 import grpc.aio
 
-from tidemill_operator.draining import MASTER_PATHS
-from tidemill_operator.observed import META_PATHS, leader_of
-from tidemill_operator.scaling import REPLICAS_MAX, Advice, Course, Wanted, figures_of
+from tidemill_operator.doors.advising import Advisor, Group, Unasked
+from tidemill_operator.scaling import REPLICAS_MAX, Advice, Wanted
 
 SERVICE = "externalscaler.ExternalScaler"
-COURSES_MAX = 10_000
 LOOK_SECONDS = 5.0
 """How often a stream looks whether anybody has to be there."""
 TARGET = 1.0
 METADATA_CHARS_MAX = 200
+LAG_MAX = (1 << 63) - 1
 
-Ask: TypeAlias = Callable[[str, str], Awaitable[Any]]
-"""Server and path, and what JSON it answers to GET; the server is HOST:PORT of a broker's HTTP port, empty for meta."""
-Find: TypeAlias = Callable[[str, str], Ask | None]
-"""By namespace and name of a QueueCluster, how to ask there; None: there is no such cluster, or it has no meta yet."""
 Reference: TypeAlias = tuple[str, Mapping[str, str]]
 """Namespace and metadata of a trigger."""
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
-
-
-class Group(NamedTuple):
-    """Which consumer group."""
-
-    namespace: str
-    cluster: str
-    subject: str
-    group: str
-
-
-class Unasked(Exception):
-    """Somebody who has to be asked does not answer."""
 
 
 class Mistaken(Exception):
@@ -64,12 +45,10 @@ class Mistaken(Exception):
 
 
 class Scaler:
-    """The four calls. ``now_s`` is a clock that only goes forward."""
+    """The four calls."""
 
-    def __init__(self, find: Find, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._find = find
-        self._now_s = now_s
-        self._courses: OrderedDict[Group, Course] = OrderedDict()
+    def __init__(self, advisor: Advisor) -> None:
+        self._advisor = advisor
 
     async def is_active(self, request: bytes, context: Context) -> bytes:
         return _flag((await self._advice(read_reference(request), context)).is_active)
@@ -103,46 +82,11 @@ class Scaler:
 
     async def _advice(self, reference: Reference, context: Context) -> Advice:
         try:
-            return await self.advise(*parse_reference(reference))
+            return await self._advisor.advise(*parse_reference(reference))
         except Mistaken as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except Unasked as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-
-    async def advise(self, group: Group, wanted: Wanted) -> Advice:
-        """What is recommended now. The first answer of a group knows no rates."""
-        ask = self._find(group.namespace, group.cluster)
-        if ask is None:
-            raise Unasked(f"there is no QueueCluster {group.cluster} in {group.namespace} that has a meta")
-        figures = figures_of(await _rows(ask), group.subject, group.group, self._now_s())
-        course = self._courses.setdefault(group, Course())
-        self._courses.move_to_end(group)
-        while len(self._courses) > COURSES_MAX:
-            self._courses.popitem(last=False)
-        if figures is None:
-            return Advice(0, 0, None, None, None, wanted.least)  # nobody has consumed with it
-        course.look(figures)
-        return course.advice(wanted)
-
-
-async def _rows(ask: Ask) -> list[Mapping[str, Any]]:
-    """Of all masters that serve subjects."""
-    found: list[Mapping[str, Any]] = []
-    for group in await _answer(ask, "", META_PATHS["broker"]):
-        if group["retired"]:
-            continue
-        master = leader_of(group)
-        if master is None:
-            raise Unasked(f"{group['group']} has no master that knows what is left: {group['problem']}")
-        found += await _answer(ask, master["addresses"]["control"], MASTER_PATHS["broker"])
-    return found
-
-
-async def _answer(ask: Ask, server: str, path: str) -> Any:
-    try:
-        return await ask(server, path)
-    except (OSError, TimeoutError) as error:
-        raise Unasked(f"{server or 'meta'} does not answer {path}: {error}") from None
 
 
 async def serve(port: int, scaler: Scaler, host: str = "0.0.0.0") -> tuple[grpc.aio.Server, int]:
@@ -170,15 +114,16 @@ def parse_reference(reference: Reference) -> tuple[Group, Wanted]:
     seconds = _whole(said, "drainSeconds", 60)
     if not seconds or least > most:
         raise Mistaken("write drainSeconds above 0, and minReplicas not above maxReplicas")
+    each = _whole(said, "lagPerReplica", 0, LAG_MAX) or None
     group = Group(namespace, said["cluster"], said["subject"], said["group"])
-    return group, Wanted(float(seconds), least, most)
+    return group, Wanted(float(seconds), least, most, each)
 
 
-def _whole(said: Mapping[str, str], name: str, absent: int) -> int:
+def _whole(said: Mapping[str, str], name: str, absent: int, most: int = REPLICAS_MAX) -> int:
     text = said.get(name, str(absent))
-    if not (text.isascii() and text.isdigit()) or int(text[:9]) > REPLICAS_MAX:
-        raise Mistaken(f"{name} is {text[:40]!r}: write a whole number from 0 to {REPLICAS_MAX}")
-    return int(text[:9])
+    if not (text.isascii() and text.isdigit()) or int(text[:20]) > most:
+        raise Mistaken(f"{name} is {text[:40]!r}: write a whole number from 0 to {most}")
+    return int(text[:20])
 
 
 # -- protobuf: a field is a key, its number and its type in one varint, and a value ------------------------------------

@@ -264,6 +264,24 @@ def test_a_rollout_says_once_that_another_broker_leads() -> None:
     assert told == ["SwitchoverStarted", "SwitchoverCompleted"]
 
 
+def test_a_switchover_is_told_also_when_meta_is_deaf_right_after_it() -> None:
+    world = standing()
+    world.image("2")
+    for _ in range(100):
+        for key in world.ours():
+            world.act(key)
+        world.pass_time(1_000)
+        if world.at_meta["g0"].master == "g0-1":
+            break
+    world.act(KEY, heard=False)
+    assert "master" not in world.get(*KEY)["status"], "what is not known is not said"
+    world.settle()
+
+    told = [reason for name, reason in world.events if name == "g0" and reason.startswith("Switchover")]
+    assert told == ["SwitchoverStarted", "SwitchoverCompleted"]
+    assert "leader" not in world.get(*KEY)["status"]["rollout"]
+
+
 def test_a_master_that_fails_by_itself_is_no_switchover() -> None:
     world = standing()
     world.stuck.add("g0-0")

@@ -8,6 +8,8 @@ import pytest
 
 from samples.kubernetes import KEDA, NAMESPACE, World, a_world, manifest
 from tidemill_operator import marks
+from tidemill_operator.autoscaling import said_of, wanted_of
+from tidemill_operator.scaling import Advice, Wanted
 from tidemill_operator.steps import Seek
 from tidemill_operator.store import Key
 
@@ -192,10 +194,34 @@ def test_a_scaled_object_is_made_where_keda_is_and_goes_with_the_mode(world: Wor
     assert made["spec"]["maxReplicaCount"] == 9
     trigger = made["spec"]["triggers"][0]["metadata"]
     assert trigger["url"] == f"http://operator:8080/v1/scaling/{NAMESPACE}/mailer"
-    assert trigger["targetValue"] == "50"
+    assert (trigger["valueLocation"], trigger["targetValue"]) == ("replicas", "1")
     resource = world.store.get(key)
     assert resource is not None
     assert made["metadata"]["ownerReferences"][0]["uid"] == marks.metadata(resource)["uid"]
     mailer(world, autoscaling={"mode": "Disabled"})
     world.settle()
     assert world.store.get(scaler) is None
+
+
+def test_what_a_spec_wants_of_scaling_is_what_the_rule_is_given() -> None:
+    said = {"minReplicas": 2, "maxReplicas": 9, "lagPerReplica": 50, "idleReplicas": 0}
+    assert wanted_of(manifest("ConsumerGroup", "mailer", {"autoscaling": said})) == Wanted(60.0, 2, 9, 50, 0)
+    assert wanted_of(manifest("ConsumerGroup", "mailer")) == Wanted(60.0, 1, 50, 1000, None)
+
+
+@pytest.mark.parametrize(
+    ("advice", "sentence"),
+    [
+        (Advice(40, 3, None, None, None, 3), "unknown: it was looked at once; ask again after five seconds"),
+        (Advice(40, 3, 9.0, 8.0, None, 4), "never: no more is handled than arrives"),
+        (Advice(40, 3, 8.0, 12.0, 10.0, 4), "draining"),
+        (Advice(0, 3, 8.0, 8.0, 0.0, 4), "done"),
+    ],
+)
+def test_the_http_port_says_when_a_group_is_drained_or_why_nobody_knows(
+    advice: Advice, sentence: str
+) -> None:
+    said = said_of(advice)
+    assert (said["drains"], said["drainsInSeconds"], said["replicas"]) == (
+        sentence, advice.drains_in_s, advice.replicas
+    )  # fmt: skip

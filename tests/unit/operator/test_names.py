@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill_operator.kinds import KINDS
 from tidemill_operator.marks import moment, part, rows, timestamp
 from tidemill_operator.names import (
     DNS_LABEL,
@@ -22,6 +23,7 @@ from tidemill_operator.names import (
     selector_labels,
 )
 from tidemill_operator.observed import size_of
+from tidemill_operator.rbac import CLUSTER, NAMESPACED
 
 
 @pytest.mark.parametrize("name", ["g0", "prod-fast", "a" * 40])
@@ -103,3 +105,11 @@ def test_a_time_is_written_as_kubernetes_does() -> None:
 )
 def test_quantities_are_bytes_and_what_is_none_is_nothing(written: object, size: int) -> None:
     assert size_of(written) == size
+
+
+def test_the_operator_may_do_something_with_each_kind_that_it_knows_and_with_no_other() -> None:
+    known = {(one.group, one.plural) for one in KINDS.values()}
+    allowed = {
+        (rule.group, one.partition("/")[0]) for rule in (*NAMESPACED, *CLUSTER) for one in rule.resources
+    }
+    assert allowed == known

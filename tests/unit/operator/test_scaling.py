@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidemill_operator.scaling import Course, Figures, Wanted, figures_of
+from tidemill_operator.scaling import Course, Figures, Wanted, figures_of, of_nobody
 
 
 def course(*looks: tuple[float, int, int, int]) -> Course:
@@ -93,3 +93,29 @@ def test_looks_that_are_too_near_say_nothing_and_a_broker_that_comes_or_goes_beg
 
     gone = course((0.0, 0, 1_000, 1), (10.0, 0, 2_000, 1), (20.0, 0, 500, 1))
     assert gone.advice(Wanted()).handled is None
+
+
+def test_looks_at_each_second_tell_of_the_last_seconds_and_not_of_all_that_ever_was() -> None:
+    quiet = [(float(at), 0, 0, 2) for at in range(100)]
+    burst = [(100.0 + at, 0, 50 * at, 2) for at in range(11)]
+    advice = course(*quiet, *burst).advice(Wanted())
+    assert advice.arrives == pytest.approx(50.0)
+
+
+def test_until_it_is_known_what_one_can_there_is_one_for_so_many_that_wait() -> None:
+    assert course((0.0, 950, 0, 1)).advice(Wanted(undone_each=100)).replicas == 10
+    assert course((0.0, 950, 0, 12)).advice(Wanted(undone_each=100)).replicas == 12
+    still = course((0.0, 950, 0, 1), (10.0, 950, 0, 1)).advice(Wanted(undone_each=100))
+    assert still.replicas == 10, "nobody has handled anything"
+    known = course((0.0, 950, 0, 1), (10.0, 450, 500, 1)).advice(Wanted(undone_each=100))
+    assert known.replicas == 1, "50 a second are enough for 450 in a minute"
+
+
+def test_where_nothing_is_undone_and_nothing_comes_there_are_as_many_as_are_wanted_at_rest() -> None:
+    rest = course((0.0, 0, 0, 3), (10.0, 0, 0, 3))
+    assert rest.advice(Wanted()).replicas == 0, "three who have never had anything to do are not needed"
+    assert rest.advice(Wanted(least=2)).replicas == 2
+    assert rest.advice(Wanted(least=2, idle=0)).replicas == 0
+    assert of_nobody(Wanted(least=2, idle=0)).replicas == 0
+    some = course((0.0, 9, 0, 1), (10.0, 1, 1_000_000, 1)).advice(Wanted(least=0, idle=0))
+    assert some.replicas == 1, "as long as anything is undone somebody has to be there"
