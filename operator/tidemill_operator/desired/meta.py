@@ -15,7 +15,7 @@ from tidemill_operator.desired.around import (
     settings_name,
     variables,
 )
-from tidemill_operator.desired.pods import DATA_FOLDER, Process, template
+from tidemill_operator.desired.pods import DATA_FOLDER, OUTLIVES_SECONDS, Process, template
 from tidemill_operator.desired.wanted import Cluster
 from tidemill_operator.desired.workloads import claim_template
 from tidemill_operator.kinds import DEPLOYMENT, STATEFUL_SET
@@ -60,6 +60,8 @@ def pods_of(cluster: Cluster) -> dict[str, Any]:
         settings_name(name, variables("TIDEMILL_META_", cluster.meta_settings)),
         name,
         keeps_data=cluster.meta_database is None,
+        stop_seconds=OUTLIVES_SECONDS,
+        avoids=("broker",),
     )
     return template(
         process,
