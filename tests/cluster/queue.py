@@ -170,7 +170,13 @@ class Queue:
         for pod in (consumer, producer):
             self.ask("wait", f"pod/{pod}", "--for=condition=Ready", "--timeout=60s")
         flow = Flow()
-        yield flow
+        try:
+            yield flow
+        except BaseException:
+            self.ask(
+                "delete", "pod", consumer, producer, "--wait=false"
+            )  # they would go on beside the next test
+            raise
         self.ask("exec", producer, "--", "touch", "/tmp/end")
         flow.sent, flow.seen = self.said(producer), self.said(consumer)
 

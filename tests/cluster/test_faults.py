@@ -5,6 +5,7 @@ Two groups lie on two nodes each and share one, with meta, so that a node may go
 
 from __future__ import annotations
 
+import faulthandler
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -64,6 +65,12 @@ def queue(with_image: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> 
     goes_without_a_trace(made)
     for node in cluster.nodes:
         cluster.ask("label", "node", node, *(f"{HOLDS}{name}-" for name in (*GROUPS, "meta")))
+
+
+@pytest.fixture(autouse=True)
+def patience() -> None:
+    """What takes a minute or two here is no hang."""
+    faulthandler.cancel_dump_traceback_later()
 
 
 def packages(cluster: RealCluster, folder: Path) -> dict[str, Path]:
@@ -339,7 +346,9 @@ def size(queue: Queue) -> str:
 
 
 def capacities(queue: Queue) -> set[str]:
-    claims = queue.items("persistentvolumeclaims", "-l", "app.kubernetes.io/component in (broker,delay)")
+    """Of the volumes of all groups that are there; those of a group that has gone stay as they are."""
+    names = ",".join(one["metadata"]["name"] for one in queue.items("brokergroups"))
+    claims = queue.items("persistentvolumeclaims", "-l", f"tidemill.dev/broker-group in ({names})")
     return {one["status"]["capacity"]["storage"] for one in claims}
 
 
