@@ -59,7 +59,8 @@ def plan(seen: Seen, now_ms: int) -> Plan:
     steps += pruned(seen, others)
     steps += enlarged(seen, _claims(seen, cluster), cluster.meta_storage.size)[1]
     groups = _named(seen)
-    rollout = _turn(seen, cluster, groups, meta, now_ms)
+    # Meta that gets another template in this very pass is not well, though what was seen of it says so.
+    rollout = _turn(seen, cluster, groups, meta if chosen.is_on(meta) else None, now_ms)
     waits = seen.meta is None or any(ticket_of(one)[0] for one in groups)
     conditions = _conditions(seen, cluster, groups, meta, rollout)
     return Plan(

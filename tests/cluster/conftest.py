@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import count
 
 import pytest
 
 from cluster.build import programs
+from cluster.cache import base
 from cluster.kwok import KwokCluster
 from cluster.prerequisites import Verdict, obstacle, verdict
+from cluster.queue import BEFORE, IMAGE, VERSION
 from cluster.real import RealCluster
+from samples.scripts import ROOT
 
 MARKS = ("cluster", "real_cluster")
 NODES = 3
@@ -68,6 +73,19 @@ def real_cluster(
     made = RealCluster(tmp_path_factory.mktemp("real") / "cluster", programs(tell), NODES)
     yield made.start(tell)
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def with_image(real_cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> RealCluster:
+    """That cluster, whose nodes have the image by the name that the charts know, and by that of a version before."""
+    faulthandler.cancel_dump_traceback_later()
+    archive = tmp_path_factory.mktemp("image") / "tidemill.tar"
+    options = ["--debootstrap", "--install", "--cache", str(base() / "images"), "--output", str(archive)]
+    subprocess.run([sys.executable, str(ROOT / "images/build.py"), *options], check=True)
+    real_cluster.import_image(archive)
+    real_cluster.name_image(f"{IMAGE}:{VERSION}", f"{IMAGE}:{BEFORE}")
+    archive.unlink()
+    return real_cluster
 
 
 def need_nodes() -> None:

@@ -119,6 +119,16 @@ class Node:
         )
         assert done.returncode == 0, f"{self.machine.name} cannot import {archive}: {done.stderr.strip()}"
 
+    def name_image(self, image: str, name: str) -> None:
+        """Another name for an image that is there."""
+        assert self._control("images", "tag", "--force", image, name) == 0, (
+            f"{self.machine.name} has no {image}"
+        )
+
+    def kill(self, container: str) -> None:
+        """The first process of a container, as ``kill -9`` does; the kubelet starts it again."""
+        self._control("tasks", "kill", "--signal", "SIGKILL", container)  # it may be on its way already
+
     def inside(self) -> tuple[str, ...]:
         """The beginning of a command that runs on the node."""
         pid = self._first_process()
@@ -229,6 +239,7 @@ def of_kubelet(machine: Machine, folder: Path, keys: Path) -> dict[str, Any]:
         "imageGCLowThresholdPercent": 99,
         "nodeStatusUpdateFrequency": "3s",
         "maxPods": 60,
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},  # tests kill more often than programs crash
     }  # fmt: skip
 
 

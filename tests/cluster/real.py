@@ -130,6 +130,17 @@ class RealCluster(Hands):
         with ThreadPoolExecutor() as threads:
             list(threads.map(lambda node: node.import_image(archive), self._nodes.values()))
 
+    def name_image(self, image: str, name: str) -> None:
+        """Another name for an image that every node has."""
+        for node in self._nodes.values():
+            node.name_image(image, name)
+
+    def kill(self, namespace: str, pod: str) -> None:
+        """`kill -9` of a pod's one container: the pod stays, and runs it again."""
+        found = self.json("get", "pod", pod, "-n", namespace)
+        (status,) = found["status"]["containerStatuses"]
+        self._nodes[found["spec"]["nodeName"]].kill(status["containerID"].rpartition("/")[2])
+
     def wait_ready(self, *names: str, seconds: float = READY_SECONDS) -> None:
         """Until these nodes, or all, are ready."""
         wanted = set(names or self._nodes)

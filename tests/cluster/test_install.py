@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import faulthandler
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
 
-from cluster.cache import base
 from cluster.real import RealCluster
 from samples.scripts import ROOT
 
@@ -21,21 +17,16 @@ READY_SECONDS = 180.0
 """From the first command until the queue is ready."""
 
 
-@pytest.fixture(scope="module")
-def with_image(real_cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
-    """The cluster, whose nodes have the image by the name that the charts know."""
-    faulthandler.cancel_dump_traceback_later()  # a build is no hang
-    archive = tmp_path_factory.mktemp("image") / "tidemill.tar"
-    options = ["--debootstrap", "--install", "--cache", str(base() / "images"), "--output", str(archive)]
-    subprocess.run([sys.executable, str(ROOT / "images/build.py"), *options], check=True)
-    real_cluster.import_image(archive)
-    yield real_cluster
+@pytest.fixture
+def with_queue(with_image: RealCluster) -> Iterator[RealCluster]:
+    """The cluster, which is as it was when the test has ended."""
+    yield with_image
     for release, namespace in (("queue", "queues"), ("tidemill-operator", "tidemill-system")):
-        real_cluster.helm("uninstall", release, "--namespace", namespace, "--ignore-not-found", "--wait")
+        with_image.helm("uninstall", release, "--namespace", namespace, "--ignore-not-found", "--wait")
 
 
-def test_two_commands_and_a_queue_takes_messages_within_three_minutes(with_image: RealCluster) -> None:
-    cluster = with_image
+def test_two_commands_and_a_queue_takes_messages_within_three_minutes(with_queue: RealCluster) -> None:
+    cluster = with_queue
     small = str(CHARTS / "tidemill/ci/small-values.yaml")
 
     helm(

@@ -22,6 +22,8 @@ FLOWS = Path("/tmp/flows")
 SILENCE_SECONDS = 120.0
 STALL_SECONDS = 0.3
 """Longer ones are told one by one: when, by the clock, and how long."""
+SLOW_SECONDS, SLOWEST = 1.0, 5
+"""How many sends took so long; and of the slowest when they were answered, and after how long."""
 
 
 async def produce(subject: str, messages: int) -> dict[str, float]:
@@ -40,7 +42,8 @@ async def stream(subject: str, a_second: int) -> dict[str, object]:
     """So many a second, until it is told to end. A send waits for none before it."""
     longest_send = longest_gap = 0.0
     answered = time.monotonic()
-    stalls: list[tuple[int, float]] = []
+    stalls: list[tuple[float, float]] = []
+    slow: list[tuple[float, float]] = []
 
     async def send(number: int) -> None:
         nonlocal longest_send, longest_gap, answered
@@ -49,13 +52,16 @@ async def stream(subject: str, a_second: int) -> dict[str, object]:
         now = time.monotonic()
         longest_send, longest_gap = max(longest_send, now - began), max(longest_gap, now - answered)
         if now - answered > STALL_SECONDS:
-            stalls.append((round(time.time()), round(now - answered, 2)))
+            stalls.append((round(time.time(), 1), round(now - answered, 2)))
+        if now - began > SLOW_SECONDS:
+            slow.append((round(time.time(), 1), round(now - began, 2)))
         answered = now
 
     async with Client() as queue:
         await send(0)
         FLOWS.touch()
         stalls.clear()
+        slow.clear()
         number, began, longest_send, longest_gap = 1, time.monotonic(), 0.0, 0.0
         async with asyncio.TaskGroup() as sends:
             while not END.exists():
@@ -70,6 +76,8 @@ async def stream(subject: str, a_second: int) -> dict[str, object]:
         "longest_send": longest_send,
         "longest_gap": longest_gap,
         "stalls": stalls,
+        "slow": len(slow),
+        "slowest": sorted(slow, key=lambda one: -one[1])[:SLOWEST],
     }
 
 

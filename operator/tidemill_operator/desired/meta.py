@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill_operator.desired.around import metadata, service, settings_name, surroundings, variables
-from tidemill_operator.desired.pods import DATA_FOLDER, Process, template
+from tidemill_operator.desired.pods import DATA_FOLDER, OUTLIVES_SECONDS, Process, template
 from tidemill_operator.desired.wanted import Cluster
 from tidemill_operator.desired.workloads import claim_template
 from tidemill_operator.kinds import DEPLOYMENT, STATEFUL_SET
@@ -41,6 +41,8 @@ def pods_of(cluster: Cluster) -> dict[str, Any]:
         settings_name(name, _settings(cluster)),
         name,
         keeps_data=cluster.meta_database is None,
+        stop_seconds=OUTLIVES_SECONDS,
+        avoids=("broker",),
     )
     return template(
         process,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill_operator.desired.wanted import Pods
-from tidemill_operator.marks import RESTART_AT, part
+from tidemill_operator.marks import COMPONENT_LABEL, INSTANCE_LABEL, RESTART_AT, part
 from tidemill_operator.steps import Manifest
 
 USER = 10_001
@@ -21,10 +21,16 @@ DATA, DATA_FOLDER = "/data", "/data/tidemill"
 TMP_SIZE = "64Mi"
 STOP_SECONDS = 2
 """Who is told that a pod goes needs a moment to hear so, and the process serves on meanwhile."""
+OUTLIVES_SECONDS = 8
+"""Who is evicted from a node together with meta needs meta to say goodbye: to hand over, and be succeeded. Meta serves
+on for so long, as its Service leads to one that ends where no other is.
+"""
 STARTUP_SECONDS = 900
 """A broker reads its logs before it answers: a slow disk with much on it takes minutes, and is not to be killed."""
 
 SCHEDULING = ("nodeSelector", "tolerations", "priorityClassName")
+OWN_WEIGHT, OTHER_WEIGHT = 100, 1
+"""A node with many pods of another kind is still better than one with a pod of the same."""
 ZONES, NODES = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 
 
@@ -41,6 +47,10 @@ class Process:
     """The ConfigMap with the rest of its environment; empty: there is none."""
     account: str
     keeps_data: bool = True
+    stop_seconds: int = STOP_SECONDS
+    """For which it serves on when its pod is told to go."""
+    avoids: tuple[str, ...] = ()
+    """Components of its cluster on whose nodes it would rather not be: what takes one of them leaves the other."""
 
 
 def template(
@@ -48,7 +58,8 @@ def template(
 ) -> dict[str, Any]:
     """What a workload makes pods of. Nothing in it is of the operator's version, or of an address that changes."""
     scheduling = part(pods.said, "scheduling")
-    spread = _spread(str(scheduling.get("spread", "Preferred")), selector)
+    how = str(scheduling.get("spread", "Preferred"))
+    spread, apart = _spread(how, selector), _apart(how, process, selector)
     secrets = [{"name": one} for one in pods.image.pull_secrets]
     annotations = {RESTART_AT: pods.restart_at} if pods.restart_at else {}
     spec = {
@@ -69,6 +80,7 @@ def template(
     }
     # What is empty is not sent: the API server does not keep it, and it would be sent again and again.
     spec |= {"topologySpreadConstraints": spread} if spread else {}
+    spec |= {"affinity": apart} if apart else {}
     spec |= {"imagePullSecrets": secrets} if secrets else {}
     spec |= {name: scheduling[name] for name in SCHEDULING if scheduling.get(name)}
     return {
@@ -97,7 +109,7 @@ def _container(process: Process, pods: Pods) -> dict[str, Any]:
         "startupProbe": _probe("/healthz", 2, STARTUP_SECONDS // 2),
         "readinessProbe": _probe("/readyz", 2, 3),
         "livenessProbe": _probe("/healthz", 10, 6),
-        "lifecycle": {"preStop": {"sleep": {"seconds": STOP_SECONDS}}},
+        "lifecycle": {"preStop": {"sleep": {"seconds": process.stop_seconds}}},
     }
     if process.environment:
         found["env"] = list(process.environment)
@@ -133,6 +145,24 @@ def _spread(spread: str, selector: Mapping[str, str]) -> list[dict[str, Any]]:
         }
         for key in (ZONES, NODES)
     ]
+
+
+def _apart(spread: str, process: Process, selector: Mapping[str, str]) -> dict[str, Any]:
+    """Preferred, never required: one node runs all of it. The scheduler weighs a spread like any other wish; of its own
+    kind a pod keeps away above all, and of what it avoids only where that costs nothing of this.
+    """
+    if spread == "None":
+        return {}
+    terms = [_away(OWN_WEIGHT, {"matchLabels": dict(selector)})]
+    if process.avoids:
+        of = {"key": COMPONENT_LABEL, "operator": "In", "values": list(process.avoids)}
+        of_cluster = {INSTANCE_LABEL: selector[INSTANCE_LABEL]}
+        terms.append(_away(OTHER_WEIGHT, {"matchLabels": of_cluster, "matchExpressions": [of]}))
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def _away(weight: int, selector: dict[str, Any]) -> dict[str, Any]:
+    return {"weight": weight, "podAffinityTerm": {"topologyKey": NODES, "labelSelector": selector}}
 
 
 def from_field(name: str, path: str) -> dict[str, Any]:

@@ -55,6 +55,39 @@ def test_meta_on_sqlite_is_one_pod_with_a_volume() -> None:
     ]
 
 
+def test_meta_outlives_brokers_that_are_told_to_go_with_it_and_would_rather_be_elsewhere() -> None:
+    """Who says goodbye needs it: a node that is drained of both takes it away last."""
+    world = World(groups=1)
+    world.settle()
+
+    meta, group = world.get("StatefulSet", "prod-meta"), world.get("StatefulSet", "g0")
+    stops = [
+        one["spec"]["template"]["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+        for one in (meta, group)
+    ]
+    assert stops[0] >= stops[1] + 5
+    apart = meta["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
+    ((own, other),) = apart.values()
+    assert own["weight"] > 50 * other["weight"]  # that a group's brokers are on two nodes matters more
+    chosen = other["podAffinityTerm"]["labelSelector"]
+    (wanted,) = chosen["matchExpressions"]
+    of_brokers = group["spec"]["template"]["metadata"]["labels"]
+    assert chosen["matchLabels"].items() <= of_brokers.items()
+    assert of_brokers[wanted["key"]] in wanted["values"]
+    ((alike,),) = group["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"].values()
+    assert (
+        alike["podAffinityTerm"]["labelSelector"]["matchLabels"] == group["spec"]["selector"]["matchLabels"]
+    )
+
+
+def test_meta_is_where_it_comes_when_nothing_is_to_be_spread() -> None:
+    world = World(groups=0)
+    world.change(*KEY, meta={"scheduling": {"spread": "None"}})
+    world.settle()
+
+    assert "affinity" not in world.get("StatefulSet", "prod-meta")["spec"]["template"]["spec"]
+
+
 def test_meta_on_postgresql_is_a_deployment() -> None:
     world = World(groups=0)
     world.change(*KEY, meta=POSTGRESQL)
@@ -278,6 +311,15 @@ def test_nobody_gets_the_turn_while_meta_is_not_as_it_should_be() -> None:
     world = standing()
     wants(world, "g0", 1)
     world.get("StatefulSet", "prod-meta")["status"]["readyReplicas"] = 0
+
+    assert turn(world.plan(KEY)) == ("", "")
+
+
+def test_nobody_gets_the_turn_in_the_pass_that_gives_meta_another_template() -> None:
+    """What was seen of it then is still of the former one, and says that all is well."""
+    world = standing()
+    wants(world, "g0", 1)
+    world.change(*KEY, image={"tag": "9.9.9"})
 
     assert turn(world.plan(KEY)) == ("", "")
 
