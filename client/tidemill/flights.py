@@ -11,6 +11,7 @@ from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tidemill.backoff import Backoff
 from tidemill.parcel import Parcel, Partition
 from tidemill_wire.limits import PRODUCER_BATCHES_REMEMBERED
 
@@ -32,8 +33,9 @@ class Flight:
 class Flights:
     """See the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, backoff: Backoff) -> None:
         self._flights: list[Flight] = []
+        self._backoff = backoff
         self._refused: dict[Partition, None] = {}
         self._again_at = 0.0
 
@@ -81,6 +83,18 @@ class Flights:
                     del self._refused[partition]
                 return batch
         return None
+
+    def next_try(self, now: float) -> float:
+        """When what is refused now is tried again: with what was refused just before it, which is one failure. A broker
+        that hands over refuses all that is in flight, and may be another one a tenth of a second later.
+        """
+        if self._refused and self._again_at > now:
+            return self._again_at
+        return now + self._backoff.next()
+
+    def taken(self) -> None:
+        """The broker takes things: the next refusal is the first one."""
+        self._backoff.reset()
 
     def refuse(self, batch: Parcel, again_at: float) -> None:
         """Try it again then."""

@@ -79,7 +79,7 @@ class Lane:
         self.gather = Gather(
             Signature(self.producer_id, settings.codec, settings.now_ms), settings.batch_bytes
         )
-        self.flights = Flights()
+        self.flights = Flights(Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random))
         self.partitions: dict[Key, Partition] = {}
         self.link: Link | None = None
         """The connection there is."""
@@ -90,7 +90,6 @@ class Lane:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._linger_s = settings.linger_ms / 1000
-        self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
         self._steadiness = Steadiness()
         self._trial: asyncio.TimerHandle | None = None
         self._checking: asyncio.TimerHandle | None = None
@@ -182,6 +181,7 @@ class Lane:
                 for batch, first_sequence in zip(flight.batches, answer.first_sequences, strict=True):
                     size += batch.size
                     batch.stored(first_sequence)
+                self.flights.taken()
                 self._steadiness.answered(flight.asked_at, self._loop.time())
                 if not self._steadiness.steady:
                     self._avoid()
@@ -211,17 +211,17 @@ class Lane:
 
     def _refuse(self, batch: Parcel, error: TidemillError) -> None:
         now = self._loop.time()
-        wait = self._backoff.next()
+        again_at = self.flights.next_try(now)
         tries_again = (
             batch.partition.spread is not None and not batch.partition.bound
-        ) or now + wait < batch.deadline
+        ) or again_at < batch.deadline
         if not isinstance(error, Unavailable) or not tries_again or batch.waiter is None:
             self._budget.give_back(batch.size)
             batch.failed(error)
             return
         batch.error = error
-        self.flights.refuse(batch, now + wait)
-        self._loop.call_later(wait, self.wake)
+        self.flights.refuse(batch, again_at)
+        self._loop.call_at(again_at, self.wake)
         if error.kind.name == OUTDATED:
             self._owner.outdated(batch.partition)
             return

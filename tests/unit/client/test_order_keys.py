@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
 from tidemill import ClientSettings, Refused, Unavailable
+from tidemill.backoff import Backoff
 from tidemill.flights import Flights
 from tidemill.gather import Gather, Signature
 from tidemill.parcel import Extras, Partition
@@ -37,6 +39,10 @@ def gather_of() -> Gather:
     return Gather(Signature(7, Codec.NONE, lambda: 0), 1_000)
 
 
+def flights_of() -> Flights:
+    return Flights(Backoff(0.1, 1.0, random.Random(0)))
+
+
 async def test_order_key_arrives_and_marks_its_batch(serve):
     async with serve() as place, place.client() as mq:
         await mq.send("a", b"warm")
@@ -65,7 +71,7 @@ async def test_order_key_beyond_its_limits_never_leaves(order_key):
 
 
 def test_batches_of_order_keys_leave_one_at_a_time():
-    gather, flights, waiter = gather_of(), Flights(), Heard()
+    gather, flights, waiter = gather_of(), flights_of(), Heard()
     keyed, plain = Partition("keyed"), Partition("plain")
     for partition, extras in ((keyed, KEYED), (plain, None)):
         for _ in range(20):
@@ -81,7 +87,7 @@ def test_batches_of_order_keys_leave_one_at_a_time():
 
 
 def test_what_waits_behind_a_batch_that_was_given_up_is_given_up_with_it():
-    gather, flights, waiter = gather_of(), Flights(), Heard()
+    gather, flights, waiter = gather_of(), flights_of(), Heard()
     partition = Partition("keyed")
     for _ in range(20):
         gather.add(partition, b"x" * 100, KEYED, waiter, deadline=100.0)
@@ -98,7 +104,7 @@ def test_what_waits_behind_a_batch_that_was_given_up_is_given_up_with_it():
 
 
 def test_nothing_newer_leaves_before_what_was_given_up_was_told_so():
-    gather, flights, waiter = gather_of(), Flights(), Heard()
+    gather, flights, waiter = gather_of(), flights_of(), Heard()
     partition = Partition("keyed")
     gather.add(partition, b"1", KEYED, waiter, deadline=100.0)
     flight = flights.depart(gather.take())
@@ -113,7 +119,7 @@ def test_nothing_newer_leaves_before_what_was_given_up_was_told_so():
 
 
 def test_message_that_can_never_be_stored_holds_up_nobody():
-    gather, flights, waiter = gather_of(), Flights(), Heard()
+    gather, flights, waiter = gather_of(), flights_of(), Heard()
     partition = Partition("keyed")
     for _ in range(20):
         gather.add(partition, b"x" * 100, KEYED, waiter, deadline=100.0)

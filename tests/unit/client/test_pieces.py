@@ -25,6 +25,7 @@ from tidemill.tasks import Tasks
 from tidemill_wire.batch import Origin, aligned
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Content, build_batch
+from tidemill_wire.errors import WireError
 
 
 @pytest.mark.parametrize("compression, module", [("lz4", "lz4.block"), (Codec.ZSTD, "zstandard")])
@@ -177,6 +178,33 @@ def test_waits_double_and_are_bounded_and_begin_anew_after_a_success():
     assert [round(backoff.next(), 3) for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     backoff.reset()
     assert round(backoff.next(), 3) == 0.1
+
+
+class Longest(random.Random):
+    """Draws the longest wait each time."""
+
+    def random(self) -> float:
+        return 1.0
+
+
+async def test_a_crowd_of_refusals_is_one_failure(serve):
+    """A broker that hands over refuses all that is in flight: waits of their own would double with each."""
+    refusals = iter([WireError("not_master", "it hands over")] * 20)
+    settings = ClientSettings(backoff_base_s=0.01, backoff_max_s=600.0, linger_ms=0, random=Longest())
+    async with serve() as place, place.client(settings=settings) as mq:
+        await mq.send("a", b"warm")
+        place.broker.refuse_batch = lambda _name: next(refusals, None)
+        await asyncio.gather(*(mq.send(f"s{number}", b"x") for number in range(20)))
+
+
+async def test_waits_of_a_producer_begin_anew_after_a_success(serve):
+    settings = ClientSettings(backoff_base_s=0.01, backoff_max_s=600.0, linger_ms=0, random=Longest())
+    async with serve() as place, place.client(settings=settings) as mq:
+        for _ in range(20):
+            refusals = iter([WireError("not_master", "it hands over")])
+            place.broker.refuse_batch = lambda _name, refusals=refusals: next(refusals, None)
+            await mq.send("a", b"refused once")
+            await mq.send("a", b"taken at once")
 
 
 def test_the_window_follows_the_handler():
