@@ -1,7 +1,8 @@
 """A consumer's name: the one it was given, the one it had last time, or a random one.
 
 A random one in a pod has the pod's uid in it (``TIDEMILL_POD``): when the pod vanishes, whoever sees it can say so, and
-its leases end at once.
+its leases end at once. That may be said again long after, so no consumer goes on under the name of another pod; but for
+those that ask to be given messages in order, of which no lease ends for a pod: a broadcast goes on where it was.
 
 Names are remembered in ``<state_dir>/<group>.<number>.consumer``. The file is locked while its name is in use, so two
 processes on one machine never share a name; a process that finds a name in use takes the next number.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +21,13 @@ from tidemill.errors import Refused
 from tidemill.settings import ClientSettings
 from tidemill.subscription import Subscription
 from tidemill_wire.fields import parse_consumer
+from tidemill_wire.kinds import Mode
 from tidemill_wire.limits import CONSUMER_NAME_MAX
-from tidemill_wire.pods import mark_of, parse_pod
+from tidemill_wire.pods import POD, mark_of, parse_pod
 
 NAMES_MAX = 10_000
+MARK = re.compile(mark_of(POD.pattern))
+"""What brokers look for in names when a pod is gone, whichever it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +52,11 @@ async def borrow_name(subscription: Subscription, settings: ClientSettings) -> N
     if settings.state_dir is None:
         return Name(parse_consumer(fresh))
     folder = Path(settings.state_dir)
-    return await asyncio.get_running_loop().run_in_executor(
-        None, _remembered, folder, subscription.group, fresh
-    )
+    return await asyncio.get_running_loop().run_in_executor(None, _remembered, folder, subscription, fresh)
 
 
-def _remembered(folder: Path, group: str, fresh: str) -> Name:
+def _remembered(folder: Path, subscription: Subscription, fresh: str) -> Name:
+    group = subscription.group
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(NAMES_MAX):
         descriptor = os.open(
@@ -63,17 +67,19 @@ def _remembered(folder: Path, group: str, fresh: str) -> Name:
         except BlockingIOError:
             os.close(descriptor)
             continue
-        return Name(_read_or_write(descriptor, fresh), descriptor)
+        return Name(_read_or_write(descriptor, fresh, subscription.mode), descriptor)
     raise Refused(
         "limit_exceeded", f"{NAMES_MAX} consumers of {group} run here, each with a name in {folder}"
     )
 
 
-def _read_or_write(descriptor: int, fresh: str) -> str:
+def _read_or_write(descriptor: int, fresh: str, mode: Mode) -> str:
     try:
-        return parse_consumer(os.pread(descriptor, 1024, 0).decode())
+        found = parse_consumer(os.pread(descriptor, 1024, 0).decode())
+        if mode is not Mode.AS_DECLARED or set(MARK.findall(found)) <= set(MARK.findall(fresh)):
+            return found
     except (Refused, UnicodeDecodeError):
-        # New, or torn by a crash: a name nobody remembers is as good as none.
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, fresh.encode(), 0)
-        return fresh
+        pass  # new, or torn by a crash: a name nobody remembers is as good as none
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, fresh.encode(), 0)
+    return fresh

@@ -8,9 +8,10 @@
 
 While the file holds anything the lane is stopped, so a partition's batches reach the broker in the order of their
 numbers. What has no route is spooled without a broker group; ``carrier`` finds one for each of its batches, which then
-goes to no other until it is answered. A batch whose order keys lie elsewhere is taken apart; it counts as sent when its
-pieces are in the spools of those who have them now (``mover``). A batch that a broker refuses for good is set aside in
-``<spool>.refused``, counted and logged: its sender has gone.
+goes to no other until it is answered. Of a frame of which some was refused for now, only that is sent again: the rest
+is stored, and may not go to another broker group beside it. A batch whose order keys lie elsewhere is taken apart; it
+counts as sent when its pieces are in the spools of those who have them now (``mover``). A batch that a broker refuses
+for good is set aside in ``<spool>.refused``, counted and logged: its sender has gone.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ class Spooler:
         """The position behind those."""
         self._doubtful = False
         """A connection ended before it was answered: who refuses the whole frame has not looked what it has."""
+        self._settled: set[bytes] = set()
+        """Of the first batches of the file, what is stored or went elsewhere while others of its frame were refused."""
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
         self._spool: Spool | None = None
@@ -198,7 +201,8 @@ class Spooler:
     async def _replay(self, spool: Spool) -> None:
         while not spool.empty:
             batches, position = await self._blocking(lambda: spool.read(self._settings.batch_bytes))
-            batches, position, lane = self._for_one(*_one_each(batches, position))
+            frame, position, lane = self._for_one(*_one_each(batches, position))
+            batches = [batch for batch in frame if batch not in self._settled]
             link = lane.link if lane is not None else None
             if lane is None or link is None or link.lost.done():
                 return
@@ -223,7 +227,8 @@ class Spooler:
                     [(index, refused[index], batches[index]) for index in moved], lane
                 )
             if any(isinstance(error, ConnectionLost | Unavailable) for error in refused.values()):
-                # All of the frame again: what of it was stored is recognised, and so it goes to the same.
+                # What was refused is not stored, and may go to another broker group; the rest must not go with it.
+                self._settled.update(batch for index, batch in enumerate(batches) if index not in refused)
                 if not self._doubtful:
                     self._bound = ""
                 await asyncio.sleep(self._backoff.next())
@@ -235,6 +240,7 @@ class Spooler:
                 log.error("spooled_batch_refused %s: %s", self._path, error)
                 await self._blocking(partial(spool.set_aside, batches[index]))
             await self._blocking(partial(spool.sent, position))
+            self._settled.difference_update(frame)
 
     async def _move(
         self, outdated: list[tuple[int, TidemillError, bytes]], lane: Lane
@@ -248,12 +254,11 @@ class Spooler:
             self._bound and position > self._bound_to
         ):  # what lies behind was sent nowhere, and has its own route
             batches, position = batches[:-1], position - size_of(batches[-1:])
-        first: Lane | None = None
-        for index, batch in enumerate(batches):
-            lane = self._carrier(subject_of(batch), self._bound)
-            if not index:
-                first = lane
-            elif lane is not first:
+        waiting = [index for index, batch in enumerate(batches) if batch not in self._settled]
+        assert waiting, "a frame of which everything is settled was sent"
+        first = self._carrier(subject_of(batches[waiting[0]]), self._bound)
+        for index in waiting[1:]:
+            if self._carrier(subject_of(batches[index]), self._bound) is not first:
                 return batches[:index], position - size_of(batches[index:]), first
         return batches, position, first
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from samples.towns import QUICK
 from tidemill import BrokerUnreachable, ClientSettings, Refused
 from tidemill.encode import encode_single
 from tidemill.errors import CorruptBatch
@@ -220,3 +222,71 @@ async def test_a_broker_that_keeps_an_answer_to_itself_is_dialled_again(serve, t
             place.broker.silent = False
             await until(lambda: (tmp_path / "spool").stat().st_size == 24)
         assert bodies_of(place, "a") == [b"0"]
+
+
+@asynccontextmanager
+async def torn(town, folder, until):
+    """Of a spooled frame without a route ``a`` is stored at one broker group, which refuses ``b`` for now: the town,
+    that group, and the other one.
+    """
+    settings = replace(QUICK, spool_after_s=0.05)
+    async with town(creates=("g0", "g1")) as t, t.client(settings, spool=folder / "spool") as mq:
+        t.realm.away = True
+        assert (await mq.send("a", b"once")).spooled
+        assert (await mq.send("b", b"refused")).spooled
+        refusals = []
+
+        def refuse(subject):
+            if subject == "b":
+                refusals.append(Unavailable("read_only", "subject 'b' takes no messages now"))
+                return refusals[-1]
+            return None
+
+        for place in t.places.values():
+            place.broker.refuse_batch = refuse
+        t.realm.away = False
+        await until(lambda: refusals and t.stored("g0") + t.stored("g1"))
+        [mine] = [group for group in t.places if t.stored(group)]
+        [other] = set(t.places) - {mine}
+        yield t, mine, other
+        await until(lambda: (folder / "spool").stat().st_size == 24)
+
+
+def take_all(t):
+    for place in t.places.values():
+        place.broker.refuse_batch = lambda _subject: None
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+async def test_of_a_spooled_frame_only_what_was_refused_goes_to_another_broker_group(
+    town, tmp_path, until, stopping
+):
+    """Also when the one that has the rest refuses everything since, without a look at what it has."""
+    async with torn(town, tmp_path, until) as (t, mine, other):
+        broker = t.places[mine].broker
+        broker.stopping = stopping
+        await until(lambda: broker.turned_away or not stopping)
+        await t.places[mine].stop()
+        take_all(t)
+        await until(lambda: t.stored(other, "b"))
+        assert (t.stored(mine), t.stored(mine, "b")) == ([b"once"], [])
+        assert (t.stored(other), t.stored(other, "b")) == ([], [b"refused"])
+        await t.places[mine].start()
+
+
+async def test_of_a_spooled_frame_what_was_refused_at_first_and_may_be_stored_since_stays(
+    town, tmp_path, until
+):
+    async with torn(town, tmp_path, until) as (t, mine, other):
+        broker = t.places[mine].broker
+        broker.silent = True
+        take_all(t)
+        await until(lambda: t.stored(mine, "b"))
+        broker.silent = False
+        await t.places[mine].stop()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(until(lambda: t.stored(other, "b")), 0.3)
+        await t.places[mine].start()
+        await until(lambda: (tmp_path / "spool").stat().st_size == 24)
+        assert (t.stored(mine), t.stored(mine, "b")) == ([b"once"], [b"refused"])
+        assert (t.stored(other), t.stored(other, "b")) == ([], [])
