@@ -36,6 +36,7 @@ FAMILIES = {
     "sim.steered:make": 1,
     "sim.replicated:make": 1,
     "sim.routed:make": 1,
+    "sim.shelved:make": 1,
     "sim.spooled:make": 1,
     "sim.adopted:make": 1,
     "sim.repeated:make": 1,

@@ -119,6 +119,13 @@ def test_clients_over_two_broker_groups_keep_theirs() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_what_is_spooled_without_a_route_is_stored_once() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.shelved:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_what_is_acked_into_a_spool_never_comes_again() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.spooled:make")

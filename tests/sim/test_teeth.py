@@ -64,6 +64,9 @@ FOUND_BY_FAMILIES = {
     "sim.hoarded:make": {
         "spool-forgets-before-the-answer": "0",
     },
+    "sim.shelved:make": {
+        "spool-sends-again-what-is-stored": "1",
+    },
     "sim.couriers:make": {
         "what-was-sent-goes-elsewhere": "30",
     },
