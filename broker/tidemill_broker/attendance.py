@@ -1,8 +1,11 @@
 """What a broker of a group says to meta besides what any server of a group does, and is told.
 
-told     --what people declared or made read-only since, of a master-->  fencing
-fencing  --FENCE, and what came of it when that is news-->  looking
-looking  --what is left of subjects that are to go when they are empty-->  done
+told     --what people declared or made read-only since, of a master; what it owes of it-->  looking
+looking  --what is left of subjects that are to go when they are empty-->  fencing
+fencing  --FENCE, and what came of it when that is news-->  done
+
+What cannot be made of what was declared is owed, and tried again beat by beat; it holds up nothing. A FENCE may: it is
+refused when its partition cannot be made, and waits until it is committed. So it comes last.
 """
 
 from __future__ import annotations
@@ -11,12 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
-from tidemill_broker.gate import Inventory, Told, read_told
+from tidemill_broker.gate import Inventory, Told, Unmade, read_told
 from tidemill_broker.load import Load
+from tidemill_broker.owing import owed_with
 from tidemill_broker.surveying import Survey
 from tidemill_ledger import attendance
 from tidemill_ledger.attendance import Identity
 from tidemill_wire.asking import MetaRefused, Request
+from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.fencing import Fence, Fenced
 from tidemill_wire.replication import Appoint, Stood
@@ -40,19 +45,22 @@ class Attendance(attendance.Attending[Told | Fence | Inventory]):
         self._keeping: tuple[int, int] | None = None
         """A later one, and the end of the action log behind what was done for it."""
         self._survey = Survey()
-        self._fenced: Fenced | None = None
+        self._owed: tuple[Declaration, ...] = ()
+        """What was declared and could not be made yet."""
+        self._heard: object = None
+        """What was answered last."""
         self._epoch = 0
         """As it stood when the beat began."""
 
     def answered(self, status: int, answer: object) -> Next | None:
         if status < 400:
-            self._fenced = answer if isinstance(answer, Fenced) else None
+            self._heard = answer
         return super().answered(status, answer)
 
     def _besides(self, answer: Mapping[str, Any]) -> Iterator[Next]:
         yield from self._listen(answer)
-        yield from self._fence()
         yield from self._look()
+        yield from self._fence()
 
     def _listen(self, answer: Mapping[str, Any]) -> Iterator[Next]:
         """What a master is to know of its subjects; it is asked for when there is news, as it may be long."""
@@ -65,20 +73,26 @@ class Attendance(attendance.Attending[Told | Fence | Inventory]):
                 told = read_told(self._answer, state)
             except TidemillError as error:
                 raise MetaRefused("invalid_manifest", str(error)) from None
-            yield told
+            yield from self._tell(replace(told, declared=owed_with(self._owed, told)))
             self._survey.removed(one.subject for one in told.removed if not one.group)
             self._survey.told(told.fences)
-            self._known, self._told = told.revision, replace(told, fences=(), vanished=())
-        elif known.state != state:
-            told = replace(known, state=state, declared=(), removed=())
-            yield told
+            self._known = told.revision
+            self._told = replace(told, declared=(), removed=(), fences=(), vanished=())
+        elif known.state != state or self._owed:
+            told = replace(known, state=state)
+            yield from self._tell(replace(told, declared=self._owed))
             self._told = told
+
+    def _tell(self, told: Told) -> Iterator[Next]:
+        """The service does what it can, and says what of it is owed: nothing else is said twice for that."""
+        yield told
+        self._owed = self._heard.declared if isinstance(self._heard, Unmade) else ()
 
     def _fence(self) -> Iterator[Next]:
         """What the machine makes of the fences, and meta is to know of it."""
         for rows in self._survey.rows():
             yield Fence(rows)
-            news = self._survey.news(self._fenced) if self._fenced is not None else None
+            news = self._survey.news(self._heard) if isinstance(self._heard, Fenced) else None
             if news is not None:
                 yield Request("/v1/brokers/fenced", {"group": self._identity.group, **news})
                 self._survey.noted()

@@ -15,7 +15,7 @@ from itertools import starmap
 from typing import Any, NamedTuple
 
 from tidemill_wire.declarations import Declaration, parse_manifest
-from tidemill_wire.errors import Unavailable
+from tidemill_wire.errors import Unavailable, WireError
 from tidemill_wire.fencing import FenceRow, parse_fence_row
 from tidemill_wire.fields import living_subject, malformed
 from tidemill_wire.routes import STATES, State, writable
@@ -45,6 +45,18 @@ class Told:
     """Subjects that are to be removed if they are empty: read-only, and nothing else comes to them, either."""
     vanished: tuple[str, ...] = ()
     """Pods that are gone; those that are new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmade:
+    """What was declared and cannot be made now, and why the first of it cannot."""
+
+    declared: tuple[Declaration, ...]
+    problem: WireError
+
+    def __str__(self) -> str:
+        first = self.declared[0]
+        return f"{first.KIND} {first.name!r}, tried again with each beat, is not yet as it is declared: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)

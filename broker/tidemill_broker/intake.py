@@ -302,23 +302,24 @@ class Intake:
         return known or self.declare(name, self._defaults if base is None else base.settings, now_ms)
 
     def declare(self, name: str, settings: SubjectSettings, now_ms: int) -> Partition:
-        """A subject with these settings, new or known."""
-        if self.refusal is not None:
-            raise self.refusal
+        """A subject with these settings, new or known. What is there as it is to be needs no room on the disk."""
         state = self._state
         known = state.by_name.get(name.encode())
+        if known is not None and known.settings == settings:
+            return known
+        if self.refusal is not None:
+            raise self.refusal
         if known is None and len(state.by_name) >= self._subjects_max:
             raise Refused("too_many_subjects", f"this broker has {counted(self._subjects_max, 'subject')}")
         there = known or state.tombs.by_name.get(name.encode())
         identity = there.identity if there is not None else len(state.partitions) + 1
-        if known is None or known.settings != settings:
-            action = SubjectNamed(identity, name, settings.to_map())
-            self._logs.act(action, now_ms)
-            state.apply(action)
-            if known is None:
-                self.further.note(state.partitions[identity])
-            for partition in self.further.of(name):
-                self.declare(partition.name, settings, now_ms)
+        action = SubjectNamed(identity, name, settings.to_map())
+        self._logs.act(action, now_ms)
+        state.apply(action)
+        if known is None:
+            self.further.note(state.partitions[identity])
+        for partition in self.further.of(name):
+            self.declare(partition.name, settings, now_ms)
         return state.partitions[identity]
 
 

@@ -2,6 +2,8 @@
 
 What is said and obeyed is its attendance's business; here it is carried over HTTP. Whatever goes wrong on the way is
 tried again with the next beat, at the next replica of meta. Meta away stops nothing by itself.
+
+What the service cannot do of what it is answered stops no beat, either: what comes behind it may be what helps.
 """
 
 from __future__ import annotations
@@ -39,12 +41,19 @@ class Door(Protocol):
     server: Server
 
     @property
+    def problem(self) -> str:
+        """What it cannot do yet of what meta said, in a sentence; it says so when all else of the beat is done."""
+        ...
+
+    @property
     def state(self) -> State:
         """What its disk lets it take."""
         ...
 
     def heed(self, due: object) -> object:
-        """Do what meta said, and no command says; what is to be answered, if anything."""
+        """Do what meta said, and no command says; what is to be answered, if anything. What cannot be done is a
+        part of the answer, and no error: that would end the beat.
+        """
         ...
 
 
@@ -57,7 +66,7 @@ class Attending:
         self._obeying = Obeying(self._local)
         self._attendance = attendance
         self._metas = list(metas)
-        self._complaint = ""
+        self._of_meta, self._of_service = Complaint(), Complaint()
 
     async def keep(self) -> None:
         """Beat after beat."""
@@ -66,7 +75,7 @@ class Attending:
                 for _ in self._metas:
                     try:
                         await self._beat(session)
-                        self._complaint = ""
+                        self._of_meta.say("")
                         break
                     except (aiohttp.ClientError, TimeoutError, OSError) as error:
                         self._pass_over(error)
@@ -78,19 +87,14 @@ class Attending:
                     except (ValueError, WireError) as error:
                         self._pass_over(error)
                         break
+                self._of_service.say(self._service.problem)
                 await asyncio.sleep(self._attendance.beat_s)
 
     def _pass_over(self, error: Exception) -> None:
         """The next replica is asked from now on; of one that does not answer at once."""
-        self._complain(error)
+        said = " ".join(str(error).split()) or type(error).__name__
+        self._of_meta.say(f"meta at {self._metas[0]}: {said}")
         self._metas.append(self._metas.pop(0))
-
-    def _complain(self, error: Exception) -> None:
-        """Once for each thing that is wrong: a beat is a second."""
-        said = f"meta at {self._metas[0]}: {' '.join(str(error).split()) or type(error).__name__}"
-        if said != self._complaint:
-            sys.stderr.write(f"tidemill: {said}\n")
-            self._complaint = said
 
     async def _beat(self, session: aiohttp.ClientSession) -> None:
         stood = await self._local.ask(Stand(asks=True))
@@ -112,3 +116,16 @@ class Attending:
         timeout = aiohttp.ClientTimeout(total=request.patience_s)
         async with session.request(request.method, url, json=request.body, timeout=timeout) as response:
             return response.status, await response.json(content_type=None)
+
+
+class Complaint:
+    """Said once for each thing that is wrong: a beat is a second."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def say(self, sentence: str) -> None:
+        """Unless it was the last one; an empty one says that all is well again."""
+        if sentence and sentence != self._said:
+            sys.stderr.write(f"tidemill: {sentence}\n")
+        self._said = sentence

@@ -54,6 +54,8 @@ class Hosted(Generic[Runs]):
         self.free_bytes = self.total_bytes = 0
         self.is_stopping = False
         """It was told to stop, and says goodbye."""
+        self.problem = ""
+        """What meta said and it cannot do yet, and why, in a sentence; it has done all of it when that is empty."""
         self._disk = disk
         self._clock = clock
         self._files = Files(disk)

@@ -112,25 +112,35 @@ def remove_if_empty(
     record, route = find_subject(draft, subject)
     if not force:
         check_unused(senses, subject, "", now_ms)
-    if record.emptying is None:
-        draft.put(replace(record, emptying=Emptying(draft.stored.revision + 1)))
-        return ""
-    for name, _, left in record.emptying.said:
+    asked = record.emptying
+    if asked is None:
+        asked = Emptying(draft.stored.revision + 1)
+        draft.put(replace(record, emptying=asked))
+    for name, _, left in asked.said:
         if left:
             draft.put(replace(record, emptying=None))
             return f"{name} has {left}"
-    said = {name: epoch for name, epoch, _ in record.emptying.said}
-    if any(said.get(group.name) != group.epoch or not group.seated for group in _holding(draft, route)):
+    if any(_unsaid(draft, asked, route)):
         return ""
     remove_subject(draft, senses, subject, now_ms, force=True)
     return None
 
 
 def silent(view: View, subject: str) -> list[str]:
-    """The broker groups that have not said what is left."""
+    """The broker groups that have not said what is left, and who is to say it."""
     record, route = find_subject(view, subject)
-    said = {} if record.emptying is None else {name: epoch for name, epoch, _ in record.emptying.said}
-    return [group.name for group in _holding(view, route) if said.get(group.name) != group.epoch]
+    return [
+        f"{group.name} ({f'its master is {group.master}' if group.seated else 'it has no master now'})"
+        for group in _unsaid(view, record.emptying or Emptying(0), route)
+    ]
+
+
+def _unsaid(view: View, asked: Emptying, route: Route) -> Iterator[BrokerGroup]:
+    """Those of which it is not known; what was said by a master that is none any more counts for nothing."""
+    said = {name: epoch for name, epoch, _ in asked.said}
+    for group in _holding(view, route):
+        if said.get(group.name) != group.epoch or not group.seated:
+            yield group
 
 
 def _holding(view: View, route: Route) -> Iterator[BrokerGroup]:

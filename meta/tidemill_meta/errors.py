@@ -40,6 +40,11 @@ DENIAL_KINDS = (
         "not_known", 503, "wait for a second or two, or start the brokers that are away; then ask again"
     ),
     DenialKind("not_gone", 503, "wait for a second or two, or start the brokers that are away"),
+    DenialKind(
+        "too_many_vanished",
+        503,
+        "say it again in half a minute, or leave it: leases of consumers that are gone end by themselves",
+    ),
     DenialKind("behind", 503, "ask another replica of meta, or wait until the database answers"),
 )
 KIND_BY_CODE = {kind.code: kind for kind in DENIAL_KINDS}

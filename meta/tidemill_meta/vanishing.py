@@ -21,7 +21,10 @@ VANISHED_MAX = 1_000
 def vanish(draft: Draft, pod: str) -> Vanished:
     """Note it; what is said again is told again."""
     if sum(1 for _ in draft.all(Vanished)) >= VANISHED_MAX and draft.get(Vanished, pod) is None:
-        raise Denied("behind", f"{VANISHED_MAX} pods have vanished within {VANISHED_MS // 1000} s")
+        detail = (
+            f"{VANISHED_MAX} pods have vanished within {VANISHED_MS // 1000} s, the most that are remembered"
+        )
+        raise Denied("too_many_vanished", detail)
     return draft.put(Vanished(pod))
 
 

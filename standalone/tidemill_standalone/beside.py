@@ -59,7 +59,7 @@ from tidemill_meta.values import (
 from tidemill_standalone.late import LateStore
 from tidemill_standalone.later import DelayBeside
 from tidemill_wire.declarations import Declaration, Subject
-from tidemill_wire.errors import TidemillError, WireError
+from tidemill_wire.errors import TidemillError
 from tidemill_wire.fields import NAME
 from tidemill_wire.routes import State, both
 from tidemill_wire.settings import settings_line
@@ -286,13 +286,11 @@ class MetaBeside:
             gone = tuple(vanished_since(registry, self._told))
             asked = (*registry.emptying,)
             told = Told(registry.revision, allowed, shut, tuple(declared), removed, (), asked, gone)
-            try:
-                self._service.obey(told)
-                self._told = registry.revision
-            except WireError as error:  # it is stored at meta, which goes on
-                sys.stderr.write(
-                    f"tidemill: the broker did not take all that was declared ({error}): declare it again when it can\n"
-                )
+            unmade = self._service.obey(told)
+            self._told = registry.revision
+            if unmade is not None:  # it is stored at meta, which goes on
+                said = f"the broker did not take all that was declared ({unmade.problem}): declare it again when it can"
+                sys.stderr.write(f"tidemill: {said}\n")
 
     # -- answering ------------------------------------------------------------------------------------------------
 

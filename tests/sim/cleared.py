@@ -2,13 +2,15 @@
 
 Somebody asks for it all the time, whether anything is left or not; a producer sends meanwhile, and a consumer takes its
 time. What must not be: that the subject goes with a message that was answered as stored and that the consumer has not
-acknowledged. What must be: when all is quiet and consumed, it goes.
+acknowledged. What must be: when all is quiet and consumed, it goes. In some rounds the disks of its brokers are full
+from before it is asked for until it is gone: nothing can be made there, and it must go all the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sim.autopsy import HERB
@@ -18,6 +20,8 @@ from sim.whole import METAS, Cell, Whole
 from sim.world import Env, World
 from tidemill import Client
 from tidemill.errors import TidemillError
+from tidemill_broker.doors import Service
+from tidemill_broker.settings import BrokerSettings
 from tidemill_meta.storing import Entry
 from tidemill_meta.values import Removal
 from tidemill_wire.declarations import API_VERSION
@@ -28,12 +32,34 @@ DAWDLE_S = 2.0
 SENDS_MAX = 4
 PATIENCE_S = 8.0
 """Of who asks meta, which waits for the brokers itself."""
+FULL_SHARE = 0.3
+"""Of the rounds."""
+
+
+class FullCell(Cell):
+    """A broker group whose disks may be full, as far as its masters are told."""
+
+    full = False
+
+    def _draw_settings(self, seed: str) -> BrokerSettings:
+        return replace(super()._draw_settings(seed), free_space_min_percent=5)
+
+    def _declare(self, service: Service) -> None:
+        super()._declare(service)
+        disk = service._disk
+        told = disk.space
+
+        def space() -> tuple[int, int]:
+            free, total = told()
+            return (0 if self.full else free), total
+
+        disk.space = space  # type: ignore[method-assign]
 
 
 class Clearing:
     """A person, a producer and a consumer in one; in the place of ``Weeding``."""
 
-    def __init__(self, cell: Cell, names: Sequence[str]) -> None:
+    def __init__(self, cell: FullCell, names: Sequence[str]) -> None:
         self.finished = False
         self._cell = cell
         self._names = names
@@ -56,15 +82,19 @@ class Clearing:
         consuming = asyncio.ensure_future(self._consume(env, client))
         while not self.finished:
             is_last = env.quiet.is_set()
+            self._cell.full = False
             for manifest in _manifests(self._cell.group):
                 await self._until_done(metas, "POST", "/v1/declarations", manifest)
             count = 0 if is_last else env.rng.randrange(SENDS_MAX)
             sending = asyncio.ensure_future(self._send(env, client, count))
             await asyncio.sleep(env.rng.random())
+            self._cell.full = env.rng.random() < FULL_SHARE
+            await asyncio.sleep(env.rng.random() if self._cell.full else 0)
             await self._until_done(metas, "DELETE", f"/v1/subjects/{HERB}?if_empty=1", {})
             self._cell.world.probes["cleared"] += 1
+            self._cell.world.probes["cleared_while_full"] += self._cell.full
             await sending
-            self.finished = is_last
+            self._cell.full, self.finished = False, is_last
         consuming.cancel()
         await client.close()
 
@@ -131,11 +161,15 @@ def _manifests(group: str) -> tuple[Any, Any]:
 class Cleared(Whole):
     """The scenario: a whole cluster, of which nobody weeds."""
 
-    probes = ("failovers", "hand_overs", "cleared", "not_empty")
+    probes = ("failovers", "hand_overs", "cleared", "cleared_while_full", "not_empty")
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
-        self._weeding = Clearing(self.cells[-1], METAS)
+        last = self.cells[-1]
+        cell = FullCell(seed, last.group)
+        cell.chronicle.silence_s = last.chronicle.silence_s
+        self.cells[-1] = cell
+        self._weeding = Clearing(cell, METAS)
 
 
 def make(seed: str) -> Cleared:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from tidemill_broker.applying import BrokerApplier
 from tidemill_broker.doors.status import groups_of, left_of
-from tidemill_broker.gate import Inventory, Told
+from tidemill_broker.gate import Inventory, Told, Unmade
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import SubjectSettings
@@ -27,7 +27,7 @@ from tidemill_ledger.following import Follower
 from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_ledger.replication import Master
 from tidemill_wire import limits
-from tidemill_wire.declarations import ConsumerGroup, Subject
+from tidemill_wire.declarations import ConsumerGroup, Declaration, Subject
 from tidemill_wire.errors import Unavailable, WireError
 from tidemill_wire.fields import DEAD_PREFIX
 from tidemill_wire.kinds import Start
@@ -100,31 +100,31 @@ class Service(Hosted[Runs]):
                 self._declare_group(declaration, now_ms)
         self.turn.start()
 
-    def obey(self, told: Told) -> None:
-        """What people said at meta; one thing that cannot be holds up no other, and is raised when all else is done. A
-        master that has stopped for whoever comes next writes nothing more.
+    def obey(self, told: Told) -> Unmade | None:
+        """What people said at meta; one thing that cannot be made holds up no other: what that is and why, when all
+        else is done. A master that has stopped for whoever comes next writes nothing more.
         """
         self._check_leads()
         self.broker.intake.gate.obey(told)
         self.broker.removing.obey(told.removed, self._clock.now_ms())
         self.broker.vanished(told.vanished, self._clock.now_ms())
         self.turn.start()
-        problems: list[WireError] = []
+        problems: list[tuple[Declaration, WireError]] = []
         for one in told.declared:
             try:
                 self.declare([one])
             except WireError as error:
-                problems.append(error)
-        if problems:
-            raise problems[0]
+                problems.append((one, error))
+        return Unmade(tuple(one for one, _ in problems), problems[0][1]) if problems else None
 
     def heed(self, due: object) -> object:
         """What meta says to it in a beat, and what it wants to know."""
         if isinstance(due, Inventory):
             return self.inventory(due.subjects)
         assert isinstance(due, Told)
-        self.obey(due)
-        return None
+        unmade = self.obey(due)
+        self.problem = str(unmade) if unmade is not None else ""
+        return unmade
 
     def inventory(self, subjects: Iterable[str]) -> dict[str, Any]:
         """What is left of subjects."""

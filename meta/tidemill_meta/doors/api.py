@@ -311,17 +311,22 @@ class Api:
 
     async def _remove_if_empty(self, subject: str, *, force: bool) -> object:
         senses = self._meta.senses
-        for _ in range(LOOKS):
-            left = await self._replica.change(
-                lambda draft, now_ms: emptying.remove_if_empty(draft, senses, subject, now_ms, force=force)
-            )
+
+        def look(draft: Draft, now_ms: int) -> tuple[str | None, list[str]]:
+            """What is left, and who has not said it at that same moment: a report may come a moment later."""
+            left = emptying.remove_if_empty(draft, senses, subject, now_ms, force=force)
+            return left, emptying.silent(draft, subject) if left == "" else []
+
+        who: list[str] = []
+        for number in range(LOOKS):
+            if number:
+                await asyncio.sleep(LOOK_SECONDS)
+            left, who = await self._replica.change(look)
             if left is None:
                 return {"removed": subject}
             if left:
                 raise Denied("not_empty", f"subject {subject!r} is not empty: {left}")
-            await asyncio.sleep(LOOK_SECONDS)
-        who = ", ".join(emptying.silent(self._meta.registry, subject))
-        raise Denied("not_known", f"what is left of subject {subject!r} is not known of {who}")
+        raise Denied("not_known", f"what is left of subject {subject!r} is not known of {', '.join(who)}")
 
     async def _route(self, _: Query, variables: Variables) -> object:
         return self._meta.route(variables["subject"])

@@ -8,11 +8,11 @@ import pytest
 
 from samples.brokers import SUBJECT, Rig, batch_of
 from samples.services import Indoors
-from tidemill_broker.gate import Told
+from tidemill_broker.gate import Told, Unmade
 from tidemill_broker.settings import BrokerSettings
 from tidemill_wire.commands import Ack, Done, Pulled, SendBatches, Sent
 from tidemill_wire.declarations import Subject
-from tidemill_wire.errors import KIND_BY_NAME, Refused
+from tidemill_wire.errors import KIND_BY_NAME
 
 READ_ONLY = KIND_BY_NAME["read_only"]
 
@@ -79,14 +79,18 @@ def test_one_declaration_that_cannot_be_holds_up_no_other() -> None:
     indoors = Indoors(settings=BrokerSettings(durability="low", subjects_max=2))
     told = Told(1, "R", frozenset(), tuple(map(declared, ("one", "two", "three"))))
 
-    with pytest.raises(Refused) as refused:
-        indoors.call(lambda: indoors.service.obey(told))
+    unmade = indoors.call(lambda: indoors.service.heed(told))
+    problem = indoors.service.problem
 
     again = replace(
         told, state="RW", declared=(declared("one", config=[{"name": "durability", "value": "high"}]),)
     )
-    indoors.call(lambda: indoors.service.obey(again))
-    assert refused.value.kind.name == "too_many_subjects"
+    assert indoors.call(lambda: indoors.service.heed(again)) is None
+    assert isinstance(unmade, Unmade)
+    assert (unmade.declared, unmade.problem.kind.name) == (told.declared[2:], "too_many_subjects")
+    assert problem.startswith("Subject 'three', tried again with each beat, is not yet as it is declared: ")
+    assert problem.endswith("(too_many_subjects)")
+    assert indoors.service.problem == ""
     rows = {row["name"]: row["durability"] for row in indoors.call(indoors.service.subjects)}
     shut = indoors.service.broker.intake.gate.shut
     indoors.close()

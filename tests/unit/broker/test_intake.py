@@ -301,6 +301,18 @@ def test_subjects_beyond_the_limit_are_refused_and_known_ones_are_not() -> None:
     assert sent.first_sequences == [0, -1, 1]
 
 
+def test_full_disk_and_too_many_subjects_are_no_matter_for_what_is_there_as_it_is_declared() -> None:
+    rig = Rig(replace(TINY, subjects_max=1))
+    rig.send(b"before")
+    intake, known = rig.broker.intake, rig.broker.state.by_name[SUBJECT.encode()]
+    intake.refusal = Unavailable("disk_full", "less than 5 % is free")
+
+    assert intake.declare(SUBJECT, known.settings, rig.now_ms) is known
+    for name, settings in ((SUBJECT, replace(known.settings, best_tried=True)), ("other", known.settings)):
+        with pytest.raises(Unavailable, match="less than 5 % is free"):
+            intake.declare(name, settings, rig.now_ms)
+
+
 def test_full_disk_refuses_every_batch_and_nothing_is_written() -> None:
     rig = Rig(TINY)
     rig.send(b"before")

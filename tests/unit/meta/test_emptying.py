@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from multidict import MultiDict
 
 from samples.metas import World
 from tidemill_meta.asked import Asked
 from tidemill_meta.beats import Consumes
 from tidemill_meta.brokers import hand_over
+from tidemill_meta.doors import api
+from tidemill_meta.doors.replica import Replica
+from tidemill_meta.doors.watch import Watch
 from tidemill_meta.emptying import ASKED_MS, note, parse_report, remove_if_empty, silent
 from tidemill_meta.errors import Denied
+from tidemill_meta.registry import Draft
 from tidemill_meta.subjects import declare, told_to
 from tidemill_meta.values import Removal, Route, SubjectRecord
 from tidemill_wire.declarations import parse_manifests
 
+MASTERED = {name: f"{name} (its master is {name}-0)" for name in ("g1", "g2")}
 SUBJECT = {
     "apiVersion": "tidemill.dev/v1alpha1", "kind": "Subject", "metadata": {"name": "s"},
     "spec": {"placement": {"brokerGroups": ["g1", "g2"]}},
@@ -77,10 +86,10 @@ def test_subject_takes_nothing_while_it_is_asked_for_and_goes_when_all_have_said
     assert ask(world) == ""
     assert told(world) == told(world, "g2") == (["s"], ["s"])
     assert world.beat("g1", "g1-0")["declared"] > before
-    assert silent(world.first.meta.registry, "s") == ["g1", "g2"]
+    assert silent(world.first.meta.registry, "s") == [MASTERED["g1"], MASTERED["g2"]]
 
     say(world, "g1", kept=7, groups=["g", "other"])
-    assert (ask(world), silent(world.first.meta.registry, "s")) == ("", ["g2"])
+    assert (ask(world), silent(world.first.meta.registry, "s")) == ("", [MASTERED["g2"]])
 
     say(world, "g2")
     assert ask(world) is None
@@ -146,8 +155,58 @@ def test_what_was_said_before_the_subject_took_nothing_and_by_a_former_master_co
     say(world, "g1")
     senses = world.first.meta.senses
     world.first.change(lambda draft, now_ms: hand_over(draft, senses, "g1", Asked({"to": "g1-1"}), now_ms))
-    assert (ask(world), silent(world.first.meta.registry, "s")) == ("", ["g1"])
+    assert (ask(world), silent(world.first.meta.registry, "s")) == ("", ["g1 (its master is g1-1)"])
     say(world, "g1")
+    assert ask(world) is None
+
+
+def test_group_whose_master_is_gone_is_named_though_it_said_that_nothing_is_left() -> None:
+    world = world_with()
+    ask(world)
+    say(world, "g1")
+    say(world, "g2")
+    world.register("g2", "g2-0", boot=2)
+
+    assert (ask(world), silent(world.first.meta.registry, "s")) == ("", ["g2 (it has no master now)"])
+
+
+class InTurn:
+    """A replica as the paths know it."""
+
+    def __init__(self, world: World) -> None:
+        self._one = world.first
+        self.meta = self._one.meta
+        self.clock = SimpleNamespace(now_ms=lambda: world.now_ms)
+
+    async def change(self, decide: Callable[[Draft, int], Any]) -> Any:
+        return self._one.change(decide)
+
+
+async def test_who_has_not_said_it_is_named_as_of_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came a moment after it left nobody to be named."""
+    world = world_with()
+    ask(world)
+    say(world, "g2")
+
+    async def sleep(_seconds: float) -> None:
+        say(world, "g1")
+
+    monkeypatch.setattr(api, "LOOKS", 1)
+    monkeypatch.setattr(api.asyncio, "sleep", sleep)
+    paths = api.Api(cast("Replica", InTurn(world)), cast("Watch", None)).read()
+    with pytest.raises(Denied, match=r"is not known of g1 \(its master is g1-0\): ") as denied:
+        await paths["DELETE", "/v1/subjects/{subject}"](MultiDict({"if_empty": "1"}), {"subject": "s"})
+
+    assert denied.value.kind.code == "not_known"
+
+
+def test_subject_whose_broker_groups_are_all_gone_goes_at_once() -> None:
+    """Nobody could say what is left, and nobody could be named."""
+    world = world_with()
+    for group in ("g1", "g2"):
+        record = replace(world.group(group), retired=True)
+        world.first.change(lambda draft, _, record=record: draft.put(record))
+
     assert ask(world) is None
 
 
