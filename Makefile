@@ -76,7 +76,7 @@ cluster-down: $(DEV) ## take it away, or what a crash has left of one
 	@PYTHONPATH=tests $(BIN)/python -m cluster down
 
 test-cluster: $(DEV) ## the tests that need real pods, as root
-	@TIDEMILL_REAL_CLUSTER=1 $(BIN)/pytest -m real_cluster
+	@TIDEMILL_REAL_CLUSTER=1 TIDEMILL_FAULTS=1 $(BIN)/pytest -m real_cluster
 
 kubernetes: $(DEV) ## what clusters for tests run; about ten minutes, once
 	@PYTHONPATH=tests $(BIN)/python -m cluster build

@@ -6,6 +6,7 @@ Two groups lie on two nodes each and share one, with meta, so that a node may go
 from __future__ import annotations
 
 import faulthandler
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +32,13 @@ from cluster.queue import (
 from cluster.real import RealCluster
 from cluster.witness import leader, node_of_operator, operator, row, seconds_of_processor, writes
 
-pytestmark = [pytest.mark.real_cluster, pytest.mark.timeout(2_700)]  # image and cluster may have to be built
+pytestmark = [
+    pytest.mark.real_cluster,
+    pytest.mark.timeout(2_700),  # image and cluster may have to be built
+    pytest.mark.skipif(
+        "TIDEMILL_FAULTS" not in os.environ, reason="twelve minutes: `make test-cluster` runs them"
+    ),
+]
 
 A_SECOND = 500
 STALL_SECONDS = 3.0
