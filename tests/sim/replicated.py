@@ -25,7 +25,7 @@ from sim.disk import Mount, SimDisk
 from sim.faults import Kind
 from sim.lanes import draw_priorities
 from sim.sparing import Sparing
-from sim.world import Env, Phases, World
+from sim.world import Cut, Env, Phases, World
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Address, Routes
 from tidemill_broker.actions import Action, Pulled
@@ -44,6 +44,8 @@ from tidemill_ledger.replication import Master
 from tidemill_wire.appointments import Appointment
 
 PORT = 7400
+LATELY_S = 1.5
+"""A process that died needs that long at most to be back and to have synced what its page cache has."""
 GONE_S = 1000.0
 """An excuse of two power cuts reaches so far back."""
 KINDS = tuple(
@@ -201,9 +203,17 @@ class Replicated:
         excuses = (
             [PowerCut(cut.at_s, cut.node, GONE_S) for cut in cuts] if len({c.node for c in cuts}) > 1 else []
         )
+        excuses += [PowerCut(cut.at_s, cut.node, LATELY_S) for cut in cuts if self._was_alone(cut)]
         groups = dict.fromkeys(self.promises, ("all",))
         lone = [(PowerCut(cut.at_s, cut.node, GONE_S), self._alone_s.get(cut.node, -1.0)) for cut in cuts]
         return GroupTerms(groups, excuses, ack_promise=None, replaced_s=self.book.replaced_s, lone=lone)
+
+    def _was_alone(self, cut: Cut) -> bool:
+        """It lost power when it had just died, so that nothing synced what it had, and so had all others, who left the
+        set for that.
+        """
+        lately = {one.node for one in self._world.deaths if cut.at_s - LATELY_S <= one.at_s < cut.at_s}
+        return lately >= set(self.servers)
 
     # -- a server ----------------------------------------------------------------------------------------------
 

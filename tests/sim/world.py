@@ -142,7 +142,7 @@ class Outcome:
 
 
 class World:
-    """See the module. ``now_s``, ``cuts`` and ``exits`` are for checkers."""
+    """See the module. ``now_s``, ``cuts``, ``deaths`` and ``exits`` are for checkers."""
 
     def __init__(self, plan: Plan, phases: Phases) -> None:
         self.plan = plan
@@ -153,6 +153,8 @@ class World:
         self.faults = Injector(self)
         self.probes: Counter[str] = Counter()
         self.cuts: list[Cut] = []
+        self.deaths: list[Cut] = []
+        """When processes ended, those that lost power among them."""
         self.exits: list[str] = []
         self.violations: list[str] = []
         self.healed_at_s: float | None = None
@@ -222,6 +224,7 @@ class World:
         if node.life is None or not node.life.alive:
             return False
         self.loop.end(node.life)
+        self.deaths.append(Cut(self.now_s, node.name))
         if power:
             self.cuts.append(Cut(self.now_s, node.name))
             self.network.power_lost(node.name)
