@@ -79,5 +79,7 @@ class Page:
         return merged(parts) if parts else None
 
     def placed(self, entries: Entries) -> None:
-        """Messages of this hour came while it is being loaded; those beyond the page are in the file for the next."""
-        self.entries.append(entries)
+        """Messages of this hour came while it is being loaded. Those beyond the page are in the file for the next;
+        those before it do not wait for it.
+        """
+        self.entries.append(entries.where(entries.due > self.low_ms))

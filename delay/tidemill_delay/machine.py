@@ -217,12 +217,11 @@ class Delay:
         self.waits.after_placed(self._turn, now_ms)
 
     def _placed(self, entries: Entries, now_ms: int) -> None:
-        """What was placed in an hour that is in the wheel goes there as well, when the disk has it."""
+        """What falls into what is in the wheel of its hour goes there as well, when the disk has it."""
         self.nearing.placed(entries.hour)
         page = self._page
         if page is not None and page.hour.start_ms == entries.hour:
             page.placed(entries)
-            return
         high_ms = self.nearing.high_ms(entries.hour)
         if high_ms is not None:
             near = entries.where(entries.due <= high_ms)
