@@ -88,6 +88,8 @@ class Delay:
 
     def disconnected(self, peer: Peer, now_ms: int) -> None:
         self.courier.lost(peer)
+        self.courier.work(now_ms)
+        self._set_wake(now_ms)
 
     def received(self, peer: Peer, command: Event, now_ms: int) -> None:
         correlation = command.correlation
@@ -181,7 +183,7 @@ class Delay:
             case Ping():
                 self._say(peer, correlation, Done(), Durability.HERE)
             case Goodbye():
-                self.courier.lost(peer)
+                self.disconnected(peer, now_ms)
             case _:
                 raise Refused("malformed_command", f"a delay service does not take {command.kind.name}")
         self._set_wake(now_ms)
