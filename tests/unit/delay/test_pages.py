@@ -52,3 +52,40 @@ def test_what_comes_for_the_loaded_part_of_an_hour_as_more_of_it_is_read_is_in_t
 
     assert sorted(bodies(rig)) == sorted([b"soon", b"later", *(b"%d" % number for number in range(40))])
     assert rig.delay.state.waiting == 0
+
+
+def set_back(rig: DelayRig) -> None:
+    """A clock that ran hours ahead, long enough to close hours, is right again; the hours until then are closed."""
+    rig.now_ms = NOW_MS + 4 * HOUR_MS
+    rig.restart()
+    for _ in range(2 * SMALL.checkpoint_events):
+        rig.send([b"x"], rig.now_ms + 100)
+        rig.wait(HOUR_MS // SMALL.checkpoint_events)
+    assert rig.delay.state.closed_ms >= NOW_MS + 5 * HOUR_MS
+    rig.now_ms = NOW_MS
+    rig.arrived.clear()
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_what_waits_for_closed_hours_is_loaded_as_there_is_room_and_comes_in_time(old: bool) -> None:
+    """``old``: among much that is due before the first open hour are some that were due before there were clocks."""
+    rig = DelayRig(replace(SMALL, wheel_messages=20))
+    set_back(rig)
+    rig.restart()
+    due = {b"%d" % number: NOW_MS + 60_000 + 37_000 * number % (4 * HOUR_MS) for number in range(300)}
+    if old:
+        due |= {b"old": 1, b"older": 0, b"oldest": -(10**12)}
+    rig.away = True
+    for body, at in due.items():
+        rig.send([body], at)
+        assert rig.delay.wheel.size <= 20
+    rig.restart()
+    assert 10 <= rig.delay.wheel.size + rig.delay.due <= 20
+    rig.away = False
+    rig.restart()
+    while rig.now_ms < NOW_MS + 5 * HOUR_MS:
+        rig.wait(10_000)
+        assert rig.delay.wheel.size <= 20
+
+    assert sorted(bodies(rig)) == sorted(due)
+    assert all(0 <= at - max(due[body], NOW_MS) <= TICK_MS for at, _, body in rig.arrived)
