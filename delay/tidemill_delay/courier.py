@@ -101,10 +101,11 @@ class Courier:
             self._read([heappop(self._unreadable)[2]])
         while self._put_off and self._put_off[0][0] <= now_ms:
             self._address(heappop(self._put_off)[2])
-        for broker in self.brokers.values():
+        for broker in list(self.brokers.values()):
             if broker.peer is not None and broker.flights and now_ms >= broker.heard_ms + SILENT_MS:
                 self.drops.append(broker.peer)
                 self._ground(broker)
+        for broker in self.brokers.values():
             if broker.peer is not None:
                 self._fly(broker, now_ms)
         while self._due and self._held < AHEAD_BYTES:
@@ -217,8 +218,10 @@ class Courier:
 
     def _is_forgotten(self, parcel: Parcel) -> bool:
         """Nobody is there any more who could say whether it has a parcel."""
-        ways = self.ways[parcel.subject]
-        return parcel.group not in ways.listed and (parcel.sent or parcel.version < ways.newest)
+        ways = self.ways.get(parcel.subject)
+        if ways is None or (parcel.group or parcel.home) in ways.listed:
+            return False
+        return parcel.sent or parcel.version < ways.newest
 
     def _take_back(self, parcel: Parcel) -> None:
         """It is read again, and goes where its order keys lie by now."""
@@ -268,7 +271,7 @@ class Courier:
 
     def lost(self, peer: Peer) -> None:
         """A connection has ended: what was on its way may have arrived, and is sent again."""
-        for broker in self.brokers.values():
+        for broker in list(self.brokers.values()):
             if broker.peer == peer:
                 self._ground(broker)
 
@@ -281,8 +284,8 @@ class Courier:
         for flight in reversed(broker.flights.values()):
             for parcel in reversed(flight):
                 parcel.doubtful = True
-                if parcel.group and self._is_forgotten(parcel):
-                    self._take_back(parcel)
+                if self._is_forgotten(parcel):
+                    self._address(parcel)
                 else:
                     broker.waiting.appendleft(parcel)
         broker.flights.clear()

@@ -5,6 +5,10 @@
 
 The index is read from its beginning in steps; *counting* finds the moment, *choosing* takes the rows before it. What is
 placed meanwhile is told by ``placed``, and comes into the page as well.
+
+What is counted is spread over bins from the hour's beginning to its end. When a clock ran ahead and closed hours, the
+first that is open has also what is due in those, at any time before it: when that is more than there is room for, it is
+counted once more, over bins of that time alone, until it is parted as finely as what is due in the hour.
 """
 
 from __future__ import annotations
@@ -13,12 +17,14 @@ import numpy as np
 
 from tidemill_delay.hours import Hour, rows_of
 from tidemill_delay.rows import ROW_BYTES, decode_rows
+from tidemill_delay.scatter import AT_ONCE
 from tidemill_delay.settings import DelaySettings
 from tidemill_delay.wheel import Entries, merged
 from tidemill_host.machine import Slice
 
 STEP_ROWS = 256 * 1024
-BINS = 3600
+BINS = 4000
+"""Of a second each for an hour and a tick."""
 
 
 class Page:
@@ -31,14 +37,21 @@ class Page:
         self.low_ms = low_ms
         self.high_ms: int | None = None
         self.entries: list[Entries] = []
-        self._end_ms = hour.start_ms + settings.hour_ms
-        self._width_ms = -(-settings.hour_ms // (BINS * settings.tick_ms)) * settings.tick_ms
+        self._tick_ms = settings.tick_ms
         self._room = max(1, room)
         self._rows = hour.count
-        self._at = 0
-        self._bins = np.zeros(BINS + 1, np.int64)
+        self._spread(hour.start_ms - settings.tick_ms, hour.start_ms + settings.hour_ms)
         if hour.waiting <= room:
             self.high_ms = self._end_ms
+
+    def _spread(self, begin_ms: int, end_ms: int) -> None:
+        """Count from the first row on: what is due between two ends of ticks, in bins of whole ticks, and in one bin
+        what is due before.
+        """
+        self._begin_ms, self._end_ms = begin_ms, end_ms
+        self._width_ms = -(-(end_ms - begin_ms) // (BINS * self._tick_ms)) * self._tick_ms
+        self._bins = np.zeros(BINS + 1, np.int64)
+        self._at = 0
 
     def next(self) -> Slice | None:
         """What to read now; ``None`` when the page is whole."""
@@ -52,25 +65,32 @@ class Page:
         rows = decode_rows(data)
         numbers = np.arange(self._at, self._at + len(rows), dtype=np.int64)
         self._at += len(rows)
-        keep = (rows["due"] > self.low_ms) & self.hour.done.without(numbers)
+        until_ms = self._end_ms if self.high_ms is None else self.high_ms
+        keep = (rows["due"] > self.low_ms) & (rows["due"] <= until_ms) & self.hour.done.without(numbers)
         if self.high_ms is None:
-            since = np.maximum(rows["due"][keep] - self.hour.start_ms, 0)
-            places = np.minimum(-(-since // self._width_ms), BINS)
-            self._bins += np.bincount(places, minlength=BINS + 1)
+            since = np.maximum(rows["due"][keep] - self._begin_ms, 0)
+            self._bins += np.bincount(-(-since // self._width_ms), minlength=BINS + 1)
             if self._at >= self._rows:
                 self._choose()
             return
-        keep &= rows["due"] <= self.high_ms
         self.entries.append(
             Entries(self.hour.start_ms, rows["due"][keep], rows["piece"][keep], numbers[keep])
         )
 
     def _choose(self) -> None:
-        """As many bins as there is room for, but at least the first that has anything."""
+        """As many bins as there is room for, but at least the first that has anything; of one that is due before the
+        hour, and too large, a part.
+        """
         sums = np.cumsum(self._bins)
         first = int(np.searchsorted(sums, 0, "right"))
         last = max(int(np.searchsorted(sums, self._room, "right")) - 1, first)
-        self.high_ms = min(self._end_ms, self.hour.start_ms + last * self._width_ms)
+        high_ms = min(self._end_ms, self._begin_ms + last * self._width_ms)
+        if first <= BINS and sums[first] > self._room and high_ms < self.hour.start_ms:
+            begin_ms = high_ms - self._width_ms if first else max(self.low_ms, AT_ONCE)
+            if high_ms - begin_ms > self._tick_ms:
+                self._spread(begin_ms, high_ms)
+                return
+        self.high_ms = high_ms
         self._at = 0
 
     def take(self) -> Entries | None:
@@ -79,5 +99,7 @@ class Page:
         return merged(parts) if parts else None
 
     def placed(self, entries: Entries) -> None:
-        """Messages of this hour came while it is being loaded; those beyond the page are in the file for the next."""
-        self.entries.append(entries)
+        """Messages of this hour came while it is being loaded. Those beyond the page are in the file for the next;
+        those before it do not wait for it.
+        """
+        self.entries.append(entries.where(entries.due > self.low_ms))

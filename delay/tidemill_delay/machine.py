@@ -88,6 +88,8 @@ class Delay:
 
     def disconnected(self, peer: Peer, now_ms: int) -> None:
         self.courier.lost(peer)
+        self.courier.work(now_ms)
+        self._set_wake(now_ms)
 
     def received(self, peer: Peer, command: Event, now_ms: int) -> None:
         correlation = command.correlation
@@ -181,7 +183,7 @@ class Delay:
             case Ping():
                 self._say(peer, correlation, Done(), Durability.HERE)
             case Goodbye():
-                self.courier.lost(peer)
+                self.disconnected(peer, now_ms)
             case _:
                 raise Refused("malformed_command", f"a delay service does not take {command.kind.name}")
         self._set_wake(now_ms)
@@ -217,12 +219,11 @@ class Delay:
         self.waits.after_placed(self._turn, now_ms)
 
     def _placed(self, entries: Entries, now_ms: int) -> None:
-        """What was placed in an hour that is in the wheel goes there as well, when the disk has it."""
+        """What falls into what is in the wheel of its hour goes there as well, when the disk has it."""
         self.nearing.placed(entries.hour)
         page = self._page
         if page is not None and page.hour.start_ms == entries.hour:
             page.placed(entries)
-            return
         high_ms = self.nearing.high_ms(entries.hour)
         if high_ms is not None:
             near = entries.where(entries.due <= high_ms)

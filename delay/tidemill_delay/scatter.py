@@ -67,7 +67,8 @@ def scatter(batch: memoryview, header: Header, due: Times, hour_ms: int) -> Iter
     """
     stored_at_ms = header.stored_at_ms
     hours = np.maximum(due, stored_at_ms) // hour_ms * hour_ms
-    told = due if stored_at_ms % hour_ms == 0 else np.where(due <= stored_at_ms, AT_ONCE, due)
+    past_ms = AT_ONCE if stored_at_ms % hour_ms == 0 else stored_at_ms
+    told = np.where(due <= past_ms, AT_ONCE, due)
     keys = timer_keys_of(batch, header)
     first = int(hours[0])
     if (hours == first).all():

@@ -133,3 +133,47 @@ def test_pages_give_every_message_that_waits_once_and_part_no_tick(
             found += zip(one.due.tolist(), one.numbers.tolist(), strict=True)
         low_ms = page.high_ms
     assert sorted(found) == sorted((at, number) for number, at in enumerate(due) if number not in done)
+
+
+@given(
+    st.lists(st.integers(-4 * HOUR_MS, HOUR_MS - 1), min_size=1, max_size=300),
+    st.lists(st.integers(0, 1000 * HOUR_MS), max_size=30),
+    st.integers(1, 100),
+)
+def test_pages_are_no_larger_than_their_room_whenever_the_messages_of_an_hour_are_due(
+    near: list[int], far: list[int], room: int
+) -> None:
+    """Hours before it were closed by a clock that ran ahead; all of one tick come together, whatever the room is."""
+    start_ms = 1000 * HOUR_MS
+    due = [*(start_ms + one for one in near), *far]
+    hour = Hour(start_ms)
+    hour.place(len(due), 8)
+    data = encode_rows(np.array(due, np.int64), pack_piece(0, 8))
+    low_ms, found = -1, list[int]()
+    while low_ms < start_ms + HOUR_MS:
+        page = Page(hour, DelaySettings(hour_ms=HOUR_MS, tick_ms=TICK_MS), low_ms, room)
+        while (piece := page.next()) is not None:
+            page.loaded(data[piece.position : piece.position + piece.size])
+        assert page.high_ms is not None
+        assert page.high_ms > low_ms
+        assert page.high_ms % TICK_MS == 0
+        taken = [at for one in page.entries for at in one.due.tolist()]
+        assert len(taken) <= room or len({-(-at // TICK_MS) for at in taken}) == 1
+        found += sorted(taken)
+        low_ms = page.high_ms
+    assert found == sorted(due)
+
+
+def test_a_page_of_what_was_cancelled_while_it_was_counted_ends_before_what_was_not_looked_at() -> None:
+    start_ms = 1000 * HOUR_MS
+    due = [*range(start_ms - HOUR_MS, start_ms, 1_000), start_ms + 1_000]
+    hour = Hour(start_ms)
+    hour.place(len(due), 8)
+    data = encode_rows(np.array(due, np.int64), pack_piece(0, 8))
+    page = Page(hour, DelaySettings(hour_ms=HOUR_MS, tick_ms=TICK_MS), -1, 10)
+    while (piece := page.next()) is not None:
+        page.loaded(data[piece.position : piece.position + piece.size])
+        hour.done.add([0, len(due) - 2])
+    assert page.high_ms is not None
+    assert page.high_ms < start_ms + 1_000
+    assert not any(len(one.due) for one in page.entries)

@@ -34,6 +34,10 @@ class Delaying:
         for number, ahead_ms in enumerate(STEPS_MS):
             self._send(rig, life, number, ahead_ms)
             rig.wait(LIFE_MS // len(STEPS_MS))
+        self._note_late(rig)
+
+    def _note_late(self, rig: DelayRig) -> None:
+        """What should have come by now."""
         bodies = {body for _, _, body in self._arrived}
         self._problems += [
             f"late: {body!r}"

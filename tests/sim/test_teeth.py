@@ -120,6 +120,7 @@ FOUND_BY_EXPERIMENTS = {
     "slave-takes-another-epoch": "sim.deposed",
     "tick-leaves-before-the-disk-knows": "sim.timing",
     "unwanted-copy-kept": "sim.burying",
+    "what-comes-as-a-page-is-read-waits-for-it": "sim.unread",
 }
 """What seeds find seldom: each has an experiment of its own, which goes through all there is to try."""
 EXPERIMENTS = sorted({"sim.sending", *FOUND_BY_EXPERIMENTS.values()})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from samples.between import DUE, TWO, BetweenRig
+from samples.between import DUE, ONE, TWO, BetweenRig, version
 from samples.delays import NOW_MS, SUBJECT
+from tidemill_delay.courier import SILENT_MS
 from tidemill_delay.routing import home_of
 from tidemill_wire.errors import Unavailable
 
@@ -98,6 +99,38 @@ def test_a_broker_group_that_is_forgotten_is_asked_for_nothing(restarts: bool) -
     rig.wait(3_000)
 
     assert everything_once(rig)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("met", [False, True])
+def test_a_broker_group_may_be_forgotten_while_its_connection_seems_to_be_there(
+    closed: bool, met: bool
+) -> None:
+    """Its machine lost power, so nobody closes the connection; what was on its way goes to the others when it is given
+    up, also to one that was not there before.
+    """
+    rig = BetweenRig(ONE)
+    if not met:
+        rig.cut = {"g1"}
+        rig.restart()
+    sent(rig)
+    rig.cut = {"g0", *rig.cut}
+    rig.wait(1_100)
+    assert rig.asked["g0"]
+    rig.listed = ("g1",)
+    rig.tell(version(2, b=1024))
+    rig.wait(1_000)
+    assert rig.stored == []
+    if closed:
+        rig.lose("g0")
+    else:
+        rig.wait(SILENT_MS)
+    if not met:
+        rig.cut = {"g0"}
+        rig.meet()
+
+    assert everything_once(rig)
+    assert {place for place, _, _ in rig.stored} == {f"g1/{SUBJECT}"}
 
 
 def test_two_delay_groups_that_were_given_the_same_batches_bring_them_to_the_same_brokers() -> None:
