@@ -200,8 +200,8 @@ class Master(Generic[Inner]):
 
     @property
     def _spread(self) -> bool:
-        """More than one page cache has what is committed, or there is no more than one replica."""
-        return bool(self.waited) or len(self.appointment.replicas) == 1
+        """Another one that meta would elect has what is committed in its page cache, or there is no other replica."""
+        return len(self.appointment.in_sync) > 1 or len(self.appointment.replicas) == 1
 
     @property
     def halted(self) -> bool:

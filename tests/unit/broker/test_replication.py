@@ -161,6 +161,23 @@ def test_a_slave_that_is_wished_in_is_waited_for_before_the_news_comes() -> None
     assert group["a"].sent_at(number) == [1]
 
 
+def test_with_a_slave_that_is_only_wished_in_an_answer_waits_for_the_disk() -> None:
+    """It has the message, and meta would not elect it yet: when the master's power fails the slave does not count."""
+    group = Group("a", "b")
+    group.appoint(1, "a", ["a"])
+    group.run()
+    group.tick(1000)
+    assert group["a"].stand(asks=True).wish == ("a", "b")
+    group["a"].holds_syncs = True
+
+    number = group["a"].send(b"tide", number=1)
+    group.run()
+    assert group["a"].sent_at(number) is None
+    group["a"].sync()
+    group["a"].pump()
+    assert group["a"].sent_at(number) == [0]
+
+
 def test_a_slave_that_lacks_what_was_committed_without_it_is_not_wished_in() -> None:
     """It was there a moment ago, and nobody knows yet that it is cut off."""
     group = Group("a", "b")
