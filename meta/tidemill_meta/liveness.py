@@ -170,9 +170,11 @@ class Liveness(Generic[Beat]):
         return now_ms - heard.first_ms if heard is not None else 0
 
     def heard_since(self, key: str, other: str) -> bool:
-        """Whether it was heard after another was heard for the first time, here."""
+        """Whether it was heard after another was heard for the first time, here, or said goodbye; so it was when
+        nothing is known of the other.
+        """
         heard, since = self._heard.get(key), self._heard.get(other)
-        return heard is not None and since is not None and heard.at_ms > since.first_ms
+        return heard is not None and (since is None or heard.at_ms > since.first_ms)
 
     def present(self, key: str, within_ms: int, now_ms: int) -> bool:
         """Whether it was heard of late. Stricter than "not dead"."""

@@ -6,8 +6,8 @@ the replica that judges, so two replicas of meta cannot appoint two masters in o
 
 | state | event | becomes |
 |---|---|---|
-| led | a slave in sync is dead, or is behind for too long | led, with fewer in sync |
-| led | a slave in sync was started again, and the master was heard since | the same |
+| led | a slave in sync was silent, or is behind for too long | led, with fewer in sync |
+| led | a slave in sync was started again or said goodbye, and the master was heard since | the same |
 | led | its master asks for a slave that caught up | led, with more in sync |
 | led | the master is dead, or was started again, and an in-sync replica lives | led by that one, epoch + 1 |
 | led | the same, and none lives, or without its disk | no master, until one of the set is back, or a person elects |
@@ -128,12 +128,13 @@ def _shrunk(group: BrokerGroup, members: Mapping[str, Member]) -> BrokerGroup:
 
 
 def _stays(slave: Member | None, boot: int) -> bool:
-    """One that was started again has to catch up first. But a master that was not heard since may be dead, and with it
-    the only other copy of what is committed.
+    """One that is gone or was started again goes. But a master that was not heard since that one said goodbye, or came
+    back, may be dead itself, and with it the only other copy of what is committed.
     """
-    if slave is None or not slave.alive or slave.behind:
+    if slave is None or slave.behind:
         return False
-    return slave.boot == boot or not slave.outlived
+    is_gone = not slave.alive or slave.boot != boot
+    return not is_gone or not slave.outlived
 
 
 def _restored(group: BrokerGroup, members: Mapping[str, Member], spoken: int) -> BrokerGroup:

@@ -28,12 +28,19 @@ def members(**changed: dict[str, Any]) -> dict[str, Member]:
     return {name: member(name, leads=name == "a", **changed.get(name, {})) for name in "abc"}
 
 
-DEAD = {"alive": False, "reported": False}
+DEAD = {"alive": False, "reported": False, "outlived": True}
 
 
 def test_group_in_which_all_is_well_stays_as_it_is() -> None:
     assert judge(LED, members()) is LED
     assert problem_of(LED, members()) == ""
+
+
+def test_slave_that_said_goodbye_leaves_when_its_master_was_heard_since() -> None:
+    gone = {"alive": False, "reported": False}
+
+    assert judge(LED, members(c=gone)) is LED
+    assert judge(LED, members(c=gone | {"outlived": True})).in_sync == (("a", 1), ("b", 1))
 
 
 def test_dead_and_late_slaves_leave_the_set_and_the_epoch_stays() -> None:
