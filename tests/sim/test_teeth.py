@@ -44,6 +44,9 @@ FOUND_BY_FAMILIES = {
     "sim.together:make": {
         "renewal-keeps-what-is-not-begun": "12",
     },
+    "sim.rolled:make": {
+        "group-counts-who-is-only-wished-in": "19",
+    },
     "sim.inherited:make": {
         "suspension-forgotten-by-a-start": "0",
     },
