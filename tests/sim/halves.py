@@ -242,11 +242,18 @@ class Shop:
         try:
             await tx.send(subject, body, priority=send.priority)
         except Refused as error:
-            if error.kind.name != "transaction_decided":  # by silence: so slow was it
+            slow = error.kind.name == "transaction_decided"  # by silence
+            if not slow and not lies_elsewhere(tx, subject):
                 self._cluster.problems.append(f"refused: {send.message}: {error}")
             raise
         finally:
             told.home = tx._home
+
+
+def lies_elsewhere(tx: Any, subject: str) -> bool:
+    """A broker group that was away when a subject was declared is none of its own: no transaction there has it."""
+    route = tx._transactions._router.atlas.routes.get(subject)
+    return route is not None and tx._home not in route.groups
 
 
 class Clerk:
