@@ -28,7 +28,8 @@ class Member:
 
     ``alive``: not declared dead. ``reported``: has sent a heartbeat in this life, of late. ``fenced``: a former life
     may still hold a lease. ``behind``: was behind its master for too long. ``settled``: was heard within the last few
-    beats, and every replica of meta that decides knows it. ``outlived``: its master was heard since this life was.
+    beats, and every replica of meta that decides knows it. ``outlived``: its master was heard since this life of it
+    began, or said goodbye.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import numpy as np
@@ -104,6 +105,20 @@ def test_a_row_holds_its_place_length_and_time(place: int, length: int, due: lis
     assert set(rows["piece"].tolist()) <= {piece}
 
 
+def pages_of(hour: Hour, data: bytes, room: int) -> Iterator[tuple[int, Page]]:
+    """All pages of an hour whose index is ``data``, each with where the one before has ended."""
+    low_ms = -1
+    while low_ms < hour.start_ms + HOUR_MS:
+        page = Page(hour, DelaySettings(hour_ms=HOUR_MS, tick_ms=TICK_MS), low_ms, room)
+        while (piece := page.next()) is not None:
+            page.loaded(data[piece.position : piece.position + piece.size])
+        assert page.high_ms is not None
+        assert page.high_ms > low_ms
+        assert page.high_ms % TICK_MS == 0
+        yield low_ms, page
+        low_ms = page.high_ms
+
+
 @given(
     st.lists(st.integers(-1, HOUR_MS - 1), min_size=1, max_size=300),
     st.integers(1, 100),
@@ -120,18 +135,11 @@ def test_pages_give_every_message_that_waits_once_and_part_no_tick(
     numbers = [number for number in sorted(done) if number < len(due)]
     hour.done.add(ranges_of(np.array(numbers, np.int64)))
     data = encode_rows(np.array(due, np.int64), pack_piece(0, 8))
-    low_ms, found = -1, list[tuple[int, int]]()
-    while low_ms < start_ms + HOUR_MS:
-        page = Page(hour, DelaySettings(hour_ms=HOUR_MS, tick_ms=TICK_MS), low_ms, room)
-        while (piece := page.next()) is not None:
-            page.loaded(data[piece.position : piece.position + piece.size])
-        assert page.high_ms is not None
-        assert page.high_ms > low_ms
-        assert page.high_ms % TICK_MS == 0
+    found = list[tuple[int, int]]()
+    for low_ms, page in pages_of(hour, data, room):
         for one in page.entries:
             assert all(low_ms < at <= page.high_ms for at in one.due.tolist())
             found += zip(one.due.tolist(), one.numbers.tolist(), strict=True)
-        low_ms = page.high_ms
     assert sorted(found) == sorted((at, number) for number, at in enumerate(due) if number not in done)
 
 
@@ -149,18 +157,11 @@ def test_pages_are_no_larger_than_their_room_whenever_the_messages_of_an_hour_ar
     hour = Hour(start_ms)
     hour.place(len(due), 8)
     data = encode_rows(np.array(due, np.int64), pack_piece(0, 8))
-    low_ms, found = -1, list[int]()
-    while low_ms < start_ms + HOUR_MS:
-        page = Page(hour, DelaySettings(hour_ms=HOUR_MS, tick_ms=TICK_MS), low_ms, room)
-        while (piece := page.next()) is not None:
-            page.loaded(data[piece.position : piece.position + piece.size])
-        assert page.high_ms is not None
-        assert page.high_ms > low_ms
-        assert page.high_ms % TICK_MS == 0
+    found = list[int]()
+    for _, page in pages_of(hour, data, room):
         taken = [at for one in page.entries for at in one.due.tolist()]
         assert len(taken) <= room or len({-(-at // TICK_MS) for at in taken}) == 1
         found += sorted(taken)
-        low_ms = page.high_ms
     assert found == sorted(due)
 
 

@@ -21,7 +21,7 @@ from tidemill_ledger.membership import FENCED, Part, Role, part_of
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.commands import Command, Pull, Pulled, SendBatches, Sent, Welcome
 from tidemill_wire.connection import Received
-from tidemill_wire.replication import Appoint, Begin, Stand, Stood
+from tidemill_wire.replication import Appoint, Begin, Chunk, Stand, Stood
 
 NOW_MS = CREATED_MS + 1_000_000
 CLIENT = Peer(1)
@@ -179,6 +179,18 @@ class Group(Generic[Kind]):
         """Until nobody has anything to say."""
         while self._turn_over() or self._connect() or self._carry():
             pass
+
+    def break_off(self, after: int) -> list[Chunk]:
+        """So many pieces of logs and copies arrive from now on, and nothing behind them; those that were sent."""
+        seen: list[Chunk] = []
+
+        def passes(_target: str, command: Command) -> bool:
+            if isinstance(command, Chunk):
+                seen.append(command)
+            return len(seen) <= after
+
+        self.passes = passes
+        return seen
 
     def restart(self, name: str, *, power: bool = False) -> None:
         """The process of a replica ends, and another one begins."""

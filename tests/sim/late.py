@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from samples.replicas import Group, Replica
 from tidemill_broker.snapshots import pack_partition
-from tidemill_wire.commands import Command
-from tidemill_wire.replication import Chunk
 
 MASTER, SLAVE = "a", "b"
 GONE, KEPT = 30, 10
@@ -52,14 +50,7 @@ def slave_that_dies(after: int) -> tuple[str, bool]:
     send(group, GONE, KEPT)
     assert group[MASTER].broker.logs.messages.start > 0
     assert group[MASTER].broker.logs.actions.start == 0
-    seen: list[Chunk] = []
-
-    def passes(_target: str, command: Command) -> bool:
-        if isinstance(command, Chunk):
-            seen.append(command)
-        return len(seen) <= after
-
-    group.passes = passes
+    seen = group.break_off(after)
     group.cut.clear()
     group.run()
     group.passes = lambda _target, _command: True

@@ -8,8 +8,7 @@ from samples.brokers import files_of, remove_file
 from samples.replicas import Group, Replica
 from tidemill_broker.snapshots import pack_partition
 from tidemill_ledger.replication import Master
-from tidemill_wire.commands import Ack, Command
-from tidemill_wire.replication import Chunk
+from tidemill_wire.commands import Ack
 
 
 def test_a_slave_begins_from_nothing_though_the_action_log_has_lost_its_beginning() -> None:
@@ -78,14 +77,7 @@ def test_a_slave_that_begins_late_remembers_the_producers_of_what_is_gone() -> N
 @pytest.mark.parametrize("after", range(5))
 def test_a_slave_that_dies_while_it_begins_late_begins_again(after: int) -> None:
     group = group_that_has_lost_messages()
-    seen: list[Chunk] = []
-
-    def passes(_target: str, command: Command) -> bool:
-        if isinstance(command, Chunk):
-            seen.append(command)
-        return len(seen) <= after
-
-    group.passes = passes
+    seen = group.break_off(after)
     group.run()
     group.passes = lambda _target, _command: True
     group.restart("b")
@@ -102,14 +94,7 @@ def test_a_slave_that_dies_while_it_begins_late_begins_again(after: int) -> None
 @pytest.mark.parametrize("after", range(5))
 def test_half_of_a_copy_is_thrown_away_and_nothing_is_left_of_it(after: int) -> None:
     group = group_that_has_lost_messages()
-    seen: list[Chunk] = []
-
-    def passes(_target: str, command: Command) -> bool:
-        if isinstance(command, Chunk):
-            seen.append(command)
-        return len(seen) <= after
-
-    group.passes = passes
+    group.break_off(after)
     group.run()
     group.restart("b")
 
