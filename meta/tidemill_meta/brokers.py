@@ -9,7 +9,7 @@ from typing import Any, cast
 from tidemill_meta.asked import Asked, parse_name
 from tidemill_meta.beats import BrokerBeat, broker_life
 from tidemill_meta.errors import Denied
-from tidemill_meta.promotion import Member, problem_of, promoted
+from tidemill_meta.promotion import Member, is_sound, problem_of, promoted
 from tidemill_meta.registry import Draft, View
 from tidemill_meta.senses import Senses
 from tidemill_meta.values import SERVICES, Broker, BrokerGroup, Lives, Route, Service, broker_key
@@ -165,6 +165,8 @@ def hand_over(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int
     members = senses.members(group, now_ms)
     if to not in dict(group.in_sync) or not members[to].alive or not members[to].reported:
         raise Denied("not_in_sync", f"{to} is not an in-sync replica of {name} that lives")
+    if not is_sound(group, members[to]):
+        raise Denied("not_in_sync", f"{to} was started again, or not heard since {group.master} was")
     if members[to].fenced:
         raise conflict(
             group, f"a former life of {to} may still hold a lease: wait {senses.settings.lease_ms} ms"
