@@ -31,7 +31,7 @@ FOUND_BY_FAMILIES = {
     },
     "sim.whole:make": {
         "group-leaves-before-its-slave-has-all": "38",
-        "meta-forgets-who-was-heard": "205",
+        "meta-forgets-who-was-heard": "242",
         "meta-promotes-out-of-the-set": "0",
         "slave-shows-what-is-not-committed": "0",
     },
