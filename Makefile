@@ -140,7 +140,7 @@ $(SERVER): | $(VENV)/.made
 
 $(DEV): | $(VENV)/.made
 	@echo "installing tidemill and the tools of its tests into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --editable '.[server,operator,dev]'
+	@$(BIN)/python -m pip install --quiet --editable '.[server,operator,spark,dev]'
 	@rm -f $(VENV)/.server-* $(VENV)/.dev-* && touch $(SERVER) $@
 
 # PYTHON=/path/to/python names one; else the first that is new enough. A shim of pyenv may exist and not run.
