@@ -26,7 +26,7 @@ os.environ["XDG_CACHE_HOME"] = os.devnull
 
 
 def pytest_collection_finish() -> None:
-    """What thousands of tests are made of stays to the end: whoever collects garbage after a test need not look at it."""
+    """What thousands of tests are made of stays to the end: who collects garbage after a test need not look at it."""
     gc.collect()
     gc.freeze()
 
