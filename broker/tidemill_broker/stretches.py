@@ -141,7 +141,7 @@ class Gathered:
             return
         total = np.cumsum(lengths[wanted])
         room = int(np.searchsorted(total, self._size_max - self.size, side="right"))
-        wanted = wanted[: max(room, 0 if self.extents else 1)]
+        more, wanted = len(wanted), wanted[: max(room, 0 if self.extents else 1)]
         if not len(wanted):
             self._end = self.next  # there is more, and no room for it
             return
@@ -157,8 +157,13 @@ class Gathered:
         taken = int(stops[-1])
         self.size += int(sums[taken])
         self.next = int(ends[wanted[taken - 1]])
-        if taken < len(wanted):
+        if taken < more:
             self._end = self.next
+
+    def finish(self, end: int) -> None:
+        """All rows up to a sequence were offered: what is left out of the numbers is behind, too."""
+        if not self.full:
+            self.next = max(self.next, end)
 
 
 def since(rows: Rows, at_ms: int) -> int | None:

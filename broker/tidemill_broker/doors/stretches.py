@@ -196,7 +196,7 @@ class Stretches:
                 gathered.add(part, rows)
                 if gathered.full:
                     return gathered
-        gathered.next = max(gathered.next, view.end)  # sequences may be left out
+        gathered.finish(view.end)
         return gathered
 
     def _rows(self, part: Part, first: int) -> Iterable[Rows]:

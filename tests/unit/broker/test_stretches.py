@@ -28,6 +28,7 @@ def gathered(rig: Rig, first: int, end: int, size: int = 1 << 20, extents: int =
             place, length = part.run.window_place(0, len(part.run.sparse))
             rows = read_windows(read_file(rig.disk, run_file(part.base))[place : place + length])
         found.add(part, rows)
+    found.finish(end)
     return found
 
 
