@@ -69,7 +69,7 @@ FOUND_BY_FAMILIES = {
     },
     "sim.shelved:make": {
         "spool-looks-at-no-order-keys": "1",
-        "spool-sends-again-what-is-stored": "1",
+        "spool-sends-again-what-is-stored": "13",
     },
     "sim.couriers:make": {
         "what-was-sent-goes-elsewhere": "30",
