@@ -44,9 +44,6 @@ FOUND_BY_FAMILIES = {
     "sim.together:make": {
         "renewal-keeps-what-is-not-begun": "12",
     },
-    "sim.rolled:make": {
-        "group-counts-who-is-only-wished-in": "19",
-    },
     "sim.inherited:make": {
         "suspension-forgotten-by-a-start": "0",
     },
@@ -106,6 +103,7 @@ FOUND_BY_EXPERIMENTS = {
     "commit-applied-twice": "sim.halving",
     "commit-believed-without-its-copies": "sim.halving",
     "dispatched-before-it-is-delivered": "sim.delaying",
+    "group-counts-who-is-only-wished-in": "sim.wishing",
     "half-of-a-copy-is-believed": "sim.late",
     "hours-not-cut-on-start": "sim.delaying",
     "late-insert-not-in-the-wheel": "sim.delaying",
