@@ -7,10 +7,12 @@ What a peer does not read is not read from the disk either: its sends wait as de
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
+from tidemill_host.calling import IN_CLEAR, Caller
 from tidemill_host.files import Files
 from tidemill_host.machine import Peer, Send, Unread
 from tidemill_host.persist import Lanes
@@ -65,6 +67,8 @@ class Server:
         self.epoch = 0
         self.connections_max = limits.CONNECTIONS_MAX
         self.statistics = Statistics()
+        self.caller: Caller = IN_CLEAR
+        self.tls: ssl.SSLContext | None = None
         self.connections: dict[Peer, Connected] = {}
         self._next_peer = 1
         self._listener: asyncio.Server | None = None
@@ -78,10 +82,14 @@ class Server:
     async def listen(self, host: str, port: int) -> int:
         """Accept connections; the port that was taken."""
         self._listener = await self._loop.create_server(
-            lambda: ServerConnection(self), host, port, backlog=1024
+            lambda: ServerConnection(self), host, port, backlog=1024, **self._by_tls()
         )
         self._check()
         return cast("int", self._listener.sockets[0].getsockname()[1])
+
+    def _by_tls(self) -> dict[str, Any]:
+        # A handshake that does not end is a HELLO that does not come.
+        return {} if self.tls is None else {"ssl": self.tls, "ssl_handshake_timeout": limits.HELLO_MS / 1000}
 
     def admit(self, connection: ServerConnection) -> Peer | None:
         """A number for a new connection, ``None`` when there are too many."""

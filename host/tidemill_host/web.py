@@ -9,6 +9,7 @@ time.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
@@ -44,17 +45,29 @@ class Web:
         self._metrics = metrics
         self._refused = refused
         self._server = _Server(self._answer, refused)
+        self._listener: asyncio.Server | None = None
         self._runner = web.ServerRunner(self._server, shutdown_timeout=CLOSE_SECONDS)
 
-    async def listen(self, host: str, port: int, connections_max: int = limits.HTTP_CONNECTIONS_MAX) -> int:
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        connections_max: int = limits.HTTP_CONNECTIONS_MAX,
+        tls: ssl.SSLContext | None = None,
+    ) -> int:
         """Serve; the port that was taken."""
         self._server.connections_max = connections_max
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, backlog=1024)
-        await site.start()
-        return int(self._runner.addresses[0][1])
+        # A handshake that does not end is a request that does not come; aiohttp's own sites would wait for a minute.
+        patience_s = None if tls is None else limits.HELLO_MS / 1000
+        self._listener = await asyncio.get_running_loop().create_server(
+            self._server, host, port, backlog=1024, ssl=tls, ssl_handshake_timeout=patience_s
+        )
+        return int(self._listener.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:

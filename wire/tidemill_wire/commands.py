@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias, cast
 
 import msgpack
@@ -60,9 +60,12 @@ class Hello:
     version_min: int
     version_max: int
     client: str
+    token: str = field(default="", repr=False)
+    """By which the server knows who it is. No trace of it is left in a log."""
 
     def fields(self) -> dict[str, Any]:
-        return {"min": self.version_min, "max": self.version_max, "client": self.client}
+        said = {"min": self.version_min, "max": self.version_max, "client": self.client}
+        return said | {"token": self.token} if self.token else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,12 @@ _I63 = 0x7FFF_FFFF_FFFF_FFFF
 
 
 def _parse_hello(f: Fields, _body: bytearray) -> Hello:
-    return Hello(f.number("min", 1, _U32), f.number("max", 1, _U32), f.text("client", 200))
+    return Hello(
+        f.number("min", 1, _U32),
+        f.number("max", 1, _U32),
+        f.text("client", 200),
+        f.text("token", limits.TOKEN_CHARS_MAX, ""),
+    )
 
 
 def _parse_welcome(f: Fields, _body: bytearray) -> Welcome:

@@ -47,6 +47,16 @@ def up(
     delays: Annotated[
         int | None, typer.Option(min=0, max=8, help="So many delay groups in the cluster; 1 without it.")
     ] = None,
+    tls_cert: Annotated[
+        str, typer.Option(metavar="FILE", help="A certificate; with it all ports speak TLS.")
+    ] = "",
+    tls_key: Annotated[str, typer.Option(metavar="FILE", help="Its private key.")] = "",
+    tls_client_ca: Annotated[
+        str, typer.Option(metavar="FILE", help="Authorities of certificates that clients may show.")
+    ] = "",
+    tls_ca: Annotated[
+        str, typer.Option(metavar="FILE", help="Authorities by which its processes trust each other.")
+    ] = "",
 ) -> None:
     """Run a queue in the foreground, until Ctrl-C.
 
@@ -59,6 +69,9 @@ def up(
     if port == http_port != 0 and not is_cluster:
         raise wrong_usage(f"--port and --http-port are both {port}: choose two different ones")
     check_manifests(manifests or [])
+    # Of a cluster, all processes are told alike.
+    locks = {"TLS_CERT": tls_cert, "TLS_KEY": tls_key, "TLS_CLIENT_CA": tls_client_ca, "TLS_CA": tls_ca}
+    os.environ.update({f"TIDEMILL_{name}": value for name, value in locks.items() if value})
     files = [argument for path in manifests or [] for argument in ("-f", str(path))]
     where = ["--data", str(data), "--host", host, "--http-port", str(http_port)]
     if is_cluster:
