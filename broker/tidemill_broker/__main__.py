@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.doors.control import routes_of, values_of
 from tidemill_broker.doors.greeting import greeting
+from tidemill_broker.doors.half_subjects import subjects_of
 from tidemill_broker.doors.inspecting import Wanted, run_inspect
-from tidemill_broker.doors.manifests import read_manifests
+from tidemill_broker.doors.manifests import read_grants, read_manifests
 from tidemill_broker.doors.metrics import render_metrics
 from tidemill_broker.doors.neighbour import Later, Neighbour, Nobody
 from tidemill_broker.load import Load
@@ -92,6 +93,7 @@ def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> in
         settings = read_settings(os.environ)
         arguments.locks = Locks(read_lock_settings(os.environ))
         declarations = read_manifests(arguments.manifests)
+        arguments.grants = read_grants(arguments.manifests, locked=arguments.locks.access.locked)
         lock = FolderLock(arguments.data)
     except (TidemillError, FolderInUse, OSError) as error:
         sys.stderr.write(f"tidemill: {_sentence(error)}\n")
@@ -181,6 +183,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.gateway_steering import Steering
+    from tidemill_broker.doors.permits import PERMITS
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
     from tidemill_broker.doors.segments import SegmentRanges
@@ -213,7 +216,10 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     if neighbour is not None:
         routes += _shared(neighbour, service, values)
     numbers = neighbour.metrics if neighbour is not None else bytes
-    web = Web(values, lambda: render_metrics(service) + numbers(), service.server.statistics.refused, routes)
+    refused = service.server.statistics.refused
+    permits = PERMITS if neighbour is None else {**neighbour.permits, **PERMITS}
+    doorman = locks.doorman(permits, locks.audit("broker", clock.now_ms), clock.now_ms, refused)
+    web = Web(values, lambda: render_metrics(service) + numbers(), refused, routes, doorman)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     with listening(arguments.host, arguments.http_port, "--http-port"):
         http_port = await web.listen(arguments.host, arguments.http_port, http_max, locks.tls)
@@ -279,7 +285,7 @@ def _prepare(premises: Premises, part: Part) -> Service:
         )
     machine = machine_for(broker, part, clock.now_ms())
     service = Service(broker, premises.disk, premises.lanes, clock, machine)
-    arguments.locks.guard(service.server)
+    arguments.locks.guard(service.server, subjects_of(broker))
     arguments.locks.count(service.server.statistics.refused)
     if not part.follows:
         service.declare(premises.declarations)

@@ -121,6 +121,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     """Be a delay service with that part, until it is to be another one, or the process is to end with an exit code."""
     from tidemill_delay.doors.metrics import render_metrics
     from tidemill_host.health import beginning, ready_when
+    from tidemill_host.permits import COMMON
     from tidemill_host.web import Web
 
     arguments = premises.arguments
@@ -138,7 +139,9 @@ async def _play(premises: Premises, part: Part) -> Part | int:
         "/readyz": ready_when(lambda: _why_not_ready(service)),
         "/v1/process": process,
     }
-    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused)
+    refused, clock = service.server.statistics.refused, premises.clock
+    doorman = locks.doorman(COMMON, locks.audit("delay", clock.now_ms), clock.now_ms, refused)
+    web = Web(values, lambda: render_metrics(service), refused, (), doorman)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     with listening(arguments.host, arguments.http_port, "--http-port"):
         http_port = await web.listen(arguments.host, arguments.http_port, http_max, locks.tls)
@@ -174,7 +177,7 @@ def _prepare(premises: Premises, part: Part) -> DelayService:
         )
     machine = machine_for(delay, part, clock.now_ms())
     service = DelayService(delay, disk, premises.lanes, clock, machine)
-    premises.arguments.locks.guard(service.server)
+    premises.arguments.locks.guard(service.server, service="delay")
     premises.arguments.locks.count(service.server.statistics.refused)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
     return service

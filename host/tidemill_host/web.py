@@ -16,8 +16,9 @@ from typing import Any
 
 from aiohttp import web
 
+from tidemill_host.doorman import Asked, Doorman
 from tidemill_host.refusals import HttpRefused, error_response, json_response, wire_response
-from tidemill_host.routing import Route, Router
+from tidemill_host.routing import Found, Route, Router
 from tidemill_wire import limits
 from tidemill_wire.errors import WireError
 
@@ -39,9 +40,11 @@ class Web:
         metrics: Callable[[], bytes],
         refused: Counter[str],
         routes: Iterable[Route] = (),
+        doorman: Doorman | None = None,
     ) -> None:
         self._router = Router(routes)
         self._values = values
+        self._doorman = doorman
         self._metrics = metrics
         self._refused = refused
         self._server = _Server(self._answer, refused)
@@ -74,6 +77,16 @@ class Web:
         if isinstance(request.protocol, _Connection):
             request.protocol.requested = True
         found = self._router.find(request.rel_url.raw_path)
+        if self._doorman is None:
+            return await self._serve(request, found)
+        template = found[2] if found is not None else request.path if self._is_value(request.path) else ""
+        asked = Asked(request, template, found[1] if found is not None else {})
+        return await self._doorman.serve(asked, lambda: self._serve(request, found))
+
+    def _is_value(self, path: str) -> bool:
+        return path == "/metrics" or path in self._values
+
+    async def _serve(self, request: web.BaseRequest, found: Found | None) -> web.StreamResponse:
         if found is not None and (answer := found[0].get(request.method)):
             try:
                 return await answer(request, found[1])
@@ -83,7 +96,7 @@ class Web:
             except WireError as error:
                 return wire_response(error)
         path, what = request.path, f"{request.method} {request.path[:200]}"
-        is_value = path == "/metrics" or path in self._values
+        is_value = self._is_value(path)
         if not is_value and found is None:
             self._refused["not_found"] += 1
             return error_response(404, "not_found", f"{what}: there is no such path", ADVICE)

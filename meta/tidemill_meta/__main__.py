@@ -107,9 +107,11 @@ async def _serve(
     # aiohttp's server takes a third of the start; nothing before needs it.
     from tidemill_host.health import ready_when
     from tidemill_host.web import Web
+    from tidemill_meta.doors.access import AccessDoor
     from tidemill_meta.doors.api import Api
     from tidemill_meta.doors.metrics import render_metrics
     from tidemill_meta.doors.page import page
+    from tidemill_meta.doors.permits import PERMITS
     from tidemill_meta.doors.replica import Replica
     from tidemill_meta.doors.watch import Watch
 
@@ -117,15 +119,28 @@ async def _serve(
     clock = RealClock()
     replica = Replica(settings, store, clock)
     watch = Watch(replica.meta, clock)
-    replica.changed = watch.changed
+    locks: Locks = arguments.locks
+    door = AccessDoor(replica, locks.access)
+
+    def changed(keys: list[tuple[str, str]]) -> None:
+        watch.changed(keys)
+        door.changed(keys)
+
+    replica.changed = changed
+    replica.meta.locked = locks.access.locked
     await replica.open()
+    door.obey()
     api = Api(replica, watch)
+    refused: Counter[str] = Counter()
+    locks.count(refused)
+    doorman = locks.doorman(PERMITS, locks.audit("meta", clock.now_ms), clock.now_ms, refused)
     values: dict[str, Callable[[], Any]] = {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": ready_when(lambda: why_not_ready(replica)),
         "/openapi.json": page,
     }
-    web = Web(values, lambda: render_metrics(replica, watch, api), Counter(), api.routes())
+    routes = [*api.routes(), *door.routes()]
+    web = Web(values, lambda: render_metrics(replica, watch, api), refused, routes, doorman)
     connections_max = min(settings.connections_max, files_max * 3 // 4)
     with listening(arguments.host, arguments.port, "port"):
         port = await web.listen(arguments.host, arguments.port, connections_max, arguments.locks.tls)

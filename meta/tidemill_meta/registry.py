@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
+from tidemill_meta.charter import GrantRecord, TokenRecord
 from tidemill_meta.storing import Changes, Entry
 from tidemill_meta.values import (
     KINDS,
@@ -186,6 +187,11 @@ class Registry:
             self.kind_changed_at[Removal.KIND],
             self.kind_changed_at[Vanished.KIND],
         )
+
+    @property
+    def access_version(self) -> int:
+        """Of the charter: another one when anybody was granted something, or lost it."""
+        return max(self.kind_changed_at[GrantRecord.KIND], self.kind_changed_at[TokenRecord.KIND])
 
 
 class Draft:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
+from tidemill_meta.charter import GrantRecord, TokenRecord
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.routes import PartitionSet, State
@@ -386,4 +387,5 @@ class Vanished:
 
 KINDS: tuple[type[Value], ...] = (
     Broker, BrokerGroup, SubjectRecord, Route, ConsumerGroupRecord, Allocation, Passage, Removal, Vanished,
+    GrantRecord, TokenRecord,
 )  # fmt: skip

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from tidemill_broker import __main__ as broker
-from tidemill_broker.doors.manifests import read_manifests
+from tidemill_broker.doors.manifests import read_grants, read_manifests
 from tidemill_broker.settings import read_settings
 from tidemill_delay.settings import read_settings as read_delay_settings
 from tidemill_host.locks import Locks
@@ -62,6 +62,7 @@ def cluster(argv: Sequence[str]) -> int:
             read(os.environ)
         locks = Locks(read_lock_settings(os.environ))
         declarations = read_manifests(wanted.manifests)
+        grants = read_grants(wanted.manifests, locked=locks.access.locked)
         lock = FolderLock(wanted.data)
     except (PlanError, TidemillError, FolderInUse, OSError) as error:
         sys.stderr.write(f"tidemill: {error}\n")
@@ -69,7 +70,7 @@ def cluster(argv: Sequence[str]) -> int:
     from tidemill_standalone.keeper import Keeper
 
     try:
-        return asyncio.run(Keeper(wanted, declarations, locks).run())
+        return asyncio.run(Keeper(wanted, declarations, grants, locks).run())
     finally:
         lock.release()
 

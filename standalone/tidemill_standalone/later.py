@@ -78,6 +78,11 @@ class DelayBeside:
         """What became of messages that wait, or which these are."""
         return await self._asking().ask(question)
 
+    def judge_again(self) -> None:
+        """Who is connected may have lost what they had."""
+        if self._service is not None:
+            self._service.server.judge_again()
+
     def _asking(self) -> LocalPeer:
         """What asks the service of this life."""
         service = self._service
@@ -113,7 +118,7 @@ class DelayBeside:
         for folder, size in report.cut_bytes.items():
             sys.stderr.write(f"tidemill: cut {size} bytes of a torn {folder} log of the delay service\n")
         service = DelayService(delay, disk, make_lanes(), clock)
-        self._locks.guard(service.server)
+        self._locks.guard(service.server, service="delay")
         try:
             self._port = await service.listen(self._host, 0)
             service.everywhere(self._group)

@@ -37,7 +37,7 @@ from tidemill_broker.machine import Broker
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Ready
-from tidemill_host.server import Statistics
+from tidemill_host.peers import Statistics
 from tidemill_journal.errors import JournalError
 from tidemill_wire.declarations import API_VERSION, Declaration, parse_manifest
 from tidemill_wire.filters import EVERYTHING, TagFilter, is_pattern, matches_pattern, parse_filter

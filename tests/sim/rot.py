@@ -20,7 +20,7 @@ from sim.platter import Inode
 from tidemill_broker.doors.service import FOLDERS
 from tidemill_broker.recovery import Recovery
 from tidemill_broker.settings import BrokerSettings
-from tidemill_host.server import Statistics
+from tidemill_host.peers import Statistics
 from tidemill_host.storage import Storage
 from tidemill_journal.errors import CorruptLog, JournalError
 

@@ -8,7 +8,7 @@ batches back to back, the others begin with the length of its map (u32), the map
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias, cast
 
@@ -21,6 +21,7 @@ from tidemill_wire.batch import aligned
 from tidemill_wire.burying import PARSERS as BURYING
 from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.deduplication import ROW as DUPLICATE
+from tidemill_wire.errors import WireError
 from tidemill_wire.fencing import PARSERS as FENCING
 from tidemill_wire.fencing import Fencing
 from tidemill_wire.fields import Fields, malformed, packed
@@ -134,6 +135,8 @@ class SendBatches:
 
     kind: ClassVar = Kind.SEND
     batches: bytearray
+    refused: Mapping[int, WireError] | None = None
+    """Which of them are not to be stored, by their place, and why; nothing that crosses a wire."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tidemill.cli import (
+    access,
     bench,
     broker,
     browse,
@@ -56,6 +57,8 @@ def build() -> typer.Typer:
     application.add_typer(transactions.build(), name="transactions")
     application.add_typer(outbox.build(), name="outbox")
     application.add_typer(broker.build(), name="broker")
+    application.add_typer(access.build_grants(), name="grants")
+    application.add_typer(access.build_tokens(), name="tokens")
     application.add_typer(inspect.build(), name="inspect")
     application.add_typer(bench.build(), name="bench")
     return application
