@@ -218,7 +218,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     numbers = neighbour.metrics if neighbour is not None else bytes
     refused = service.server.statistics.refused
     permits = PERMITS if neighbour is None else {**neighbour.permits, **PERMITS}
-    doorman = locks.doorman(permits, locks.audit("broker", clock.now_ms), clock.now_ms, refused)
+    doorman = locks.doorman(permits, "broker", clock.now_ms, refused)
     web = Web(values, lambda: render_metrics(service) + numbers(), refused, routes, doorman)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     with listening(arguments.host, arguments.http_port, "--http-port"):

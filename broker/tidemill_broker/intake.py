@@ -93,9 +93,7 @@ class Intake:
         """Takes what failed in a group and was kept for later: where it lies then."""
 
     def take(self, buffer: bytearray, now_ms: int, forbidden: Mapping[int, WireError] | None = None) -> Taken:
-        """Store what can be stored. A batch that is refused harms no other batch of the frame; some may be refused
-        already, by their place.
-        """
+        """Store what can be stored. A batch that is refused, as some are already, harms no other of the frame."""
         taken, view = Taken(), memoryview(buffer)
         at, size = 0, len(view)
         start, file = 0, ""  # the piece of memory that is accepted and not yet handed on
@@ -118,8 +116,8 @@ class Intake:
                 start = at
             look = NO_DUPLICATES
             try:
-                if forbidden and len(taken.first_sequences) in forbidden:
-                    raise forbidden[len(taken.first_sequences)]
+                if forbidden:
+                    _check_forbidden(forbidden, taken)
                 partition = self.admit(view, at, header, now_ms)
                 first = partition.repeated(header.producer_id, header.producer_sequence)
                 if first is None:
@@ -325,6 +323,12 @@ class Intake:
         for partition in self.further.of(name):
             self.declare(partition.name, settings, now_ms)
         return state.partitions[identity]
+
+
+def _check_forbidden(forbidden: Mapping[int, WireError], taken: Taken) -> None:
+    error = forbidden.get(len(taken.first_sequences))
+    if error is not None:
+        raise error
 
 
 def _nobody(_batch: memoryview, _now_ms: int) -> Partition:

@@ -227,7 +227,10 @@ class Link(asyncio.BufferedProtocol):
                 if not self.opened.done():
                     self.opened.set_result(command)
             case Failed():
-                self._lose(wire_error(command.number, command.detail))
+                refusal = wire_error(command.number, command.detail)
+                # Its token was rotated, or a grant was taken back: what holds now the next connection hears.
+                known = self.opened.done() and refusal.kind.name in {"unauthenticated", "forbidden"}
+                self._lose(ConnectionLost(str(refusal)) if known else refusal)
             case Goodbye():
                 pass  # It answers what it has, and refuses the rest as shutting_down; then it closes.
             case _:

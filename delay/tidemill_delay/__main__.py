@@ -140,7 +140,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
         "/v1/process": process,
     }
     refused, clock = service.server.statistics.refused, premises.clock
-    doorman = locks.doorman(COMMON, locks.audit("delay", clock.now_ms), clock.now_ms, refused)
+    doorman = locks.doorman(COMMON, "delay", clock.now_ms, refused)
     web = Web(values, lambda: render_metrics(service), refused, (), doorman)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     with listening(arguments.host, arguments.http_port, "--http-port"):

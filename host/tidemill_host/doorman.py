@@ -98,6 +98,7 @@ class Doorman:
 
     def _note(self, asked: Asked, who: str, permit: Permit, status: int) -> None:
         if status == 403:
+            self._refused["forbidden"] += 1
             self._audit.refused(who, asked.what, "forbidden", site=asked.site)
         elif permit.audited and asked.request.method not in READING and asked.template:
             outcome = "done" if status < 400 else "failed"

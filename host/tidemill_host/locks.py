@@ -63,10 +63,10 @@ class Locks:
         return Audit(self.settings, service, now_ms)
 
     def doorman(
-        self, permits: Permits, audit: Audit, now_ms: Callable[[], int], refused: Counter[str]
+        self, permits: Permits, service: str, now_ms: Callable[[], int], refused: Counter[str]
     ) -> Doorman:
         """Of an HTTP port."""
-        return Doorman(self.access, permits, audit, now_ms, refused)
+        return Doorman(self.access, permits, self.audit(service, now_ms), now_ms, refused)
 
     def count(self, refused: Counter[str]) -> None:
         """Handshakes that fail are counted there from now on, at whichever port."""

@@ -133,7 +133,7 @@ async def _serve(
     api = Api(replica, watch)
     refused: Counter[str] = Counter()
     locks.count(refused)
-    doorman = locks.doorman(PERMITS, locks.audit("meta", clock.now_ms), clock.now_ms, refused)
+    doorman = locks.doorman(PERMITS, "meta", clock.now_ms, refused)
     values: dict[str, Callable[[], Any]] = {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": ready_when(lambda: why_not_ready(replica)),

@@ -135,7 +135,12 @@ def list_tokens(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Ou
         rows = await ask(server, "GET", TOKENS)
         if output is Output.TEXT:
             rows = [
-                {**row, "created": _time(row.pop("created_ms")), "expires": _time(row.pop("expires_ms"))}
+                {
+                    "token": row["token"],
+                    "who": row["who"],
+                    "created": _time(row["created_ms"]),
+                    "expires": _time(row["expires_ms"]),
+                }
                 for row in rows
             ]
         print_rows(

@@ -114,7 +114,7 @@ async def connected(server: str) -> AsyncGenerator[Client]:
 
 async def find_server(server: str) -> None:
     """Fail at once when there is no queue: a client would go on to try, as a program wants it and a person does not."""
-    from tidemill.errors import BrokerUnreachable, TidemillError
+    from tidemill.errors import BrokerUnreachable, Refused, TidemillError
     from tidemill.routes import ROUTES_TIMEOUT_S, parse_routes, parse_servers
     from tidemill.security import SecureWeb, security_of
     from tidemill.servers import Servers
@@ -127,6 +127,8 @@ async def find_server(server: str) -> None:
             cause = error.__cause__
             said = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else "no answer"
             raise CommandFailed(nothing_listens(server, said)) from None
+        if isinstance(error, Refused) and error.kind.name == "unauthenticated":
+            raise CommandFailed(str(error)) from None
         raise CommandFailed(
             f"what answers at {server} is not the HTTP port of a queue: name that port, which is 7401 by default, "
             "with --server or TIDEMILL_SERVER"
