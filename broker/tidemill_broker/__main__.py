@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tidemill_broker.doors import Service, machine_for, recover
 from tidemill_broker.doors.control import routes_of, values_of
 from tidemill_broker.doors.greeting import greeting
+from tidemill_broker.doors.half_subjects import subjects_of
 from tidemill_broker.doors.inspecting import Wanted, run_inspect
-from tidemill_broker.doors.manifests import read_manifests
+from tidemill_broker.doors.manifests import read_grants, read_manifests
 from tidemill_broker.doors.metrics import render_metrics
 from tidemill_broker.doors.neighbour import Later, Neighbour, Nobody
 from tidemill_broker.load import Load
@@ -27,6 +28,7 @@ from tidemill_host.disk import RealDisk
 from tidemill_host.files import Files
 from tidemill_host.listening import listen_on, listening
 from tidemill_host.lives import NOBODY, Life, next_life
+from tidemill_host.locks import Locks
 from tidemill_host.persist import Lanes
 from tidemill_host.process import (
     FolderInUse,
@@ -41,6 +43,7 @@ from tidemill_host.process import (
     say,
     stop_event,
 )
+from tidemill_host.settings import read_lock_settings
 from tidemill_journal.errors import CorruptRun, JournalError
 from tidemill_ledger.attendance import Identity
 from tidemill_ledger.membership import Part, Role, first_part, part_of
@@ -88,12 +91,15 @@ def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> in
         return run_inspect(Wanted(arguments.path, arguments.output, arguments.verify))
     try:
         settings = read_settings(os.environ)
+        arguments.locks = Locks(read_lock_settings(os.environ))
         declarations = read_manifests(arguments.manifests)
+        arguments.grants = read_grants(arguments.manifests, locked=arguments.locks.access.locked)
         lock = FolderLock(arguments.data)
     except (TidemillError, FolderInUse, OSError) as error:
         sys.stderr.write(f"tidemill: {_sentence(error)}\n")
         return 1
     note(settings_line("broker", settings))
+    note(settings_line("locks", arguments.locks.settings))
     keep_memory()
     files_max = raise_file_limit()
     try:
@@ -177,6 +183,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.gateway_steering import Steering
+    from tidemill_broker.doors.permits import PERMITS
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
     from tidemill_broker.doors.segments import SegmentRanges
@@ -188,7 +195,8 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_host.web import Web
 
     arguments, disk, lanes, clock = premises.arguments, premises.disk, premises.lanes, premises.clock
-    with beginning(arguments.host, arguments.http_port):
+    locks: Locks = arguments.locks
+    with beginning(arguments.host, arguments.http_port, locks.tls):
         service = _prepare(premises, part)
     broker = service.broker
     port = await listen_on(service, arguments.host, arguments.port, again=arguments.known)
@@ -209,10 +217,13 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     if neighbour is not None:
         routes += _shared(neighbour, service, values)
     numbers = neighbour.metrics if neighbour is not None else bytes
-    web = Web(values, lambda: render_metrics(service) + numbers(), service.server.statistics.refused, routes)
+    refused = service.server.statistics.refused
+    permits = PERMITS if neighbour is None else {**neighbour.permits, **PERMITS}
+    doorman = locks.doorman(permits, "broker", clock.now_ms, refused)
+    web = Web(values, lambda: render_metrics(service) + numbers(), refused, routes, doorman)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     with listening(arguments.host, arguments.http_port, "--http-port"):
-        http_port = await web.listen(arguments.host, arguments.http_port, http_max)
+        http_port = await web.listen(arguments.host, arguments.http_port, http_max, locks.tls)
     calm_collector()
     _say_ready(arguments, part, (port, http_port))
     if neighbour is not None:
@@ -260,7 +271,8 @@ def _later(premises: Premises) -> Later:
         return premises.neighbour.later
     if not (settings.replicated and settings.meta):
         return Nobody()
-    premises.delays = premises.delays or DelayGroups(settings.name, settings.meta.split(","))
+    caller = premises.arguments.locks.caller
+    premises.delays = premises.delays or DelayGroups(settings.name, settings.meta.split(","), caller)
     return premises.delays
 
 
@@ -274,6 +286,8 @@ def _prepare(premises: Premises, part: Part) -> Service:
         )
     machine = machine_for(broker, part, clock.now_ms())
     service = Service(broker, premises.disk, premises.lanes, clock, machine)
+    arguments.locks.guard(service.server, subjects_of(broker))
+    arguments.locks.count(service.server.statistics.refused)
     if not part.follows:
         service.declare(premises.declarations)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
@@ -338,7 +352,7 @@ def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]
     arguments.port, arguments.http_port = ports  # whatever this process becomes, it stays where it was found
     arguments.known = True
     data, control = (address_of(arguments.host, port) for port in ports)
-    say(f"ready tidemill://{data} http://{control}")
+    say(f"ready tidemill://{data} {arguments.locks.scheme}://{control}")
     if sys.stdout.isatty():
         say(greeting(arguments.host, ports[1], NEXT, "queue"))
 

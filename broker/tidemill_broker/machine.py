@@ -182,8 +182,8 @@ class Broker:
 
     def _decide(self, peer: Peer, correlation: int, command: Command, now_ms: int) -> None:
         match command:
-            case SendBatches(batches):
-                self._take(peer, correlation, batches, now_ms)
+            case SendBatches():
+                self._take(peer, correlation, command, now_ms)
             case Pull():
                 self._refuse_work()
                 parked = self.serving.enter(peer, correlation, command, now_ms)
@@ -233,9 +233,9 @@ class Broker:
         if self._draining:
             raise Unavailable("shutting_down", "the broker is about to stop")
 
-    def _take(self, peer: Peer, correlation: int, batches: bytearray, now_ms: int) -> None:
+    def _take(self, peer: Peer, correlation: int, command: SendBatches, now_ms: int) -> None:
         self._refuse_work()
-        taken = self.intake.take(batches, now_ms)
+        taken = self.intake.take(command.batches, now_ms, command.refused)
         self.counters.batches += len(taken.first_sequences)
         self.counters.messages_in += taken.messages
         self.counters.duplicates += sum(len(rows) for _, rows in taken.duplicates) // DUPLICATE.size

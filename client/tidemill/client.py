@@ -40,6 +40,7 @@ from tidemill.recurring import ONE_TIME, Rule, due_of
 from tidemill.router import Router
 from tidemill.routes import ROUTES_TIMEOUT_S, Fetch, parse_servers, rows_of
 from tidemill.search import Bound, Search, StoredMessage
+from tidemill.security import secured
 from tidemill.servers import Servers
 from tidemill.settings import ClientSettings
 from tidemill.spools import Spools
@@ -64,7 +65,7 @@ class Client(Timing, Transacting):
         spool: str | os.PathLike[str] | None = None,
         fetch: Fetch | None = None,
     ) -> None:
-        self.settings = settings or ClientSettings()
+        self.settings = secured(settings or ClientSettings(), server)
         self._servers = Servers(parse_servers(server), self.settings.open_port)
         self._router = Router(fetch or self._servers, self.settings, self._crashed)
         self._looker = Looker(self._servers, self._router, self.settings.open_port)

@@ -24,6 +24,7 @@ from tidemill_host.dialer import Dialer
 from tidemill_host.disk import RealDisk
 from tidemill_host.listening import listen_on, listening
 from tidemill_host.lives import Life, next_life
+from tidemill_host.locks import Locks
 from tidemill_host.persist import Lanes
 from tidemill_host.process import (
     FolderInUse,
@@ -38,6 +39,7 @@ from tidemill_host.process import (
     say,
     stop_event,
 )
+from tidemill_host.settings import read_lock_settings
 from tidemill_journal.errors import JournalError
 from tidemill_ledger.attendance import Attending as Attendance
 from tidemill_ledger.attendance import Identity
@@ -67,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         settings = read_settings(os.environ)
+        arguments.locks = Locks(read_lock_settings(os.environ))
         if not (settings.replicated and settings.meta):
             raise SettingsError(
                 f"a delay service of its own is one of a group: set {PREFIX}REPLICATED=true and {PREFIX}META, "
@@ -77,6 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"tidemill: {error}\n")
         return 1
     note(settings_line("delay", settings))
+    note(settings_line("locks", arguments.locks.settings))
     keep_memory()
     files_max = raise_file_limit()
     try:
@@ -117,10 +121,12 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     """Be a delay service with that part, until it is to be another one, or the process is to end with an exit code."""
     from tidemill_delay.doors.metrics import render_metrics
     from tidemill_host.health import beginning, ready_when
+    from tidemill_host.permits import COMMON
     from tidemill_host.web import Web
 
     arguments = premises.arguments
-    with beginning(arguments.host, arguments.http_port):
+    locks: Locks = arguments.locks
+    with beginning(arguments.host, arguments.http_port, locks.tls):
         service = _prepare(premises, part)
     port = await listen_on(service, arguments.host, arguments.port, again=arguments.known)
 
@@ -133,10 +139,12 @@ async def _play(premises: Premises, part: Part) -> Part | int:
         "/readyz": ready_when(lambda: _why_not_ready(service)),
         "/v1/process": process,
     }
-    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused)
+    refused, clock = service.server.statistics.refused, premises.clock
+    doorman = locks.doorman(COMMON, "delay", clock.now_ms, refused)
+    web = Web(values, lambda: render_metrics(service), refused, (), doorman)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     with listening(arguments.host, arguments.http_port, "--http-port"):
-        http_port = await web.listen(arguments.host, arguments.http_port, http_max)
+        http_port = await web.listen(arguments.host, arguments.http_port, http_max, locks.tls)
     calm_collector()
     _say_ready(arguments, part, (port, http_port))
     await _until(service, part, premises)
@@ -169,6 +177,8 @@ def _prepare(premises: Premises, part: Part) -> DelayService:
         )
     machine = machine_for(delay, part, clock.now_ms())
     service = DelayService(delay, disk, premises.lanes, clock, machine)
+    premises.arguments.locks.guard(service.server, service="delay")
+    premises.arguments.locks.count(service.server.statistics.refused)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
     return service
 
@@ -217,7 +227,7 @@ def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]
     arguments.port, arguments.http_port = ports  # whatever this process becomes, it stays where it was found
     arguments.known = True
     data, control = (address_of(arguments.host, port) for port in ports)
-    say(f"ready tidemill://{data} http://{control}")
+    say(f"ready tidemill://{data} {arguments.locks.scheme}://{control}")
 
 
 if __name__ == "__main__":

@@ -169,8 +169,8 @@ class Delay:
 
     def _decide(self, peer: Peer, correlation: int, command: Command, now_ms: int) -> None:
         match command:
-            case SendBatches(batches):
-                self._take(peer, correlation, batches, now_ms)
+            case SendBatches():
+                self._take(peer, correlation, command, now_ms)
             case Sent() | Failed() if self.courier.knows(peer):
                 self._delivered(self.courier.answered(peer, correlation, command, now_ms), now_ms)
                 self._load(now_ms)
@@ -188,10 +188,10 @@ class Delay:
                 raise Refused("malformed_command", f"a delay service does not take {command.kind.name}")
         self._set_wake(now_ms)
 
-    def _take(self, peer: Peer, correlation: int, batches: bytearray, now_ms: int) -> None:
+    def _take(self, peer: Peer, correlation: int, command: SendBatches, now_ms: int) -> None:
         if self._draining:
             raise Unavailable("shutting_down", "the delay service is about to stop")
-        taken = self.intake.take(batches, now_ms)
+        taken = self.intake.take(command.batches, now_ms, command.refused)
         if taken.entries:
             self.waits.placed()
         for entries in taken.entries:

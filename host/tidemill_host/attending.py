@@ -112,9 +112,11 @@ class Attending:
                 due = self._attendance.answered(200, answer)
 
     async def _ask(self, session: aiohttp.ClientSession, request: Request) -> tuple[int, object]:
-        url = f"http://{self._metas[0]}{request.path}"
+        caller = self._service.server.caller
+        url = caller.url(self._metas[0], request.path)
         timeout = aiohttp.ClientTimeout(total=request.patience_s)
-        async with session.request(request.method, url, json=request.body, timeout=timeout) as response:
+        asking = session.request(request.method, url, json=request.body, timeout=timeout, **caller.options())
+        async with asking as response:
             return response.status, await response.json(content_type=None)
 
 

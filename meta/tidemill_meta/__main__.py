@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill_host.clock import RealClock
 from tidemill_host.listening import listening
+from tidemill_host.locks import Locks
 from tidemill_host.process import (
     FolderInUse,
     FolderLock,
@@ -26,6 +27,7 @@ from tidemill_host.process import (
     say,
     stop_event,
 )
+from tidemill_host.settings import read_lock_settings
 from tidemill_meta.doors.store import SqlStore
 from tidemill_meta.settings import MetaSettings, read_settings
 from tidemill_meta.storing import StoreAway, StoreDamaged
@@ -67,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     lock: FolderLock | None = None
     try:
         settings = read_settings(os.environ)
+        arguments.locks = Locks(read_lock_settings(os.environ))
         if not url:
             lock = FolderLock(arguments.data)
             url = f"sqlite:///{os.path.abspath(arguments.data)}/meta.db"
@@ -77,6 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not settings.name:
         settings = replace(settings, name=f"{socket.gethostname()[:60]}-{secrets.token_hex(4)}")
     note(settings_line("meta", settings))
+    note(settings_line("locks", arguments.locks.settings))
     files_max = raise_file_limit()
     try:
         return run(_serve(arguments, settings, store, files_max))
@@ -103,9 +107,11 @@ async def _serve(
     # aiohttp's server takes a third of the start; nothing before needs it.
     from tidemill_host.health import ready_when
     from tidemill_host.web import Web
+    from tidemill_meta.doors.access import AccessDoor
     from tidemill_meta.doors.api import Api
     from tidemill_meta.doors.metrics import render_metrics
     from tidemill_meta.doors.page import page
+    from tidemill_meta.doors.permits import PERMITS
     from tidemill_meta.doors.replica import Replica
     from tidemill_meta.doors.watch import Watch
 
@@ -113,22 +119,35 @@ async def _serve(
     clock = RealClock()
     replica = Replica(settings, store, clock)
     watch = Watch(replica.meta, clock)
-    replica.changed = watch.changed
+    locks: Locks = arguments.locks
+    door = AccessDoor(replica, locks.access)
+
+    def changed(keys: list[tuple[str, str]]) -> None:
+        watch.changed(keys)
+        door.changed(keys)
+
+    replica.changed = changed
+    replica.meta.locked = locks.access.locked
     await replica.open()
+    door.obey()
     api = Api(replica, watch)
+    refused: Counter[str] = Counter()
+    locks.count(refused)
+    doorman = locks.doorman(PERMITS, "meta", clock.now_ms, refused)
     values: dict[str, Callable[[], Any]] = {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": ready_when(lambda: why_not_ready(replica)),
         "/openapi.json": page,
     }
-    web = Web(values, lambda: render_metrics(replica, watch, api), Counter(), api.routes())
+    routes = [*api.routes(), *door.routes()]
+    web = Web(values, lambda: render_metrics(replica, watch, api), refused, routes, doorman)
     connections_max = min(settings.connections_max, files_max * 3 // 4)
     with listening(arguments.host, arguments.port, "port"):
-        port = await web.listen(arguments.host, arguments.port, connections_max)
+        port = await web.listen(arguments.host, arguments.port, connections_max, arguments.locks.tls)
     calm_collector(COLLECT_YOUNG, COLLECT_MIDDLE)
     async with asyncio.TaskGroup() as tasks:
         work = tasks.create_task(replica.run(), name="replica")
-        say(f"ready http://{address_of(arguments.host, port)}")
+        say(f"ready {arguments.locks.scheme}://{address_of(arguments.host, port)}")
         await stopping.wait()
         await web.close()
         work.cancel()

@@ -19,6 +19,7 @@ from tidemill_delay.settings import read_settings
 from tidemill_host.clock import RealClock
 from tidemill_host.disk import RealDisk
 from tidemill_host.local import LocalPeer
+from tidemill_host.locks import Locks
 from tidemill_host.process import make_lanes, note
 from tidemill_host.refusals import HttpRefused
 from tidemill_journal.errors import JournalError
@@ -37,6 +38,7 @@ class DelayBeside:
     def __init__(self, arguments: argparse.Namespace, broker: str) -> None:
         self._folder = os.path.join(arguments.data, FOLDER)
         self._host = arguments.host
+        self._locks: Locks = arguments.locks
         self._group = broker.partition("-")[0]
         self._settings = read_settings(os.environ)
         note(settings_line("delay", self._settings))
@@ -76,6 +78,11 @@ class DelayBeside:
         """What became of messages that wait, or which these are."""
         return await self._asking().ask(question)
 
+    def judge_again(self) -> None:
+        """Who is connected may have lost what they had."""
+        if self._service is not None:
+            self._service.server.judge_again()
+
     def _asking(self) -> LocalPeer:
         """What asks the service of this life."""
         service = self._service
@@ -111,6 +118,7 @@ class DelayBeside:
         for folder, size in report.cut_bytes.items():
             sys.stderr.write(f"tidemill: cut {size} bytes of a torn {folder} log of the delay service\n")
         service = DelayService(delay, disk, make_lanes(), clock)
+        self._locks.guard(service.server, service="delay")
         try:
             self._port = await service.listen(self._host, 0)
             service.everywhere(self._group)

@@ -27,6 +27,7 @@ from tidemill_ledger.following import Follower
 from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_ledger.replication import Master
 from tidemill_wire import limits
+from tidemill_wire.access import Charter
 from tidemill_wire.declarations import ConsumerGroup, Declaration, Subject
 from tidemill_wire.errors import Unavailable, WireError
 from tidemill_wire.fields import DEAD_PREFIX
@@ -127,6 +128,9 @@ class Service(Hosted[Runs]):
 
     def heed(self, due: object) -> object:
         """What meta says to it in a beat, and what it wants to know."""
+        if isinstance(due, Charter):
+            self.ward(due)
+            return None
         if isinstance(due, Inventory):
             return self.inventory(due.subjects)
         unmade = None

@@ -35,11 +35,15 @@ async def ask(
     """The JSON that is answered."""
     import aiohttp
 
+    from tidemill.security import security_of
+
+    security = security_of(server)
+    base, options = security.url(server), security.options()
     timeout = aiohttp.ClientTimeout(total=timeout_s)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.request(method, f"http://{server}{path}", json=body) as response,
+            session.request(method, f"{base}{path}", json=body, **options) as response,
         ):
             answer: Any = json.loads(await response.read())
             if response.status >= 400:

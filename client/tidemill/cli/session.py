@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tidemill import Client
 
 SERVER_DEFAULT = "127.0.0.1:7401"
-ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+ADDRESS = re.compile(r"(?:https?://|tls://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
 class Output(StrEnum):
@@ -113,11 +114,12 @@ async def connected(server: str) -> AsyncGenerator[Client]:
 
 async def find_server(server: str) -> None:
     """Fail at once when there is no queue: a client would go on to try, as a program wants it and a person does not."""
-    from tidemill.errors import BrokerUnreachable, TidemillError
-    from tidemill.routes import ROUTES_TIMEOUT_S, Web, parse_routes, parse_servers
+    from tidemill.errors import BrokerUnreachable, Refused, TidemillError
+    from tidemill.routes import ROUTES_TIMEOUT_S, parse_routes, parse_servers
+    from tidemill.security import SecureWeb, security_of
     from tidemill.servers import Servers
 
-    servers = Servers(parse_servers(server), Web)
+    servers = Servers(parse_servers(server), partial(SecureWeb, security_of(server)))
     try:
         parse_routes(await servers.get("/v1/routes", ROUTES_TIMEOUT_S / len(servers)), servers.host)
     except TidemillError as error:
@@ -125,6 +127,8 @@ async def find_server(server: str) -> None:
             cause = error.__cause__
             said = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else "no answer"
             raise CommandFailed(nothing_listens(server, said)) from None
+        if isinstance(error, Refused) and error.kind.name == "unauthenticated":
+            raise CommandFailed(str(error)) from None
         raise CommandFailed(
             f"what answers at {server} is not the HTTP port of a queue: name that port, which is 7401 by default, "
             "with --server or TIDEMILL_SERVER"

@@ -81,8 +81,9 @@ class Finding:
 
     async def _ask(self, session: aiohttp.ClientSession, method: str, path: str, body: object) -> Any:
         timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
-        url = f"http://{self._metas[0]}{path}"
-        async with session.request(method, url, json=body, timeout=timeout) as response:
+        caller = self._service.server.caller
+        url = caller.url(self._metas[0], path)
+        async with session.request(method, url, json=body, timeout=timeout, **caller.options()) as response:
             if response.status >= 400:
                 raise ValueError(f"{method} {path} was answered {response.status}: {await response.text()}")
             return await response.json(content_type=None)

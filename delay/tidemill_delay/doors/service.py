@@ -21,6 +21,7 @@ from tidemill_host.zones import offset_in
 from tidemill_ledger.following import Follower
 from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_ledger.replication import Master
+from tidemill_wire.access import Charter
 from tidemill_wire.routes import State
 
 Runs: TypeAlias = Delay | Master[Delay] | Follower[Delay]
@@ -71,8 +72,9 @@ class DelayService(Hosted[Runs]):
         return "RW" if self.delay.intake.refusal is None else "R"
 
     def heed(self, due: object) -> None:
-        """Meta has no other words for a delay service than an appointment."""
-        raise AssertionError(due)
+        """Meta has no other words for a delay service than an appointment, and who may do what."""
+        assert isinstance(due, Charter), due
+        self.ward(due)
 
     @property
     def is_halted(self) -> bool:

@@ -30,6 +30,9 @@ class FakeTransport:
         self.closing = self.aborted = False
         self.reading = True
 
+    def get_extra_info(self, _name: str) -> None:
+        """It has no certificate."""
+
     def write(self, data: bytes) -> None:
         self.written += data
 
