@@ -37,7 +37,7 @@ test: kubernetes-beside lint ## install what is missing, then lint and all tests
 	@$(BIN)/pytest
 
 check: lint ## before a commit: lint, unit, property, golden, 50 seeds; crash points and planted bugs are for `make test`
-	@$(BIN)/pytest -m "not e2e and not cluster and not real_cluster" --ignore tests/sim/test_crash_points.py --ignore tests/sim/test_teeth.py
+	@$(BIN)/pytest -m "not e2e and not browser and not cluster and not real_cluster" --ignore tests/sim/test_crash_points.py --ignore tests/sim/test_teeth.py
 
 setup: $(DEV) ## install all that the work needs, and the hooks before a commit
 	@$(BIN)/pre-commit install

@@ -76,6 +76,7 @@ def page(*, grouped: bool) -> Part:
         dead,
         gateway_page,
         gateway_steering,
+        overview,
         queries_page,
         replicas_page,
         timers_page,
@@ -84,7 +85,17 @@ def page(*, grouped: bool) -> Part:
     )
 
     more = (replicas_page,) if grouped else ()
-    doors = (queries_page, gateway_page, gateway_steering, dead, why, transactions, timers_page, *more)
+    doors = (
+        queries_page,
+        gateway_page,
+        gateway_steering,
+        dead,
+        why,
+        transactions,
+        timers_page,
+        overview,
+        *more,
+    )
     return assemble(
         (paths(), *(door.paths() for door in doors)), (schemas(), *(door.schemas() for door in doors)), "1"
     )
