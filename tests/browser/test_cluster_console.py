@@ -85,7 +85,7 @@ def test_group_on_two_broker_groups_is_one_row_with_its_sum(
     errors.clear()
 
 
-def test_mastership_is_handed_over_by_a_button(page: Page, cluster: Cluster) -> None:
+def test_mastership_is_handed_over_by_a_button(page: Page, cluster: Cluster, errors: list[str]) -> None:
     former = cluster.group("g0")
     page.goto(f"http://{cluster.server}/console/#/brokers")
     page.get_by_role("button", name=re.compile("^Hand over to g0")).click()
@@ -94,6 +94,9 @@ def test_mastership_is_handed_over_by_a_button(page: Page, cluster: Cluster) -> 
     expect(page.locator("#told .good")).to_contain_text(
         re.compile(r"g0-\d is master of g0, in epoch \d+, after")
     )
+    page.close()
+    assert all("503" in error for error in errors), "of a broker that becomes another one just then"
+    errors.clear()
     new = cluster.group("g0")
     assert (new["master"] != former["master"], new["epoch"]) == (True, former["epoch"] + 1)
     wait_until("both are in sync again", lambda: in_sync(cluster) == 4, 120)
