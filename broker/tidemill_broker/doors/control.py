@@ -79,6 +79,7 @@ def page(*, grouped: bool) -> Part:
         overview,
         queries_page,
         replicas_page,
+        stretches_page,
         timers_page,
         transactions,
         why,
@@ -94,6 +95,7 @@ def page(*, grouped: bool) -> Part:
         transactions,
         timers_page,
         overview,
+        stretches_page,
         *more,
     )
     return assemble(

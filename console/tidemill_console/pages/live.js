@@ -64,7 +64,7 @@ export const nameOf = (row) => `group ${row.subject} ${row.group}`;
 // How fast a number grows, over about ten seconds; null while that is not known.
 export function growth(points, key, now = points.at(-1)?.at) {
   const last = points.at(-1);
-  const first = points.find((one) => one.at >= now - 10_000) ?? last;
+  const first = points.find((one) => one.at >= now - 10_000 && one[key] !== undefined) ?? last;
   if (!last || last.at - first.at < 900) return null;
   return ((last[key] - first[key]) * 1000) / (last.at - first.at);
 }
