@@ -22,6 +22,7 @@ from tidemill_broker.doors.metrics import render_metrics
 from tidemill_broker.doors.neighbour import Later, Neighbour, Nobody
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings, parse_labels, read_settings
+from tidemill_host.browsers import parse_names
 from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
 from tidemill_host.disk import RealDisk
@@ -183,6 +184,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.gateway_steering import Steering
+    from tidemill_broker.doors.overview import Overview
     from tidemill_broker.doors.permits import PERMITS
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
@@ -212,27 +214,28 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     why = Why(broker, Files(disk), queries, clock)
     transactions = TransactionsDoor(service)
     timers = TimersDoor(later, clock)
-    doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges, stretches, transactions, timers)
+    overview = Overview(broker, clock)
+    looks = (queries, why, Dead(broker), overview)
+    doors = (*looks, gateway, steering, replicas, ranges, stretches, transactions, timers)
     routes = [route for door in doors for route in door.routes()]
     if neighbour is not None:
         routes += _shared(neighbour, service, values)
     numbers = neighbour.metrics if neighbour is not None else bytes
-    refused = service.server.statistics.refused
+    refused, names = service.server.statistics.refused, parse_names(premises.settings.console_hosts)
     permits = PERMITS if neighbour is None else {**neighbour.permits, **PERMITS}
     doorman = locks.doorman(permits, "broker", clock.now_ms, refused)
-    web = Web(values, lambda: render_metrics(service) + numbers(), refused, routes, doorman)
+    web = Web(values, lambda: render_metrics(service) + numbers(), refused, routes, doorman, names)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     with listening(arguments.host, arguments.http_port, "--http-port"):
         http_port = await web.listen(arguments.host, arguments.http_port, http_max, locks.tls)
+    overview.start()
     calm_collector()
     _say_ready(arguments, part, (port, http_port))
     if neighbour is not None:
         neighbour.opened((port, http_port))
     await _until(service, part, premises)
-    gateway.close()
-    steering.close()
-    transactions.close()
-    replicas.close()
+    for one in (overview, gateway, steering, transactions, replicas):
+        one.close()
     end = await _ended(service)
     await web.close()
     if service.failed.done():

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
 
+from tidemill_host.browsers import refuse_foreign
 from tidemill_host.doorman import Asked, Doorman
 from tidemill_host.refusals import HttpRefused, error_response, json_response, wire_response
 from tidemill_host.routing import Found, Route, Router
@@ -32,7 +33,9 @@ CLOSE_SECONDS = (
 
 
 class Web:
-    """One HTTP port: values that are read, and ``routes`` for the rest. ``refused`` counts refusals, by code."""
+    """One HTTP port: values that are read, and ``routes`` for the rest. ``refused`` counts refusals, by code;
+    ``names`` are those by which browsers may know it (``tidemill_host.browsers``).
+    """
 
     def __init__(
         self,
@@ -41,8 +44,10 @@ class Web:
         refused: Counter[str],
         routes: Iterable[Route] = (),
         doorman: Doorman | None = None,
+        names: Collection[str] = (),
     ) -> None:
         self._router = Router(routes)
+        self._names = names
         self._values = values
         self._doorman = doorman
         self._metrics = metrics
@@ -76,6 +81,11 @@ class Web:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if isinstance(request.protocol, _Connection):
             request.protocol.requested = True
+        try:
+            refuse_foreign(request.method, request.headers, self._names)
+        except HttpRefused as error:
+            self._refused[error.code] += 1
+            return error.response()
         found = self._router.find(request.rel_url.raw_path)
         if self._doorman is None:
             return await self._serve(request, found)

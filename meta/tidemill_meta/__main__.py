@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tidemill_host.browsers import parse_names
 from tidemill_host.clock import RealClock
 from tidemill_host.listening import listening
 from tidemill_host.locks import Locks
@@ -105,6 +106,8 @@ async def _serve(
     arguments: argparse.Namespace, settings: MetaSettings, store: SqlStore, files_max: int
 ) -> int:
     # aiohttp's server takes a third of the start; nothing before needs it.
+    from tidemill_console.relay import Relay
+    from tidemill_console.serving import Pages
     from tidemill_host.health import ready_when
     from tidemill_host.web import Web
     from tidemill_meta.doors.access import AccessDoor
@@ -139,8 +142,10 @@ async def _serve(
         "/readyz": ready_when(lambda: why_not_ready(replica)),
         "/openapi.json": page,
     }
-    routes = [*api.routes(), *door.routes()]
-    web = Web(values, lambda: render_metrics(replica, watch, api), refused, routes, doorman)
+    relay = Relay(replica.meta.control_of)
+    routes = [*api.routes(), *door.routes(), *Pages().routes(), *relay.routes()]
+    names = parse_names(settings.console_hosts)
+    web = Web(values, lambda: render_metrics(replica, watch, api), refused, routes, doorman, names)
     connections_max = min(settings.connections_max, files_max * 3 // 4)
     with listening(arguments.host, arguments.port, "port"):
         port = await web.listen(arguments.host, arguments.port, connections_max, arguments.locks.tls)
@@ -150,6 +155,7 @@ async def _serve(
         say(f"ready {arguments.locks.scheme}://{address_of(arguments.host, port)}")
         await stopping.wait()
         await web.close()
+        await relay.close()
         work.cancel()
     await replica.close()
     return 0

@@ -27,6 +27,7 @@ from tidemill_broker.doors.service import Service
 from tidemill_broker.gate import Told, read_removal
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings
+from tidemill_console.serving import Pages
 from tidemill_host.clock import RealClock
 from tidemill_host.permits import Permits
 from tidemill_host.process import calm_collector, note
@@ -124,7 +125,7 @@ class MetaBeside:
         held = [
             replace(one, answer=_refuse_move if one.path in MOVES else self._held(one.answer)) for one in mine
         ]
-        return [*held, Path("GET", ROUTES, self._routes(brokers, asked))]
+        return [*held, Path("GET", ROUTES, self._routes(brokers, asked)), *Pages().routes()]
 
     def page(self, page: dict[str, Any]) -> dict[str, Any]:
         from tidemill_standalone.pages import merged

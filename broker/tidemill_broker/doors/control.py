@@ -76,6 +76,7 @@ def page(*, grouped: bool) -> Part:
         dead,
         gateway_page,
         gateway_steering,
+        overview,
         queries_page,
         replicas_page,
         stretches_page,
@@ -93,6 +94,7 @@ def page(*, grouped: bool) -> Part:
         why,
         transactions,
         timers_page,
+        overview,
         stretches_page,
         *more,
     )

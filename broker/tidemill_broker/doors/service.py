@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from tidemill_broker.applying import BrokerApplier
-from tidemill_broker.doors.status import groups_of, left_of
+from tidemill_broker.doors.status import groups_of, left_of, subject_rows
 from tidemill_broker.gate import Inventory, Told, Unfenced, Unmade
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
@@ -30,11 +30,8 @@ from tidemill_wire import limits
 from tidemill_wire.access import Charter
 from tidemill_wire.declarations import ConsumerGroup, Declaration, Subject
 from tidemill_wire.errors import Unavailable, WireError
-from tidemill_wire.fields import DEAD_PREFIX
 from tidemill_wire.kinds import Start
-from tidemill_wire.lanes import LANE_PREFIX
 from tidemill_wire.routes import State
-from tidemill_wire.transacting import HALF_PARTITION
 from tidemill_wire.vigil import Vigil
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
@@ -181,22 +178,7 @@ class Service(Hosted[Runs]):
 
     def subjects(self) -> list[dict[str, Any]]:
         """What the control plane tells about subjects."""
-        lanes = self.broker.state.lanes
-        return [
-            {
-                "name": partition.name,
-                "messages": sum(
-                    one.visible - one.first_kept
-                    for one in (partition, *lanes.get(partition.identity, {}).values())
-                ),
-                "first_sequence": partition.first_kept,
-                "next_sequence": partition.next_sequence,
-                "durability": partition.settings.durability,
-                "groups": len(partition.groups),
-            }
-            for partition in self.broker.state.by_name.values()
-            if not partition.name.startswith((DEAD_PREFIX, LANE_PREFIX, HALF_PARTITION))
-        ]
+        return list(subject_rows(self.broker.state))
 
     def groups(self) -> list[dict[str, Any]]:
         """What the control plane tells about groups."""
