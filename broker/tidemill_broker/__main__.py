@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     look = nouns.add_parser("inspect", help="look into a data folder or a log file")
     look.add_argument("what", nargs="?", default="log")
     look.add_argument("path", nargs="?", default="tidemill-data")
-    look.add_argument("--output", choices=("text", "json"), default="text")
+    look.add_argument("--output", choices=("text", "json", "yaml"), default="text")
     look.add_argument("--verify", action="store_true")
     return arguments
 

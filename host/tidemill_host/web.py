@@ -17,6 +17,7 @@ from aiohttp import web
 
 from tidemill_host.refusals import HttpRefused, error_response, json_response, wire_response
 from tidemill_host.routing import Route, Router
+from tidemill_host.system import SYSTEM, system
 from tidemill_wire import limits
 from tidemill_wire.errors import WireError
 
@@ -40,7 +41,7 @@ class Web:
         routes: Iterable[Route] = (),
     ) -> None:
         self._router = Router(routes)
-        self._values = values
+        self._values = {**values, SYSTEM: system}
         self._metrics = metrics
         self._refused = refused
         self._server = _Server(self._answer, refused)

@@ -18,6 +18,7 @@ from tidemill_host.openapi import (
     ref,
     whole,
 )
+from tidemill_host.system import system_paths
 from tidemill_meta.asked import ADDRESS_CHARS_MAX, LABELS_MAX, WHOLE_MAX
 from tidemill_meta.beats import CONSUMPTIONS, ROLES
 from tidemill_meta.doors.schemas import COUNT, ROWS, STATE, TEXT, many, schemas
@@ -68,6 +69,7 @@ def page() -> Part:
         _subjects(),
         _clients(),
         process_paths("Whether the replica serves"),
+        system_paths(),
     )
     return assemble(paths, (schemas(),), "1", DESCRIPTION)
 
