@@ -15,6 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tidemill_host.log import debug
+from tidemill_host.log_door import log_routes
 from tidemill_host.refusals import HttpRefused, error_response, json_response, wire_response
 from tidemill_host.routing import Route, Router
 from tidemill_host.system import SYSTEM, system
@@ -40,7 +42,7 @@ class Web:
         refused: Counter[str],
         routes: Iterable[Route] = (),
     ) -> None:
-        self._router = Router(routes)
+        self._router = Router([*routes, *log_routes()])
         self._values = {**values, SYSTEM: system}
         self._metrics = metrics
         self._refused = refused
@@ -59,6 +61,13 @@ class Web:
         await self._runner.cleanup()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = await self._found(request)
+        # Without the query: who asks may have put there what is nobody's business.
+        what, status = f"{request.method} {request.path[:200]}", response.status
+        debug("http", f"{what} was answered {status}", peer=request.remote, status=status)
+        return response
+
+    async def _found(self, request: web.BaseRequest) -> web.StreamResponse:
         if isinstance(request.protocol, _Connection):
             request.protocol.requested = True
         found = self._router.find(request.rel_url.raw_path)

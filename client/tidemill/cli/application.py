@@ -17,6 +17,7 @@ from tidemill.cli import (
     find,
     groups,
     inspect,
+    log_level,
     outbox,
     send,
     showing_commands,
@@ -46,6 +47,7 @@ def build() -> typer.Typer:
     application.command("status")(status.status)
     application.command("doctor")(doctor.doctor)
     application.command("top")(top.top)
+    application.command("log-level")(log_level.log_level)
     application.command("send")(send.send)
     application.command("consume")(consume.consume)
     application.command("browse")(browse.browse)

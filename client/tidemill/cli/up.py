@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tidemill.cli.failures import CommandFailed, wrong_usage
+from tidemill_wire.log_lines import Form
 
 SERVER_MODULES = (
     "tidemill_broker",
@@ -47,6 +48,10 @@ def up(
     delays: Annotated[
         int | None, typer.Option(min=0, max=8, help="So many delay groups in the cluster; 1 without it.")
     ] = None,
+    log_format: Annotated[
+        Form | None,
+        typer.Option("--log-format", help="How the log on standard error is written: a line an event."),
+    ] = None,
 ) -> None:
     """Run a queue in the foreground, until Ctrl-C.
 
@@ -61,6 +66,7 @@ def up(
     check_manifests(manifests or [])
     files = [argument for path in manifests or [] for argument in ("-f", str(path))]
     where = ["--data", str(data), "--host", host, "--http-port", str(http_port)]
+    where += ["--log-format", log_format.value] if log_format is not None else []
     if is_cluster:
         counts = ["--brokers", str(brokers or 1), "--slaves", str(slaves or 0)]
         counts += ["--delays", str(1 if delays is None else delays)]
