@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -19,6 +22,7 @@ import yaml
 from e2e.clusters import Cluster
 from e2e.queues import COMMAND, run_command, wait_until
 from e2e.services import environment
+from e2e.terminals import Terminal
 from tidemill.cli import run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -210,3 +214,23 @@ def test_tab_key_says_nothing_when_no_queue_is_there(tmp_path: Path, cluster: Cl
     away = Cluster(tmp_path / "none", 1, 0)
     away.host, away.http_port = "127.0.0.1", 1
     assert completed(away, "tidemill browse ord", tmp_path) == []
+
+
+@pytest.mark.parametrize("columns", [30, 120])
+def test_top_lives_in_a_terminal_until_it_is_interrupted(cluster: Cluster, columns: int) -> None:
+    more = environment(
+        {"TIDEMILL_SERVER": cluster.server, "COLUMNS": str(columns), "LINES": "20", "TERM": "xterm"}
+    )
+    with Terminal() as terminal:
+        fcntl.ioctl(terminal.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 20, columns, 0, 0))
+        command = [*COMMAND, "top", "--every", "0.2"]
+        with subprocess.Popen(command, env=more, stdin=terminal.theirs, stdout=terminal.theirs) as process:
+            terminal.leave()
+            shown = b""
+            while shown.count(b"g1-1") < 2:
+                shown += terminal.read(PATIENCE_SECONDS)
+            process.send_signal(signal.SIGINT)
+            while terminal.read(PATIENCE_SECONDS):
+                pass
+            assert process.wait(PATIENCE_SECONDS) == 0
+    assert b"Traceback" not in shown
