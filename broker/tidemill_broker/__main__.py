@@ -22,6 +22,7 @@ from tidemill_broker.doors.metrics import render_metrics
 from tidemill_broker.doors.neighbour import Later, Neighbour, Nobody
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings, parse_labels, read_settings
+from tidemill_host import log
 from tidemill_host.browsers import parse_names
 from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
@@ -77,10 +78,11 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--port", type=parse_port, default=7400)
     up.add_argument("--http-port", type=parse_port, default=7401)
     up.set_defaults(known=False)
+    log.add_log_option(up)
     look = nouns.add_parser("inspect", help="look into a data folder or a log file")
     look.add_argument("what", nargs="?", default="log")
     look.add_argument("path", nargs="?", default="tidemill-data")
-    look.add_argument("--output", choices=("text", "json"), default="text")
+    look.add_argument("--output", choices=("text", "json", "yaml"), default="text")
     look.add_argument("--verify", action="store_true")
     return arguments
 
@@ -91,13 +93,15 @@ def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> in
     if arguments.noun == "inspect":
         return run_inspect(Wanted(arguments.path, arguments.output, arguments.verify))
     try:
+        log.begin_log("broker", arguments)
         settings = read_settings(os.environ)
         arguments.locks = Locks(read_lock_settings(os.environ))
+        log.LOG.name(settings.name)
         declarations = read_manifests(arguments.manifests)
         arguments.grants = read_grants(arguments.manifests, locked=arguments.locks.access.locked)
         lock = FolderLock(arguments.data)
     except (TidemillError, FolderInUse, OSError) as error:
-        sys.stderr.write(f"tidemill: {_sentence(error)}\n")
+        log.error("start", _sentence(error))
         return 1
     note(settings_line("broker", settings))
     note(settings_line("locks", arguments.locks.settings))
@@ -107,7 +111,7 @@ def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> in
         neighbour = move_in(arguments, declarations, settings) if move_in is not None else None
         return run(_serve(arguments, declarations, settings, files_max, neighbour))
     except (JournalError, TidemillError, OSError) as error:
-        sys.stderr.write(f"tidemill: {_sentence(error)}\n")
+        log.error("start", _sentence(error))
         return 1
     finally:
         lock.release()
@@ -239,7 +243,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     end = await _ended(service)
     await web.close()
     if service.failed.done():
-        sys.stderr.write(f"tidemill: {_end(service.failed.result())}\n")
+        log.error("ended", _end(service.failed.result()))
         return 1
     return end
 
@@ -284,8 +288,9 @@ def _prepare(premises: Premises, part: Part) -> Service:
     arguments, settings, clock = premises.arguments, premises.settings, premises.clock
     broker, report = recover(premises.disk, settings, clock.now_ms(), part)
     for folder, size in report.cut_bytes.items():
-        sys.stderr.write(
-            f"tidemill: cut {counted(size, 'byte')} of a torn {folder} log; a copy is in {arguments.data}/aside\n"
+        kept = f"a copy is in {arguments.data}/aside"
+        log.warning(
+            "torn_tail", f"cut {counted(size, 'byte')} of a torn {folder} log; {kept}", log=folder, bytes=size
         )
     machine = machine_for(broker, part, clock.now_ms())
     service = Service(broker, premises.disk, premises.lanes, clock, machine)

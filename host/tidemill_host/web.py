@@ -18,8 +18,11 @@ from aiohttp import web
 
 from tidemill_host.browsers import refuse_foreign
 from tidemill_host.doorman import Asked, Doorman
+from tidemill_host.log import debug
+from tidemill_host.log_door import log_routes
 from tidemill_host.refusals import HttpRefused, error_response, json_response, wire_response
 from tidemill_host.routing import Found, Route, Router
+from tidemill_host.system import SYSTEM, system
 from tidemill_wire import limits
 from tidemill_wire.errors import WireError
 
@@ -46,9 +49,9 @@ class Web:
         doorman: Doorman | None = None,
         names: Collection[str] = (),
     ) -> None:
-        self._router = Router(routes)
+        self._router = Router([*routes, *log_routes()])
         self._names = names
-        self._values = values
+        self._values = {**values, SYSTEM: system}
         self._doorman = doorman
         self._metrics = metrics
         self._refused = refused
@@ -79,6 +82,13 @@ class Web:
         await self._runner.cleanup()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = await self._found(request)
+        # Without the query: who asks may have put there what is nobody's business.
+        what, status = f"{request.method} {request.path[:200]}", response.status
+        debug("http", f"{what} was answered {status}", peer=request.remote, status=status)
+        return response
+
+    async def _found(self, request: web.BaseRequest) -> web.StreamResponse:
         if isinstance(request.protocol, _Connection):
             request.protocol.requested = True
         try:

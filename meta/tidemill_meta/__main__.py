@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tidemill_host import log
 from tidemill_host.browsers import parse_names
 from tidemill_host.clock import RealClock
 from tidemill_host.listening import listening
@@ -60,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--host", default="127.0.0.1")
     arguments.add_argument("--port", type=parse_port, default=7401)
+    log.add_log_option(arguments)
     return arguments
 
 
@@ -69,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     url = arguments.database or os.environ.get(DATABASE_VARIABLE, "")
     lock: FolderLock | None = None
     try:
+        log.begin_log("meta", arguments)
         settings = read_settings(os.environ)
         arguments.locks = Locks(read_lock_settings(os.environ))
         if not url:
@@ -76,10 +79,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             url = f"sqlite:///{os.path.abspath(arguments.data)}/meta.db"
         store = SqlStore(url)
     except (TidemillError, FolderInUse, OSError) as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        log.error("start", str(error))
         return 1
     if not settings.name:
         settings = replace(settings, name=f"{socket.gethostname()[:60]}-{secrets.token_hex(4)}")
+    log.LOG.name(settings.name)
     note(settings_line("meta", settings))
     note(settings_line("locks", arguments.locks.settings))
     files_max = raise_file_limit()
@@ -87,15 +91,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(_serve(arguments, settings, store, files_max))
     except StoreDamaged as error:
         place = f"{arguments.data}/meta.db" if lock is not None else "the database"
-        sys.stderr.write(f"tidemill: {place} is damaged ({error}): put a copy of it back, or move it away\n")
+        log.error("damaged", f"{place} is damaged ({error}): put a copy of it back, or move it away")
         return 1
     except StoreAway as error:
-        sys.stderr.write(
-            f"tidemill: the database does not answer ({error}): start it, or look at its address\n"
-        )
+        log.error("database", f"the database does not answer ({error}): start it, or look at its address")
         return 1
     except (TidemillError, OSError) as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        log.error("start", str(error))
         return 1
     finally:
         if lock is not None:

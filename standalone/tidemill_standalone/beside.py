@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -29,6 +28,7 @@ from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings
 from tidemill_console.serving import Pages
 from tidemill_host.clock import RealClock
+from tidemill_host.log import warning
 from tidemill_host.permits import Permits
 from tidemill_host.process import calm_collector, note
 from tidemill_host.refusals import HttpRefused, json_response
@@ -196,7 +196,7 @@ class MetaBeside:
         said = " ".join(sentence.split())
         if said != self._said:
             self._said = said
-            sys.stderr.write(f"tidemill: {said}\n")
+            warning("meta", said)
 
     async def _begin(self) -> None:
         """Register the broker, and declare what the manifests declare."""
@@ -311,7 +311,7 @@ class MetaBeside:
             self._told = registry.revision
             if unmade is not None:  # it is stored at meta, which goes on
                 said = f"the broker did not take all that was declared ({unmade.problem}): declare it again when it can"
-                sys.stderr.write(f"tidemill: {said}\n")
+                warning("declared", said)
 
     # -- answering ------------------------------------------------------------------------------------------------
 

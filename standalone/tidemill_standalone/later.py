@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 from typing import Any
 
 from tidemill_broker.doors.neighbour import AboutTimers, no_delay_service
@@ -20,6 +19,7 @@ from tidemill_host.clock import RealClock
 from tidemill_host.disk import RealDisk
 from tidemill_host.local import LocalPeer
 from tidemill_host.locks import Locks
+from tidemill_host.log import warning
 from tidemill_host.process import make_lanes, note
 from tidemill_host.refusals import HttpRefused
 from tidemill_journal.errors import JournalError
@@ -116,7 +116,8 @@ class DelayBeside:
         disk, clock = RealDisk(self._folder), RealClock()
         delay, report = await asyncio.to_thread(recover, disk, self._settings, clock.now_ms())
         for folder, size in report.cut_bytes.items():
-            sys.stderr.write(f"tidemill: cut {size} bytes of a torn {folder} log of the delay service\n")
+            cut = f"cut {size} bytes of a torn {folder} log of the delay service"
+            warning("torn_tail", cut, log=folder, bytes=size)
         service = DelayService(delay, disk, make_lanes(), clock)
         self._locks.guard(service.server, service="delay")
         try:
@@ -137,4 +138,4 @@ class DelayBeside:
         said = " ".join(sentence.split())
         if said != self._said:
             self._said = said
-            sys.stderr.write(f"tidemill: {said}\n")
+            warning("delay", said)

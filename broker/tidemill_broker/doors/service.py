@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -16,6 +15,7 @@ from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.positions import begin_as_asked
 from tidemill_broker.recovery import Recovery, Report
 from tidemill_broker.settings import BrokerSettings
+from tidemill_host import log
 from tidemill_host.clock import Clock
 from tidemill_host.disk import Disk
 from tidemill_host.hosted import Hosted, Room
@@ -188,8 +188,7 @@ class Service(Hosted[Runs]):
 def _say_unread(unread: Unread) -> None:
     """For whoever looks after the disk: what is lost may be whole on a slave, or in a copy of the folder."""
     becomes = "messages that lie there become dead letters, rows are made again"
-    sys.stderr.write(f"tidemill: {unread}: look at the disk; {becomes}\n")
-    sys.stderr.flush()
+    log.error("unread", f"{unread}: look at the disk; {becomes}")
 
 
 def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSettings:
