@@ -59,6 +59,7 @@ from tidemill_wire.settings import settings_line
 if TYPE_CHECKING:
     from tidemill_broker.doors.delaying import DelayGroups
     from tidemill_host.attending import Attending
+    from tidemill_host.doorman import Doorman
     from tidemill_host.routing import Route
 
 NEXT = ("send hello 'first message'", "consume hello --group demo --from earliest --count 1")
@@ -189,7 +190,6 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.gateway_steering import Steering
     from tidemill_broker.doors.overview import Overview
-    from tidemill_broker.doors.permits import PERMITS
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
     from tidemill_broker.doors.segments import SegmentRanges
@@ -225,9 +225,8 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     if neighbour is not None:
         routes += _shared(neighbour, service, values)
     numbers = neighbour.metrics if neighbour is not None else bytes
-    refused, names = service.server.statistics.refused, parse_names(premises.settings.console_hosts)
-    permits = PERMITS if neighbour is None else {**neighbour.permits, **PERMITS}
-    doorman = locks.doorman(permits, "broker", clock.now_ms, refused)
+    refused, doorman = service.server.statistics.refused, _doorman(premises, service)
+    names = parse_names(premises.settings.console_hosts)
     web = Web(values, lambda: render_metrics(service) + numbers(), refused, routes, doorman, names)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     with listening(arguments.host, arguments.http_port, "--http-port"):
@@ -246,6 +245,15 @@ async def _play(premises: Premises, part: Part) -> Part | int:
         log.error("ended", _end(service.failed.result()))
         return 1
     return end
+
+
+def _doorman(premises: Premises, service: Service) -> Doorman:
+    """Who is let in at the HTTP port, which a neighbour may share."""
+    from tidemill_broker.doors.permits import PERMITS
+
+    permits = PERMITS if premises.neighbour is None else {**premises.neighbour.permits, **PERMITS}
+    locks: Locks = premises.arguments.locks
+    return locks.doorman(permits, "broker", premises.clock.now_ms, service.server.statistics.refused)
 
 
 def _shared(neighbour: Neighbour, service: Service, values: dict[str, Callable[[], Any]]) -> Iterable[Route]:

@@ -19,7 +19,8 @@ from tidemill_wire.access import digest_of
 pytestmark = pytest.mark.e2e
 
 VARIABLES = {"subject": "secret", "group": "billing", "id": "0" * 32 + "-0", "transaction": "00000000000000000001",
-             "grant": "shop", "token": "0" * 16, "log": "message", "base": "0", "broker": "g0-0"}  # fmt: skip
+             "grant": "shop", "token": "0" * 16, "log": "message", "base": "0", "broker": "g0-0", "partition": "secret",
+             "archive": "a", "replay": "a", "run": "r"}  # fmt: skip
 OF_GROUPS = ("/v1/replication", "/v1/segments")
 """What a broker has that is one of a group."""
 ROUTES = [

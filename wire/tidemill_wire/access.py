@@ -134,7 +134,7 @@ class Charter:
 class Identity:
     """Somebody, and what they may do; decided once for each subject."""
 
-    __slots__ = ("_known", "_permissions", "all", "expires_ms", "who")
+    __slots__ = ("_known", "_permissions", "all", "expires_ms", "sends", "who")
 
     def __init__(
         self,
@@ -148,6 +148,8 @@ class Identity:
         self.expires_ms = expires_ms
         self.all = everything
         """One of the cluster's own, or of an unlocked service."""
+        self.sends: set[bytes] = set()
+        """Names of partitions that it may send to, as they stand in batches; those that were asked for."""
         self._permissions = tuple(permissions)
         self._known: dict[tuple[Operation, str, str], bool] = {}
 

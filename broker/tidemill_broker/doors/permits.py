@@ -47,6 +47,11 @@ PERMITS: Permits = {
         ("POST", f"/v1/timers/{{id}}/{what}"): Permit(Need.A_RIGHT, Operation.SEND)
         for what in ("cancel", "reschedule")
     },
+    ("GET", "/v1/ranges"): BROWSE_ALL,
+    **{
+        ("GET", f"/v1/ranges/{{partition}}{what}"): Permit(Need.A_RIGHT, Operation.BROWSE, "{partition}")
+        for what in ("", "/batches")
+    },
     ("GET", "/v1/segments"): BROWSE_ALL,
     ("GET", "/v1/segments/{log}/{base}"): BROWSE_ALL,
     ("GET", "/v1/replication"): BROWSE_ALL,

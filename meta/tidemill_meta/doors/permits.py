@@ -51,6 +51,14 @@ PERMITS: Permits = {
     ("GET", "/v1/groups"): rows_with("subject"),
     ("DELETE", f"{_SUBJECT}/groups/{{group}}"): ADMIN,
     ("GET", f"{_SUBJECT}/groups/{{group}}/allocation"): answer_with("subject"),
+    **{
+        (method, path): BROWSE_ALL if method == "GET" else ADMIN_ALL
+        for path in ("/v1/archives/{archive}", "/v1/replays/{replay}")
+        for method in ("GET", "PUT", "DELETE")
+    },
+    ("GET", "/v1/archives"): BROWSE_ALL,
+    ("GET", "/v1/replays"): BROWSE_ALL,
+    ("PUT", "/v1/archives/{archive}/runs/{run}"): ADMIN_ALL,
     ("GET", "/v1/access/grants"): ADMIN_ALL,
     ("PUT", "/v1/access/grants/{grant}"): ADMIN_ALL,
     ("DELETE", "/v1/access/grants/{grant}"): ADMIN_ALL,
