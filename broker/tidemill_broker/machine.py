@@ -231,11 +231,14 @@ class Broker:
         if self._draining:
             raise Unavailable("shutting_down", "the broker is about to stop")
 
-    def _take(self, peer: Peer, correlation: int, batches: bytearray, now_ms: int) -> None:
+    def _take(self, peer: Peer, correlation: int, sent: bytearray, now_ms: int) -> None:
         self._refuse_work()
-        taken = self.intake.take(batches, now_ms)
-        self.counters.batches += len(taken.first_sequences)
+        taken = self.intake.take(sent, now_ms)
+        batches = len(taken.first_sequences)
+        self.counters.batches += batches
         self.counters.messages_in += taken.messages
+        if taken.messages:
+            self.counters.batch_messages.add(taken.messages / batches, batches)
         self.counters.duplicates += sum(len(rows) for _, rows in taken.duplicates) // DUPLICATE.size
         for _, number, _ in taken.refused:
             self.counters.refused[KIND_BY_NUMBER[number].name] += 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from inspect import isawaitable
 from typing import Any
 
 from aiohttp import web
@@ -19,7 +20,10 @@ from tidemill_host.refusals import HttpRefused, error_response, json_response, w
 from tidemill_host.routing import Route, Router
 from tidemill_wire import limits
 from tidemill_wire.errors import WireError
+from tidemill_wire.metrics.page import CONTENT_TYPE
 
+Metrics = Callable[[], bytes | Awaitable[bytes]]
+"""The page of numbers, at once or, when there is much to look at, a while later."""
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 ADVICE = "see /openapi.json for what there is"
 METHODS = ("GET", "HEAD")
@@ -35,7 +39,7 @@ class Web:
     def __init__(
         self,
         values: Mapping[str, Callable[[], Any]],
-        metrics: Callable[[], bytes],
+        metrics: Metrics,
         refused: Counter[str],
         routes: Iterable[Route] = (),
     ) -> None:
@@ -82,7 +86,9 @@ class Web:
             response.headers["Allow"] = allowed
             return response
         if path == "/metrics":
-            return web.Response(body=self._metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
+            page = self._metrics()
+            body = await page if isawaitable(page) else page
+            return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
         try:
             return json_response(self._values[path]())
         except HttpRefused as error:

@@ -107,13 +107,20 @@ async def _serve(
     from tidemill_meta.doors.metrics import render_metrics
     from tidemill_meta.doors.page import page
     from tidemill_meta.doors.replica import Replica
+    from tidemill_meta.doors.takeovers import Takeovers
     from tidemill_meta.doors.watch import Watch
 
     stopping = stop_event()
     clock = RealClock()
     replica = Replica(settings, store, clock)
     watch = Watch(replica.meta, clock)
-    replica.changed = watch.changed
+    takeovers = Takeovers(replica.meta)
+
+    def changed(keys: list[tuple[str, str]]) -> None:
+        watch.changed(keys)
+        takeovers.look(clock.now_ms())
+
+    replica.changed = changed
     await replica.open()
     api = Api(replica, watch)
     values: dict[str, Callable[[], Any]] = {
@@ -121,7 +128,7 @@ async def _serve(
         "/readyz": ready_when(lambda: why_not_ready(replica)),
         "/openapi.json": page,
     }
-    web = Web(values, lambda: render_metrics(replica, watch, api), Counter(), api.routes())
+    web = Web(values, lambda: render_metrics(replica, watch, api, takeovers), Counter(), api.routes())
     connections_max = min(settings.connections_max, files_max * 3 // 4)
     with listening(arguments.host, arguments.port, "port"):
         port = await web.listen(arguments.host, arguments.port, connections_max)
