@@ -15,8 +15,8 @@ import yaml
 from click import Command, Context, Group
 from typer.main import get_command
 
+from e2e.prometheus import promtool
 from e2e.watched import CHART
-from samples.prometheus import promtool
 from samples.scripts import ROOT
 from tidemill.cli import application
 from tidemill_wire.metrics.reference import EVERYTHING

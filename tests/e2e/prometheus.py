@@ -14,12 +14,13 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from e2e.queues import wait_until
 from samples.debian import is_debian, unpacked
 
 PACKAGE = "prometheus"
@@ -54,6 +55,13 @@ class Prometheus:
         """Rows of an instant query."""
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
         return found
+
+    def is_ready(self) -> bool:
+        """It has read what it had; before, it answers nothing."""
+        with suppress(OSError):
+            self._get("targets", state="active")
+            return True
+        return False
 
     def firing(self) -> list[Mapping[str, str]]:
         """Labels of alerts that fire."""
@@ -98,13 +106,15 @@ def watching(
     with said.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=folder)
     try:
-        yield Prometheus(_port_of(process, said))
+        found = Prometheus(wait_port(process, said))
+        wait_until("Prometheus answers", found.is_ready, START_SECONDS)
+        yield found
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
 
 
-def _port_of(process: subprocess.Popen[bytes], said: Path) -> int:
+def wait_port(process: subprocess.Popen[bytes], said: Path) -> int:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
         if (found := LISTENING.search(said.read_text())) is not None:
