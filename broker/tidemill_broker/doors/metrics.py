@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
+from tidemill_broker.archiving import lag_of
 from tidemill_broker.census import oldest_kept_ms
 from tidemill_broker.doors.service import Service
 from tidemill_broker.doors.survey import Survey
@@ -108,6 +109,10 @@ def _stock(service: Service, now_ms: int) -> Iterator[tuple[str, float]]:
     yield "disk_refuses", service.broker.intake.refusal is not None
     oldest_ms = oldest_kept_ms(state)
     yield "oldest_message_seconds", 0 if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000
+    lags = list(lag_of(state))
+    yield "archive_lag_messages", sum(count for count, _ in lags)
+    waits_ms = now_ms - min((since_ms for _, since_ms in lags), default=now_ms)
+    yield "archive_lag_seconds", max(0, waits_ms) / 1000
 
 
 def _transactions(service: Service) -> Iterator[tuple[str, float]]:

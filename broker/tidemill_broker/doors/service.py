@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from tidemill_broker.applying import BrokerApplier
 from tidemill_broker.doors.status import groups_of, left_of
-from tidemill_broker.gate import Inventory, Told, Unmade
+from tidemill_broker.gate import Inventory, Told, Unfenced, Unmade
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import SubjectSettings
@@ -75,6 +75,7 @@ class Service(Hosted[Runs]):
         super().__init__(machine or broker, disk, lanes, clock, broker.settings.name, room)
         self.broker = broker
         self.begun = Begun()
+        self._problems: dict[str, str] = {}
         self.turn.vigil = Vigil(enabled=broker.settings.stay_awake)
         self.turn.unread = _say_unread
         self.server.epoch = broker.logs.epoch
@@ -122,15 +123,27 @@ class Service(Hosted[Runs]):
                 self.declare([one])
             except WireError as error:
                 problems.append((one, error))
+        self.broker.archiving.obey(told.archived, told.released, self._clock.now_ms())
+        self.turn.start()
         return Unmade(tuple(one for one, _ in problems), problems[0][1]) if problems else None
+
+    @property
+    def now_ms(self) -> int:
+        """By its clock."""
+        return self._clock.now_ms()
 
     def heed(self, due: object) -> object:
         """What meta says to it in a beat, and what it wants to know."""
         if isinstance(due, Inventory):
             return self.inventory(due.subjects)
-        assert isinstance(due, Told)
-        unmade = self.obey(due)
-        self.problem = str(unmade) if unmade is not None else ""
+        unmade = None
+        if isinstance(due, Unfenced):
+            self._problems["fence"] = str(due)
+        else:
+            assert isinstance(due, Told)
+            unmade = self.obey(due)
+            self._problems["declared"] = str(unmade) if unmade is not None else ""
+        self.problem = "; ".join(filter(None, self._problems.values()))
         return unmade
 
     def inventory(self, subjects: Iterable[str]) -> dict[str, Any]:
@@ -209,4 +222,5 @@ def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSetti
         subject.message_bytes_max or limits.MESSAGE_BYTES_DEFAULT,
         subject.best_tried,
         subject.deduplication_seconds,
+        () if subject.archive_required else None,
     )

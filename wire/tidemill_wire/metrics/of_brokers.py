@@ -79,6 +79,8 @@ STOCK = (
     gauge("disk_total_bytes", BYTES, "Size of the data disk"),
     gauge("disk_refuses", "0 or 1", "1 while sends are refused, for too little of the disk is free"),
     gauge("oldest_message_seconds", SECONDS, "For how long the messages of the oldest segment are stored, about"),
+    gauge("archive_lag_messages", MESSAGES, "Messages that are kept until an archive has them"),
+    gauge("archive_lag_seconds", SECONDS, "How long the oldest of these has been here, about"),
     gauge("transactions_pending", "transactions", "Transactions that nobody has decided"),
     counter("half_messages_total", MESSAGES, "Messages kept for transactions"),
     counter("transactions_committed_total", "transactions", "Transactions committed"),

@@ -1,0 +1,1 @@
+"""Archive, search and replay: what tidemill is to Spark."""
