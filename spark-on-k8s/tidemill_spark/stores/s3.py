@@ -70,7 +70,8 @@ class S3Store:
         return arrow_file(size["ContentLength"], lambda start, length: self._fetch(name, start, length))
 
     def list(self, folder: str) -> Iterator[Entry]:
-        prefix = f"{self._key(folder)}/".lstrip("/")
+        prefix = "/".join(part for part in (self._prefix, folder) if part)
+        prefix = f"{prefix}/" if prefix else ""
         skipped = len(self._key("")) if self._prefix else 0
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
         try:
