@@ -112,7 +112,9 @@ def run(wanted: Wanted, workers: Workers, now_ms: Callable[[], int], tell: Tell)
             totals.read_bytes += written.read_bytes
             tell(totals)
         if now_ms() - began_ms > COMMIT_WITHIN_MS:
-            raise StoreFailed("the tasks took so long that their files may be swept: nothing of them is committed")
+            raise StoreFailed(
+                "the tasks took so long that their files may be swept: nothing of them is committed"
+            )
         commit(lake, Commit(secrets.token_hex(16), identity, now_ms(), tuple(w.piece for w in wave)), totals)
         tell(totals)
     totals.watermarks = lake.archived()
@@ -232,7 +234,9 @@ def decoded(wanted: Range) -> Iterator[tuple[Any, int]]:
     for data in read(wanted):
         batches, used = split(data)
         if used != len(data):
-            raise StoreFailed(f"a broker gave {len(data) - used} bytes of {place.partition} that are no batch")
+            raise StoreFailed(
+                f"a broker gave {len(data) - used} bytes of {place.partition} that are no batch"
+            )
         some = decode(
             batches, place, first_sequence=wanted.first_sequence, next_sequence=wanted.next_sequence
         )

@@ -104,6 +104,8 @@ class State:
     number: int = 0
     watermarks: Mapping[Partition, int] = field(default_factory=dict[Partition, int])
     files: Mapping[str, File] = field(default_factory=dict[str, File])
+    begins: Mapping[Partition, int] = field(default_factory=dict[Partition, int])
+    """The first sequence of each partition that was ever archived."""
     missing: int = 0
     expired: Mapping[Partition, int] = field(default_factory=dict[Partition, int])
     """Rows that retention of the lake has taken out."""
@@ -132,10 +134,11 @@ def after(state: State, commit: Commit) -> State:
     number = state.number + 1
     _check(state, commit, number)
     watermarks, files, expired = dict(state.watermarks), dict(state.files), dict(state.expired)
-    missing = state.missing
+    begins, missing = dict(state.begins), state.missing
     removed = {name: at for name, at in state.removed.items() if at > commit.at_ms - REMOVED_KEPT_MS}
     for piece in sorted(commit.pieces, key=lambda one: (one.partition, one.first)):
         watermarks[piece.partition] = piece.next
+        begins.setdefault(piece.partition, piece.first)
         missing += piece.missing
         files.update((one.name, one) for one in piece.files)
     for name in commit.removed:
@@ -151,7 +154,7 @@ def after(state: State, commit: Commit) -> State:
         intent = number, commit
     elif commit.done is not None:
         intent = None
-    return State(number, watermarks, files, missing, expired, removed, intent)
+    return State(number, watermarks, files, begins, missing, expired, removed, intent)
 
 
 def _check(state: State, commit: Commit, number: int) -> None:
@@ -225,6 +228,7 @@ def state_document(state: State) -> dict[str, Any]:
         "number": state.number,
         "watermarks": [[*place, next_] for place, next_ in state.watermarks.items()],
         "files": [asdict(one) for one in state.files.values()],
+        "begins": [[*place, first] for place, first in state.begins.items()],
         "missing": state.missing,
         "expired": [[*place, rows] for place, rows in state.expired.items()],
         "removed": dict(state.removed),
@@ -242,6 +246,7 @@ def parse_state(document: object) -> State:
             said["number"],
             {Partition(*row[:3]): row[3] for row in said["watermarks"]},
             {one.name: one for one in files},
+            {Partition(*row[:3]): row[3] for row in said["begins"]},
             said["missing"],
             {Partition(*row[:3]): row[3] for row in said["expired"]},
             dict(said["removed"]),

@@ -1,9 +1,9 @@
 """What can go wrong with an archive.
 
-    ArchiveError
-    ├── LakeDamaged      what lies in a lake is not what a lake holds
-    ├── StoreFailed      where it lies does not answer, or refuses
-    └── WrongRequest     it was asked for in a wrong way
+ArchiveError
+├── LakeDamaged      what lies in a lake is not what a lake holds
+├── StoreFailed      where it lies does not answer, or refuses
+└── WrongRequest     it was asked for in a wrong way
 """
 
 from __future__ import annotations

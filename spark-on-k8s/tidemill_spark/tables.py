@@ -56,7 +56,9 @@ def sorted_by_key(table: Any) -> Any:
     keys = table["key"]
     if keys.null_count == len(keys):
         return table
-    names = ("key", "sequence") if same(table["partition"]) and same(table["broker_group"]) else ("key", *PLACE)
+    names = (
+        ("key", "sequence") if same(table["partition"]) and same(table["broker_group"]) else ("key", *PLACE)
+    )
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]))
 
 

@@ -29,9 +29,7 @@ class Workers:
         self._executor = executor
         self._context = context
 
-    def each(
-        self, work: Callable[[Task], Result], tasks: Sequence[Task]
-    ) -> Iterator[tuple[Task, Result]]:
+    def each(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
         """Results as they come. The first failure ends it; what was not begun by then is not."""
         done = partial(_on_spark, self._context, work) if self._context is not None else work
         futures = {self._executor.submit(done, task): task for task in tasks}

@@ -42,8 +42,12 @@ class Store(Protocol):
         """All of an object."""
         ...
 
-    def open(self, name: str) -> Any:
-        """A file of Arrow's for reading at any place."""
+    def fetch(self, name: str, start: int, size: int) -> bytes:
+        """So many bytes of an object from there on, none of them behind its end."""
+        ...
+
+    def open(self, name: str, size: int) -> Any:
+        """An object of that size as a file of Arrow's, for reading at any place."""
         ...
 
     def list(self, folder: str) -> Iterator[Entry]:

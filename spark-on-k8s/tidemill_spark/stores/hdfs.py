@@ -15,6 +15,7 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -58,12 +59,11 @@ class HdfsStore:
     def read(self, name: str) -> bytes:
         return self._asked("GET", name, "OPEN")
 
-    def open(self, name: str) -> Any:
-        said = json.loads(self._asked("GET", name, "GETFILESTATUS"))
-        return arrow_file(
-            int(said["FileStatus"]["length"]),
-            lambda start, size: self._asked("GET", name, "OPEN", offset=str(start), length=str(size)),
-        )
+    def fetch(self, name: str, start: int, size: int) -> bytes:
+        return self._asked("GET", name, "OPEN", offset=str(start), length=str(size))
+
+    def open(self, name: str, size: int) -> Any:
+        return arrow_file(size, partial(self.fetch, name))
 
     def list(self, folder: str) -> Iterator[Entry]:
         waiting = [folder]

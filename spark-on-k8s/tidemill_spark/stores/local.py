@@ -51,7 +51,12 @@ class LocalStore:
         with open(self._path(name), "rb") as file:
             return file.read()
 
-    def open(self, name: str) -> Any:
+    def fetch(self, name: str, start: int, size: int) -> bytes:
+        with open(self._path(name), "rb", buffering=0) as file:
+            file.seek(start)
+            return file.read(size)
+
+    def open(self, name: str, size: int) -> Any:
         return pa.memory_map(self._path(name))
 
     def list(self, folder: str) -> Iterator[Entry]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,9 +43,7 @@ class S3Store:
     def create(self, name: str, data: bytes) -> bool:
         for _ in range(TRIES):
             try:
-                self._client.put_object(
-                    Bucket=self._bucket, Key=self._key(name), Body=data, IfNoneMatch="*"
-                )
+                self._client.put_object(Bucket=self._bucket, Key=self._key(name), Body=data, IfNoneMatch="*")
             except self._failures as error:
                 code = _code(error)
                 if code == TAKEN:
@@ -65,9 +64,12 @@ class S3Store:
         body: bytes = self._get(name)["Body"].read()
         return body
 
-    def open(self, name: str) -> Any:
-        size = self._ask(name, lambda key: self._client.head_object(Bucket=self._bucket, Key=key))
-        return arrow_file(size["ContentLength"], lambda start, length: self._fetch(name, start, length))
+    def fetch(self, name: str, start: int, size: int) -> bytes:
+        data: bytes = self._get(name, Range=f"bytes={start}-{start + size - 1}")["Body"].read()
+        return data
+
+    def open(self, name: str, size: int) -> Any:
+        return arrow_file(size, partial(self.fetch, name))
 
     def list(self, folder: str) -> Iterator[Entry]:
         prefix = "/".join(part for part in (self._prefix, folder) if part)
@@ -92,10 +94,6 @@ class S3Store:
                 raise self._failed(some[0], error) from error
             for one in said.get("Errors", ()):
                 raise StoreFailed(f"{one['Key']} cannot be deleted: {one['Message']}")
-
-    def _fetch(self, name: str, start: int, size: int) -> bytes:
-        data: bytes = self._get(name, Range=f"bytes={start}-{start + size - 1}")["Body"].read()
-        return data
 
     def _get(self, name: str, **more: str) -> Any:
         return self._ask(name, lambda key: self._client.get_object(Bucket=self._bucket, Key=key, **more))

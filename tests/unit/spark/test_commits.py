@@ -67,8 +67,11 @@ class Memory:
             raise FileNotFoundError(name)
         return self.objects[name]
 
-    def open(self, name: str) -> Any:
-        return self.read(name)
+    def fetch(self, name: str, start: int, size: int) -> bytes:
+        return self.read(name)[start : start + size]
+
+    def open(self, name: str, size: int) -> Any:
+        return self.read(name)[:size]
 
     def list(self, folder: str) -> Iterator[Entry]:
         found = [name for name in self.objects if name.startswith(f"{folder}/" if folder else "")]
