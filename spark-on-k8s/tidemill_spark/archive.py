@@ -30,6 +30,7 @@ from tidemill_spark.workers import Workers
 from tidemill_wire.batch import read_header
 from tidemill_wire.limits import MIB
 
+FORMAT = "Parquet"
 TASK_BYTES = 64 * MIB
 """Of raw batches: a task holds them and the same as Arrow, sorted, at once."""
 WAVE_TASKS = 4
@@ -88,6 +89,8 @@ class Totals:
     commits: int = 0
     rows_read: int = 0
     planned_bytes: int = 0
+    through_ms: int = 0
+    """All that was stored before is archived."""
     watermarks: dict[Partition, int] = field(default_factory=dict[Partition, int])
 
 
@@ -97,8 +100,9 @@ Tell = Callable[[Totals], None]
 def run(wanted: Wanted, workers: Workers, now_ms: Callable[[], int], tell: Tell) -> Totals:
     """Archive what there is. ``tell`` is called after each task and each commit."""
     lake = Lake.at(wanted.uri)
+    lake.claim(FORMAT)
     identity = f"{wanted.name}-{secrets.token_hex(6)}"
-    tasks = plan(wanted, lake.state, now_ms())
+    tasks, through_ms = plan(wanted, lake.state, now_ms())
     totals = Totals(tasks=len(tasks), planned_bytes=sum(one.range.bytes for one in tasks))
     tell(totals)
     size = max(1, workers.width * WAVE_TASKS)
@@ -117,7 +121,7 @@ def run(wanted: Wanted, workers: Workers, now_ms: Callable[[], int], tell: Tell)
             )
         commit(lake, Commit(secrets.token_hex(16), identity, now_ms(), tuple(w.piece for w in wave)), totals)
         tell(totals)
-    totals.watermarks = lake.archived()
+    totals.watermarks, totals.through_ms = lake.archived(), through_ms
     return totals
 
 
@@ -143,14 +147,15 @@ def rows(piece: Piece) -> int:
 # -- the plan --------------------------------------------------------------------------------------------------------
 
 
-def plan(wanted: Wanted, state: State, now_ms: int) -> list[Task]:
-    """Tasks, those of a partition one behind the other."""
+def plan(wanted: Wanted, state: State, now_ms: int) -> tuple[list[Task], int]:
+    """Tasks, those of a partition one behind the other; and the time up to which all is archived then."""
     until_ms = now_ms - wanted.safety_lag_ms
     there = standings(wanted.server, wanted.subjects, _moment(until_ms))
     if wanted.max_span_ms is not None:
         begins_ms = [_begins_ms(wanted.server, state, one) for one in there if _backlog(state, one)]
         span_ms = min(begins_ms, default=until_ms) + wanted.max_span_ms
         if span_ms < until_ms:
+            until_ms = span_ms
             there = standings(wanted.server, wanted.subjects, _moment(span_ms))
     spans = {one.key: backlog for one in there if (backlog := _backlog(state, one)) is not None}
     found: list[Task] = []
@@ -160,7 +165,7 @@ def plan(wanted: Wanted, state: State, now_ms: int) -> list[Task]:
         mark = after.get(task.partition, state.watermarks.get(task.partition))
         found.append(replace(task, after=mark))
         after[task.partition] = one.next_sequence
-    return found
+    return found, until_ms
 
 
 def _backlog(state: State, one: Standing) -> tuple[int, int] | None:

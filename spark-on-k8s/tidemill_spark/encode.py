@@ -31,6 +31,7 @@ NEEDED = (
     "created_at", "origin",
 )  # fmt: skip
 _FIXMAP, _FIXMAP_MAX = 0x80, 15
+_NAMED = cast("bytes", msgpack.packb(REPLAYED_PROPERTY))
 
 
 def places_of(table: Any, places: Sequence[Partition]) -> Any:
@@ -108,7 +109,7 @@ def producer_of(chunk: Any, run: str, name: str) -> int:
 
 def with_property(packed: bytes | None, identity: str) -> bytes:
     """The same map of properties with one more; nothing of a small one is unpacked for it."""
-    added = cast("bytes", msgpack.packb(REPLAYED_PROPERTY)) + cast("bytes", msgpack.packb(identity))
+    added = _NAMED + cast("bytes", msgpack.packb(identity))
     if not packed:
         return bytes((_FIXMAP + 1,)) + added
     if _FIXMAP <= packed[0] < _FIXMAP + _FIXMAP_MAX and REPLAYED_PROPERTY.encode() not in packed:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tidemill_spark import commits, layout
 from tidemill_spark.commits import Commit, File, Partition, Piece, State
-from tidemill_spark.errors import LakeDamaged
+from tidemill_spark.errors import LakeDamaged, WrongRequest
 from tidemill_spark.stores import Store, open_store
 
 CHECKPOINT_EVERY = 32
@@ -39,6 +39,14 @@ class Lake:
         lake = Lake(open_store(uri))
         lake.look()
         return lake
+
+    def claim(self, kind: str) -> None:
+        """This is a lake of that format; ``WrongRequest`` when it is one of another."""
+        if self.store.create(layout.KIND, json.dumps({"format": kind}).encode()):
+            return
+        said = self._document(layout.KIND)
+        if said != {"format": kind}:
+            raise WrongRequest(f"{self.store.uri} is {said}: archive as {kind} to another folder")
 
     def look(self) -> State:
         """What is in the lake now."""

@@ -19,6 +19,8 @@ COMMITS = f"{OWN}/commits"
 CHECKPOINTS = f"{OWN}/checkpoints"
 IDS = f"{OWN}/ids"
 LEDGER = f"{OWN}/ledger"
+KIND = f"{OWN}/lake.json"
+"""What the lake is: said once, by its first run."""
 DIGITS = 20
 MS_A_HOUR = 3_600_000
 
