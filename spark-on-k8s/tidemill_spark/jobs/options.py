@@ -64,7 +64,7 @@ def add_query(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", action="append", default=[], metavar="K", help="with one of these keys")
     parser.add_argument("--tag", action="append", default=[], metavar="T", help="with one of these tags")
     parser.add_argument("--from", dest="start", metavar="TIME", help="stored at this time or later")
-    parser.add_argument("--to-time", "--until", dest="end", metavar="TIME", help="stored before this time")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="stored before this time")
     parser.add_argument("--where", default="", metavar="SQL", help="of which this is true, as priority > 3 AND hour = 9")
 
 

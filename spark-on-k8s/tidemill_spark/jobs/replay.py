@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidemill_spark import replay
-from tidemill_spark.jobs.options import add_server, now_ms, parsed, time_ms
+from tidemill_spark.jobs.options import add_query, add_server, now_ms, parsed, query_of
 from tidemill_spark.jobs.reports import FAILED, RUNNING, SUCCEEDED, error_of, replay_counts, tell
 from tidemill_spark.queries import Query
 from tidemill_spark.workers import on_spark, spark_session
@@ -22,17 +22,10 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("replay", description="Send archived messages again.")
     add_server(parser)
     parser.add_argument("--from-uri", required=True, metavar="URI", help="the lake's folder")
-    parser.add_argument("--from", dest="start", metavar="TIME", help="stored at this time or later")
-    parser.add_argument("--to", dest="end", metavar="TIME", help="stored before this time")
-    add_choice(parser)
+    add_query(parser)
+    add_target(parser)
     found = parsed(parser, arguments)
-    query = Query(
-        tuple(found.subject), None if found.start is None else time_ms(found.start),
-        None if found.end is None else time_ms(found.end), tuple(found.id), tuple(found.key), tuple(found.tag),
-        found.where,
-    )  # fmt: skip
-    query.batch_ids()
-    wanted = wanted_of(found, found.from_uri, query)
+    wanted = wanted_of(found, found.from_uri, query_of(found))
     session = spark_session(f"tidemill-replay-{wanted.run}")
     try:
         with on_spark(session) as workers:
@@ -41,16 +34,6 @@ def main(arguments: Sequence[str]) -> int:
         session.stop()
     sys.stdout.write(json.dumps(said) + "\n")
     return 0
-
-
-def add_choice(parser: argparse.ArgumentParser) -> None:
-    """Which messages, and what becomes of them."""
-    for name, means in (("subject", "of these subjects"), ("tag", "with one of these tags")):
-        parser.add_argument(f"--{name}", action="append", default=[], help=means)
-    for name, means in (("id", "with one of these ids"), ("key", "with one of these keys")):
-        parser.add_argument(f"--{name}", action="append", default=[], help=means)
-    parser.add_argument("--where", default="", metavar="SQL", help="of which this is true, as priority > 3")
-    add_target(parser)
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
