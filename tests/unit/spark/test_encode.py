@@ -113,7 +113,9 @@ def test_order_keys_go_where_their_route_says_and_the_rest_is_spread() -> None:
     assert set(places_of(table, places[:1]).tolist()) == {0}
 
 
-@pytest.mark.parametrize("known", [{}, {"a": 1}, {str(number): number for number in range(15)}, {REPLAYED_PROPERTY: "x"}])
+@pytest.mark.parametrize(
+    "known", [{}, {"a": 1}, {str(number): number for number in range(15)}, {REPLAYED_PROPERTY: "x"}]
+)
 def test_property_is_added_to_maps_of_every_size(known: dict[str, object]) -> None:
     packed = msgpack.packb(known) if known else None
     assert msgpack.unpackb(with_property(packed, "id-1")) == {**known, REPLAYED_PROPERTY: "id-1"}
