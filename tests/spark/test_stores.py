@@ -93,7 +93,7 @@ def test_archive_there_is_equal_to_the_logs_found_in_and_compacted(uri: str, tmp
                 send(queue.server, subject, 500 * (turn + 1))
                 assert archive.run(wanted, workers, now_ms, lambda _: None).rows == 500
             lake = Lake.at(where)
-            (found,) = finding.find(lake, Query(keys=("o-7",)))
+            found = finding.pa.concat_tables(list(finding.find(lake, Query(keys=("o-7",)))))
             assert found["body"].to_pylist() == [b"7", b"7"]
             (again,) = finding.find(lake, Query(ids=(found["id"][0].as_py(),)))
             assert again.num_rows == 1
