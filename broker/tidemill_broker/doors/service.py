@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from tidemill_broker.applying import BrokerApplier
 from tidemill_broker.doors.status import groups_of, left_of
-from tidemill_broker.gate import Inventory, Told, Unmade
+from tidemill_broker.gate import Inventory, Told, Unfenced, Unmade
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import SubjectSettings
@@ -73,6 +73,7 @@ class Service(Hosted[Runs]):
         room = Room(broker.intake, broker.settings.free_space_min_percent, "the broker's")
         super().__init__(machine or broker, disk, lanes, clock, broker.settings.name, room)
         self.broker = broker
+        self._problems: dict[str, str] = {}
         self.turn.vigil = Vigil(enabled=broker.settings.stay_awake)
         self.turn.unread = _say_unread
         self.server.epoch = broker.logs.epoch
@@ -128,9 +129,14 @@ class Service(Hosted[Runs]):
         """What meta says to it in a beat, and what it wants to know."""
         if isinstance(due, Inventory):
             return self.inventory(due.subjects)
-        assert isinstance(due, Told)
-        unmade = self.obey(due)
-        self.problem = str(unmade) if unmade is not None else ""
+        unmade = None
+        if isinstance(due, Unfenced):
+            self._problems["fence"] = str(due)
+        else:
+            assert isinstance(due, Told)
+            unmade = self.obey(due)
+            self._problems["declared"] = str(unmade) if unmade is not None else ""
+        self.problem = "; ".join(filter(None, self._problems.values()))
         return unmade
 
     def inventory(self, subjects: Iterable[str]) -> dict[str, Any]:

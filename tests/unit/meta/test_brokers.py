@@ -144,6 +144,107 @@ def test_master_that_says_goodbye_is_replaced_at_once() -> None:
     assert world.group("g1").master == "g1-1"
 
 
+def test_slave_that_says_goodbye_is_out_of_the_set_when_its_master_was_heard_once_more() -> None:
+    world = World()
+    pair(world)
+    world.pass_ms(6 * SECOND, speaking(world, "g1-0", "g1-1"))
+
+    world.first.meta.broker_left(BrokerBeat("g1", "g1-1", 1), world.now_ms)
+    world.pass_ms(750)
+    assert len(world.group("g1").in_sync) == 2, "its master may be dead, and nobody knows yet"
+    world.pass_ms(500, speaking(world, "g1-0"))
+
+    assert [name for name, _ in world.group("g1").in_sync] == ["g1-0"]
+
+
+def again(world: World, name: str, boot: int) -> None:
+    """A process was started again, and says what it has."""
+    world.register("g1", name, boot=boot)
+    world.beat("g1", name, messages=50)
+
+
+def test_slave_leads_beside_a_master_that_was_started_again_when_it_was_heard_since() -> None:
+    world = World()
+    pair(world)
+    world.pass_ms(6 * SECOND, speaking(world, "g1-0", "g1-1"))
+
+    world.pass_ms(250)
+    again(world, "g1-0", 2)
+    world.pass_ms(500)
+    assert world.group("g1").epoch == 1
+    world.pass_ms(250, speaking(world, "g1-1"))
+
+    assert (world.group("g1").master, problem(world)) == ("g1-1", "")
+
+
+def test_master_that_was_started_again_leads_when_its_slave_is_dead() -> None:
+    world = World()
+    pair(world)
+    world.pass_ms(6 * SECOND, speaking(world, "g1-0", "g1-1"))
+
+    world.pass_ms(250)
+    again(world, "g1-0", 2)
+    world.pass_ms(4 * SECOND, speaking(world, "g1-0"))
+    assert world.group("g1").epoch == 1
+    world.pass_ms(SECOND, speaking(world, "g1-0"))
+
+    assert (world.group("g1").master, world.group("g1").in_sync) == ("g1-0", (("g1-0", 2),))
+
+
+def test_meta_that_begins_with_a_master_that_was_started_again_waits_for_the_slave() -> None:
+    """One machine lost its power, with meta and a master on it: what only page caches had is with the slave alone."""
+    world = World()
+    pair(world)
+    world.pass_ms(6 * SECOND, speaking(world, "g1-0", "g1-1"))
+    world.restart()
+
+    again(world, "g1-0", 2)
+    world.pass_ms(750)
+    assert world.group("g1").epoch == 1
+    world.pass_ms(250, speaking(world, "g1-1"))
+
+    assert world.group("g1").master == "g1-1"
+
+
+def stopped_beside_a_master_without_power(world: World) -> None:
+    pair(world)
+    world.pass_ms(6 * SECOND, speaking(world, "g1-0", "g1-1"))
+    world.first.meta.broker_left(BrokerBeat("g1", "g1-1", 1), world.now_ms)
+    world.pass_ms(250)
+    again(world, "g1-0", 2)
+
+
+def test_slave_that_stopped_on_purpose_is_waited_for_when_its_master_was_started_again() -> None:
+    world = World()
+    stopped_beside_a_master_without_power(world)
+
+    world.pass_ms(20 * SECOND, speaking(world, "g1-0"))
+    assert world.group("g1").epoch == 1
+    again(world, "g1-1", 2)
+    world.pass_ms(250)
+
+    assert (world.group("g1").master, world.group("g1").in_sync) == ("g1-1", (("g1-1", 2),))
+
+
+def test_slave_that_stopped_on_purpose_is_not_waited_for_as_long_as_it_likes() -> None:
+    world = World()
+    stopped_beside_a_master_without_power(world)
+
+    world.pass_ms(31 * SECOND, speaking(world, "g1-0"))
+
+    assert world.group("g1").master == "g1-0"
+
+
+def test_handover_to_who_was_started_again_is_refused_until_its_master_wishes_it_in() -> None:
+    world = World()
+    pair(world)
+    world.pass_ms(6 * SECOND, speaking(world, "g1-0", "g1-1"))
+    again(world, "g1-1", 2)
+
+    with pytest.raises(Denied, match="g1-1 was started again"):
+        ask(world, hand_over, "g1", Asked({"to": "g1-1"}))
+
+
 def test_group_of_a_dead_lone_master_takes_nothing_and_says_why() -> None:
     world = World()
     world.register("g1", "g1-0")
@@ -245,8 +346,25 @@ def test_slave_that_is_behind_for_more_than_five_seconds_leaves_the_set() -> Non
     world.pass_ms(3 * SECOND, speak)
 
     assert [name for name, _ in world.group("g1").in_sync] == ["g1-0"]
-    with pytest.raises(Denied, match="dead or behind"):
-        world.in_sync("g1", "g1-0", "g1-1")
+    world.in_sync("g1", "g1-0", "g1-1")
+    assert [name for name, _ in world.group("g1").in_sync] == ["g1-0"]
+
+
+def test_slave_that_meta_does_not_hear_keeps_nobody_else_out_of_the_set_or_in_it() -> None:
+    """Its master does hear it, and wishes it in: the others need not wait until meta does, too."""
+    world = World()
+    for name in ("g1-0", "g1-1", "g1-2", "g1-3"):
+        world.register("g1", name)
+        world.beat("g1", name)
+    world.in_sync("g1", "g1-0", "g1-3")
+    world.pass_ms(6 * SECOND, speaking(world, "g1-0", "g1-1", "g1-3"))
+    before = world.group("g1").version
+
+    world.in_sync("g1", "g1-0", "g1-1", "g1-2")
+
+    assert [name for name, _ in world.group("g1").in_sync] == ["g1-0", "g1-1"]
+    world.in_sync("g1", "g1-0", "g1-1", "g1-2")
+    assert world.group("g1").version == before + 2, "who waits for it is told that it is not in"
 
 
 def test_slave_of_an_idle_or_slow_master_is_not_behind() -> None:
