@@ -146,7 +146,8 @@ def generated(first: int, count: int) -> Any:
     keys = pa.array([f"o-{row % 100_000}" for row in at.tolist()])
     times = pa.array((NOON_MS + at // 1000) * 1000).cast(finding.SCHEMA.field("stored_at").type)
     known = {
-        "id": ids, "key": keys, "created_at": times, "stored_at": times, "sequence": pa.array(at), "body": ids.cast(pa.binary()),
+        "id": ids, "key": keys, "created_at": times, "stored_at": times, "sequence": pa.array(at),
+        "body": ids.cast(pa.binary()),
         "subject": pa.repeat("orders", count), "broker_group": pa.repeat("g0", count),
         "partition": pa.repeat("orders", count), "producer": pa.repeat("7", count),
     }  # fmt: skip

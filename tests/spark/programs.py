@@ -35,7 +35,9 @@ def installed(program: str) -> str:
         package = PACKAGES[program]
         install = ["apt-get", "install", "-y", "--no-install-recommends", package]
         subprocess.run(["apt-get", "update", "-q"], check=True, capture_output=True)
-        subprocess.run(install, check=True, capture_output=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+        subprocess.run(
+            install, check=True, capture_output=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        )
         found = shutil.which(program)
     if found is None:
         pytest.skip(f"there is no {program} here, and only root can install it")
@@ -78,7 +80,16 @@ def hdfs(folder: Path) -> Iterator[dict[str, str]]:
     folder.mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join(map(str, jars("hdfs")))
     details, conf = folder / "details.json", folder / "conf.xml"
-    start = [installed("java"), "-Xmx512m", f"-Dtest.build.data={folder}", "-cp", path, HDFS_MAIN, "-nomr", "-format"]
+    start = [
+        installed("java"),
+        "-Xmx512m",
+        f"-Dtest.build.data={folder}",
+        "-cp",
+        path,
+        HDFS_MAIN,
+        "-nomr",
+        "-format",
+    ]
     start += ["-datanodes", "1", "-writeDetails", str(details), "-writeConfig", str(conf)]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(start, cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
@@ -98,7 +109,14 @@ def s3(folder: Path) -> Iterator[dict[str, str]]:
     """An S3 server with a bucket."""
     (folder / "data" / "bucket").mkdir(parents=True)
     keys = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "only-for-tests"}
-    start = [str(versitygw()), "--quiet", "-a", keys["AWS_ACCESS_KEY_ID"], "-s", keys["AWS_SECRET_ACCESS_KEY"]]
+    start = [
+        str(versitygw()),
+        "--quiet",
+        "-a",
+        keys["AWS_ACCESS_KEY_ID"],
+        "-s",
+        keys["AWS_SECRET_ACCESS_KEY"],
+    ]
     with (folder / "log").open("wb") as log:
         serve = [*start, "--port", "127.0.0.1:0", "posix", str(folder / "data")]
         process = subprocess.Popen(serve, stdout=log, stderr=log)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,9 @@ def send(server: str, subject: str, count: int, first: int = 0) -> None:
 
     async def work() -> None:
         async with Client(server) as client:
-            await client.send_many(subject, [b"%d" % number + b"." * 200 for number in range(first, first + count)])
+            await client.send_many(
+                subject, [b"%d" % number + b"." * 200 for number in range(first, first + count)]
+            )
             sends = (
                 client.send(
                     subject,
@@ -108,7 +111,11 @@ def rows_in(uri: Path) -> int:
 
 def command(*arguments: str, base: Sequence[str] = COMMAND) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [*base, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), start_new_session=True
+        [*base, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        start_new_session=True,
     )
 
 
@@ -132,7 +139,7 @@ def test_runs_killed_at_random_moments_and_two_at_once_lose_and_double_nothing(
         runs = [command(*options) for _ in range(1 + turn % 2)]
         before = Lake.at(str(uri)).state.number
         if turn % 3 == 0:  # in the midst of committing, as far as one can hit that from outside
-            wait_until("a run ends or commits", lambda: ended_or_committed(runs, uri, before), 120)
+            wait_until("a run ends or commits", partial(ended_or_committed, runs, uri, before), 120)
         else:
             wait_part(runs[0], chance.uniform(0.2, 4.0))
         for one in runs:
@@ -219,14 +226,17 @@ def test_messages_are_found_by_id_key_time_and_sql_and_read_by_plain_tools(
     (one,) = finding.find(lake, Query(ids=(identity,)))
     assert one.to_pylist() == [keyed.to_pylist()[4]]
     assert list(finding.find(lake, Query(ids=(f"{'0' * 32}-1",)))) == []
-    counts = finding.sql(lake, "SELECT count(*) AS n, count(key) AS keyed FROM messages WHERE subject = 'found'")
+    counts = finding.sql(
+        lake, "SELECT count(*) AS n, count(key) AS keyed FROM messages WHERE subject = 'found'"
+    )
     assert counts.to_pylist() == [{"n": 2200, "keyed": 200}]
     # As docs/archive.md shows it, without any of ours:
     table = pq.read_table(tmp_path, filters=[("subject", "=", "found"), ("key", "=", "o-3")])
     assert table.num_rows == keyed.num_rows
     frame = pd.read_parquet(tmp_path, columns=["key", "body"])
     assert len(frame) == 2200
-    asked = f"SELECT count(DISTINCT id) FROM read_parquet('{tmp_path}/subject=*/**/*.parquet', hive_partitioning = true)"
+    files = f"read_parquet('{tmp_path}/subject=*/**/*.parquet', hive_partitioning = true)"
+    asked = f"SELECT count(DISTINCT id) FROM {files}"
     assert duckdb.sql(asked).fetchall() == [(2200,)]
     listed = command("status", str(tmp_path), "--files").communicate(timeout=120)[0].decode().split()
     assert sorted(listed) == sorted(map(str, tmp_path.glob("subject=*/**/*.parquet")))
@@ -249,12 +259,17 @@ def test_replay_keeps_what_messages_had_and_their_order_and_is_done_once(
     dry = replay.run(resend(queue, tmp_path, Query(), "again", dry_run=True), workers, lambda _: None)
     assert dry.subjects == {"old": 2200}
     twice = [
-        replay.run(resend(queue, tmp_path, Query(), "again", run="one"), workers, lambda _: None) for _ in range(2)
+        replay.run(resend(queue, tmp_path, Query(), "again", run="one"), workers, lambda _: None)
+        for _ in range(2)
     ]
     assert [one.rows for one in twice] == [2200, 2200]
     lost = Lake.at(str(tmp_path)).store
-    lost.delete([one.name for one in lost.list("_tidemill/replays/one") if not one.name.endswith("plan.json")])
-    assert replay.run(resend(queue, tmp_path, Query(), "again", run="one"), workers, lambda _: None).rows == 2200
+    lost.delete(
+        [one.name for one in lost.list("_tidemill/replays/one") if not one.name.endswith("plan.json")]
+    )
+    assert (
+        replay.run(resend(queue, tmp_path, Query(), "again", run="one"), workers, lambda _: None).rows == 2200
+    )
     wait_readable(queue.server, "again", 2200)
     assert sum(one.next - one.first for one in standings(queue.server, ["again"])) % (1 << 40) == 2200
     uri = tmp_path / "again"
@@ -272,7 +287,9 @@ FROM messages WHERE order_key IS NOT NULL ORDER BY order_key, priority, place
 """
 
 
-def test_replay_for_one_group_reaches_that_group_alone(queue: Queue, workers: Workers, tmp_path: Path) -> None:
+def test_replay_for_one_group_reaches_that_group_alone(
+    queue: Queue, workers: Workers, tmp_path: Path
+) -> None:
     send(queue.server, "shared", 500)
     run(queue, tmp_path, "shared", workers)
 
@@ -312,7 +329,9 @@ def test_folder_of_another_format_and_a_partition_made_anew_are_refused(
     run(queue, tmp_path / "lake", "short", workers)
     lake = Lake.at(str(tmp_path / "lake"))
     place = next(iter(lake.archived()))
-    ahead = archive.Piece(place, lake.archived()[place], lake.archived()[place] + 10, lake.archived()[place] + 20)
+    ahead = archive.Piece(
+        place, lake.archived()[place], lake.archived()[place] + 10, lake.archived()[place] + 20
+    )
     lake.commit(archive.Commit("x", "x", 0, (ahead,)))
     with pytest.raises(archive.WrongRequest, match="made anew"):
         run(queue, tmp_path / "lake", "short", workers)

@@ -37,7 +37,9 @@ DONE_SECONDS = 600
 
 @pytest.fixture(scope="module", name="queue")
 def _queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
-    queue = Queue(tmp_path_factory.mktemp("queue") / "data", settings={"TIDEMILL_SEGMENT_BYTES": str(1 << 18)})
+    queue = Queue(
+        tmp_path_factory.mktemp("queue") / "data", settings={"TIDEMILL_SEGMENT_BYTES": str(1 << 18)}
+    )
     queue.start()
 
     async def send() -> None:
@@ -129,9 +131,16 @@ def test_table_of_delta_has_each_message_once_after_a_kill_and_two_runs_at_once(
     assert state.open_intent is None
     assert list(state.watermarks.values()) == [MESSAGES]
     log = sorted((tmp_path / "_delta_log").glob("*.json"))
-    files = [json.loads(line)["add"]["path"] for one in log for line in one.read_text().splitlines() if '{"add"' in line]
+    files = [
+        json.loads(line)["add"]["path"]
+        for one in log
+        for line in one.read_text().splitlines()
+        if '{"add"' in line
+    ]
     paths = [str(tmp_path / one) for one in files]
-    counted = duckdb.sql("SELECT count(*), count(DISTINCT sequence), max(sequence) FROM read_parquet(?)", params=[paths])
+    counted = duckdb.sql(
+        "SELECT count(*), count(DISTINCT sequence), max(sequence) FROM read_parquet(?)", params=[paths]
+    )
     assert counted.fetchall() == [(MESSAGES, MESSAGES, MESSAGES - 1)]
     transactions = [line for one in log for line in one.read_text().splitlines() if '"txn"' in line]
     assert all("tidemill/tests" in line for line in transactions)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-
 from e2e.queues import Queue, wait_until
 from spark import programs
 from tidemill import Client
@@ -114,7 +113,9 @@ def send(server: str, subject: str, total: int) -> None:
 
     asyncio.run(work())
     wait_until(
-        "they may be archived", lambda: sum(one.next - one.first for one in standings(server, [subject])) >= total, 60
+        "they may be archived",
+        lambda: sum(one.next - one.first for one in standings(server, [subject])) >= total,
+        60,
     )
 
 
@@ -129,7 +130,7 @@ def test_uri_that_names_no_store_is_refused(uri: str) -> None:
 
 
 def test_store_that_does_not_answer_is_said_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TIDEMILL_WEBHDFS", "127.0.0.1:1")
+    monkeypatch.setenv("TIDEMILL_WEBHDFS", "127.0.0.1:0")
     with pytest.raises(StoreFailed, match="does not answer"):
         open_store("hdfs://nowhere/lake").read("x")
     (tmp_path / "file").touch()
