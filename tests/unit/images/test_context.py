@@ -7,6 +7,7 @@ from tidy import tree
 
 
 def test_every_room_is_in_the_image() -> None:
+    """Also that of Spark, of which no service runs anything: all images have one wheel, and a wheel is whole."""
     lines = (ROOT / "images/Dockerfile.dockerignore").read_text().splitlines()
     folders = {line[1:] for line in lines if line.startswith("!") and "/tidemill" in line}
 
