@@ -115,6 +115,11 @@ async def _serve(
     try:
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(health.tick())]
+
+            def end() -> None:
+                for task in background:
+                    task.cancel()
+
             await lease.acquire()
             metrics.leader.set(1)
             kinds = await _kinds(api, runtime, cluster_wide=not namespaces)
@@ -124,14 +129,13 @@ async def _serve(
             started = asyncio.Event()
             background.append(tasks.create_task(_note_ready(started, health)))
             await kopf.operator(
-                registry=watch.registry(kinds, sentinel.heard),
+                registry=watch.registry(kinds, sentinel.heard, end),
                 settings=watch.settings(),
                 clusterwide=not namespaces,
                 namespaces=namespaces,
                 ready_flag=started,
             )
-            for task in background:
-                task.cancel()
+            end()
     finally:
         await lease.release()
         if scaling is not None:
