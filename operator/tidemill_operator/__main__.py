@@ -169,7 +169,7 @@ async def _kinds(api: Api, runtime: Runtime, *, cluster_wide: bool) -> list[Kind
             missing = [one.kind for one in OURS if one.full not in served]
             if not missing:
                 kinds = [one for one in wanted if one.full in served]
-                await runtime.look_around(kinds)
+                await runtime.looking.around(kinds)
                 return kinds
             logger.warning("kinds_missing kinds=%s advice=%s", ",".join(missing), "install tidemill's CRDs")
         except Refused as refused:

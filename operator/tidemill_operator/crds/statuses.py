@@ -165,6 +165,7 @@ class ConsumerGroupStatus(Reported):
 class Watermark(Block):
     subject: Annotated[str, Text("The subject.", "", 100)]
     broker_group: Annotated[str, Text("The broker group.", "", 30)]
+    partition: Annotated[str | None, Text("The partition there.", "", 253)] = None
     sequence: Annotated[str | None, Text("The first sequence that is not archived.", "", 20)] = None
     time: Annotated[str | None, Time("The time of the last message that is.")] = None
 
@@ -197,6 +198,7 @@ class ArchiveStatus(Reported):
         str | None, Text("Where the watermarks are when they are too many.", "", 253)
     ] = None
     archived: Annotated[Archived | None, Part("What it has.", Archived)] = None
+    last_error: Annotated[str | None, Text("What the last run said that failed.", "", 1024)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,7 @@ class ReplayStatus(Reported):
     completion_time: Annotated[str | None, Time("When it ended.")] = None
     counts: Annotated[ReplayCounts | None, Part("What became of the messages.", ReplayCounts)] = None
     checkpoint: Annotated[ReplayCheckpoint | None, Part("From where it goes on.", ReplayCheckpoint)] = None
+    last_error: Annotated[str | None, Text("What the last attempt said that failed.", "", 1024)] = None
 
 
 @dataclass(frozen=True, slots=True)
