@@ -180,6 +180,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
     from tidemill_broker.doors.segments import SegmentRanges
+    from tidemill_broker.doors.stretches import Stretches
     from tidemill_broker.doors.timers import TimersDoor
     from tidemill_broker.doors.transactions import TransactionsDoor
     from tidemill_broker.doors.why import Why
@@ -198,12 +199,12 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     if not part.follows:
         gateway.start()
     queries = Queries(broker, disk, lanes.read)
-    ranges = SegmentRanges(service, disk, lanes.read)
+    ranges, stretches = SegmentRanges(service, disk, lanes.read), Stretches(service, disk, lanes.read)
     steering = Steering(service, queries)
     why = Why(broker, Files(disk), queries, clock)
     transactions = TransactionsDoor(service)
     timers = TimersDoor(later, clock)
-    doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges, transactions, timers)
+    doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges, stretches, transactions, timers)
     routes = [route for door in doors for route in door.routes()]
     if neighbour is not None:
         routes += _shared(neighbour, service, values)

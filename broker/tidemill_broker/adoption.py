@@ -11,6 +11,9 @@ due. So it is given to this group alone, and dies here if it goes on failing. On
 
 So are those of any broker that were to wait for longer than one keeps failures: their consumer gave them to the delay
 service, which sends them here when they are due, as a batch that names the group.
+
+And messages that are replayed for one group only: the same batch with the flag REPLAYED. Nothing failed, so nothing is
+noted; they are as new as any, and of nobody else.
 """
 
 from __future__ import annotations
@@ -30,8 +33,11 @@ from tidemill_broker.lanes import base_of
 from tidemill_broker.partitions import Partition
 from tidemill_broker.ranges import covers
 from tidemill_broker.serving import Serving
+from tidemill_ledger.columns import check_bodies
+from tidemill_wire import limits
 from tidemill_wire.adopting import Adopt
-from tidemill_wire.batch import NOT_TAKEN, Origin
+from tidemill_wire.batch import HEADER_BYTES, NOT_TAKEN, Flags, Origin, aligned, encode_batch, origin_of
+from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, build_batch
 from tidemill_wire.errors import CorruptBatch, Refused
 from tidemill_wire.fields import DEAD_PROPERTY, parse_again
@@ -74,6 +80,8 @@ class Adoption:
         they lie. What had failed as often as its group's policy allows is not given out once more.
         """
         batch = Batch(bytearray(data))
+        if batch.flags & Flags.REPLAYED:
+            return self._replayed(batch, data, now_ms)
         said = said_of(batch)
         group = self._group_of(said)
         grave = self._dead_letters.grave(group, now_ms)
@@ -84,6 +92,31 @@ class Adoption:
         failure = Failure(said.sequence, batch.header.messages, attempts + 1, now_ms, since_ms, mark)
         due = None if due_ms == DOOMED_MS else (due_ms, attempts + 1)
         self._bring(group, grave, batch, (failure, detail, due), now_ms)
+        return grave
+
+    def _replayed(self, batch: Batch, data: memoryview, now_ms: int) -> Partition:
+        """Messages out of an archive that are for one group: they never failed here, so nothing is counted against
+        them. Their batch lies among the dead letters as it came, but for the name, and is given from there at once.
+        """
+        found = parse_again(batch.partition)
+        if found is None:
+            raise CorruptBatch("a batch for one group that does not name it")
+        header = batch.header
+        check_bodies(data, 0, header, limits.MESSAGE_BYTES_MAX)
+        group = self._group_of(Addressed(*found))
+        grave = self._dead_letters.grave(group, now_ms)
+        first = grave.repeated(header.producer_id, header.producer_sequence)
+        if first is None:
+            if self._intake.refusal is not None:
+                raise self._intake.refusal
+            self._intake.gate.check_adopted(self._partition(group).name)
+            first = grave.next_sequence
+            columns = bytes(data[HEADER_BYTES + aligned(header.name_length) :])
+            origin = replace(origin_of(header, grave.raw_name), codec=Codec(header.codec))
+            copy = encode_batch(origin, header.messages, header.column_count, [columns])
+            self._intake.place(copy, grave, now_ms)
+            self._desk.stored(grave)
+        self._give(grave, group, (first, header.messages), (now_ms, 0), now_ms)
         return grave
 
     def _bring(
@@ -102,12 +135,18 @@ class Adoption:
         first = grave.repeated(header.producer_id, header.producer_sequence)
         if first is None:
             first = self._copy(group, grave, batch, (failure, detail), now_ms)
+        if due is not None:
+            self._give(grave, group, (first, header.messages), due, now_ms)
+
+    def _give(
+        self, grave: Partition, group: Group, where: tuple[int, int], due: tuple[int, int], now_ms: int
+    ) -> None:
+        """To the group's twin, once; what nobody knows the place of any more was given long ago."""
+        first, messages = where
+        due_ms, attempts = due
         twin = self._state.groups[grave.groups[group.name]]
-        if due is not None and first >= 0 and not covers(twin.handled, first):
-            due_ms, attempts = due
-            self._desk.act(
-                Redriven(twin.identity, due_ms, [first, first + header.messages - 1], attempts), now_ms
-            )
+        if first >= 0 and not covers(twin.handled, first):
+            self._desk.act(Redriven(twin.identity, due_ms, [first, first + messages - 1], attempts), now_ms)
             self._serving.adopt(twin, now_ms)
             self._desk.wake(due_ms)
 
@@ -138,7 +177,7 @@ class Adoption:
     def _partition(self, group: Group) -> Partition:
         return self._state.partitions[group.partition]
 
-    def _group_of(self, command: Adopt | Said) -> Group:
+    def _group_of(self, command: Adopt | Said | Addressed) -> Group:
         for partition in self._intake.further.whole(command.subject):
             group = self._state.group_of(partition.name, command.group)
             if group is not None and not group.ordered:
@@ -146,6 +185,13 @@ class Adoption:
         raise Refused(
             "not_found", f"group {command.group!r} shares no messages of subject {command.subject!r} here"
         )
+
+
+class Addressed(NamedTuple):
+    """Whom messages are for."""
+
+    subject: str
+    group: str
 
 
 class Said(NamedTuple):

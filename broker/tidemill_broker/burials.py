@@ -22,6 +22,7 @@ from tidemill_broker.failures import Failure
 from tidemill_broker.groups import Group
 from tidemill_broker.ranges import covers
 from tidemill_broker.state import State
+from tidemill_wire.batch import Flags
 from tidemill_wire.columns import Batch
 from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY
 from tidemill_wire.lanes import lane_name, priority_of
@@ -74,6 +75,8 @@ class Burials:
     def found(self, name: bytes, position: int, data: bytes) -> None:
         """A copy in a dead-letter subject."""
         batch = Batch(data)
+        if batch.flags & Flags.REPLAYED:
+            return  # it died nowhere: it came for this group out of an archive
         properties = batch.properties()
         assert properties  # the broker itself has written it
         known = cast("dict[str, Any]", msgpack.unpackb(properties[0], strict_map_key=False))[DEAD_PROPERTY]

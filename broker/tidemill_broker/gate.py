@@ -45,6 +45,10 @@ class Told:
     """Subjects that are to be removed if they are empty: read-only, and nothing else comes to them, either."""
     vanished: tuple[str, ...] = ()
     """Pods that are gone; those that are new."""
+    archived: tuple[tuple[str, int], ...] = ()
+    """Of partitions that are kept until archives have them: the sequence below which they do."""
+    released: frozenset[str] = frozenset()
+    """Subjects whose archives have ended: they hold nothing any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,11 @@ def read_told(answer: Mapping[str, Any], state: State) -> Told:
             fences = tuple(map(parse_fence_row, answer.get("fences", ())))
             emptying = tuple(map(str, answer.get("emptying", ())))
             read_only, vanished = frozenset(map(str, names)), tuple(map(str, answer.get("vanished", ())))
-            return Told(revision, state, read_only, declared, removed, fences, emptying, vanished)
+            archived = tuple((str(name), int(number)) for name, number in answer.get("archived", ()))
+            released = frozenset(map(str, answer.get("released", ())))
+            return Told(
+                revision, state, read_only, declared, removed, fences, emptying, vanished, archived, released
+            )
         case _:
             raise malformed("an answer of meta does not say what was declared")
 

@@ -305,7 +305,8 @@ class Intake:
         """A subject with these settings, new or known. What is there as it is to be needs no room on the disk."""
         state = self._state
         known = state.by_name.get(name.encode())
-        if known is not None and known.settings == settings:
+        wanted = settings.having(None if known is None else known.settings.archived)
+        if known is not None and known.settings == wanted:
             return known
         if self.refusal is not None:
             raise self.refusal
@@ -313,7 +314,7 @@ class Intake:
             raise Refused("too_many_subjects", f"this broker has {counted(self._subjects_max, 'subject')}")
         there = known or state.tombs.by_name.get(name.encode())
         identity = there.identity if there is not None else len(state.partitions) + 1
-        action = SubjectNamed(identity, name, settings.to_map())
+        action = SubjectNamed(identity, name, wanted.to_map())
         self._logs.act(action, now_ms)
         state.apply(action)
         if known is None:

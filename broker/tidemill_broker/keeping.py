@@ -247,6 +247,8 @@ class Keeping:
                 return False
             if any(group.holds_before(run.end_sequence) for group in groups):
                 return False
+            if not settings.let_go(run.end_sequence):
+                return False
         return not self._state.transactions.holds(base, self._logs.messages.end_of(base))
 
     def _size_behind(self, partition: Partition, base: int) -> int:

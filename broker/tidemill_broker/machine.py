@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from tidemill_broker.adoption import Adoption
+from tidemill_broker.archiving import Archiving
 from tidemill_broker.checking import Checking
 from tidemill_broker.consume_log import ConsumeLog
 from tidemill_broker.dead_letters import DeadLetters
@@ -80,6 +81,7 @@ class Broker:
         self._adoption = Adoption(self._desk, self.intake, self.dead_letters, self.serving)
         self.intake.again = self._adoption.again
         self._steering = Steering(self._desk, self.consume_log, self.serving, self.intake.further)
+        self.archiving = Archiving(self._desk, self.intake.further)
         self.removing = Removing(self._desk, self.members, self.serving)
         self._fencing = Fencing(self._desk, self.intake)
         self.transactions = Transactions(self._desk, self.intake, settings, now_ms)

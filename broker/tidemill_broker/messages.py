@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tidemill_wire.batch import Flags
 from tidemill_wire.columns import Batch, Column, hash_text
 from tidemill_wire.errors import CorruptBatch
 
@@ -71,6 +72,10 @@ class Rows:
     def origin(self, index: int) -> str:
         """The id of what the message is a copy of; nothing when it is none."""
         return self._text(Column.ORIGIN_OFFSETS, Column.ORIGINS, index)
+
+    def buried(self, index: int) -> str:
+        """The same of what is a copy because the message died; what was replayed for one group did not."""
+        return "" if self.batch.flags & Flags.REPLAYED else self.origin(index)
 
     def message(self, index: int) -> Found:
         """A message with all that it has."""

@@ -14,13 +14,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from tidemill_journal.entries import Rows, Run, row_count
 from tidemill_ledger.producers import Remembering
+from tidemill_wire.lanes import priority_of
 from tidemill_wire.limits import DEDUPLICATION_SECONDS_DEFAULT
 from tidemill_wire.transacting import HALF_PARTITION
+
+Archived: TypeAlias = tuple[tuple[int, int], ...]
+"""By lane, its priority and the sequence below which archives have all; lanes that are missing: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class SubjectSettings:
     """In order as far as nothing fails: what does is given out later, and does not hold up what is behind it."""
     deduplication_seconds: int = DEDUPLICATION_SECONDS_DEFAULT
     """For how long a dedup key is known; 0: sends with one are refused."""
+    archived: Archived | None = None
+    """Of a subject whose messages are kept until an archive has them: what archives have."""
 
     def to_map(self) -> dict[str, Any]:
         said: dict[str, Any] = {
@@ -45,6 +51,8 @@ class SubjectSettings:
             said["best_tried"] = True
         if self.deduplication_seconds != DEDUPLICATION_SECONDS_DEFAULT:
             said["dedup"] = self.deduplication_seconds
+        if self.archived is not None:
+            said["archived"] = [list(one) for one in self.archived]
         return said
 
     @classmethod
@@ -56,7 +64,18 @@ class SubjectSettings:
             values["message"],
             values.get("best_tried", False),
             values.get("dedup", DEDUPLICATION_SECONDS_DEFAULT),
+            tuple((*one,) for one in values["archived"]) if "archived" in values else None,
         )
+
+    def having(self, archived: Archived | None) -> SubjectSettings:
+        """What is declared, with what archives have already."""
+        return self if self.archived is None else replace(self, archived=archived or ())
+
+    def let_go(self, end_sequence: int) -> bool:
+        """Whether no archive is to have the messages before a sequence, which is behind one of the same lane."""
+        if self.archived is None:
+            return True
+        return dict(self.archived).get(priority_of(end_sequence - 1), 0) >= end_sequence
 
 
 class Partition(Remembering):

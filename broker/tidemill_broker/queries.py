@@ -207,7 +207,7 @@ class Query:
         """
         for stored in self._view.stored:
             for _, messages, index in self._steps_of_rows(stored, Span(), True):
-                if messages is not None and messages.origin(index) == identity:
+                if messages is not None and messages.buried(index) == identity:
                     return messages.message(index)
                 if self.budget.worn:
                     return None

@@ -19,6 +19,7 @@ _ERROR_TEXTS = {
     405: "the path takes other methods",
     408: "the body did not come in time",
     409: "it is not so any more: a lease ended, or there are too many of them",
+    410: "it has expired",
     413: "the body or a message is too large",
     415: "the body is of a kind that is not known here",
     429: "too much at once",

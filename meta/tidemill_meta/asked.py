@@ -29,6 +29,11 @@ class Asked:
             if known is not None and field not in known:
                 raise wrong(f"there is no field {str(field)[:60]!r} here: {', '.join(sorted(known))} are")
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Those that are there."""
+        return tuple(map(str, self._map))
+
     def has(self, field: str) -> bool:
         return self._map.get(field) is not None
 

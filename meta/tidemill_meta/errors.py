@@ -32,6 +32,8 @@ DENIAL_KINDS = (
     DenialKind("unknown_group", 404, "look the name up with GET /v1/brokers"),
     DenialKind("unknown_subject", 404, "declare the subject, or allow that it is created on first use"),
     DenialKind("unknown_consumer_group", 404, "declare the group, or allow that it is created on first use"),
+    DenialKind("unknown_archive", 404, "look the name up with GET /v1/archives"),
+    DenialKind("unknown_replay", 404, "look the name up with GET /v1/replays"),
     DenialKind("no_broker_group", 503, "start a broker, or take a broker group out of its read-only state"),
     DenialKind("placement", 400, "name broker groups that exist, or labels that enough of them have"),
     DenialKind("in_use", 409, "take away first what still uses it"),

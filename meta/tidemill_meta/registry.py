@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
+from tidemill_meta.archive_values import Archive
 from tidemill_meta.storing import Changes, Entry
 from tidemill_meta.values import (
     KINDS,
@@ -185,6 +186,7 @@ class Registry:
             next(reversed(self.told_at.values()), 0),
             self.kind_changed_at[Removal.KIND],
             self.kind_changed_at[Vanished.KIND],
+            self.kind_changed_at[Archive.KIND],
         )
 
 

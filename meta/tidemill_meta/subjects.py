@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from tidemill_meta.archives import archived_in
 from tidemill_meta.asked import Asked, wrong
 from tidemill_meta.beats import ClientBeat, Consumes
 from tidemill_meta.errors import Denied
@@ -309,6 +310,7 @@ def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
         "declarations": [one.to_map() for one in declared if one is not None],
         "read_only": [one.name for one in records if one is not None and not takes(one)],
         "emptying": [one.name for one in records if one is not None and one.emptying is not None],
+        **archived_in(registry, group, [one for one in records if one is not None]),
         "fences": [
             row
             for subject in sorted(new)

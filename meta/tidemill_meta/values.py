@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
+from tidemill_meta.archive_values import Archive, ReplayRecord
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.routes import PartitionSet, State
@@ -385,5 +386,6 @@ class Vanished:
 
 
 KINDS: tuple[type[Value], ...] = (
-    Broker, BrokerGroup, SubjectRecord, Route, ConsumerGroupRecord, Allocation, Passage, Removal, Vanished,
+    Broker, BrokerGroup, SubjectRecord, Route, ConsumerGroupRecord, Allocation, Passage, Removal, Vanished, Archive,
+    ReplayRecord,
 )  # fmt: skip

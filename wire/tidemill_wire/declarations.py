@@ -66,6 +66,11 @@ class Subject:
         return self.spec.retention.max_bytes
 
     @property
+    def archive_required(self) -> bool:
+        """What no archive has yet is kept, however old and much it is."""
+        return self.spec.retention.archive == "Required"
+
+    @property
     def message_bytes_max(self) -> int:
         return self.spec.message.max_bytes or limits.MESSAGE_BYTES_DEFAULT
 

@@ -141,6 +141,15 @@ QUERY_ROWS = 1 << 22  # rows of the consume log looked at for one answer
 QUERIES_RUNNING_MAX = 2  # of four threads that read; the others are the consumers'
 QUERIES_WAITING_MAX = 64
 
+# Ranges, which archives read.
+RANGE_BYTES_MAX = 64 * MIB  # of batches in one answer; one batch may be larger
+RANGE_CHUNK_BYTES = 1 * MIB  # read and written at once
+RANGE_EXTENTS_MAX = 1 << 16  # of one answer: batches that do not lie side by side
+RANGE_PATIENCE_S = 30  # with who does not read what it asked for
+RANGES_RUNNING_MAX = 2  # of four threads that read; the others are the consumers'
+RANGES_WAITING_MAX = 256
+RANGE_PIECES_MAX = 10_000  # in one answer; what is behind them is asked for from there
+
 # Timers.
 TIMERS_PAGE_MAX = 500  # in one WAITING: with the longest keys and subjects they fit a control body
 TIMERS_BODIES_BYTES = 256 * KIB  # of bodies in one WAITING; what is more is left out of it

@@ -94,6 +94,13 @@ class Retention(Block):
         int | None, Number("How long messages are kept; 72 hours when absent.", 60, 10 * YEAR_SECONDS)
     ] = None
     max_bytes: Annotated[int | None, Size("How many bytes are kept; the oldest go first.")] = None
+    archive: Annotated[
+        str,
+        Choice(
+            "Required: what no archive has yet is kept beyond these bounds.",
+            ("Optional", "Required"),
+        ),
+    ] = "Optional"
 
 
 @dataclass(frozen=True, slots=True)

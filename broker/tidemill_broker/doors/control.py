@@ -78,13 +78,24 @@ def page(*, grouped: bool) -> Part:
         gateway_steering,
         queries_page,
         replicas_page,
+        stretches_page,
         timers_page,
         transactions,
         why,
     )
 
     more = (replicas_page,) if grouped else ()
-    doors = (queries_page, gateway_page, gateway_steering, dead, why, transactions, timers_page, *more)
+    doors = (
+        queries_page,
+        gateway_page,
+        gateway_steering,
+        dead,
+        why,
+        transactions,
+        timers_page,
+        stretches_page,
+        *more,
+    )
     return assemble(
         (paths(), *(door.paths() for door in doors)), (schemas(), *(door.schemas() for door in doors)), "1"
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tidemill_broker.archiving import lag_of
 from tidemill_broker.doors.service import Service
 from tidemill_ledger.group_metrics import group_lines
 from tidemill_wire.transacting import HALF_PARTITION
@@ -72,6 +73,13 @@ def _numbers(service: Service) -> Iterator[tuple[str, str, str, int]]:
     yield "taken_back_messages_total", "counter", back, counters.messages_taken_back
     refused = "Reads of stored bytes that the disk refused: messages there become dead letters"
     yield "unread_total", "counter", refused, counters.unread
+    lags = list(lag_of(state))
+    unarchived = "Messages that are kept until an archive has them"
+    yield "archive_lag_messages", "gauge", unarchived, sum(count for count, _ in lags)
+    now_ms = service.now_ms
+    oldest_ms = max(0, now_ms - min((since_ms for _, since_ms in lags), default=now_ms))
+    waits = "How long the oldest of these has been here, about"
+    yield "archive_lag_seconds", "gauge", waits, oldest_ms // 1000
     yield "batches_total", "counter", "Batches received", counters.batches
     yield "bytes_received_total", "counter", "Bytes from clients", seen.bytes_received
     yield "bytes_sent_total", "counter", "Bytes to clients", seen.bytes_sent

@@ -115,7 +115,14 @@ class Service(Hosted[Runs]):
                 self.declare([one])
             except WireError as error:
                 problems.append((one, error))
+        self.broker.archiving.obey(told.archived, told.released, self._clock.now_ms())
+        self.turn.start()
         return Unmade(tuple(one for one, _ in problems), problems[0][1]) if problems else None
+
+    @property
+    def now_ms(self) -> int:
+        """By its clock."""
+        return self._clock.now_ms()
 
     def heed(self, due: object) -> object:
         """What meta says to it in a beat, and what it wants to know."""
@@ -202,4 +209,5 @@ def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSetti
         subject.message_bytes_max or limits.MESSAGE_BYTES_DEFAULT,
         subject.best_tried,
         subject.deduplication_seconds,
+        () if subject.archive_required else None,
     )

@@ -27,6 +27,7 @@ from tidemill_meta.brokers import (
     remove_broker,
     set_group_state,
 )
+from tidemill_meta.doors.archives import Archives
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.requests import Query, denials, is_said, parse_body
 from tidemill_meta.doors.watch import Watch, parse_interest
@@ -87,6 +88,7 @@ class Api:
         self._meta = replica.meta
         self._watch = watch
         self._bodies = Bodies(HELD_BYTES_MAX)
+        self._archives = Archives(replica)
         self.requests = 0
 
     def asked(self) -> Handlers:
@@ -110,6 +112,7 @@ class Api:
             ("POST", "/v1/declarations"): self._declare,
             ("POST", "/v1/subjects/{subject}/expand"): self._expand,
             ("POST", "/v1/subjects/{subject}/state"): self._subject_state,
+            **self._archives.asked(),
         }
 
     def read(self) -> Handlers:
@@ -128,6 +131,7 @@ class Api:
             ("DELETE", "/v1/subjects/{subject}/groups/{group}"): self._remove_group,
             ("GET", "/v1/subjects/{subject}/groups/{group}/allocation"): self._allocation,
             ("GET", "/v1/clients"): self._clients,
+            **self._archives.read(),
         }
 
     def routes(self) -> list[Path]:
@@ -219,11 +223,9 @@ class Api:
         return list(group_rows(self._meta.registry, self._meta.senses, self._now_ms(), service))
 
     async def _remove_broker(self, _: Query, variables: Variables) -> object:
-        group, broker = variables["group"], variables["broker"]
-        await self._replica.change(
-            lambda draft, now_ms: remove_broker(draft, self._meta.senses, group, broker, now_ms)
-        )
-        return {"removed": f"{group}/{broker}"}
+        names = variables["group"], variables["broker"]
+        await self._replica.change(lambda draft, now: remove_broker(draft, self._meta.senses, *names, now))
+        return {"removed": "/".join(names)}
 
     # -- clients ----------------------------------------------------------------------------------------------
 
@@ -284,9 +286,8 @@ class Api:
 
     async def _subject_state(self, body: object, variables: Variables) -> object:
         asked = Asked(body, frozenset({"state"}))
-        record = await self._replica.change(
-            lambda draft, _: set_subject_state(draft, variables["subject"], asked)
-        )
+        name = variables["subject"]
+        record = await self._replica.change(lambda draft, _: set_subject_state(draft, name, asked))
         return {"subject": record.name, "state": record.state, "version": record.version}
 
     async def _subjects(self, _: Query, __: Variables) -> object:
@@ -297,8 +298,7 @@ class Api:
         ]
 
     async def _subject(self, _: Query, variables: Variables) -> object:
-        record, _route = find_subject(self._meta.registry, variables["subject"])
-        return subject_row(self._meta.registry, record)
+        return subject_row(self._meta.registry, find_subject(self._meta.registry, variables["subject"])[0])
 
     async def _remove_subject(self, query: Query, variables: Variables) -> object:
         subject, force = variables["subject"], is_said(query, "force")

@@ -20,6 +20,7 @@ from tidemill_host.openapi import (
 )
 from tidemill_meta.asked import ADDRESS_CHARS_MAX, LABELS_MAX, WHOLE_MAX
 from tidemill_meta.beats import CONSUMPTIONS, ROLES
+from tidemill_meta.doors.archives_page import archive_paths, archive_schemas
 from tidemill_meta.doors.schemas import COUNT, ROWS, STATE, TEXT, many, schemas
 from tidemill_meta.routing import PARTITIONS_MAX
 from tidemill_meta.values import SERVICES
@@ -67,9 +68,10 @@ def page() -> Part:
         _people(),
         _subjects(),
         _clients(),
+        archive_paths(_of, _asking),
         process_paths("Whether the replica serves"),
     )
-    return assemble(paths, (schemas(),), "1", DESCRIPTION)
+    return assemble(paths, (schemas(), archive_schemas()), "1", DESCRIPTION)
 
 
 def _asking(

@@ -1,0 +1,200 @@
+"""Archives and replays: what their jobs tell, how far archives have come, and what brokers keep for them.
+
+    nobody told of one     of a subject that is declared ``archive: Required`` everything is kept
+    active                 what is below the watermarks of all active archives of a subject may go
+    ended                  it holds nothing; when no other one of a subject is active, that may go as any other
+
+A watermark only grows, by what a run says; a run that comes late, or is told twice, takes nothing back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tidemill_meta.archive_values import Archive, Marks, ReplayRecord
+from tidemill_meta.asked import Asked, parse_name, wrong
+from tidemill_meta.errors import Denied
+from tidemill_meta.registry import Draft, View
+from tidemill_meta.values import SubjectRecord
+from tidemill_wire.fields import living_subject, parse_partition
+from tidemill_wire.filters import is_pattern, matches_pattern, parse_subscribed
+
+ARCHIVE_FIELDS = frozenset({"subjects", "state"})
+RUN_FIELDS = frozenset(
+    {"state", "started_at", "ended_at", "counts", "watermarks", "error", "subjects", "through"}
+)
+REPLAY_FIELDS = frozenset({"state", "run", "started_at", "ended_at", "counts", "error", "dry_run", "through"})
+RUN_STATES = ("Running", "Succeeded", "Failed")
+RUNS_KEPT = 20
+COUNTS_MAX = 32
+ERROR_CHARS_MAX = 1_000
+ACTIVE, ENDED = "Active", "Ended"
+
+
+def put_archive(draft: Draft, name: str, asked: Asked) -> Archive:
+    """There is such an archive, or it has ended."""
+    parse_name(name, "the archive")
+    known = draft.get(Archive, name) or Archive(name)
+    subjects = _subjects(asked) if asked.has("subjects") else known.subjects
+    ended = asked.one_of("state", (ACTIVE, ENDED), ACTIVE) == ENDED
+    made = replace(known, subjects=subjects, ended=ended)
+    return known if made == known and known.version else draft.put(made)
+
+
+def put_run(draft: Draft, name: str, run: str, asked: Asked) -> Archive:
+    """What a run says of itself. An archive that nobody has told of begins with it."""
+    parse_name(name, "the archive")
+    parse_name(run, "the run")
+    known = draft.get(Archive, name) or Archive(name)
+    said = _told(asked, ERROR_CHARS_MAX) | {"state": asked.one_of("state", RUN_STATES)}
+    subjects = tuple(dict.fromkeys((*known.subjects, *_subjects(asked))))
+    marks = _grown(known.watermarks, _marks(asked))
+    former = [one for one in known.runs if one[0] != run]
+    runs = (*former, (run, said))[-RUNS_KEPT:]
+    return draft.put(replace(known, subjects=subjects, watermarks=marks, runs=runs))
+
+
+def put_replay(draft: Draft, name: str, asked: Asked) -> ReplayRecord:
+    """What a replay says of itself."""
+    parse_name(name, "the replay")
+    said = _told(asked, ERROR_CHARS_MAX) | {"state": asked.one_of("state", RUN_STATES)}
+    if asked.has("run"):
+        said["run"] = asked.name("run")
+    if asked.has("dry_run"):
+        said["dry_run"] = bool(asked.one_of("dry_run", ("true", "false")) == "true")
+    return draft.put(ReplayRecord(name, said))
+
+
+def drop_archive(draft: Draft, name: str) -> None:
+    """Forget it. What brokers were told of it stays as it is: let it end first."""
+    if draft.get(Archive, name) is None:
+        raise unknown_archive(name)
+    draft.drop(Archive, name)
+
+
+def drop_replay(draft: Draft, name: str) -> None:
+    """Forget it."""
+    if draft.get(ReplayRecord, name) is None:
+        raise unknown_replay(name)
+    draft.drop(ReplayRecord, name)
+
+
+def unknown_archive(name: str) -> Denied:
+    return Denied("unknown_archive", f"there is no archive {name[:100]!r}")
+
+
+def unknown_replay(name: str) -> Denied:
+    return Denied("unknown_replay", f"there is no replay {name[:100]!r}")
+
+
+# -- what brokers are told ---------------------------------------------------------------------------------------
+
+
+def archived_in(view: View, group: str, records: Sequence[SubjectRecord]) -> dict[str, Any]:
+    """Of the subjects of a broker group that are kept for archives: watermarks, and those that nobody keeps."""
+    archives = sorted(view.all(Archive), key=lambda one: one.name)
+    archived: list[list[Any]] = []
+    released: list[str] = []
+    for record in records:
+        if record.declared is None or not record.declared.archive_required:
+            continue
+        own = [one for one in archives if covers(one, record.name)]
+        active = [one for one in own if not one.ended]
+        if active:
+            archived += [[name, number] for name, number in _common(active, group, record.name)]
+        elif own:
+            released.append(record.name)
+    return {"archived": archived, "released": released}
+
+
+def covers(archive: Archive, subject: str) -> bool:
+    """Whether a subject is one of its own."""
+    return any(
+        matches_pattern(one, subject) if is_pattern(one) else one == subject for one in archive.subjects
+    )
+
+
+def _common(archives: Sequence[Archive], group: str, subject: str) -> Iterator[tuple[str, int]]:
+    """What all of them have."""
+    marks = [
+        {
+            name: number
+            for at, name, number in one.watermarks
+            if at == group and living_subject(name) == subject
+        }
+        for one in archives
+    ]
+    for name in sorted(set[str]().union(*marks)):
+        yield name, min(own.get(name, 0) for own in marks)
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------
+
+
+def archive_row(archive: Archive) -> dict[str, Any]:
+    """As people, operators and jobs see it."""
+    marks: dict[str, dict[str, int]] = {}
+    for group, name, number in archive.watermarks:
+        marks.setdefault(group, {})[name] = number
+    return {
+        "name": archive.name,
+        "subjects": list(archive.subjects),
+        "state": ENDED if archive.ended else ACTIVE,
+        "watermarks": marks,
+        "runs": [{"run": name, **said} for name, said in archive.runs],
+        "version": archive.version,
+    }
+
+
+def replay_row(replay: ReplayRecord) -> dict[str, Any]:
+    return {"name": replay.name, **replay.said, "version": replay.version}
+
+
+# -- what is said ------------------------------------------------------------------------------------------------
+
+
+def _subjects(asked: Asked) -> tuple[str, ...]:
+    named = asked.items("subjects")
+    if not all(type(one) is str for one in named):
+        raise wrong(
+            "subjects has what is no text: write a list of subjects' names, or patterns such as order.*"
+        )
+    return tuple(dict.fromkeys(parse_subscribed(one) for one in named))
+
+
+def _told(asked: Asked, error_max: int) -> dict[str, Any]:
+    """What runs and replays have in common; times are milliseconds."""
+    said: dict[str, Any] = {}
+    for field in ("started_at", "ended_at", "through"):
+        if asked.has(field):
+            said[field] = asked.whole(field)
+    if asked.has("error"):
+        said["error"] = asked.text("error", limit=error_max)
+    counts = asked.part("counts")
+    if len(counts.fields) > COUNTS_MAX:
+        raise wrong(f"counts has {len(counts.fields)} numbers: write at most {COUNTS_MAX}")
+    if counts.fields:
+        said["counts"] = {parse_name(name, "counts"): counts.whole(name) for name in counts.fields}
+    return said
+
+
+def _marks(asked: Asked) -> Marks:
+    """``{group: {partition: sequence}}``."""
+    found: list[tuple[str, str, int]] = []
+    groups = asked.part("watermarks")
+    for group in groups.fields:
+        partitions = groups.part(group)
+        found += [
+            (parse_name(group, "a broker group"), parse_partition(name), partitions.whole(name))
+            for name in partitions.fields
+        ]
+    return tuple(found)
+
+
+def _grown(known: Marks, said: Iterable[tuple[str, str, int]]) -> Marks:
+    marks: dict[tuple[str, str], int] = {(group, name): number for group, name, number in known}
+    for group, name, number in said:
+        marks[group, name] = max(number, marks.get((group, name), 0))
+    return tuple((group, name, number) for (group, name), number in sorted(marks.items()))
