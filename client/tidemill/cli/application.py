@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tidemill.cli import (
+    archive,
     bench,
     broker,
     browse,
@@ -54,6 +55,7 @@ def build() -> typer.Typer:
     application.add_typer(timers.build(), name="timers")
     application.add_typer(transactions.build(), name="transactions")
     application.add_typer(outbox.build(), name="outbox")
+    application.command("archive", context_settings=archive.PASSED_ON)(archive.archive)
     application.add_typer(broker.build(), name="broker")
     application.add_typer(inspect.build(), name="inspect")
     application.add_typer(bench.build(), name="bench")
