@@ -20,7 +20,7 @@ from tidemill_operator.desired.wanted import SpecError
 from tidemill_operator.kinds import SUBJECT
 from tidemill_operator.marks import timestamp
 from tidemill_operator.names import controller_of, deletion_of, dns_label, labels_of, owner_of
-from tidemill_operator.reports import ArchiveReport, archive_report
+from tidemill_operator.reports import ACTIVE, ENDED, ArchiveReport, archive_report
 from tidemill_operator.spark import Run, RunState, SparkBackend, Timer
 from tidemill_operator.steps import Apply, Ask, Condition, Event, Hold, Manifest, Plan, Seen, Step
 from tidemill_wire.declarations import ManifestError
@@ -44,6 +44,8 @@ class Pass:
     spec: ArchiveSpec
     backend: SparkBackend
     now_ms: int
+    names: tuple[str, ...]
+    """Of its subjects, at meta."""
     schedules: tuple[Manifest, ...]
     runs: tuple[Run, ...]
     """Those that are still there, the latest first."""
@@ -92,7 +94,7 @@ def plan(seen: Seen, now_ms: int) -> Plan:
     own = schedules_of(seen, backend)
     timers = (backend.timer_of(one) for one in own if one["metadata"]["name"] == job.name)
     return _settled(
-        Pass(seen, spec, backend, now_ms, own, runs_of(seen, backend), next(timers, None)), wanted
+        Pass(seen, spec, backend, now_ms, names, own, runs_of(seen, backend), next(timers, None)), wanted
     )
 
 
@@ -155,6 +157,8 @@ def _settled(this: Pass, wanted: Manifest) -> Plan:
     resource, backend = this.seen.resource, this.backend
     steps: list[Step] = [] if marks.is_held(resource) else [Hold(True)]
     name = wanted["metadata"]["name"]
+    report = _report(this)
+    steps += _told(this, report)
     steps.append(Apply(wanted))
     # What is under way goes on without its schedule, and goes when it has been kept for long enough.
     former = [one for one in this.schedules if one["metadata"]["name"] != name and not marks.goes(one)]
@@ -165,7 +169,6 @@ def _settled(this: Pass, wanted: Manifest) -> Plan:
         found = next(one for one in this.seen.of(backend.kinds[0].kind) if _uid(one) == stuck.uid)
         steps.append(deletion_of(backend.kinds[0], found))
         events.append(Event("RunStuck", _stuck_sentence(this, stuck), warning=True))
-    report = _report(this)
     scheduled = _scheduled(this)
     last = _last_run(this, report, stuck)
     if this.ended is not None and this.ended.state is RunState.FAILED:
@@ -185,6 +188,15 @@ def _settled(this: Pass, wanted: Manifest) -> Plan:
         tuple(events),
         CALM_MS if calm else LOOK_MS,
     )
+
+
+def _told(this: Pass, report: ArchiveReport) -> list[Step]:
+    """Meta keeps for it what is not archived, from before its first run."""
+    if this.seen.meta is None or (
+        report.known and not report.ended and report.subjects == frozenset(this.names)
+    ):
+        return []
+    return [Ask("PUT", path_of(this.seen.resource), {"state": ACTIVE, "subjects": list(this.names)})]
 
 
 def _uid(resource: Manifest) -> str:
@@ -326,10 +338,12 @@ def _going(seen: Seen, backend: SparkBackend | None) -> Plan:
             return _waits(seen, "waits until its runs have ended", ())
     if seen.meta is None:
         return _waits(seen, "waits for meta, which must know that it ends", ())
-    if seen.meta.get(path_of(seen.resource)) is None:
+    report = archive_report(seen.meta.get(path_of(seen.resource)))
+    if report.ended or not report.known:
         return Plan(steps=(Hold(False),))
     event = Event("Deleted", "meta is told that the archive ends; what it has stays where it is")
-    return Plan(steps=(Ask("DELETE", path_of(seen.resource)),), events=(event,), again_ms=0)
+    # Not forgotten: brokers are told by what stands there that they need not keep anything for it.
+    return Plan(steps=(Ask("PUT", path_of(seen.resource), {"state": ENDED}),), events=(event,), again_ms=0)
 
 
 def _waits(seen: Seen, sentence: str, steps: tuple[Step, ...]) -> Plan:

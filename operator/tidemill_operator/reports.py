@@ -10,20 +10,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill_operator.marks import part, rows, timestamp
+from tidemill_wire.fields import living_subject
 
 ERROR_CHARS_MAX = 1_000
 COUNTS = ("read", "filtered", "sent", "failed", "duplicate")
+ACTIVE, ENDED = "Active", "Ended"
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReport:
     """How far an archive is."""
 
+    known: bool = False
+    ended: bool = False
+    """Meta keeps nothing for it."""
+    subjects: frozenset[str] = frozenset()
+    """Those that meta knows it to be of."""
     watermarks: tuple[Mapping[str, Any], ...] = ()
     """As a status has them, sorted."""
     messages: int | None = None
+    """Of the last run that went well."""
     size_bytes: int | None = None
     last_error: str = ""
+    """Of the last run that ended, if it failed."""
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -41,13 +50,11 @@ class ReplayReport:
 
     counts: Mapping[str, int]
     last_error: str = ""
-    position: str = ""
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         if self.counts:
             found["counts"] = {name: str(count) for name, count in self.counts.items()}
-        found |= {"checkpoint": {"position": self.position}} if self.position else {}
         return found | ({"lastError": self.last_error} if self.last_error else {})
 
 
@@ -55,10 +62,18 @@ def archive_report(row: Mapping[str, Any] | None) -> ArchiveReport:
     """Of a row of meta's; None: it has none yet."""
     if row is None:
         return ArchiveReport()
-    marks = sorted((_watermark(one) for one in rows(row, "watermarks")), key=_order)
-    counts = part(row, "counts")
+    ended = [one for one in rows(row, "runs") if one.get("state") in {"Succeeded", "Failed"}]
+    last: Mapping[str, Any] = ended[-1] if ended else {}
+    well: Mapping[str, Any] = next((one for one in reversed(ended) if one["state"] == "Succeeded"), {})
+    counts = part(well, "counts")
     return ArchiveReport(
-        tuple(marks), _count(counts.get("messages")), _count(counts.get("bytes")), _error(row)
+        True,
+        row.get("state") == ENDED,
+        frozenset(str(one) for one in rows(row, "subjects")),
+        tuple(_watermarks(part(row, "watermarks"), _count(well.get("through")))),
+        _count(counts.get("messages")),
+        _count(counts.get("written_bytes")),
+        _error(last) if last.get("state") == "Failed" else "",
     )
 
 
@@ -66,20 +81,25 @@ def replay_report(row: Mapping[str, Any] | None) -> ReplayReport:
     if row is None:
         return ReplayReport({})
     said = part(row, "counts")
-    counts = {name: count for name in COUNTS if (count := _count(said.get(name))) is not None}
-    return ReplayReport(counts, _error(row), str(row.get("position") or "")[:253])
+    whole = {"read" if row.get("dry_run") else "sent": said.get("messages")}
+    counts = {name: count for name in COUNTS if (count := _count({**whole, **said}.get(name))) is not None}
+    return ReplayReport(counts, _error(row))
 
 
-def _order(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return str(row["subject"]), str(row["brokerGroup"]), str(row.get("partition", ""))
-
-
-def _watermark(row: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"subject": str(row["subject"]), "brokerGroup": str(row["broker_group"])}
-    found |= {"partition": str(row["partition"])} if row.get("partition") else {}
-    found |= {"sequence": str(row["sequence"])} if row.get("sequence") is not None else {}
-    at_ms = _count(row.get("time_ms"))
-    return found | ({"time": timestamp(at_ms)} if at_ms is not None else {})
+def _watermarks(groups: Mapping[str, Any], through_ms: int | None) -> list[dict[str, Any]]:
+    time = {} if through_ms is None else {"time": timestamp(through_ms)}
+    found = [
+        {
+            "subject": living_subject(name),
+            "brokerGroup": group,
+            **({} if name == living_subject(name) else {"partition": name}),
+            "sequence": str(number),
+            **time,
+        }
+        for group, partitions in groups.items()
+        for name, number in partitions.items()
+    ]
+    return sorted(found, key=lambda one: (one["subject"], one["brokerGroup"], one.get("partition", "")))
 
 
 def _count(value: object) -> int | None:
@@ -87,4 +107,4 @@ def _count(value: object) -> int | None:
 
 
 def _error(row: Mapping[str, Any]) -> str:
-    return str(row.get("last_error") or "")[:ERROR_CHARS_MAX]
+    return str(row.get("error") or "")[:ERROR_CHARS_MAX]

@@ -93,7 +93,7 @@ class Delete:
 class Ask:
     """One request to meta's HTTP port."""
 
-    method: Literal["POST", "DELETE"]
+    method: Literal["POST", "PUT", "DELETE"]
     path: str
     body: Mapping[str, Any] | None = None
 

@@ -118,11 +118,18 @@ def test_an_archive_is_scheduled_changed_and_goes(shop: Shop, meta: Meta, workin
     say(shop, SCHEDULES, name, {"scheduleState": "Scheduled", "nextRun": "2030-01-01T00:15:00Z"})
     shop.wait("archive", "hourly", "True", "Reconciled", "Scheduled")
     shop.wait("archive", "hourly", "True", "Reconciled")
+    assert meta.get("/v1/archives/hourly")["subjects"] == ["order.created"], "meta keeps for it from now on"
+    told = {"state": "Succeeded", "watermarks": {"g0": {"order.created": 70}}, "counts": {"messages": 70}}
+    assert meta.ask("PUT", "/v1/archives/hourly/runs/r1", told)[0] == 200
+    wait_until("it says how far it is", lambda: status(shop, "hourly").get("archived") == {"messages": "70"})
+    mark = {"subject": "order.created", "brokerGroup": "g0", "sequence": "70"}
+    assert status(shop, "hourly")["watermarks"] == [mark]
     shop.apply("Archive", "hourly", {**ARCHIVE, "schedule": "30 2 * * mon-fri"})
     wait_until("another one", lambda: only(shop, SCHEDULES)["metadata"]["name"] != name)
     assert only(shop, SCHEDULES)["spec"]["schedule"] == "30 2 * * 1,2,3,4,5"
     shop.ask("delete", "archive", "hourly")
     wait_until("nothing is left", lambda: listed(shop, SCHEDULES) == [])
+    assert meta.get("/v1/archives/hourly")["state"] == "Ended"
 
 
 def test_a_replay_is_run_once_whoever_ends_in_between(shop: Shop, meta: Meta, working: Operator) -> None:
@@ -138,7 +145,7 @@ def test_a_replay_is_run_once_whoever_ends_in_between(shop: Shop, meta: Meta, wo
     wait_until("it is told to wait", lambda: only(shop, APPLICATIONS)["spec"].get("suspend") is True)
     shop.apply("Replay", "again", {**REPLAY, "state": "Active"})
     wait_until("it is told to go on", lambda: only(shop, APPLICATIONS)["spec"].get("suspend") is False)
-    turn(shop, name, "COMPLETED", terminationTime="2026-11-01T00:00:00Z")
+    turn(shop, name, "COMPLETED", terminationTime="2036-11-01T00:00:00Z")
     shop.wait("replay", "again", "True", "RunSucceeded", "Complete")
     found = only(shop, APPLICATIONS)
     assert found["metadata"]["uid"] == made["metadata"]["uid"]
@@ -171,6 +178,10 @@ def test_nothing_is_written_while_nothing_happens(
             assert proxy.writes() == before
         finally:
             operator.close()
+
+
+def status(shop: Shop, archive: str) -> dict[str, Any]:
+    return dict((shop.get("archive", archive) or {}).get("status", {}))
 
 
 def message(shop: Shop, kind: str, name: str, condition: str) -> str:

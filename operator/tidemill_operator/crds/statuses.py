@@ -172,8 +172,8 @@ class Watermark(Block):
 
 @dataclass(frozen=True, slots=True)
 class Archived(Block):
-    messages: Annotated[str | None, Text("Messages in all.", "", 20)] = None
-    bytes: Annotated[str | None, Text("Their bytes.", "", 20)] = None
+    messages: Annotated[str | None, Text("Messages.", "", 20)] = None
+    bytes: Annotated[str | None, Text("Bytes of files written.", "", 20)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +197,13 @@ class ArchiveStatus(Reported):
     watermarks_config_map: Annotated[
         str | None, Text("Where the watermarks are when they are too many.", "", 253)
     ] = None
-    archived: Annotated[Archived | None, Part("What it has.", Archived)] = None
+    archived: Annotated[Archived | None, Part("What the last run that went well did.", Archived)] = None
     last_error: Annotated[str | None, Text("What the last run said that failed.", "", 1024)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayCounts(Block):
-    read: Annotated[str | None, Text("Messages read.", "", 20)] = None
+    read: Annotated[str | None, Text("Messages read, or with DryRun counted.", "", 20)] = None
     filtered: Annotated[str | None, Text("Of them not wanted.", "", 20)] = None
     sent: Annotated[str | None, Text("Of them sent.", "", 20)] = None
     failed: Annotated[str | None, Text("Of them refused.", "", 20)] = None

@@ -55,7 +55,7 @@ def accepted(world: Pipelines, **spec: Any) -> tuple[Key, str]:
 def test_an_archive_becomes_a_schedule_and_is_held_before(world: Pipelines) -> None:
     key = hourly(world)
     plan = world.plan(key)
-    assert [type(one).__name__ for one in plan.steps] == ["Hold", "Apply"]
+    assert [type(one).__name__ for one in plan.steps] == ["Hold", "Ask", "Apply"]
     world.settle()
     [schedule] = world.schedules()
     assert schedule["metadata"]["labels"][marks.ARCHIVE_LABEL] == "hourly"
@@ -77,6 +77,26 @@ def test_nothing_is_written_when_nothing_changed(world: Pipelines) -> None:
     world.now_ms += 3_600_000
     world.settle(passes=1)
     assert world.writes == writes
+
+
+def test_meta_knows_of_its_subjects_before_its_first_run_and_again_when_they_are_others(
+    world: Pipelines,
+) -> None:
+    """So that meta keeps for it what is not archived."""
+    hourly(world, source={"selector": {"matchLabels": {"archive": "true"}}})
+    world.settle()
+    assert world.reports[HOURLY]["subjects"] == ["order.created"]
+    world.apply(manifest("Subject", "invoices", labels={"archive": "true"}))
+    world.settle()
+    assert world.reports[HOURLY]["subjects"] == ["invoices", "order.created"]
+
+
+def test_one_of_the_name_of_one_that_ended_begins_anew(world: Pipelines) -> None:
+    world.reports[HOURLY] = {**report(1), "state": "Ended"}
+    hourly(world)
+    world.settle()
+    assert world.reports[HOURLY]["state"] == "Active"
+    assert world.reports[HOURLY]["watermarks"] == report(1)["watermarks"]
 
 
 def test_without_an_operator_of_spark_the_conditions_say_so(world: Pipelines) -> None:
@@ -223,17 +243,18 @@ def test_the_status_says_how_the_last_run_ended_and_how_far_the_archive_is(world
 
 
 def report(count: int, error: str = "") -> dict[str, Any]:
-    watermarks = [
-        {
-            "subject": "order.created",
-            "broker_group": f"g{number}",
-            "sequence": number * 10,
-            "time_ms": SEPTEMBER_MS,
-        }
-        for number in range(count)
-    ]
-    counts = {"messages": 1000 * count, "bytes": 1_024_000 * count}
-    return {"name": "hourly", "watermarks": watermarks, "counts": counts, "last_error": error}
+    """As meta answers, after a run that went well, and with ``error`` one that failed."""
+    watermarks = {f"g{number}": {"order.created": number * 10} for number in range(count)}
+    counts = {"messages": 1000 * count, "written_bytes": 1_024_000 * count, "files": 3}
+    runs = [{"run": "r1", "state": "Succeeded", "counts": counts, "through": SEPTEMBER_MS}]
+    runs += [{"run": "r2", "state": "Failed", "error": error}] if error else []
+    return {
+        "name": "hourly",
+        "state": "Active",
+        "subjects": ["order.created"],
+        "watermarks": watermarks,
+        "runs": runs,
+    }
 
 
 def test_too_many_watermarks_are_in_a_config_map(world: Pipelines) -> None:
@@ -312,7 +333,7 @@ def test_an_archive_that_goes_ends_its_runs_and_tells_meta_then(world: Pipelines
     world.meta_is_there = True
     world.settle()
     assert world.store.get(key) is None
-    assert HOURLY not in world.reports
+    assert world.reports[HOURLY]["state"] == "Ended"
 
 
 def test_meta_is_not_told_while_a_run_could_still_say_otherwise(world: Pipelines) -> None:
@@ -323,7 +344,7 @@ def test_meta_is_not_told_while_a_run_could_still_say_otherwise(world: Pipelines
     world.settle()  # the run has no schedule any more
     world.delete(key)
     for _ in range(3):
-        assert HOURLY in world.reports or world.applications() == []
+        assert world.reports[HOURLY]["state"] == "Active" or world.applications() == []
         world.step(key)
     world.settle()
     assert world.store.get(key) is None

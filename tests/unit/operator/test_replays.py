@@ -67,16 +67,16 @@ def test_a_replay_is_begun_once_after_its_name_was_written_down(world: Pipelines
 def test_what_is_done_is_complete_and_says_what_became_of_the_messages(world: Pipelines) -> None:
     key, name = begun(world)
     world.reports[path_of(found(world, key))] = {
-        "counts": {"read": 120, "filtered": 20, "sent": 100, "duplicate": 0},
-        "position": "7",
+        "state": "Succeeded",
+        "dry_run": False,
+        "counts": {"messages": 100, "bytes": 102_400},
     }
     world.now_ms += 5_000
     world.turn(name, "COMPLETED")
     ended = marks.timestamp(world.now_ms)
     world.settle()
     assert said(world, key) == ("True", "RunSucceeded")
-    assert status(world, key)["counts"] == {"read": "120", "filtered": "20", "sent": "100", "duplicate": "0"}
-    assert status(world, key)["checkpoint"] == {"position": "7"}
+    assert status(world, key)["counts"] == {"sent": "100"}
     assert status(world, key)["completionTime"] == ended
     assert ("again", "ReplayCompleted") in world.events
 
@@ -88,9 +88,17 @@ def test_counts_that_come_late_are_said_all_the_same(world: Pipelines) -> None:
     world.settle()
     assert said(world, key) == ("True", "RunSucceeded")
     world.meta_is_there = True
-    world.reports[path_of(found(world, key))] = {"counts": {"sent": 7}}
+    world.reports[path_of(found(world, key))] = {"counts": {"messages": 7}}
     world.settle()
     assert status(world, key)["counts"] == {"sent": "7"}
+
+
+def test_what_a_dry_run_counts_was_not_sent(world: Pipelines) -> None:
+    key, name = begun(world, mode="DryRun")
+    world.reports[path_of(found(world, key))] = {"dry_run": True, "counts": {"messages": 7}}
+    world.turn(name, "COMPLETED")
+    world.settle()
+    assert status(world, key)["counts"] == {"read": "7"}
 
 
 def test_what_failed_is_tried_again_after_a_pause_under_one_name_at_meta(world: Pipelines) -> None:
@@ -174,7 +182,7 @@ def test_what_takes_too_long_is_ended_and_has_failed(world: Pipelines) -> None:
 
 def test_what_ran_it_is_taken_away_later_and_the_result_stays(world: Pipelines) -> None:
     key, name = begun(world, ttlSecondsAfterFinished=60)
-    world.reports[path_of(found(world, key))] = {"counts": {"sent": 7}}
+    world.reports[path_of(found(world, key))] = {"counts": {"messages": 7}}
     world.turn(name, "COMPLETED")
     world.settle()
     assert len(world.applications()) == 1
