@@ -37,13 +37,15 @@ RULES_HEADING = "# Made by `make charts` of operator/tidemill_operator/rbac.py.\
 
 OBJECT = {"type": "string", "minLength": 1, "maxLength": 253, "pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"}
 GROUP = {"type": "string", "minLength": 1, "maxLength": 30, "pattern": "^[a-z0-9]+$"}
-LISTED = {"BrokerGroup": GROUP, "Subject": OBJECT, "ConsumerGroup": OBJECT}
+SHORT = {"type": "string", "minLength": 1, "maxLength": 30, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"}
+LISTED = {"BrokerGroup": GROUP, "Subject": OBJECT, "ConsumerGroup": OBJECT, "Archive": SHORT}
 """Kinds of which values have lists, and what the name of one is like. A broker group's is not its object's."""
 OF_THE_CHART = {
     "QueueCluster": ("brokerGroups",),
     "BrokerGroup": ("clusterRef", "groupName"),
     "Subject": ("clusterRef",),
     "ConsumerGroup": ("clusterRef",),
+    "Archive": ("clusterRef",),
 }
 """Fields that it writes itself."""
 KEPT = {

@@ -119,6 +119,11 @@ async def _serve(
     try:
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(health.tick())]
+
+            def end() -> None:
+                for task in background:
+                    task.cancel()
+
             await lease.acquire()
             metrics.leader.set(1)
             kinds = await _kinds(api, runtime, cluster_wide=not namespaces)
@@ -128,14 +133,13 @@ async def _serve(
             started = asyncio.Event()
             background.append(tasks.create_task(_note_ready(started, health)))
             await kopf.operator(
-                registry=watch.registry(kinds, sentinel.heard),
+                registry=watch.registry(kinds, sentinel.heard, end),
                 settings=watch.settings(),
                 clusterwide=not namespaces,
                 namespaces=namespaces,
                 ready_flag=started,
             )
-            for task in background:
-                task.cancel()
+            end()
     finally:
         await lease.release()
         if scaling is not None:
@@ -169,7 +173,7 @@ async def _kinds(api: Api, runtime: Runtime, *, cluster_wide: bool) -> list[Kind
             missing = [one.kind for one in OURS if one.full not in served]
             if not missing:
                 kinds = [one for one in wanted if one.full in served]
-                await runtime.look_around(kinds)
+                await runtime.looking.around(kinds)
                 return kinds
             logger.warning("kinds_missing kinds=%s advice=%s", ",".join(missing), "install tidemill's CRDs")
         except Refused as refused:

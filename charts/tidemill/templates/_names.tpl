@@ -3,6 +3,14 @@
 {{- end }}
 
 {{- define "tidemill.metadata" -}}
+{{ include "tidemill.place" . }}
+{{- with .Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "tidemill.place" -}}
 namespace: {{ .Release.Namespace }}
 labels:
   app.kubernetes.io/name: tidemill
@@ -13,10 +21,6 @@ labels:
   {{- with .Values.commonLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with .Values.commonAnnotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
 {{- end }}
 
 {{/* The same with more labels and annotations: a list of the root, the ones, and the others. */}}
@@ -39,7 +43,7 @@ annotations:
 {{- if and .Values.postgresql.existingSecret $meta.store }}
 {{- fail "postgresql.existingSecret and cluster.meta.store both say where meta keeps what it knows: write one of them" }}
 {{- end }}
-{{- range $list, $items := dict "brokerGroups" .Values.brokerGroups "subjects" .Values.subjects "consumerGroups" .Values.consumerGroups }}
+{{- range $list, $items := dict "brokerGroups" .Values.brokerGroups "subjects" .Values.subjects "consumerGroups" .Values.consumerGroups "archives" .Values.archives }}
 {{- $names := list }}
 {{- range $items }}
 {{- if has .name $names }}
