@@ -216,9 +216,11 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     ranges, stretches = SegmentRanges(service, disk, lanes.read), Stretches(service, disk, lanes.read)
     steering = Steering(service, queries)
     why = Why(broker, Files(disk), queries, clock)
-    transactions = TransactionsDoor(service)
-    timers = TimersDoor(later, clock)
-    overview = Overview(broker, clock)
+    transactions, timers, overview = (
+        TransactionsDoor(service),
+        TimersDoor(later, clock),
+        Overview(broker, clock),
+    )
     looks = (queries, why, Dead(broker), overview)
     doors = (*looks, gateway, steering, replicas, ranges, stretches, transactions, timers)
     routes = [route for door in doors for route in door.routes()]
