@@ -120,7 +120,7 @@ format: $(DEV) ## put the code in shape
 crds: $(DEV) ## the definitions of the kinds in Kubernetes, and the page of their fields, from the declarations in wire
 	@$(BIN)/python -m tidemill_operator.crds crds docs/kinds.md
 
-charts: $(DEV) ## what the charts have from elsewhere: definitions, rules, schemas, tables of values
+charts: $(DEV) ## what the charts have from elsewhere: definitions, rules, schemas, dashboards; and docs/metrics.md
 	@$(BIN)/python charts/generate.py
 
 lock: $(DEV) ## pin what the image holds; as in OPTIONS=--upgrade

@@ -18,7 +18,7 @@ from tidemill_broker.doors.greeting import greeting
 from tidemill_broker.doors.half_subjects import subjects_of
 from tidemill_broker.doors.inspecting import Wanted, run_inspect
 from tidemill_broker.doors.manifests import read_grants, read_manifests
-from tidemill_broker.doors.metrics import render_metrics
+from tidemill_broker.doors.metrics import MetricsPage
 from tidemill_broker.doors.neighbour import Later, Neighbour, Nobody
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings, parse_labels, read_settings
@@ -227,9 +227,10 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     if neighbour is not None:
         routes += _shared(neighbour, service, values)
     numbers = neighbour.metrics if neighbour is not None else bytes
+    page = MetricsPage(service, clock, numbers)
     refused, doorman = service.server.statistics.refused, _doorman(premises, service)
     names = parse_names(premises.settings.console_hosts)
-    web = Web(values, lambda: render_metrics(service) + numbers(), refused, routes, doorman, names)
+    web = Web(values, page.render, refused, routes, doorman, names)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     with listening(arguments.host, arguments.http_port, "--http-port"):
         http_port = await web.listen(arguments.host, arguments.http_port, http_max, locks.tls)
@@ -296,6 +297,7 @@ def _later(premises: Premises) -> Later:
 def _prepare(premises: Premises, part: Part) -> Service:
     """The broker that lies on the disk, with that part."""
     arguments, settings, clock = premises.arguments, premises.settings, premises.clock
+    began = clock.seconds()
     broker, report = recover(premises.disk, settings, clock.now_ms(), part)
     for folder, size in report.cut_bytes.items():
         kept = f"a copy is in {arguments.data}/aside"
@@ -306,6 +308,7 @@ def _prepare(premises: Premises, part: Part) -> Service:
     service = Service(broker, premises.disk, premises.lanes, clock, machine)
     arguments.locks.guard(service.server, subjects_of(broker))
     arguments.locks.count(service.server.statistics.refused)
+    service.began(report, clock.seconds() - began)
     if not part.follows:
         service.declare(premises.declarations)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
@@ -316,6 +319,7 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
     """Serve, attend meta, and keep a connection to the master, until something ends it."""
     async with asyncio.TaskGroup() as tasks:
         host, port = split_address(part.master_address)
+        stalls = tasks.create_task(service.stalls.keep())
         work: list[asyncio.Task[None]] = []
         if part.role is Role.SLAVE and port.isdigit():
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
@@ -325,6 +329,7 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
         stopped = tasks.create_task(premises.stopping.wait())
         await asyncio.wait((service.failed, service.turned, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+        stalls.cancel()
         service.is_stopping = premises.stopping.is_set()
         if attending is not None and service.is_stopping and premises.settings.say_goodbye:
             work.pop().cancel()  # what meta says from now on is for whoever comes next

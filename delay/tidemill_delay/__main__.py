@@ -171,6 +171,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
 def _prepare(premises: Premises, part: Part) -> DelayService:
     """The service that lies on the disk, with that part."""
     disk, clock = premises.disk, premises.clock
+    began = clock.seconds()
     delay, report = recover(disk, premises.settings, clock.now_ms(), part)
     for folder, size in report.cut_bytes.items():
         place = f"{premises.arguments.data}/aside"
@@ -180,6 +181,7 @@ def _prepare(premises: Premises, part: Part) -> DelayService:
     service = DelayService(delay, disk, premises.lanes, clock, machine)
     premises.arguments.locks.guard(service.server, service="delay")
     premises.arguments.locks.count(service.server.statistics.refused)
+    service.began(report, clock.seconds() - began)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
     return service
 
@@ -198,6 +200,7 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
     identity = Identity(group, settings.name, life.boot, data, control, life.folder, service="delay")
     async with asyncio.TaskGroup() as tasks:
         host, port = split_address(part.master_address)
+        stalls = tasks.create_task(service.stalls.keep())
         work = [tasks.create_task(Attending(service, Attendance[None](identity), metas).keep())]
         if part.role is Role.SLAVE and port.isdigit():
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
@@ -206,6 +209,7 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
         stopped = tasks.create_task(premises.stopping.wait())
         await asyncio.wait((service.failed, service.turned, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+        stalls.cancel()
         service.is_stopping = premises.stopping.is_set()
         if service.is_stopping and settings.say_goodbye:
             work.pop(0).cancel()  # what meta says from now on is for whoever comes next

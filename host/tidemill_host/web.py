@@ -12,6 +12,7 @@ import asyncio
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from inspect import isawaitable
 from typing import Any
 
 from aiohttp import web
@@ -25,7 +26,10 @@ from tidemill_host.routing import Found, Route, Router
 from tidemill_host.system import SYSTEM, system
 from tidemill_wire import limits
 from tidemill_wire.errors import WireError
+from tidemill_wire.metrics.page import CONTENT_TYPE
 
+Metrics = Callable[[], bytes | Awaitable[bytes]]
+"""The page of numbers, at once or, when there is much to look at, a while later."""
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 ADVICE = "see /openapi.json for what there is"
 METHODS = ("GET", "HEAD")
@@ -43,7 +47,7 @@ class Web:
     def __init__(
         self,
         values: Mapping[str, Callable[[], Any]],
-        metrics: Callable[[], bytes],
+        metrics: Metrics,
         refused: Counter[str],
         routes: Iterable[Route] = (),
         doorman: Doorman | None = None,
@@ -128,7 +132,9 @@ class Web:
             response.headers["Allow"] = allowed
             return response
         if path == "/metrics":
-            return web.Response(body=self._metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
+            page = self._metrics()
+            body = await page if isawaitable(page) else page
+            return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
         try:
             return json_response(self._values[path]())
         except HttpRefused as error:

@@ -119,6 +119,7 @@ async def _serve(
     from tidemill_meta.doors.page import page
     from tidemill_meta.doors.permits import PERMITS
     from tidemill_meta.doors.replica import Replica
+    from tidemill_meta.doors.takeovers import Takeovers
     from tidemill_meta.doors.watch import Watch
 
     stopping = stop_event()
@@ -127,10 +128,12 @@ async def _serve(
     watch = Watch(replica.meta, clock)
     locks: Locks = arguments.locks
     door = AccessDoor(replica, locks.access)
+    takeovers = Takeovers(replica.meta)
 
     def changed(keys: list[tuple[str, str]]) -> None:
         watch.changed(keys)
         door.changed(keys)
+        takeovers.look(clock.now_ms())
 
     replica.changed = changed
     replica.meta.locked = locks.access.locked
@@ -148,7 +151,7 @@ async def _serve(
     relay = Relay(replica.meta.control_of, locks.caller)
     routes = [*api.routes(), *door.routes(), *Pages().routes(), *relay.routes()]
     names = parse_names(settings.console_hosts)
-    web = Web(values, lambda: render_metrics(replica, watch, api), refused, routes, doorman, names)
+    web = Web(values, lambda: render_metrics(replica, watch, api, takeovers), refused, routes, doorman, names)
     connections_max = min(settings.connections_max, files_max * 3 // 4)
     with listening(arguments.host, arguments.port, "port"):
         port = await web.listen(arguments.host, arguments.port, connections_max, arguments.locks.tls)

@@ -42,6 +42,7 @@ from tidemill_meta.doors.api import Api
 from tidemill_meta.doors.metrics import render_metrics
 from tidemill_meta.doors.permits import PERMITS
 from tidemill_meta.doors.replica import Replica
+from tidemill_meta.doors.takeovers import Takeovers
 from tidemill_meta.doors.watch import Watch
 from tidemill_meta.emptying import note as note_left
 from tidemill_meta.emptying import parse_report
@@ -102,6 +103,7 @@ class MetaBeside:
         self._api = Api(self._replica, self._watch)
         self._grants: dict[str, Granted] = arguments.grants
         self._door = AccessDoor(self._replica, arguments.locks.access)
+        self._takeovers = Takeovers(self._replica.meta)  # a lone broker has none
         self._later = DelayBeside(arguments, settings.name)
         self._ports = 0, 0
         self._opened, self._ready = asyncio.Event(), asyncio.Event()
@@ -134,7 +136,7 @@ class MetaBeside:
         return merged(page, BROKERS_OWN)
 
     def metrics(self) -> bytes:
-        return render_metrics(self._replica, self._watch, self._api) + self._later.metrics()
+        return render_metrics(self._replica, self._watch, self._api, self._takeovers) + self._later.metrics()
 
     @property
     def permits(self) -> Permits:

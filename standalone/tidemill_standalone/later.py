@@ -114,20 +114,24 @@ class DelayBeside:
         """One life, to its failure."""
         os.makedirs(self._folder, exist_ok=True)
         disk, clock = RealDisk(self._folder), RealClock()
+        began = clock.seconds()
         delay, report = await asyncio.to_thread(recover, disk, self._settings, clock.now_ms())
         for folder, size in report.cut_bytes.items():
             cut = f"cut {size} bytes of a torn {folder} log of the delay service"
             warning("torn_tail", cut, log=folder, bytes=size)
         service = DelayService(delay, disk, make_lanes(), clock)
         self._locks.guard(service.server, service="delay")
+        service.began(report, clock.seconds() - began)
         try:
             self._port = await service.listen(self._host, 0)
             service.everywhere(self._group)
             self._service, self._said = service, ""
             async with asyncio.TaskGroup() as tasks:
+                stalls = tasks.create_task(service.stalls.keep())
                 reaching = tasks.create_task(service.reach(self._host, broker_port))
                 error = await service.ended()
                 reaching.cancel()
+                stalls.cancel()
             known = isinstance(error, OSError | TidemillError | JournalError)
             raise error if known else TidemillError(f"it made a mistake: {error!r}")
         except asyncio.CancelledError:

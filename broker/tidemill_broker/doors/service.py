@@ -24,6 +24,7 @@ from tidemill_host.persist import Lanes
 from tidemill_host.storage import Storage
 from tidemill_journal.errors import CorruptRun
 from tidemill_ledger.following import Follower
+from tidemill_ledger.group_metrics import Begun
 from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_ledger.replication import Master
 from tidemill_wire import limits
@@ -71,12 +72,18 @@ class Service(Hosted[Runs]):
         room = Room(broker.intake, broker.settings.free_space_min_percent, "the broker's")
         super().__init__(machine or broker, disk, lanes, clock, broker.settings.name, room)
         self.broker = broker
+        self.begun = Begun()
         self._problems: dict[str, str] = {}
         self.turn.vigil = Vigil(enabled=broker.settings.stay_awake)
         self.turn.unread = _say_unread
         self.server.epoch = broker.logs.epoch
         if machine is not None:
             self.hear_itself()
+
+    def began(self, report: Report, seconds: float) -> None:
+        """What it took to read what lies on the disk."""
+        cut = sum(report.cut_bytes.values())
+        self.begun = Begun(seconds, report.actions_replayed, report.batches_replayed, cut)
 
     async def drain(self, deadline_seconds: float = 10.0) -> None:
         """Take no more work, answer what was taken, checkpoint, close."""

@@ -9,6 +9,7 @@ import typer
 
 from tidemill.cli import (
     access,
+    archive,
     bench,
     broker,
     browse,
@@ -71,6 +72,7 @@ def build() -> typer.Typer:
     )  # as it was called before there was a list
     application.add_typer(showing_commands.build_clients(), name="clients")
     application.add_typer(showing_commands.build_routes(), name="routes")
+    application.command("archive", context_settings=archive.PASSED_ON)(archive.archive)
     application.add_typer(inspect.build(), name="inspect")
     application.add_typer(bench.build(), name="bench")
     return application
