@@ -214,21 +214,18 @@ async def _play(premises: Premises, part: Part) -> Part | int:
         gateway.start()
     queries = Queries(broker, disk, lanes.read)
     ranges, stretches = SegmentRanges(service, disk, lanes.read), Stretches(service, disk, lanes.read)
-    steering = Steering(service, queries)
-    why = Why(broker, Files(disk), queries, clock)
+    steering, why = Steering(service, queries), Why(broker, Files(disk), queries, clock)
     transactions = TransactionsDoor(service)
-    timers = TimersDoor(later, clock)
-    overview = Overview(broker, clock)
+    timers, overview = TimersDoor(later, clock), Overview(broker, clock)
     looks = (queries, why, Dead(broker), overview)
     doors = (*looks, gateway, steering, replicas, ranges, stretches, transactions, timers)
     routes = [route for door in doors for route in door.routes()]
     if neighbour is not None:
         routes += _shared(neighbour, service, values)
     numbers = neighbour.metrics if neighbour is not None else bytes
-    page = MetricsPage(service, clock, numbers)
     refused, doorman = service.server.statistics.refused, _doorman(premises, service)
     names = parse_names(premises.settings.console_hosts)
-    web = Web(values, page.render, refused, routes, doorman, names)
+    web = Web(values, MetricsPage(service, clock, numbers).render, refused, routes, doorman, names)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     with listening(arguments.host, arguments.http_port, "--http-port"):
         http_port = await web.listen(arguments.host, arguments.http_port, http_max, locks.tls)

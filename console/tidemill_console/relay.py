@@ -16,6 +16,7 @@ from aiohttp import web
 from yarl import URL
 
 from tidemill_host.bodies import Bodies
+from tidemill_host.calling import IN_CLEAR, Caller
 from tidemill_host.refusals import HttpRefused
 from tidemill_host.routing import Route, Variables
 from tidemill_wire import limits
@@ -71,8 +72,10 @@ DOTS = (".", "..")
 class Relay:
     """Answers ``routes``."""
 
-    def __init__(self, find: Find) -> None:
+    def __init__(self, find: Find, caller: Caller = IN_CLEAR) -> None:
+        """Of the ``caller`` it has the certificates, and never the token."""
         self._find = find
+        self._caller = caller
         self._bodies = Bodies(HELD_BYTES_MAX)
         self._session: aiohttp.ClientSession | None = None
         self._running = 0
@@ -120,13 +123,14 @@ class Relay:
             )  # fmt: skip
         path = "/" + "/".join(request.rel_url.raw_path.split("/")[5:])
         query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
-        return URL(f"http://{address_of(host, int(port))}{path}{query}", encoded=True)
+        return URL(self._caller.url(address_of(host, int(port)), f"{path}{query}"), encoded=True)
 
     async def _pass_on(self, request: web.BaseRequest, url: URL, body: bytes) -> web.StreamResponse:
         headers = _some(request.headers, WITH)
+        trust = self._caller.options().get("ssl", True)
         try:
             async with self._client().request(
-                request.method, url, data=body or None, headers=headers, allow_redirects=False
+                request.method, url, data=body or None, headers=headers, ssl=trust, allow_redirects=False
             ) as answer:
                 if answer.content_type != "application/json" or 300 <= answer.status < 400:
                     raise _no_answer(url, "what answers there is no broker")

@@ -21,6 +21,7 @@ from tidemill_host.routing import Route, Variables
 
 ROOT = "/console/"
 INDEX = "index.html"
+FILES = ("/", ROOT.rstrip("/"), ROOT, f"{ROOT}{{file}}", f"{ROOT}views/{{view}}")
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -58,11 +59,8 @@ class Pages:
     def routes(self) -> list[Route]:
         """What this door answers."""
         return [
-            Route("GET", "/", _to_the_console),
-            Route("GET", ROOT.rstrip("/"), _redirected),
-            Route("GET", ROOT, self._answer),
-            Route("GET", f"{ROOT}{{file}}", self._answer),
-            Route("GET", f"{ROOT}views/{{view}}", self._answer),
+            Route("GET", path, answer)
+            for path, answer in zip(FILES, (_to_the_console, _redirected, *([self._answer] * 3)), strict=True)
         ]
 
     async def _answer(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:

@@ -108,6 +108,7 @@ async def _serve(
     arguments: argparse.Namespace, settings: MetaSettings, store: SqlStore, files_max: int
 ) -> int:
     # aiohttp's server takes a third of the start; nothing before needs it.
+    from tidemill_console.permits import PERMITS as CONSOLE_PERMITS
     from tidemill_console.relay import Relay
     from tidemill_console.serving import Pages
     from tidemill_host.health import ready_when
@@ -141,13 +142,13 @@ async def _serve(
     api = Api(replica, watch)
     refused: Counter[str] = Counter()
     locks.count(refused)
-    doorman = locks.doorman(PERMITS, "meta", clock.now_ms, refused)
+    doorman = locks.doorman({**PERMITS, **CONSOLE_PERMITS}, "meta", clock.now_ms, refused)
     values: dict[str, Callable[[], Any]] = {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": ready_when(lambda: why_not_ready(replica)),
         "/openapi.json": page,
     }
-    relay = Relay(replica.meta.control_of)
+    relay = Relay(replica.meta.control_of, locks.caller)
     routes = [*api.routes(), *door.routes(), *Pages().routes(), *relay.routes()]
     names = parse_names(settings.console_hosts)
     web = Web(values, lambda: render_metrics(replica, watch, api, takeovers), refused, routes, doorman, names)

@@ -26,6 +26,7 @@ from tidemill_broker.doors.service import Service
 from tidemill_broker.gate import Told, read_removal
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings
+from tidemill_console.permits import PERMITS as CONSOLE_PERMITS
 from tidemill_console.serving import Pages
 from tidemill_host.clock import RealClock
 from tidemill_host.log import warning
@@ -139,7 +140,7 @@ class MetaBeside:
 
     @property
     def permits(self) -> Permits:
-        return PERMITS
+        return {**PERMITS, **CONSOLE_PERMITS}
 
     @property
     def later(self) -> DelayBeside:

@@ -28,6 +28,8 @@ PERMITS: Permits = {
     ("GET", "/v1/routes"): KNOWN,
     ("GET", "/v1/subjects"): rows_with("name"),
     ("GET", "/v1/groups"): rows_with("subject"),
+    # Sums of all there is, so for who may look at all.
+    **{("GET", f"/v1/overview/{what}"): BROWSE_ALL for what in ("groups", "subjects", "past")},
     ("POST", f"{_SUBJECT}/messages"): SEND,
     ("GET", f"{_SUBJECT}/messages"): BROWSE,
     ("GET", "/v1/messages"): Permit(Need.A_RIGHT, Operation.BROWSE, "?subject"),

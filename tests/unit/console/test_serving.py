@@ -9,7 +9,10 @@ from collections import Counter
 import aiohttp
 import pytest
 
+from tidemill_console.permits import PERMITS
+from tidemill_console.relay import Relay
 from tidemill_console.serving import POLICY, Pages, pages
+from tidemill_host.permits import FREE
 from tidemill_host.web import Web
 
 BROWSER = {"Accept-Language": "en", "Accept": "text/html"}
@@ -103,3 +106,10 @@ def test_no_path_leads_out_of_the_table(path: str) -> None:
 def test_whole_console_is_light() -> None:
     """What a first visit loads, packed."""
     assert sum(len(page.packed) for page in pages().values()) < 64 * 1024
+
+
+def test_every_path_of_the_console_has_its_permit() -> None:
+    routes = [*Pages().routes(), *Relay(lambda *_: None).routes()]
+
+    assert {(route.method, route.path) for route in routes} == set(PERMITS)
+    assert {PERMITS[route.method, route.path] for route in Pages().routes()} == {FREE}
