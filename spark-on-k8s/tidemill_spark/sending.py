@@ -15,7 +15,7 @@ import asyncio
 import http.client
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, cast
@@ -120,8 +120,11 @@ class Sender:
         rows = self._routes.get("routes")
         return Chart(PartitionSet.from_map(rows[0])) if rows else None
 
-    def _place_of(self, chart: Chart | None) -> Any:
-        return (lambda order_key: chart.partitions.index(chart.of(order_key))) if chart else (lambda _: 0)
+    def _place_of(self, chart: Chart | None) -> Callable[[str], int]:
+        def place(order_key: str) -> int:
+            return 0 if chart is None else chart.partitions.index(chart.of(order_key))
+
+        return place
 
     def _lane_of(self, cut: Cut, chart: Chart | None) -> Lane:
         if cut.later:

@@ -180,8 +180,7 @@ class Cluster:
         self._seed = seed
         self.acks_kept: list[tuple[Ack, float]] = []
         """Those in spools, and since when."""
-        self.rot_seen = 0
-        """Messages that a consumer found to be damaged."""
+        self.rot_seen = 0  # messages that a consumer found to be damaged
         self._reigns: list[Reign] = []
         self._sparing = Sparing(seed)
         self._last: Broker | None = None
@@ -202,8 +201,7 @@ class Cluster:
     def _consuming(self, group: str) -> Consuming:
         return Consuming(self, group)
 
-    def has_spool(self, consumer: str) -> bool:
-        """Whether it keeps what it cannot tell."""
+    def has_spool(self, consumer: str) -> bool:  # and so keeps what it cannot tell
         return random.Random(f"{self._seed}/spool/{consumer}").random() < 0.5
 
     def note(self, probe: str) -> None:
@@ -341,8 +339,7 @@ class Cluster:
             await service.failed
         raise SystemExit(1)
 
-    def _declared(self) -> list[Declaration]:
-        """What each life is told of its subjects."""
+    def _declared(self) -> list[Declaration]:  # to each life
         return declare_subjects()
 
     def _opened(self, service: Service, env: Env) -> None:
