@@ -1,7 +1,8 @@
-"""Builds the image and writes it as a file that ``ctr -n k8s.io images import`` and ``docker load`` take.
+"""Builds an image and writes it as a file that ``ctr -n k8s.io images import`` and ``docker load`` take.
 
     python3 images/build.py                     # on python:3.13-slim, from a registry
     python3 images/build.py --debootstrap       # on a base made of Debian's packages, where there is no registry
+    python3 images/build.py --spark             # what runs archives and replays, instead of the services
 
 Needs root and buildah, and for the latter debootstrap; ``--install`` lets apt-get bring what is missing. What it keeps
 (the base, layers, wheels) is in the cache, by the hash of what it was made of; it can be removed at any time. Equal
@@ -26,7 +27,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SUITE = "bookworm"
-PACKAGES = ("ca-certificates", "python3", "tzdata")
 MIRROR = "http://deb.debian.org/debian"
 NOT_NEEDED = (
     "usr/share/doc/*",
@@ -55,20 +55,40 @@ LAST_LINES = 40
 LINE_CHARS = 110
 
 
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One of our images."""
+
+    name: str
+    file: str
+    """Below ``images/``."""
+    packages: tuple[str, ...]
+    """Of Debian, of which ``--debootstrap`` makes its base."""
+
+
+SERVICES = Recipe("tidemill", "Dockerfile", ("ca-certificates", "python3", "tzdata"))
+SPARK = Recipe("tidemill-spark", "Dockerfile.spark", (*SERVICES.packages, "openjdk-17-jre-headless", "tini"))
+
+
 class CannotBuild(Exception):
     """One sentence with what to do."""
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
-        prog="images/build.py", description="Build the image of all services."
+        prog="images/build.py", description="Build the image of all services, or that with Spark."
+    )
+    arguments.add_argument(
+        "--spark", action="store_true", help="the image with Spark instead of that of the services"
     )
     arguments.add_argument("--base", default="python:3.13-slim", help="image with Python >= 3.11 to build on")
     arguments.add_argument(
         "--debootstrap", action="store_true", help=f"make the base of Debian {SUITE} instead"
     )
     arguments.add_argument("--mirror", default=MIRROR, help="of Debian")
-    arguments.add_argument("--name", default="", help="default: localhost/tidemill:VERSION")
+    arguments.add_argument(
+        "--name", default="", help="default: localhost/tidemill:VERSION, or tidemill-spark"
+    )
     arguments.add_argument("--output", default="", help="default: dist/tidemill-VERSION.tar")
     arguments.add_argument("--install", action="store_true", help="let apt-get install what is missing")
     arguments.add_argument("--afresh", action="store_true", help="use no layer of a former build")
@@ -144,14 +164,15 @@ def build(arguments: argparse.Namespace) -> None:
     workshop.log.write_text("")
     if len(workshop.buildah("images", "--all", "--quiet").splitlines()) > IMAGES_MAX:
         workshop.buildah("rmi", "--all", "--force")
-    base = make_base(workshop, arguments.mirror) if arguments.debootstrap else arguments.base
+    recipe = SPARK if arguments.spark else SERVICES
+    base = make_base(workshop, recipe, arguments.mirror) if arguments.debootstrap else arguments.base
     version = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
-    name = arguments.name or f"localhost/tidemill:{version}"
-    output = Path(arguments.output or ROOT / "dist" / f"tidemill-{version}.tar").absolute()
+    name = arguments.name or f"localhost/{recipe.name}:{version}"
+    output = Path(arguments.output or ROOT / "dist" / f"{recipe.name}-{version}.tar").absolute()
     output.parent.mkdir(parents=True, exist_ok=True)
 
     workshop.step(f"{name} on {base}")
-    make_image(workshop, base, name, version, afresh=arguments.afresh)
+    make_image(workshop, recipe, base, name, version, arguments.afresh)
     workshop.step(f"write {output}")
     unfinished = output.with_name(f"{output.name}.unfinished")
     unfinished.unlink(missing_ok=True)
@@ -182,15 +203,15 @@ def cache_folder() -> Path:
     return Path(home) / "tidemill" / "images"
 
 
-def make_base(workshop: Workshop, mirror: str) -> str:
-    """The name of an image of Debian's Python, made unless it is there."""
-    said = repr((SUITE, PACKAGES, NOT_NEEDED, BASE_RECIPE, mirror))
+def make_base(workshop: Workshop, recipe: Recipe, mirror: str) -> str:
+    """The name of an image of Debian's Python, and of Java where it is needed, made unless it is there."""
+    said = repr((SUITE, recipe.packages, NOT_NEEDED, BASE_RECIPE, mirror))
     name = f"localhost/tidemill-base:{SUITE}-{hashlib.sha256(said.encode()).hexdigest()[:12]}"
     archive = workshop.cache / f"{name.rpartition(':')[2]}.tar"
     workshop.step(f"Debian {SUITE} by debootstrap{' (cached)' if archive.exists() else ''}")
     if not archive.exists():
         with tempfile.TemporaryDirectory(dir=workshop.cache) as folder:
-            bootstrap(workshop, Path(folder), mirror, archive)
+            bootstrap(workshop, Path(folder), recipe, mirror, archive)
     workshop.step(name)
     if name not in workshop.buildah("images", "--format", "{{.Name}}:{{.Tag}}"):
         with tempfile.TemporaryDirectory(dir=workshop.cache) as folder:
@@ -200,9 +221,9 @@ def make_base(workshop: Workshop, mirror: str) -> str:
     return name
 
 
-def bootstrap(workshop: Workshop, folder: Path, mirror: str, archive: Path) -> None:
+def bootstrap(workshop: Workshop, folder: Path, recipe: Recipe, mirror: str, archive: Path) -> None:
     root = folder / "root"
-    included = f"--include={','.join(PACKAGES)}"
+    included = f"--include={','.join(recipe.packages)}"
     workshop.run(["debootstrap", "--variant=minbase", included, SUITE, str(root), mirror])
     for pattern in NOT_NEEDED:
         for path in root.glob(pattern):
@@ -216,7 +237,7 @@ def bootstrap(workshop: Workshop, folder: Path, mirror: str, archive: Path) -> N
     unfinished.rename(archive)
 
 
-def make_image(workshop: Workshop, base: str, name: str, version: str, *, afresh: bool) -> None:
+def make_image(workshop: Workshop, recipe: Recipe, base: str, name: str, version: str, afresh: bool) -> None:
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct") or "0"
     created = datetime.fromtimestamp(int(epoch), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     stated = {
@@ -230,8 +251,8 @@ def make_image(workshop: Workshop, base: str, name: str, version: str, *, afresh
     words += ["--format", "docker", "--isolation", "chroot", "--network", "host", "--timestamp", epoch]
     words += [word for key, value in stated.items() for word in ("--build-arg", f"{key}={value}")]
     words += [word for key, path in secrets().items() for word in ("--secret", f"id={key},src={path}")]
-    words += ["--ignorefile", str(ROOT / "images" / "Dockerfile.dockerignore")]
-    words += ["--file", str(ROOT / "images" / "Dockerfile"), "--tag", name, str(ROOT)]
+    words += ["--ignorefile", str(ROOT / "images" / f"{recipe.file}.dockerignore")]
+    words += ["--file", str(ROOT / "images" / recipe.file), "--tag", name, str(ROOT)]
     workshop.buildah("build", *words)
 
 

@@ -1,8 +1,9 @@
 """Writes the locks of the image: ``make lock``. Every version and every sum of what is installed into it.
 
-``requirements.lock`` is what the image has, ``tools.lock`` what its build needs and does not leave in it. One lock is
-for all Pythons and processors that are supported: uv resolves for all at once, and is itself pinned here. Pins that
-still satisfy pyproject.toml stay; ``make lock OPTIONS=--upgrade`` looks for newer ones.
+``requirements.lock`` is what the image of services has, ``spark.lock`` what that with Spark has, and ``tools.lock``
+what their builds need and do not leave in them. One lock is for all Pythons and processors that are supported: uv
+resolves for all at once, and is itself pinned here. Pins that still satisfy pyproject.toml stay;
+``make lock OPTIONS=--upgrade`` looks for newer ones.
 """
 
 from __future__ import annotations
@@ -12,28 +13,40 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 UV = "0.13.8"
 EXTRAS = ("server", "operator")
 """Of pyproject.toml: what the services of the image need."""
+SPARK_EXTRAS = ("spark",)
+SPARK = "pyspark>=4.2,<4.3"
+"""Of what the extra takes, the newest for which there is a build of Delta: tests have the same."""
+BUILDERS = ("pip", "setuptools")
+"""The latter packs up Spark, which the index has as a source only."""
 OLDEST_PYTHON = "3.11"
 HEADING = "# Made by `make lock` of pyproject.toml; tests/unit/images compares them.\n"
 
 
 def main(options: Sequence[str]) -> int:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = list(project["project"]["dependencies"])
-    for extra in EXTRAS:
-        wanted += project["project"]["optional-dependencies"][extra]
-    tools = [*project["build-system"]["requires"], "pip"]
+    tools = [*project["build-system"]["requires"], *BUILDERS]
     with tempfile.TemporaryDirectory() as folder:
         uv = put_uv(folder)
-        write("images/requirements.lock", uv, wanted, options)
+        write("images/requirements.lock", uv, wanted(project, EXTRAS), options)
+        write("images/spark.lock", uv, [*wanted(project, SPARK_EXTRAS), SPARK], options)
         write("images/tools.lock", uv, tools, options)
     return 0
+
+
+def wanted(project: Mapping[str, Any], extras: Sequence[str]) -> list[str]:
+    found = project["project"]
+    return [
+        *found["dependencies"],
+        *(one for extra in extras for one in found["optional-dependencies"][extra]),
+    ]
 
 
 def put_uv(folder: str) -> str:

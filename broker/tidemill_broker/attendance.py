@@ -20,6 +20,7 @@ from tidemill_broker.owing import owed_with
 from tidemill_broker.surveying import Survey
 from tidemill_ledger import attendance
 from tidemill_ledger.attendance import Identity
+from tidemill_wire.access import Charter
 from tidemill_wire.asking import MetaRefused, Request
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
@@ -27,7 +28,7 @@ from tidemill_wire.fencing import Fence, Fenced
 from tidemill_wire.replication import Appoint, Stood
 from tidemill_wire.routes import State
 
-Next: TypeAlias = Request | Appoint | Told | Fence | Unfenced | Inventory
+Next: TypeAlias = Request | Appoint | Charter | Told | Fence | Unfenced | Inventory
 """What is to be done next: ask meta, or tell the machine or its door. All are answered."""
 
 

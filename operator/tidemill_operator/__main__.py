@@ -22,6 +22,7 @@ from tidemill_operator.doors.api import Api, NoAccess, Refused, log_in
 from tidemill_operator.doors.apply import Applier
 from tidemill_operator.doors.health import Health, Sentinel
 from tidemill_operator.doors.lease import Lease, LeaseLost
+from tidemill_operator.doors.logs import begin_logging, say
 from tidemill_operator.doors.meta import Metas
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.doors.runtime import Parts, Runtime
@@ -54,15 +55,18 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--scaler-port", type=int, default=0, help="where KEDA's external scaler is, over gRPC; 0: nowhere"
     )
+    arguments.add_argument("--log-format", choices=("text", "json"), default=None)
     return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; the exit code."""
     arguments = parser().parse_args(argv)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
+    try:
+        begin_logging(arguments.log_format or os.environ.get("TIDEMILL_LOG_FORMAT", "text"))
+    except ValueError as error:
+        sys.stderr.write(f"tidemill: {error}\n")
+        return 1
     watch.quiet()
     try:
         settings = read_settings(os.environ)
@@ -75,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         name=settings.name or f"{socket.gethostname()[:60]}-{secrets.token_hex(4)}",
         lease_namespace=settings.lease_namespace or access.default_namespace or "default",
     )
-    sys.stderr.write(f"tidemill: {settings_line('operator', settings)}\n")
+    say(settings_line("operator", settings))
     try:
         asyncio.run(_serve(arguments, settings, access))
     except BaseExceptionGroup as group:
@@ -115,6 +119,11 @@ async def _serve(
     try:
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(health.tick())]
+
+            def end() -> None:
+                for task in background:
+                    task.cancel()
+
             await lease.acquire()
             metrics.leader.set(1)
             kinds = await _kinds(api, runtime, cluster_wide=not namespaces)
@@ -124,14 +133,13 @@ async def _serve(
             started = asyncio.Event()
             background.append(tasks.create_task(_note_ready(started, health)))
             await kopf.operator(
-                registry=watch.registry(kinds, sentinel.heard),
+                registry=watch.registry(kinds, sentinel.heard, end),
                 settings=watch.settings(),
                 clusterwide=not namespaces,
                 namespaces=namespaces,
                 ready_flag=started,
             )
-            for task in background:
-                task.cancel()
+            end()
     finally:
         await lease.release()
         if scaling is not None:
@@ -165,7 +173,7 @@ async def _kinds(api: Api, runtime: Runtime, *, cluster_wide: bool) -> list[Kind
             missing = [one.kind for one in OURS if one.full not in served]
             if not missing:
                 kinds = [one for one in wanted if one.full in served]
-                await runtime.look_around(kinds)
+                await runtime.looking.around(kinds)
                 return kinds
             logger.warning("kinds_missing kinds=%s advice=%s", ",".join(missing), "install tidemill's CRDs")
         except Refused as refused:

@@ -18,6 +18,8 @@ READY = "Ready"
 SYNCED = "Synced"
 RECONCILING = "Reconciling"
 STALLED = "Stalled"
+SCHEDULED, LAST_RUN = "Scheduled", "LastRunSucceeded"
+COMPLETE, FAILED, SUSPENDED = "Complete", "Failed", "Suspended"
 MESSAGE_MAX = 1_000
 """Characters of a condition's message, and of an event's note, whose bound this is."""
 
@@ -41,7 +43,8 @@ CONDITIONS: Mapping[str, ConditionRow] = {
         "True": ("Reconciled", "Suspended"),
         "False": (
             "ApplyRejected", "BrokerRejected", "ClusterUnavailable", "DeletionBlocked", "DrainBlocked", "InvalidSpec",
-            "NoMaster", "NotEnoughBrokers", "NotPermitted", "ReferenceNotFound", "ResourceConflict", "Unsupported",
+            "NoMaster", "NotEnoughBrokers", "NotPermitted", "ReferenceNotFound", "ResourceConflict", "ScheduleInvalid",
+            "SparkOperatorMissing", "NamespaceNotWatched", "Unsupported",
         ),
         "Unknown": ("ClusterUnavailable", "Deleting", "Pending", "Progressing"),
     }),
@@ -81,6 +84,28 @@ CONDITIONS: Mapping[str, ConditionRow] = {
         "False": ("NoMaster", "ReadOnlyByDrain", "ReadOnlyByLag", "ReadOnlyBySpec"),
         "Unknown": ("ClusterUnavailable",),
     }),
+    SCHEDULED: ConditionRow("Archive", "Spark's operator begins its runs when they are due", {
+        "True": ("Reconciled",),
+        "False": ("NamespaceNotWatched", "ScheduleInvalid", "SparkOperatorMissing", "Suspended"),
+        "Unknown": ("Pending",),
+    }),
+    LAST_RUN: ConditionRow("Archive", "the last run that ended went well", {
+        "True": ("RunSucceeded",), "False": ("RunFailed", "RunStuck"), "Unknown": ("Pending",),
+    }),
+    COMPLETE: ConditionRow("Replay", "it was done, once", {
+        "True": ("RunSucceeded",),
+        "False": (
+            "ApplyRejected", "BackoffLimitExceeded", "ClusterUnavailable", "DeadlineExceeded", "InvalidSpec",
+            "NotPermitted", "ReferenceNotFound", "SparkOperatorMissing", "Unsupported", "Vanished",
+        ),
+        "Unknown": ("Pending", "Progressing", "Suspended"),
+    }),
+    FAILED: ConditionRow("Replay", "it was not done, and is not tried again", {
+        "True": ("BackoffLimitExceeded", "DeadlineExceeded", "Vanished"), "False": (), "Unknown": (),
+    }),
+    SUSPENDED: ConditionRow("Replay", "its spec says that it is to wait", {
+        "True": ("Suspended",), "False": (), "Unknown": (),
+    }),
     "StorageResizing": ConditionRow("BrokerGroup", "volumes grow", {
         "True": ("Progressing",),
         "False": ("Reconciled", "StorageClassNotExpandable"),
@@ -102,6 +127,11 @@ EVENTS: Mapping[str, str] = {
     "SwitchoverStarted": "a slave that has everything is asked to lead",
     "SwitchoverCompleted": "another broker leads now, while the group rolls",
     "VolumeResized": "a volume has grown",
+    "RunFailed": "a run of an Archive, or an attempt of a Replay, failed, and what it said",
+    "RunStuck": "a run's driver was not there in time, so it was taken away",
+    "AttemptStarted": "a Replay begins, or begins again",
+    "ReplayCompleted": "a Replay is done",
+    "ReplayFailed": "a Replay is given up, and why",
 }
 """Reasons of events, and what happened."""
 

@@ -313,6 +313,18 @@ def kept(seen: Seen) -> dict[str, Any]:
     return rest_of(marks.status(seen.resource))
 
 
+def standing_of(seen: Seen, kind: str) -> tuple[Condition, ...]:
+    """What stands there of a condition, if anything."""
+    return tuple(one for one in standing(seen.resource) if one.type == kind)
+
+
+def ready_as(seen: Seen) -> Condition:
+    """Of what is as its spec says, and is made true by others."""
+    if marks.spec(seen.resource).get("state") == "Suspended":
+        return ready("Suspended", "as the spec says; nothing begins until state is Active again")
+    return ready("Reconciled", "as the spec says")
+
+
 def _fine(seen: Seen) -> Condition:
     if marks.spec(seen.resource).get("state") == "Suspended":
         return ready("Suspended", "as the spec says; consumers are given nothing until state is Active again")

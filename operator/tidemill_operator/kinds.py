@@ -50,6 +50,8 @@ QUEUE_CLUSTER = Kind(API_VERSION, "QueueCluster", "queueclusters")
 BROKER_GROUP = Kind(API_VERSION, "BrokerGroup", "brokergroups")
 SUBJECT = Kind(API_VERSION, "Subject", "subjects")
 CONSUMER_GROUP = Kind(API_VERSION, "ConsumerGroup", "consumergroups")
+ARCHIVE = Kind(API_VERSION, "Archive", "archives")
+REPLAY = Kind(API_VERSION, "Replay", "replays")
 
 POD = Kind("v1", "Pod", "pods")
 SERVICE = Kind("v1", "Service", "services")
@@ -66,7 +68,12 @@ LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 SCALED_OBJECT = Kind("keda.sh/v1alpha1", "ScaledObject", "scaledobjects")
 
-OURS = (QUEUE_CLUSTER, BROKER_GROUP, SUBJECT, CONSUMER_GROUP)
+SPARK_APPLICATION = Kind("sparkoperator.k8s.io/v1beta2", "SparkApplication", "sparkapplications")
+SPARK_SCHEDULE = Kind(
+    "sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication", "scheduledsparkapplications"
+)
+
+OURS = (QUEUE_CLUSTER, BROKER_GROUP, SUBJECT, CONSUMER_GROUP, ARCHIVE, REPLAY)
 """What people write, and planners are for."""
 
 WATCHED = (
@@ -74,8 +81,10 @@ WATCHED = (
 )  # fmt: skip
 """What we make of them, or what Kubernetes makes of that. Only what has our labels is kept."""
 
-OPTIONAL = (SCALED_OBJECT,)
-"""Kinds of others, which need not be there; where they are, they are watched as the others are."""
+OPTIONAL = (SCALED_OBJECT, SPARK_APPLICATION, SPARK_SCHEDULE)
+"""Kinds of others, which need not be there; where they are, they are watched as the others are. One that comes after
+the operator began is looked at with every resync.
+"""
 
 KINDS: Mapping[str, Kind] = {
     one.full: one for one in (*OURS, *WATCHED, *OPTIONAL, NAMESPACE, STORAGE_CLASS, LEASE, EVENT)

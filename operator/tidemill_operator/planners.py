@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tidemill_operator import broker_groups, clusters, consumer_groups, observed, subjects
-from tidemill_operator.kinds import BROKER_GROUP, CONSUMER_GROUP, QUEUE_CLUSTER, SUBJECT
+from tidemill_operator import archives, broker_groups, clusters, consumer_groups, observed, replays, subjects
+from tidemill_operator.kinds import ARCHIVE, BROKER_GROUP, CONSUMER_GROUP, QUEUE_CLUSTER, REPLAY, SUBJECT
 from tidemill_operator.steps import Manifest, Plan, Seen
 
 Decide: TypeAlias = Callable[[Seen, int], Plan]
@@ -31,5 +31,7 @@ PLANNERS: Mapping[str, Planner] = {
     BROKER_GROUP.kind: Planner(broker_groups.plan, observed.asks),
     SUBJECT.kind: Planner(subjects.plan, subjects.asks, declared=True),
     CONSUMER_GROUP.kind: Planner(consumer_groups.plan, consumer_groups.asks, declared=True, wants_lag=True),
+    ARCHIVE.kind: Planner(archives.plan, archives.asks),
+    REPLAY.kind: Planner(replays.plan, replays.asks),
 }
 """By kind: each of ours has one."""

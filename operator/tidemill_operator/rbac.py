@@ -31,17 +31,28 @@ class Rule:
 
 
 NAMESPACED = (
-    Rule(GROUP, ("queueclusters", "subjects", "consumergroups"), (*LOOK, "patch"), "watch, finalizers, commands"),
+    Rule(
+        GROUP,
+        ("queueclusters", "subjects", "consumergroups", "archives", "replays"),
+        (*LOOK, "patch"),
+        "watch, finalizers, commands",
+    ),
     Rule(GROUP, ("brokergroups",), KEEP, "a QueueCluster may say its broker groups itself"),
     Rule(
         GROUP,
-        ("queueclusters/status", "brokergroups/status", "subjects/status", "consumergroups/status"),
+        (
+            "queueclusters/status", "brokergroups/status", "subjects/status", "consumergroups/status",
+            "archives/status", "replays/status",
+        ),
         ("get", "patch"),
         "conditions",
     ),
     Rule(
         GROUP,
-        ("queueclusters/finalizers", "brokergroups/finalizers", "consumergroups/finalizers"),
+        (
+            "queueclusters/finalizers", "brokergroups/finalizers", "consumergroups/finalizers",
+            "archives/finalizers", "replays/finalizers",
+        ),
         ("update",),
         "children that block their owner's deletion, where the API server asks for it",
     ),
@@ -54,6 +65,12 @@ NAMESPACED = (
     Rule("coordination.k8s.io", ("leases",), ("get", "create", "update"), "one operator at a time"),
     Rule("events.k8s.io", ("events",), ("create", "patch"), "what a person reads with kubectl describe"),
     Rule("keda.sh", ("scaledobjects",), (*LOOK, "create", "patch", "delete"), "autoscaling, where KEDA is"),
+    Rule(
+        "sparkoperator.k8s.io",
+        ("sparkapplications", "scheduledsparkapplications"),
+        KEEP,
+        "archives and replays, where kubeflow's spark-operator is",
+    ),
     Rule("", ("namespaces",), ("get",), "whether the namespace goes: then nothing is held back"),
 )  # fmt: skip
 

@@ -60,6 +60,9 @@ class OperatorSettings:
     image: str = ""
     """What pods of brokers and meta run where a spec names no image, with its tag."""
 
+    spark_image: str = ""
+    """What the pods of archives and replays run where a spec names no image, with its tag: the image with Spark."""
+
     address: str = ""
     """Where an autoscaler reaches this operator's HTTP port, as `http://tidemill-operator.NAMESPACE.svc:8080`; empty: \
 no ScaledObject is made."""

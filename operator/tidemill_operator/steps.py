@@ -53,6 +53,8 @@ class Seen:
     """Of a ConsumerGroup: what its brokers say of it, put together, up to a minute old; None: they were not heard."""
     served: frozenset[str] = frozenset()
     """Kinds of others that the API server has, as ``keda.sh/v1alpha1/ScaledObject``: what need not be there."""
+    spark_image: str = ""
+    """What Spark's pods run where a spec names no image, with its tag."""
     scaler: str = ""
     """Where an autoscaler asks how much waits: the address of the operator's own HTTP port; empty: nowhere."""
 
@@ -72,6 +74,13 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
+class Create:
+    """Make it, unless there is one of its name; that one stays as it is, whatever the manifest says."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """Delete this very object (its uid is a precondition). ``orphan``: what it owns stays."""
 
@@ -84,7 +93,7 @@ class Delete:
 class Ask:
     """One request to meta's HTTP port."""
 
-    method: Literal["POST", "DELETE"]
+    method: Literal["POST", "PUT", "DELETE"]
     path: str
     body: Mapping[str, Any] | None = None
 
@@ -113,7 +122,7 @@ class Consumed:
     annotation: str
 
 
-Step: TypeAlias = Apply | Delete | Ask | Seek | Hold | Consumed
+Step: TypeAlias = Apply | Create | Delete | Ask | Seek | Hold | Consumed
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,15 @@ from typing import Any, NamedTuple
 
 from tidemill_operator import marks
 from tidemill_operator.kinds import (
+    ARCHIVE,
     BROKER_GROUP,
     CONSUMER_GROUP,
     OURS,
     QUEUE_CLUSTER,
+    REPLAY,
     SCALED_OBJECT,
+    SPARK_APPLICATION,
+    SPARK_SCHEDULE,
     STORAGE_CLASS,
     SUBJECT,
     Kind,
@@ -34,6 +38,11 @@ from tidemill_operator.steps import Manifest
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 OUR_KINDS = frozenset(one.kind for one in OURS)
+PIPELINES = {ARCHIVE.kind: marks.ARCHIVE_LABEL, REPLAY.kind: marks.REPLAY_LABEL}
+"""Kinds that Spark works for, and the label that names one of them on what it runs."""
+SPARKS = frozenset({SPARK_APPLICATION.kind, SPARK_SCHEDULE.kind})
+NO_BROKERS = {SUBJECT.kind, CONSUMER_GROUP.kind, *PIPELINES, *SPARKS}
+"""What a broker group does not rest upon."""
 
 
 class Key(NamedTuple):
@@ -151,10 +160,10 @@ class Store:
         metadata = marks.metadata(resource)
         namespace = metadata.get("namespace", "")
         cluster = metadata["name"] if resource["kind"] == QUEUE_CLUSTER.kind else marks.cluster_of(resource)
-        declared = (
-            {SUBJECT.kind, CONSUMER_GROUP.kind} if resource["kind"] == BROKER_GROUP.kind else set[str]()
-        )
-        near = [one for one in self._of_cluster.get((namespace, cluster), ()) if one.kind not in declared]
+        if resource["kind"] in PIPELINES:
+            return tuple(self._pipeline(resource))
+        strange = NO_BROKERS if resource["kind"] == BROKER_GROUP.kind else set[str]()
+        near = [one for one in self._of_cluster.get((namespace, cluster), ()) if one.kind not in strange]
         own = key_of(resource)
         return (
             *(found for one in near if one != own and (found := self.get(one)) is not None),
@@ -179,11 +188,29 @@ class Store:
         ):
             yield scaler
 
+    def _pipeline(self, resource: Manifest) -> Iterator[Manifest]:
+        """Of an Archive or a Replay: what runs for it, Subjects, and Archives."""
+        metadata = marks.metadata(resource)
+        near = self._of_cluster.get((metadata.get("namespace", ""), marks.cluster_of(resource)), ())
+        for key in near:
+            found = self.get(key)
+            if found is None:
+                continue
+            runs = key.kind in SPARKS and marks.label(found, PIPELINES[resource["kind"]]) == metadata["name"]
+            if runs or key.kind in {SUBJECT.kind, ARCHIVE.kind}:
+                yield found
+
     # -- who looks ---------------------------------------------------------------------------------------------
 
     def _woken(self, key: Key, resource: Manifest) -> tuple[Key, ...]:
         own = (key,) if key.kind in OUR_KINDS else ()
-        return (*own, *self._readers(key, resource))
+        return (*own, *self._readers(key, resource), *self._sources(key, resource))
+
+    def _sources(self, key: Key, resource: Manifest) -> tuple[Key, ...]:
+        """Who copies from this, or reads the copy: they look at its spec and labels, and not at its status."""
+        readers = {SUBJECT.kind: ARCHIVE.kind, ARCHIVE.kind: REPLAY.kind}
+        near = self._of_cluster.get((key.namespace, marks.cluster_of(resource)), ())
+        return tuple(one for one in near if one.kind == readers.get(key.kind))
 
     def _readers(self, key: Key, resource: Manifest) -> tuple[Key, ...]:
         """Who decides by what this object says, its status included."""
@@ -204,6 +231,12 @@ class Store:
             case SCALED_OBJECT.kind:
                 scaled = key._replace(kind=CONSUMER_GROUP.kind)
                 return (scaled,) if self.get(scaled) is not None else ()
+            case SPARK_APPLICATION.kind | SPARK_SCHEDULE.kind:
+                named = ((kind, marks.label(resource, label)) for kind, label in PIPELINES.items())
+                keys = (Key(kind, key.namespace, name) for kind, name in named if name)
+                return tuple(one for one in keys if self.get(one) is not None)
+            case ARCHIVE.kind | REPLAY.kind:
+                return ()
             case STORAGE_CLASS.kind:
                 return tuple(self.keys((BROKER_GROUP.kind,)))
             case _:

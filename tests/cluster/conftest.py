@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,11 @@ from cluster.kwok import KwokCluster
 from cluster.prerequisites import Verdict, obstacle, verdict
 from cluster.queue import BEFORE, IMAGE, VERSION
 from cluster.real import RealCluster
+from e2e.metas import Meta
+from e2e.operators import Operator
+from e2e.shops import Shop
 from samples.scripts import ROOT
+from tidemill_operator.kinds import OURS
 
 MARKS = ("cluster", "real_cluster")
 NODES = 3
@@ -102,3 +107,42 @@ def namespace(cluster: KwokCluster) -> Iterator[str]:
     cluster.ask("create", "namespace", name)
     yield name
     cluster.ask("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def definitions(cluster: KwokCluster) -> None:
+    """Our kinds, as the charts install them."""
+    done = cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+    assert done.returncode == 0, done.stderr
+    names = [f"crd/{one.plural}.{one.group}" for one in OURS]
+    done = cluster.kubectl("wait", "--for=condition=Established", *names)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def meta(tmp_path: Path) -> Iterator[Meta]:
+    """With two broker groups that are taken for alive, whoever they are."""
+    made = Meta(
+        tmp_path / "meta", settings={"TIDEMILL_META_LIVENESS_MS": "3600000", "TIDEMILL_META_LEASE_MS": "5000"}
+    )
+    made.start()
+    for group in ("g0", "g1"):
+        made.register(group, f"{group}-0")
+        made.beat(
+            group, f"{group}-0", epoch=1, state="RW", role="master", positions={"messages": 0, "actions": 0}
+        )
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def shop(cluster: KwokCluster, namespace: str, definitions: None, meta: Meta) -> Shop:
+    return Shop(cluster, namespace, meta.server)
+
+
+@pytest.fixture
+def operator(shop: Shop, tmp_path: Path) -> Iterator[Operator]:
+    made = Operator(tmp_path / "operator", shop.cluster.kubeconfig, [shop.namespace])
+    made.start().wait_working()
+    yield made
+    made.close()

@@ -70,6 +70,11 @@ BAD = [
     (QUEUE, "postgresql.existingSecret=db,cluster.meta.store.type=PostgreSQL", "write one of them"),
     (QUEUE, "cluster.brokerGroups[0].name=g0", "brokerGroups"),
     (QUEUE, "postgresql.password=secret", "password"),
+    (QUEUE, "archives[0].name=orders,archives[0].schedul=@daily", "schedul"),
+    (QUEUE, "archives[0].name=" + "o" * 31, "archives.0.name"),
+    (QUEUE, "spark.serviceAccount.create=yes", "spark.serviceAccount.create"),
+    (OPERATOR, "sparkImage.tag=a b", "sparkImage.tag"),
+    (OPERATOR, "settings.spark_image=elsewhere:1", "settings"),
     (QUEUE, "tests.subject=%dead%", "tests.subject"),
 ]
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from e2e.operators import Operator, Proxy, wait_until
 from e2e.shops import Shop, ready_in, request_of, seconds_of
 from tidemill_operator import marks
 from tidemill_operator.settings import OperatorSettings
-from tidy import tree
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -23,53 +21,13 @@ MANY = 1_000
 MANY_SECONDS = 180.0
 MEMORY_MAX = 300 << 20
 SUCCESSION_SECONDS = 15.0
+KOPF_WAITS_SECONDS = 5.0
 DEFAULTS = OperatorSettings()
 OWN_LEASE = {
     "TIDEMILL_OPERATOR_LEASE_MS": str(DEFAULTS.lease_ms),
     "TIDEMILL_OPERATOR_RENEWAL_MS": str(DEFAULTS.renewal_ms),
     "TIDEMILL_OPERATOR_RETRY_MS": str(DEFAULTS.retry_ms),
 }
-
-
-@pytest.fixture(scope="module")
-def definitions(cluster: Any) -> None:
-    """The kinds, as the charts install them."""
-    done = cluster.kubectl("apply", "--server-side", "-f", str(tree.ROOT / "crds"))
-    assert done.returncode == 0, done.stderr
-    names = ("queueclusters", "brokergroups", "subjects", "consumergroups")
-    done = cluster.kubectl(
-        "wait", "--for=condition=Established", *(f"crd/{name}.tidemill.dev" for name in names)
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture
-def meta(tmp_path: Path) -> Iterator[Meta]:
-    """With two broker groups that are taken for alive, whoever they are."""
-    made = Meta(
-        tmp_path / "meta", settings={"TIDEMILL_META_LIVENESS_MS": "3600000", "TIDEMILL_META_LEASE_MS": "5000"}
-    )
-    made.start()
-    for group in ("g0", "g1"):
-        made.register(group, f"{group}-0")
-        made.beat(
-            group, f"{group}-0", epoch=1, state="RW", role="master", positions={"messages": 0, "actions": 0}
-        )
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def shop(cluster: Any, namespace: str, definitions: None, meta: Meta) -> Shop:
-    return Shop(cluster, namespace, meta.server)
-
-
-@pytest.fixture
-def operator(shop: Shop, tmp_path: Path) -> Iterator[Operator]:
-    made = Operator(tmp_path / "operator", shop.cluster.kubeconfig, [shop.namespace])
-    made.start().wait_working()
-    yield made
-    made.close()
 
 
 def test_an_applied_subject_is_declared_and_ready(shop: Shop, meta: Meta, operator: Operator) -> None:
@@ -226,6 +184,13 @@ def test_of_two_that_are_ready_the_second_goes_on_soon_when_the_first_is_killed(
     finally:
         first.close()
         second.close()
+
+
+def test_who_is_told_to_end_does_so_before_anybody_waits_for_it(operator: Operator) -> None:
+    """kopf waits for what else runs in the process, for five seconds; nothing of ours is left by then."""
+    began = time.monotonic()
+    assert operator.stop() == 0
+    assert time.monotonic() - began < KOPF_WAITS_SECONDS
 
 
 def test_refusals_of_the_api_server_are_got_over(shop: Shop, meta: Meta, tmp_path: Path) -> None:

@@ -52,6 +52,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{- define "operator.sparkImage" -}}
+{{- $name := .Values.sparkImage.repository }}
+{{- if .Values.sparkImage.registry }}{{ $name = printf "%s/%s" .Values.sparkImage.registry $name }}{{ end }}
+{{- printf "%s:%s" $name (default .Chart.AppVersion .Values.sparkImage.tag) }}
+{{- end }}
+
 {{- define "operator.port" -}}8080{{- end }}
 
 {{/* The namespaces it looks after, as a list in YAML; empty: all of them. */}}

@@ -3,6 +3,14 @@
 {{- end }}
 
 {{- define "tidemill.metadata" -}}
+{{ include "tidemill.place" . }}
+{{- with .Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "tidemill.place" -}}
 namespace: {{ .Release.Namespace }}
 labels:
   app.kubernetes.io/name: tidemill
@@ -13,10 +21,15 @@ labels:
   {{- with .Values.commonLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with .Values.commonAnnotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
 {{- end }}
+
+{{/* The same with more labels and annotations: a list of the root, the ones, and the others. */}}
+{{- define "tidemill.labelled" -}}
+{{- $root := index . 0 }}
+{{- $labels := merge dict (index . 1) $root.Values.commonLabels }}
+{{- $annotations := merge dict (index . 2) $root.Values.commonAnnotations }}
+{{- $values := dict "nameOverride" $root.Values.nameOverride "commonLabels" $labels "commonAnnotations" $annotations }}
+{{- include "tidemill.metadata" (dict "Values" $values "Release" $root.Release "Chart" $root.Chart) }}
 {{- end }}
 
 {{/* Where clients find the queue. */}}
@@ -30,7 +43,7 @@ annotations:
 {{- if and .Values.postgresql.existingSecret $meta.store }}
 {{- fail "postgresql.existingSecret and cluster.meta.store both say where meta keeps what it knows: write one of them" }}
 {{- end }}
-{{- range $list, $items := dict "brokerGroups" .Values.brokerGroups "subjects" .Values.subjects "consumerGroups" .Values.consumerGroups }}
+{{- range $list, $items := dict "brokerGroups" .Values.brokerGroups "subjects" .Values.subjects "consumerGroups" .Values.consumerGroups "archives" .Values.archives }}
 {{- $names := list }}
 {{- range $items }}
 {{- if has .name $names }}

@@ -165,14 +165,15 @@ class ConsumerGroupStatus(Reported):
 class Watermark(Block):
     subject: Annotated[str, Text("The subject.", "", 100)]
     broker_group: Annotated[str, Text("The broker group.", "", 30)]
+    partition: Annotated[str | None, Text("The partition there.", "", 253)] = None
     sequence: Annotated[str | None, Text("The first sequence that is not archived.", "", 20)] = None
     time: Annotated[str | None, Time("The time of the last message that is.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Archived(Block):
-    messages: Annotated[str | None, Text("Messages in all.", "", 20)] = None
-    bytes: Annotated[str | None, Text("Their bytes.", "", 20)] = None
+    messages: Annotated[str | None, Text("Messages.", "", 20)] = None
+    bytes: Annotated[str | None, Text("Bytes of files written.", "", 20)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +197,13 @@ class ArchiveStatus(Reported):
     watermarks_config_map: Annotated[
         str | None, Text("Where the watermarks are when they are too many.", "", 253)
     ] = None
-    archived: Annotated[Archived | None, Part("What it has.", Archived)] = None
+    archived: Annotated[Archived | None, Part("What the last run that went well did.", Archived)] = None
+    last_error: Annotated[str | None, Text("What the last run said that failed.", "", 1024)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayCounts(Block):
-    read: Annotated[str | None, Text("Messages read.", "", 20)] = None
+    read: Annotated[str | None, Text("Messages read, or with DryRun counted.", "", 20)] = None
     filtered: Annotated[str | None, Text("Of them not wanted.", "", 20)] = None
     sent: Annotated[str | None, Text("Of them sent.", "", 20)] = None
     failed: Annotated[str | None, Text("Of them refused.", "", 20)] = None
@@ -222,6 +224,7 @@ class ReplayStatus(Reported):
     completion_time: Annotated[str | None, Time("When it ended.")] = None
     counts: Annotated[ReplayCounts | None, Part("What became of the messages.", ReplayCounts)] = None
     checkpoint: Annotated[ReplayCheckpoint | None, Part("From where it goes on.", ReplayCheckpoint)] = None
+    last_error: Annotated[str | None, Text("What the last attempt said that failed.", "", 1024)] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def template(
     """What a workload makes pods of. Nothing in it is of the operator's version, or of an address that changes."""
     scheduling = part(pods.said, "scheduling")
     how = str(scheduling.get("spread", "Preferred"))
-    spread, apart = _spread(how, selector), _apart(how, process, selector)
+    apart, away = spread(how, selector), _apart(how, process, selector)
     secrets = [{"name": one} for one in pods.image.pull_secrets]
     annotations = {RESTART_AT: pods.restart_at} if pods.restart_at else {}
     spec = {
@@ -79,8 +79,8 @@ def template(
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": TMP_SIZE}}],
     }
     # What is empty is not sent: the API server does not keep it, and it would be sent again and again.
-    spec |= {"topologySpreadConstraints": spread} if spread else {}
-    spec |= {"affinity": apart} if apart else {}
+    spec |= {"topologySpreadConstraints": apart} if apart else {}
+    spec |= {"affinity": away} if away else {}
     spec |= {"imagePullSecrets": secrets} if secrets else {}
     spec |= {name: scheduling[name] for name in SCHEDULING if scheduling.get(name)}
     return {
@@ -130,17 +130,15 @@ def _probe(path: str, period_seconds: int, failures: int) -> dict[str, Any]:
     }
 
 
-def _spread(spread: str, selector: Mapping[str, str]) -> list[dict[str, Any]]:
+def spread(how: str, selector: Mapping[str, str]) -> list[dict[str, Any]]:
     """Zones first, then nodes; a cluster that has one of them runs it all the same, unless somebody said Required."""
-    if spread == "None":
+    if how == "None":
         return []
     return [
         {
             "maxSkew": 1,
             "topologyKey": key,
-            "whenUnsatisfiable": "DoNotSchedule"
-            if (spread, key) == ("Required", NODES)
-            else "ScheduleAnyway",
+            "whenUnsatisfiable": "DoNotSchedule" if (how, key) == ("Required", NODES) else "ScheduleAnyway",
             "labelSelector": {"matchLabels": dict(selector)},
         }
         for key in (ZONES, NODES)

@@ -16,7 +16,7 @@ from tidemill_operator.conditions import MESSAGE_MAX
 from tidemill_operator.doors.api import Api, Refused
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.drift import is_applied, stamped
-from tidemill_operator.kinds import EVENT, QUEUE_CLUSTER, kind_of
+from tidemill_operator.kinds import EVENT, QUEUE_CLUSTER, Kind, kind_of
 from tidemill_operator.names import identity
 from tidemill_operator.refusals import STANDING_MS, Failure
 from tidemill_operator.steps import Delete, Event, Manifest
@@ -53,12 +53,23 @@ class Applier:
             answer = await self._api.apply(path, wanted, marks.MANAGER)
         except Refused as refused:
             self._metrics.applies.labels(kind.kind, "rejected").inc()
-            if refused.status == 404:  # not the object, which an apply makes, but its kind or its namespace
-                sentence = f"the API server has no {kind.plural} of {kind.api_version} here"
-                raise Failure("standing", "ApplyRejected", sentence, STANDING_MS) from None
-            raise refused.failure from None
+            raise made_nowhere(kind, refused) from None
         self._note(path, "apply", wanted, answer)
         self._metrics.applies.labels(kind.kind, "changed" if standing is not None else "created").inc()
+        return answer
+
+    async def create(self, manifest: Manifest) -> dict[str, Any] | None:
+        """Make it; None when there is one of its name, whose it may be."""
+        kind = kind_of(manifest["apiVersion"], manifest["kind"])
+        try:
+            answer = await self._api.post(kind.path(marks.metadata(manifest)["namespace"]), manifest)
+        except Refused as refused:
+            if refused.failure.kind == "changed":
+                self._metrics.applies.labels(kind.kind, "noop").inc()
+                return None
+            self._metrics.applies.labels(kind.kind, "rejected").inc()
+            raise made_nowhere(kind, refused) from None
+        self._metrics.applies.labels(kind.kind, "created").inc()
         return answer
 
     async def write_status(self, resource: Manifest, status: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -200,6 +211,14 @@ def stale(refused: Refused) -> Refused:
     if refused.status == 422:
         return Refused("PATCH", "", 409, str(refused), 0.0)
     return refused
+
+
+def made_nowhere(kind: Kind, refused: Refused) -> Failure:
+    """Of something that would have been made: not it is missing, but its kind or its namespace."""
+    if refused.status != 404:
+        return refused.failure
+    sentence = f"the API server has no {kind.plural} of {kind.api_version} here"
+    return Failure("standing", "ApplyRejected", sentence, STANDING_MS)
 
 
 def path_of(resource: Manifest) -> str:

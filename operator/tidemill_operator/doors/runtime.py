@@ -2,9 +2,8 @@
 
     heard        a watch says something of an object: the store notes it, and queues whoever is to look
     a pass       view → plan → steps, in order, up to the first that fails → status → events
-    the resync   queues everything, every 60 to 120 seconds: what no watch told is found then
-    the sweep    now and then compares what is known with what there is: a watch that began anew does not tell of what
-                 was deleted meanwhile
+    the resync   queues everything, every 60 to 120 seconds: what no watch told is found then, and what is gone by now
+                 (``looking.py``)
 
 Nothing of a pass is remembered but when its object last asked meta for something, so that the next one sees what came
 of it; a process that is killed anywhere begins with the resync.
@@ -23,12 +22,13 @@ from typing import Any
 from tidemill_operator import marks
 from tidemill_operator.asking import Asked
 from tidemill_operator.conditions import next_status, stalled
-from tidemill_operator.doors.api import Api, Refused
+from tidemill_operator.doors.api import Api
 from tidemill_operator.doors.apply import Applier
+from tidemill_operator.doors.looking import Looking
 from tidemill_operator.doors.meta import Link, Metas
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.doors.namespaces import Namespaces
-from tidemill_operator.kinds import CONSUMER_GROUP, KINDS, OURS, QUEUE_CLUSTER, Kind, kind_of
+from tidemill_operator.kinds import CONSUMER_GROUP, OURS, QUEUE_CLUSTER, Kind, kind_of
 from tidemill_operator.planners import Planner
 from tidemill_operator.refusals import Failure, conditions_of, is_news, is_said
 from tidemill_operator.settings import OperatorSettings
@@ -37,6 +37,7 @@ from tidemill_operator.steps import (
     Ask,
     Condition,
     Consumed,
+    Create,
     Delete,
     Event,
     Hold,
@@ -79,10 +80,9 @@ class Runtime:
         self.store = Store()
         self.queue: WorkQueue[Key] = WorkQueue(chance)
         self.sentinel_seen: Callable[[], None] = lambda: None
-        self.served: frozenset[str] = frozenset()
         self._parts = parts
         self._settings = settings
-        self._namespaces = tuple(namespaces)
+        self.looking = Looking(parts.api, self.store, tuple(namespaces), self.heard, self._queue)
         self._chance = chance
         self._wake = asyncio.Event()
         self._active = 0
@@ -146,9 +146,7 @@ class Runtime:
         while True:
             await asyncio.sleep(self._settings.resync_ms / 1000 * self._chance.uniform(2 / 3, 4 / 3))
             turn += 1
-            self.served = await self._served()
-            if turn % SWEEP_RESYNCS == 0:
-                await self._sweep()
+            await self.looking.again(sweep=turn % SWEEP_RESYNCS == 0)
             keys = self.store.keys(one.kind for one in OURS)
             self._queue(keys)
             for kind in OURS:
@@ -157,36 +155,6 @@ class Runtime:
                 )
             clusters = self.store.of_kind(QUEUE_CLUSTER.kind)
             self._parts.metas.keep_only({endpoint_of(one) for one in clusters})
-
-    async def look_around(self, kinds: Iterable[Kind]) -> None:
-        """Before the first pass: everything that is there, for a decision must not miss what the watches tell last."""
-        self.served = await self._served()
-        for kind in kinds:
-            for written in await self._parts.api.listed(kind, self._namespaces if kind.namespaced else ()):
-                self.heard(kind, None, written)
-
-    async def _served(self) -> frozenset[str]:
-        try:
-            return await self._parts.api.serves(KINDS.values())
-        except Refused as refused:
-            logger.warning("api_away why=%s", refused)
-            return self.served
-
-    async def _sweep(self) -> None:
-        for kind in (one for one in KINDS.values() if self.store.keys((one.kind,))):
-            known = {
-                (key.namespace, key.name): marks.metadata(one).get("uid", "")
-                for key in self.store.keys((kind.kind,))
-                if (one := self.store.get(key)) is not None
-            }
-            try:
-                there = await self._parts.api.names(kind, self._namespaces if kind.namespaced else ())
-            except Refused as refused:
-                logger.warning("sweep_failed kind=%s why=%s", kind.kind, refused)
-                continue
-            for (namespace, name), uid in known.items():
-                if (namespace, name, uid) not in there:
-                    self._queue(self.store.drop(kind.kind, namespace, name, uid))
 
     async def _lags(self) -> None:
         """Ask brokers for the lag of groups, as long as there are any."""
@@ -303,7 +271,8 @@ class Runtime:
             self._settings.image,
             going,
             lag,
-            self.served,
+            self.looking.served,
+            self._settings.spark_image,
             self._settings.address,
         )
 
@@ -326,6 +295,8 @@ class Runtime:
                 metadata = marks.metadata(manifest)
                 where = Key(manifest["kind"], metadata.get("namespace", ""), metadata["name"])
                 self.learn(await applier.apply(manifest, self.store.get(where)))
+            case Create(manifest):
+                self.learn(await applier.create(manifest))
             case Delete():
                 await applier.delete(step)
             case Ask() | Seek():

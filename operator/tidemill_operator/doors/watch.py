@@ -20,10 +20,17 @@ Heard = Callable[[Kind, "str | None", Mapping[str, Any]], None]
 DOMAIN = QUEUE_CLUSTER.group
 
 
-def registry(kinds: Iterable[Kind], heard: Heard) -> kopf.OperatorRegistry:
-    """One handler for each kind."""
+def registry(kinds: Iterable[Kind], heard: Heard, ends: Callable[[], None]) -> kopf.OperatorRegistry:
+    """One handler for each kind; ``ends`` is told when kopf has stopped watching, and is about to wait for all that
+    runs in this process, for five seconds.
+    """
     made = kopf.OperatorRegistry()
     kopf.on.login(registry=made)(_log_in)
+
+    async def stop(**_: Any) -> None:
+        ends()
+
+    kopf.on.cleanup(registry=made)(stop)
     for kind in kinds:
         kopf.on.event(
             group=kind.group, version=kind.version, plural=kind.plural, id=kind.plural, registry=made
@@ -68,7 +75,7 @@ def quiet() -> None:
     """Of kopf only warnings: it logs each call of a handler; what counts is said by the passes."""
     for name in (
         "kopf.objects",
-        "kopf.activities.authentication",
+        "kopf.activities",
         "kopf._core",
         "kopf._cogs",
         "aiohttp.access",

@@ -1,4 +1,4 @@
-"""The image has what pyproject.toml asks for: every version pinned, every file by its sum. `make lock` writes it."""
+"""The images have what pyproject.toml asks for: every version pinned, every file by its sum. `make lock` writes it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from samples.scripts import ROOT, script
+from tidemill_operator.desired.kubeflow import SPARK_VERSION
 
 lock = script("images/lock.py")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 REQUIREMENTS = ROOT / "images" / "requirements.lock"
+SPARK = ROOT / "images" / "spark.lock"
+LOCKS = {REQUIREMENTS: lock.EXTRAS, SPARK: lock.SPARK_EXTRAS}
 TOOLS = ROOT / "images" / "tools.lock"
 SUM = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
@@ -44,13 +47,14 @@ def pins(path: Path) -> dict[str, list[Pin]]:
     return found
 
 
-def wanted() -> list[Requirement]:
-    project = PROJECT["project"]
-    extras = [project["optional-dependencies"][extra] for extra in lock.EXTRAS]
-    return [Requirement(text) for texts in (project["dependencies"], *extras) for text in texts]
+def wanted(path: Path) -> list[Requirement]:
+    return [Requirement(text) for text in lock.wanted(PROJECT, LOCKS[path])]
 
 
-@pytest.mark.parametrize("path", [REQUIREMENTS, TOOLS], ids=lambda path: path.name)
+ASKED = [(path, requirement) for path in LOCKS for requirement in wanted(path)]
+
+
+@pytest.mark.parametrize("path", [*LOCKS, TOOLS], ids=lambda path: path.name)
 def test_every_pin_has_one_version_and_sums(path: Path) -> None:
     loose = [
         str(pin.requirement)
@@ -62,9 +66,9 @@ def test_every_pin_has_one_version_and_sums(path: Path) -> None:
     assert loose == []
 
 
-@pytest.mark.parametrize("requirement", wanted(), ids=lambda requirement: requirement.name)
-def test_what_the_project_asks_for_is_pinned_as_it_asks(requirement: Requirement) -> None:
-    some = pins(REQUIREMENTS).get(canonicalize_name(requirement.name), [])
+@pytest.mark.parametrize("path, requirement", ASKED, ids=lambda one: one.name)
+def test_what_the_project_asks_for_is_pinned_as_it_asks(path: Path, requirement: Requirement) -> None:
+    some = pins(path).get(canonicalize_name(requirement.name), [])
 
     assert some, f"{requirement.name} is not in the lock: make lock"
     for pin in some:
@@ -76,7 +80,7 @@ def test_what_the_project_asks_for_is_pinned_as_it_asks(requirement: Requirement
 def test_what_the_build_needs_is_pinned_as_the_project_asks() -> None:
     found = pins(TOOLS)
 
-    for text in [*PROJECT["build-system"]["requires"], "pip"]:
+    for text in [*PROJECT["build-system"]["requires"], *lock.BUILDERS]:
         requirement = Requirement(text)
         (pin,) = found[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(pin.version), (
@@ -84,28 +88,32 @@ def test_what_the_build_needs_is_pinned_as_the_project_asks() -> None:
         )
 
 
-def test_what_that_rests_upon_is_pinned_too() -> None:
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_what_that_rests_upon_is_pinned_too(path: Path) -> None:
     """As it is installed here; other Pythons may need more, which the build of the image would miss."""
     missing = {
-        name
-        for requirement in wanted()
-        for name in below(requirement, set())
-        if name not in pins(REQUIREMENTS)
+        name for requirement in wanted(path) for name in below(requirement, set()) if name not in pins(path)
     }
 
     assert missing == set(), "make lock"
 
 
-def test_nothing_else_is_pinned() -> None:
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_nothing_else_is_pinned(path: Path) -> None:
     """But for what other Pythons or systems need, which says so."""
-    needed = {name for requirement in wanted() for name in below(requirement, set())}
+    needed = {name for requirement in wanted(path) for name in below(requirement, set())}
     always = {
-        name
-        for name, some in pins(REQUIREMENTS).items()
-        if any(pin.requirement.marker is None for pin in some)
+        name for name, some in pins(path).items() if any(pin.requirement.marker is None for pin in some)
     }
 
     assert always - needed == set(), "make lock"
+
+
+def test_the_operator_tells_spark_the_version_that_the_image_has() -> None:
+    (pin,) = pins(SPARK)["pyspark"]
+
+    assert pin.version == SPARK_VERSION
+    assert Requirement(lock.SPARK).specifier.contains(pin.version)
 
 
 def below(requirement: Requirement, seen: set[tuple[str, frozenset[str]]]) -> Iterator[str]:

@@ -95,7 +95,7 @@ def test_a_drift_of_a_child_is_put_right() -> None:
 
 def test_a_scale_up_copies_nothing_by_exec() -> None:
     """Metadata was copied by `cat` and `echo` in other pods; there is no step that could."""
-    known = {"Apply", "Delete", "Ask", "Seek", "Hold", "Consumed"}
+    known = {"Apply", "Create", "Delete", "Ask", "Seek", "Hold", "Consumed"}
     assert {one.__name__ for one in get_args(steps.Step)} == known
 
 
