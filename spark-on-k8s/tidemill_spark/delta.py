@@ -33,7 +33,13 @@ from tidemill_spark.workers import Workers
 
 FORMAT = "Delta"
 PARTITIONED_BY = ("subject", "date", "hour")
-CONFLICTS = ("ConcurrentTransactionException", "DELTA_CONCURRENT_TRANSACTION", "ConcurrentAppendException")
+CONFLICTS = (
+    *("ConcurrentTransactionException", "ConcurrentAppendException", "ConcurrentWriteException"),
+    *("MetadataChangedException", "ProtocolChangedException", "DELTA_CONCURRENT", "DELTA_METADATA_CHANGED"),
+    *("DELTA_PROTOCOL_CHANGED", "DELTA_TABLE_ALREADY_EXISTS", "DELTA_PATH_EXISTS"),
+)
+"""What Delta says to one of two who write at once; the first ones of a table make it, too."""
+TRIES = 5
 CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -85,14 +91,20 @@ def finish(session: Any, lake: Lake, wanted: Wanted, now_ms: Callable[[], int], 
 
 
 def append(rows: Any, application: str, number: int, uri: str) -> None:
-    """Under that transaction; one that the table has, or another run is just giving it, is no failure."""
+    """Under that transaction. Whoever is told that another one wrote at once says it again: if that was the same
+    transaction, Delta knows it by then and takes nothing.
+    """
     options = {"txnAppId": application, "txnVersion": str(number), "mergeSchema": "true"}
-    try:
-        rows.write.format("delta").mode("append").partitionBy(*PARTITIONED_BY).options(**options).save(uri)
-    except Exception as error:
-        if any(name in str(error) for name in CONFLICTS):
-            return
-        raise
+    written = rows.write.format("delta").mode("append").partitionBy(*PARTITIONED_BY).options(**options)
+    for _ in range(TRIES - 1):
+        try:
+            written.save(uri)
+        except Exception as error:
+            if any(name in str(error) for name in CONFLICTS):
+                continue
+            raise
+        return
+    written.save(uri)
 
 
 def ranges_for(server: str, pieces: tuple[Piece, ...]) -> list[Range]:

@@ -78,7 +78,7 @@ class Job:
 
     def done(self) -> dict[str, Any]:
         said, errors = self._process.communicate(timeout=DONE_SECONDS)
-        assert self._process.returncode == 0, errors.decode()[-3000:]
+        assert self._process.returncode == 0, errors.decode()[:2000] + errors.decode()[-6000:]
         found: dict[str, Any] = json.loads(said.decode().strip().rpartition("\n")[2])
         return found
 

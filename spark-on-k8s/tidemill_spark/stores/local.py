@@ -94,7 +94,7 @@ class LocalStore:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(part)
             raise StoreFailed(f"{path} cannot be written: {error.strerror}") from error
         return part
