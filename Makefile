@@ -10,6 +10,9 @@ KILLS ?= 50
 STORM ?= 600
 NODES ?= 3
 BIN := $(VENV)/bin
+# Tests that need no more of the world than processors share them out; those with servers, disks and clocks come one by one.
+BY_THEMSELVES := e2e or browser or cluster or real_cluster
+ON_ALL_CORES := -n auto --dist worksteal -m "not ($(BY_THEMSELVES))"
 # Installed again when pyproject.toml changes, and only then: its hash names the stamps.
 HASH := $(shell git hash-object pyproject.toml)
 SERVER := $(VENV)/.server-$(HASH)
@@ -34,16 +37,16 @@ up: $(SERVER) ## install what is missing and run a queue here, until Ctrl-C; as 
 	@exec $(BIN)/tidemill up --data $(DATA) $(OPTIONS)
 
 test: kubernetes-beside lint ## install what is missing, then lint and all tests
-	@$(BIN)/pytest
+	@$(BIN)/pytest $(ON_ALL_CORES); first=$$?; $(BIN)/pytest -m "$(BY_THEMSELVES)" && exit $$first
 
 check: lint ## before a commit: lint, unit, property, golden, 50 seeds; crash points and planted bugs are for `make test`
-	@$(BIN)/pytest -m "not e2e and not cluster and not real_cluster" --ignore tests/sim/test_crash_points.py --ignore tests/sim/test_teeth.py
+	@$(BIN)/pytest $(ON_ALL_CORES) --ignore tests/sim/test_crash_points.py --ignore tests/sim/test_teeth.py
 
 setup: $(DEV) ## install all that the work needs, and the hooks before a commit
 	@$(BIN)/pre-commit install
 
 unit: $(DEV) ## tests that need no world
-	@$(BIN)/pytest tests/unit tests/property tests/golden
+	@$(BIN)/pytest $(ON_ALL_CORES) tests/unit tests/property tests/golden
 
 e2e: $(DEV) ## tests with real processes, disks and clocks
 	@$(BIN)/pytest -m e2e
@@ -56,8 +59,7 @@ soak: $(DEV) ## many seeds, as in SEEDS=10000; new examples; real queues killed 
 	@HYPOTHESIS_PROFILE=soak $(BIN)/pytest -q tests/property
 	@KILLS=$(KILLS) $(BIN)/pytest -q -s tests/e2e/test_kill.py
 	@WORKER_SECONDS=60 WORKER_RATE=2000 $(BIN)/pytest -q -s tests/e2e/test_worker_kill.py
-	@STORM_STRICT=1 STORM_SECONDS=$(STORM) STORM_PAUSE=20 STORM_RATE=5000 $(BIN)/pytest -q -s tests/e2e/test_storm.py \
-	  -o faulthandler_timeout=0
+	@STORM_STRICT=1 STORM_SECONDS=$(STORM) STORM_PAUSE=20 STORM_RATE=5000 $(BIN)/pytest -q -s tests/e2e/test_storm.py
 	@STORM_STRICT=1 $(BIN)/pytest -q -s tests/e2e/test_cut.py tests/e2e/test_rebalance.py
 
 fuzz: $(DEV) ## bytes without end against the wire, for SECONDS=60
@@ -118,7 +120,7 @@ format: $(DEV) ## put the code in shape
 crds: $(DEV) ## the definitions of the kinds in Kubernetes, and the page of their fields, from the declarations in wire
 	@$(BIN)/python -m tidemill_operator.crds crds docs/kinds.md
 
-charts: $(DEV) ## what the charts have from elsewhere: definitions, rules, schemas, tables of values
+charts: $(DEV) ## what the charts have from elsewhere: definitions, rules, schemas, dashboards; and docs/metrics.md
 	@$(BIN)/python charts/generate.py
 
 lock: $(DEV) ## pin what the image holds; as in OPTIONS=--upgrade

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 
@@ -22,6 +23,12 @@ if os.environ.get("XDG_CACHE_HOME", os.devnull) != os.devnull:
     os.environ.setdefault("TIDEMILL_TEST_CACHE", f"{os.environ['XDG_CACHE_HOME']}/tidemill")
 # Clients keep the last good routes there, by the address of their server; tests take the same ports again and again.
 os.environ["XDG_CACHE_HOME"] = os.devnull
+
+
+def pytest_collection_finish() -> None:
+    """What thousands of tests are made of stays to the end: who collects garbage after a test need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,10 +2,10 @@
 
 told     --what people declared or made read-only since, of a master; what it owes of it-->  looking
 looking  --what is left of subjects that are to go when they are empty-->  fencing
-fencing  --FENCE, and what came of it when that is news-->  done
+fencing  --FENCE, and what came of it when that is news; which one is refused, when that is-->  done
 
-What cannot be made of what was declared is owed, and tried again beat by beat; it holds up nothing. A FENCE may: it is
-refused when its partition cannot be made, and waits until it is committed. So it comes last.
+What cannot be made of what was declared is owed, and tried again beat by beat; it holds up nothing. Nor does a fence
+whose partition cannot be made. But a FENCE waits until it is committed, so it comes last.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
-from tidemill_broker.gate import Inventory, Told, Unmade, read_told
+from tidemill_broker.gate import Inventory, Told, Unfenced, Unmade, read_told
 from tidemill_broker.load import Load
 from tidemill_broker.owing import owed_with
 from tidemill_broker.surveying import Survey
 from tidemill_ledger import attendance
 from tidemill_ledger.attendance import Identity
+from tidemill_wire.access import Charter
 from tidemill_wire.asking import MetaRefused, Request
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
@@ -27,11 +28,11 @@ from tidemill_wire.fencing import Fence, Fenced
 from tidemill_wire.replication import Appoint, Stood
 from tidemill_wire.routes import State
 
-Next: TypeAlias = Request | Appoint | Told | Fence | Inventory
+Next: TypeAlias = Request | Appoint | Charter | Told | Fence | Unfenced | Inventory
 """What is to be done next: ask meta, or tell the machine or its door. All are answered."""
 
 
-class Attendance(attendance.Attending[Told | Fence | Inventory]):
+class Attendance(attendance.Attending[Told | Fence | Unfenced | Inventory]):
     """One part of one broker."""
 
     def __init__(self, identity: Identity, load: Load | None = None) -> None:
@@ -47,6 +48,8 @@ class Attendance(attendance.Attending[Told | Fence | Inventory]):
         self._survey = Survey()
         self._owed: tuple[Declaration, ...] = ()
         """What was declared and could not be made yet."""
+        self._unfenced = ""
+        """Why a fence could not be put up, as the service was told last."""
         self._heard: object = None
         """What was answered last."""
         self._epoch = 0
@@ -90,12 +93,19 @@ class Attendance(attendance.Attending[Told | Fence | Inventory]):
 
     def _fence(self) -> Iterator[Next]:
         """What the machine makes of the fences, and meta is to know of it."""
+        refused = ""
         for rows in self._survey.rows():
             yield Fence(rows)
-            news = self._survey.news(self._heard) if isinstance(self._heard, Fenced) else None
+            if not isinstance(self._heard, Fenced):
+                continue
+            refused = refused or self._heard.refused
+            news = self._survey.news(self._heard)
             if news is not None:
                 yield Request("/v1/brokers/fenced", {"group": self._identity.group, **news})
                 self._survey.noted()
+        if refused != self._unfenced:
+            yield Unfenced(refused)
+            self._unfenced = refused
 
     def _look(self) -> Iterator[Next]:
         """Beat by beat, as long as meta wants to know: it may come to be empty."""

@@ -2,6 +2,8 @@
 
 The answer is as durable as can be. What it says was decided on the state at this moment, so it leaves behind every
 batch and every ack that it speaks of, on all in-sync replicas: whoever is master next has the fence, and has the acks.
+
+A partition that cannot be made is not fenced, as long as nobody can send to it either; the others are.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from tidemill_broker.desk import Desk
 from tidemill_broker.group_settings import ORDERED
 from tidemill_broker.intake import Intake
 from tidemill_broker.partitions import Partition
-from tidemill_wire.fencing import Fenced, FenceRow, Passed
+from tidemill_wire.errors import WireError
+from tidemill_wire.fencing import REFUSED_MAX, Fenced, FenceRow, Passed
 from tidemill_wire.limits import FENCES_MAX
 
 
@@ -28,9 +31,15 @@ class Fencing:
 
     def put(self, rows: Sequence[FenceRow], now_ms: int) -> Fenced:
         """Each fence once, however often it is said; one that a later one has followed changes nothing."""
-        partitions = [self._put(row, now_ms) for row in rows]
+        partitions: list[Partition] = []
+        refused = ""
+        for row in rows:
+            try:
+                partitions.append(self._put(row, now_ms))
+            except WireError as error:
+                refused = refused or f"partition {row.partition!r}: {error}"[:REFUSED_MAX]
         closed = [(one.name, self._state.fences.number(one)) for one in partitions]
-        return Fenced(closed, list(islice(self._passed(partitions), FENCES_MAX)))
+        return Fenced(closed, list(islice(self._passed(partitions), FENCES_MAX)), refused)
 
     def _put(self, row: FenceRow, now_ms: int) -> Partition:
         partition = self._intake.found(row.partition, now_ms)

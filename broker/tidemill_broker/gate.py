@@ -64,6 +64,18 @@ class Unmade:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfenced:
+    """Why a fence could not be put up, of several the first; nothing when all are."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"a fence that meta wants, tried again with each beat, is not up: {self.why}" if self.why else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Inventory:
     """What is left of these subjects is to be said to meta."""
 

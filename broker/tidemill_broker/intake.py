@@ -6,7 +6,7 @@ piece of memory: they are stamped where the socket put them and written from the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from tidemill_broker.actions import SubjectNamed
@@ -92,12 +92,12 @@ class Intake:
         self.again: Callable[[memoryview, int], Partition] = _nobody
         """Takes what failed in a group and was kept for later: where it lies then."""
 
-    def take(self, buffer: bytearray, now_ms: int) -> Taken:
-        """Store what can be stored. A batch that is refused harms no other batch of the frame."""
+    def take(self, buffer: bytearray, now_ms: int, forbidden: Mapping[int, WireError] | None = None) -> Taken:
+        """Store what can be stored. A batch that is refused, as some are already, harms no other of the frame."""
         taken, view = Taken(), memoryview(buffer)
         at, size = 0, len(view)
         start, file = 0, ""  # the piece of memory that is accepted and not yet handed on
-        runs = find_runs(view)
+        runs = {} if forbidden else find_runs(view)
         while at < size:
             run = runs.get(at)
             if run is not None and (place_file := self._take_run(run, taken, now_ms)):
@@ -116,6 +116,8 @@ class Intake:
                 start = at
             look = NO_DUPLICATES
             try:
+                if forbidden:
+                    _check_forbidden(forbidden, taken)
                 partition = self.admit(view, at, header, now_ms)
                 first = partition.repeated(header.producer_id, header.producer_sequence)
                 if first is None:
@@ -322,6 +324,12 @@ class Intake:
         for partition in self.further.of(name):
             self.declare(partition.name, settings, now_ms)
         return state.partitions[identity]
+
+
+def _check_forbidden(forbidden: Mapping[int, WireError], taken: Taken) -> None:
+    error = forbidden.get(len(taken.first_sequences))
+    if error is not None:
+        raise error
 
 
 def _nobody(_batch: memoryview, _now_ms: int) -> Partition:

@@ -182,8 +182,8 @@ class Broker:
 
     def _decide(self, peer: Peer, correlation: int, command: Command, now_ms: int) -> None:
         match command:
-            case SendBatches(batches):
-                self._take(peer, correlation, batches, now_ms)
+            case SendBatches():
+                self._take(peer, correlation, command, now_ms)
             case Pull():
                 self._refuse_work()
                 parked = self.serving.enter(peer, correlation, command, now_ms)
@@ -233,11 +233,14 @@ class Broker:
         if self._draining:
             raise Unavailable("shutting_down", "the broker is about to stop")
 
-    def _take(self, peer: Peer, correlation: int, batches: bytearray, now_ms: int) -> None:
+    def _take(self, peer: Peer, correlation: int, command: SendBatches, now_ms: int) -> None:
         self._refuse_work()
-        taken = self.intake.take(batches, now_ms)
-        self.counters.batches += len(taken.first_sequences)
+        taken = self.intake.take(command.batches, now_ms, command.refused)
+        batches = len(taken.first_sequences)
+        self.counters.batches += batches
         self.counters.messages_in += taken.messages
+        if taken.messages:
+            self.counters.batch_messages.add(taken.messages / batches, batches)
         self.counters.duplicates += sum(len(rows) for _, rows in taken.duplicates) // DUPLICATE.size
         for _, number, _ in taken.refused:
             self.counters.refused[KIND_BY_NUMBER[number].name] += 1

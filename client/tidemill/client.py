@@ -40,9 +40,11 @@ from tidemill.recurring import ONE_TIME, Rule, due_of
 from tidemill.router import Router
 from tidemill.routes import ROUTES_TIMEOUT_S, Fetch, parse_servers, rows_of
 from tidemill.search import Bound, Search, StoredMessage
+from tidemill.security import secured
 from tidemill.servers import Servers
 from tidemill.settings import ClientSettings
 from tidemill.spools import Spools
+from tidemill.statistics import ClientStatistics, OpenConsumers, statistics_of
 from tidemill.steering import Moved, To
 from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
@@ -64,14 +66,14 @@ class Client(Timing, Transacting):
         spool: str | os.PathLike[str] | None = None,
         fetch: Fetch | None = None,
     ) -> None:
-        self.settings = settings or ClientSettings()
+        self.settings = secured(settings or ClientSettings(), server)
         self._servers = Servers(parse_servers(server), self.settings.open_port)
         self._router = Router(fetch or self._servers, self.settings, self._crashed)
         self._looker = Looker(self._servers, self._router, self.settings.open_port)
         self._pid = os.getpid()
         self._tasks = Tasks(self._crashed)
         self._deciding = Deciding(self._router, self.settings, self._tasks)
-        self._consumers: dict[Consumer, None] = {}
+        self._consumers = OpenConsumers()
         self._producer: Producer | None = None
         self._closed: TidemillError | None = None
         path = spool or self.settings.spool_path
@@ -336,6 +338,10 @@ class Client(Timing, Transacting):
         ``unkept`` for want of room. Empty without a spool.
         """
         return {} if self._keeper is None else {"waiting": self._keeper.waiting, **self._keeper.counts}
+
+    def statistics(self) -> ClientStatistics:
+        """Numbers to watch."""
+        return statistics_of(self, self._producer, self._consumers)
 
     # -- the end -----------------------------------------------------------------------------------------------
 

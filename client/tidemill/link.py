@@ -59,7 +59,7 @@ class Link(asyncio.BufferedProtocol):
         """The transport holds as much as it wants to: write nothing large."""
         self.on_resume: Callable[[], None] | None = None
         self._loop = loop
-        self._name = settings.name
+        self._greeting = settings.name, settings.token
         self._tick_s = settings.dead_peer_s / (SILENT_TICKS_MAX + 1)
         self._connection = Connection(Role.CLIENT)
         self._transport: asyncio.Transport | None = None
@@ -166,7 +166,7 @@ class Link(asyncio.BufferedProtocol):
         if self.lost.done():  # nobody waited for it any more
             self._transport.abort()
             return
-        self._transport.write(self._connection.greet(self._name))
+        self._transport.write(self._connection.greet(*self._greeting))
         self._timer = self._loop.call_later(self._tick_s, self._tick)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -227,7 +227,10 @@ class Link(asyncio.BufferedProtocol):
                 if not self.opened.done():
                     self.opened.set_result(command)
             case Failed():
-                self._lose(wire_error(command.number, command.detail))
+                refusal = wire_error(command.number, command.detail)
+                # Its token was rotated, or a grant was taken back: what holds now the next connection hears.
+                known = self.opened.done() and refusal.kind.name in {"unauthenticated", "forbidden"}
+                self._lose(ConnectionLost(str(refusal)) if known else refusal)
             case Goodbye():
                 pass  # It answers what it has, and refuses the rest as shutting_down; then it closes.
             case _:

@@ -4,9 +4,10 @@
         places = await target.places("order.paid")
         await target.send(places[0], batch)
 
-They go as they are, to the partition that is named, and are said again with the same bytes until they are answered. A
-batch of a producer that sends nothing else (``SINGLES_FROM``) is recognised then, also when another process says it
-again, as long as no 1,024 others came between; with order keys, whoever calls has one at a time on its way.
+They go as they are, to the broker group of a partition, where each finds the partition that it names, and are said
+again with the same bytes until they are answered. A batch of a producer that sends nothing else (``SINGLES_FROM``) is
+recognised then, also when another process says it again, as long as no 1,024 others came between; with order keys,
+whoever calls has one at a time on its way.
 """
 
 from __future__ import annotations
@@ -25,12 +26,9 @@ from tidemill.servers import Servers
 from tidemill.settings import ClientSettings
 from tidemill.tasks import Tasks
 from tidemill.ways import Ways
-from tidemill_wire.adopting import Adopt
-from tidemill_wire.commands import Command, Done, Sent
-from tidemill_wire.fields import parse_group, parse_subject
+from tidemill_wire.commands import Sent
+from tidemill_wire.fields import parse_subject
 from tidemill_wire.routes import LOGICAL_PARTITIONS, Partition
-
-NOW_MS = 0
 
 
 class Prepared:
@@ -92,18 +90,6 @@ class Prepared:
             if not isinstance(error, Unavailable) or asyncio.get_running_loop().time() + wait_s >= deadline:
                 raise error
             await asyncio.sleep(wait_s)
-
-    async def give(
-        self, place: Partition, subject: str, group: str, batch: bytes | bytearray, reason: str
-    ) -> int:
-        """Give the messages of a batch to one group of a subject, and to nobody else; how many they are."""
-        command: Command = Adopt(
-            parse_group(group), parse_subject(subject), 0, NOW_MS, reason, batch=memoryview(batch)
-        )
-        answer = await self._callers.to(place.group).ask(command, self.settings.send_timeout_s)
-        if not isinstance(answer, Done):
-            raise OutcomeUnknown(f"{place.group} answered an ADOPT with {type(answer).__name__}")
-        return answer.count
 
     def _crashed(self, error: BaseException) -> None:
         closed: TidemillError = BrokerUnreachable(f"the client broke down: {error!r}")

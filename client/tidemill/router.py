@@ -384,7 +384,7 @@ def _cache_of(settings: ClientSettings, servers: Servers | None) -> RoutesCache 
     chosen = settings.routes_cache
     if not isinstance(chosen, bool):
         return RoutesCache(chosen)
-    if not chosen or servers is None or settings.open_port is not Web:
+    if not chosen or servers is None or (settings.open_port is not Web and settings.security is None):
         return (
             None  # whoever brings ports of their own, as a simulator does, does not mean this machine's disk
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
@@ -17,6 +18,8 @@ DEFAULT_SERVER = "127.0.0.1:7401"
 SERVER_VARIABLE = "TIDEMILL_SERVER"
 ROUTES_TIMEOUT_S = 5.0
 STATES = ("RW", "R", "W", "NRW")
+SCHEME = re.compile("https?://|tls://")
+"""Whether TLS is spoken: see ``security.py``."""
 LINE_BYTES_MAX = 16 * MIB
 """Of a watch stream: the routes of all that a client named may come in one."""
 
@@ -75,7 +78,7 @@ def parse_servers(text: str | None) -> list[tuple[str, int]]:
 def parse_server(text: str | None) -> tuple[str, int]:
     """``HOST:HTTP_PORT``; without one the environment's, or this machine."""
     server = text or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
-    host, colon, port = server.removeprefix("http://").rstrip("/").rpartition(":")
+    host, colon, port = SCHEME.sub("", server).rstrip("/").rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ValueError(
             f"{server!r} is no server: HOST:PORT is one, with the HTTP port, as in {DEFAULT_SERVER}"
@@ -112,6 +115,10 @@ class Web:
         self.host = host
         self._base = f"http://{address_of(host, port)}"
 
+    def _options(self) -> dict[str, Any]:
+        """What a request says besides; nothing here, see ``security.py``."""
+        return {}
+
     async def get(self, path: str, timeout_s: float = ROUTES_TIMEOUT_S) -> Any:
         """The JSON at ``path``."""
         return await self._ask("GET", path, None, timeout_s)
@@ -128,7 +135,9 @@ class Web:
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
-                session.request(method, URL(self._base + path, encoded=True), json=body) as response,
+                session.request(
+                    method, URL(self._base + path, encoded=True), json=body, **self._options()
+                ) as response,
             ):
                 if response.status >= 400:
                     raise _complaint(response.status, f"{method} {path}", await response.text())
@@ -146,7 +155,7 @@ class Web:
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, read_bufsize=LINE_BYTES_MAX // 2) as session,
-                session.post(self._base + path, json=body) as response,
+                session.post(self._base + path, json=body, **self._options()) as response,
             ):
                 if response.status >= 400:
                     raise _complaint(response.status, f"POST {path}", await response.text())

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from tidemill.ack_file import AckFile, LockedFile
 from tidemill.routes import OpenPort, Web
+from tidemill.security import Security
 from tidemill.spool_file import Folder, Shelf
 from tidemill_wire.codec import Codec, CodecMissing, compress
 from tidemill_wire.limits import BATCH_BYTES_MAX, MIB, PULL_BYTES_MAX, PULL_WAIT_MS_DEFAULT, PULL_WAIT_MS_MAX
@@ -130,6 +131,9 @@ class ClientSettings:
     seconds: Callable[[], float] = time.monotonic
     """A clock fine enough for that: an event loop's own may count in milliseconds."""
 
+    security: Security | None = None
+    """Certificates and tokens. ``None``: as the environment says."""
+
     connect: Connect = connect_tcp
     """How a connection comes to be. Tests have others."""
 
@@ -164,6 +168,11 @@ class ClientSettings:
         for holds, sentence in checks:
             if not holds:
                 raise ValueError(f"a setting is out of its range: {sentence}")
+
+    @property
+    def token(self) -> str:
+        """Who the client is, as it is now."""
+        return "" if self.security is None else self.security.current_token()
 
     @property
     def codec(self) -> Codec:

@@ -19,11 +19,13 @@ from typing import Any
 from tidemill_delay.doors.service import DelayService, machine_for, recover
 from tidemill_delay.machine import Delay
 from tidemill_delay.settings import PREFIX, DelaySettings, read_settings
+from tidemill_host import log
 from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
 from tidemill_host.disk import RealDisk
 from tidemill_host.listening import listen_on, listening
 from tidemill_host.lives import Life, next_life
+from tidemill_host.locks import Locks
 from tidemill_host.persist import Lanes
 from tidemill_host.process import (
     FolderInUse,
@@ -38,6 +40,7 @@ from tidemill_host.process import (
     say,
     stop_event,
 )
+from tidemill_host.settings import read_lock_settings
 from tidemill_journal.errors import JournalError
 from tidemill_ledger.attendance import Attending as Attendance
 from tidemill_ledger.attendance import Identity
@@ -59,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--port", type=parse_port, default=7402)
     arguments.add_argument("--http-port", type=parse_port, default=7403)
     arguments.set_defaults(known=False)
+    log.add_log_option(arguments)
     return arguments
 
 
@@ -66,7 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run; the exit code."""
     arguments = parser().parse_args(argv)
     try:
+        log.begin_log("delay", arguments)
         settings = read_settings(os.environ)
+        arguments.locks = Locks(read_lock_settings(os.environ))
+        log.LOG.name(settings.name)
         if not (settings.replicated and settings.meta):
             raise SettingsError(
                 f"a delay service of its own is one of a group: set {PREFIX}REPLICATED=true and {PREFIX}META, "
@@ -74,15 +81,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         lock = FolderLock(arguments.data)
     except (TidemillError, FolderInUse, OSError) as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        log.error("start", str(error))
         return 1
     note(settings_line("delay", settings))
+    note(settings_line("locks", arguments.locks.settings))
     keep_memory()
     files_max = raise_file_limit()
     try:
         return run(_live(arguments, settings, files_max))
     except (JournalError, TidemillError, OSError) as error:
-        sys.stderr.write(f"tidemill: {' '.join(str(error).split())}\n")
+        log.error("ended", str(error))
         return 1
     finally:
         lock.release()
@@ -117,10 +125,12 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     """Be a delay service with that part, until it is to be another one, or the process is to end with an exit code."""
     from tidemill_delay.doors.metrics import render_metrics
     from tidemill_host.health import beginning, ready_when
+    from tidemill_host.permits import COMMON
     from tidemill_host.web import Web
 
     arguments = premises.arguments
-    with beginning(arguments.host, arguments.http_port):
+    locks: Locks = arguments.locks
+    with beginning(arguments.host, arguments.http_port, locks.tls):
         service = _prepare(premises, part)
     port = await listen_on(service, arguments.host, arguments.port, again=arguments.known)
 
@@ -133,10 +143,12 @@ async def _play(premises: Premises, part: Part) -> Part | int:
         "/readyz": ready_when(lambda: _why_not_ready(service)),
         "/v1/process": process,
     }
-    web = Web(values, lambda: render_metrics(service), service.server.statistics.refused)
+    refused, clock = service.server.statistics.refused, premises.clock
+    doorman = locks.doorman(COMMON, "delay", clock.now_ms, refused)
+    web = Web(values, lambda: render_metrics(service), refused, (), doorman)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     with listening(arguments.host, arguments.http_port, "--http-port"):
-        http_port = await web.listen(arguments.host, arguments.http_port, http_max)
+        http_port = await web.listen(arguments.host, arguments.http_port, http_max, locks.tls)
     calm_collector()
     _say_ready(arguments, part, (port, http_port))
     await _until(service, part, premises)
@@ -151,9 +163,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     await web.close()
     if service.failed.done():
         error = service.failed.result()
-        sys.stderr.write(
-            f"tidemill: the delay service ended ({error!r}): mend what it says, then start again\n"
-        )
+        log.error("ended", f"the delay service ended ({error!r}): mend what it says, then start again")
         return 1
     return end
 
@@ -161,14 +171,17 @@ async def _play(premises: Premises, part: Part) -> Part | int:
 def _prepare(premises: Premises, part: Part) -> DelayService:
     """The service that lies on the disk, with that part."""
     disk, clock = premises.disk, premises.clock
+    began = clock.seconds()
     delay, report = recover(disk, premises.settings, clock.now_ms(), part)
     for folder, size in report.cut_bytes.items():
         place = f"{premises.arguments.data}/aside"
-        sys.stderr.write(
-            f"tidemill: cut {counted(size, 'byte')} of a torn {folder} log; a copy is in {place}\n"
-        )
+        cut = f"cut {counted(size, 'byte')} of a torn {folder} log; a copy is in {place}"
+        log.warning("torn_tail", cut, log=folder, bytes=size)
     machine = machine_for(delay, part, clock.now_ms())
     service = DelayService(delay, disk, premises.lanes, clock, machine)
+    premises.arguments.locks.guard(service.server, service="delay")
+    premises.arguments.locks.count(service.server.statistics.refused)
+    service.began(report, clock.seconds() - began)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
     return service
 
@@ -187,6 +200,7 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
     identity = Identity(group, settings.name, life.boot, data, control, life.folder, service="delay")
     async with asyncio.TaskGroup() as tasks:
         host, port = split_address(part.master_address)
+        stalls = tasks.create_task(service.stalls.keep())
         work = [tasks.create_task(Attending(service, Attendance[None](identity), metas).keep())]
         if part.role is Role.SLAVE and port.isdigit():
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
@@ -195,6 +209,7 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
         stopped = tasks.create_task(premises.stopping.wait())
         await asyncio.wait((service.failed, service.turned, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+        stalls.cancel()
         service.is_stopping = premises.stopping.is_set()
         if service.is_stopping and settings.say_goodbye:
             work.pop(0).cancel()  # what meta says from now on is for whoever comes next
@@ -217,7 +232,7 @@ def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]
     arguments.port, arguments.http_port = ports  # whatever this process becomes, it stays where it was found
     arguments.known = True
     data, control = (address_of(arguments.host, port) for port in ports)
-    say(f"ready tidemill://{data} http://{control}")
+    say(f"ready tidemill://{data} {arguments.locks.scheme}://{control}")
 
 
 if __name__ == "__main__":

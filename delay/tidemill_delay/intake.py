@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,8 +52,10 @@ class Intake:
         self.zones: Zones = only_utc
         """Set by whoever knows more of them."""
 
-    def take(self, buffer: bytearray, now_ms: int) -> Taken:
-        """Store what can be stored. A batch that is refused harms no other batch of the frame."""
+    def take(self, buffer: bytearray, now_ms: int, forbidden: Mapping[int, WireError] | None = None) -> Taken:
+        """Store what can be stored. A batch that is refused harms no other batch of the frame; some may be refused
+        already, by their place.
+        """
         taken = Taken()
         view = memoryview(buffer)
         at = 0
@@ -70,6 +73,8 @@ class Intake:
                 self._refuse(taken, Refused("corrupt_batch", str(error)))
                 break  # without a length nobody knows where the next one begins
             try:
+                if forbidden and len(taken.firsts) in forbidden:
+                    raise forbidden[len(taken.firsts)]
                 due = self._admit(view, at, header, now_ms)
                 senders = self._state.senders(lane_of(view, at, header))
                 first = senders.repeated(header.producer_id, header.producer_sequence)

@@ -18,6 +18,7 @@ from tidemill_delay.courier import LATE_MS, Courier
 from tidemill_delay.hours import ranges_of
 from tidemill_delay.intake import Intake
 from tidemill_delay.keeping import Keeping
+from tidemill_delay.lateness import Lateness
 from tidemill_delay.loading import Page
 from tidemill_delay.nearing import Nearing
 from tidemill_delay.parcels import Unit
@@ -67,8 +68,7 @@ class Delay:
         self.recurring = Recurring(hands, self._leave)
         self.refused: Counter[str] = Counter()
         self.delivered = 0
-        self.late_ms = 0
-        """How late the last answer of a broker was; 0 of what was past when it came."""
+        self.lateness = Lateness()
         self._sends: list[Send] = []
         self._reads: list[Read] = []
         self.nearing = Nearing(state.hours, settings.hour_ms, settings.ahead_ms)
@@ -169,8 +169,8 @@ class Delay:
 
     def _decide(self, peer: Peer, correlation: int, command: Command, now_ms: int) -> None:
         match command:
-            case SendBatches(batches):
-                self._take(peer, correlation, batches, now_ms)
+            case SendBatches():
+                self._take(peer, correlation, command, now_ms)
             case Sent() | Failed() if self.courier.knows(peer):
                 self._delivered(self.courier.answered(peer, correlation, command, now_ms), now_ms)
                 self._load(now_ms)
@@ -188,10 +188,10 @@ class Delay:
                 raise Refused("malformed_command", f"a delay service does not take {command.kind.name}")
         self._set_wake(now_ms)
 
-    def _take(self, peer: Peer, correlation: int, batches: bytearray, now_ms: int) -> None:
+    def _take(self, peer: Peer, correlation: int, command: SendBatches, now_ms: int) -> None:
         if self._draining:
             raise Unavailable("shutting_down", "the delay service is about to stop")
-        taken = self.intake.take(batches, now_ms)
+        taken = self.intake.take(command.batches, now_ms, command.refused)
         if taken.entries:
             self.waits.placed()
         for entries in taken.entries:
@@ -236,7 +236,7 @@ class Delay:
         by_hour: dict[int, list[int]] = {}
         for unit in units:
             self.delivered += len(unit.numbers)
-            self.late_ms = max(0, now_ms - unit.due_ms) if unit.due_ms else 0
+            self.lateness.note(unit.due_ms, now_ms, len(unit.numbers))
             by_hour.setdefault(unit.hour, []).extend(ranges_of(unit.numbers))
         for hour, ranges in by_hour.items():
             self.act(Dispatched(hour, ranges), now_ms)

@@ -9,13 +9,13 @@ What the service cannot do of what it is answered stops no beat, either: what co
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from typing import Protocol
 
 import aiohttp
 
 from tidemill_host.local import LocalPeer
+from tidemill_host.log import warning
 from tidemill_host.obeying import Obeying
 from tidemill_host.server import Server
 from tidemill_wire.asking import MetaRefused, Request
@@ -112,9 +112,11 @@ class Attending:
                 due = self._attendance.answered(200, answer)
 
     async def _ask(self, session: aiohttp.ClientSession, request: Request) -> tuple[int, object]:
-        url = f"http://{self._metas[0]}{request.path}"
+        caller = self._service.server.caller
+        url = caller.url(self._metas[0], request.path)
         timeout = aiohttp.ClientTimeout(total=request.patience_s)
-        async with session.request(request.method, url, json=request.body, timeout=timeout) as response:
+        asking = session.request(request.method, url, json=request.body, timeout=timeout, **caller.options())
+        async with asking as response:
             return response.status, await response.json(content_type=None)
 
 
@@ -127,5 +129,5 @@ class Complaint:
     def say(self, sentence: str) -> None:
         """Unless it was the last one; an empty one says that all is well again."""
         if sentence and sentence != self._said:
-            sys.stderr.write(f"tidemill: {sentence}\n")
+            warning("attending", sentence)
         self._said = sentence

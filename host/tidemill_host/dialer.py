@@ -28,13 +28,13 @@ class Dialer:
 
     async def keep(self) -> None:
         """Dial; when the connection is lost, dial again, after a pause that grows while nobody answers."""
-        loop = asyncio.get_running_loop()
+        caller = self._server.caller
         pause = PAUSE_SECONDS_LEAST
         while True:
             dialed = DialedConnection(self._server)
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    await loop.create_connection(lambda: dialed, self._host, self._port)  # noqa: B023
+                    await caller.connect(lambda: dialed, self._host, self._port)  # noqa: B023
                 await dialed.lost
             except (OSError, TimeoutError):
                 pause = min(2 * pause, PAUSE_SECONDS_MOST)
@@ -54,7 +54,9 @@ class DialedConnection(ServerConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        cast("asyncio.Transport", transport).write(self._wire.greet(self._server.name))
+        cast("asyncio.Transport", transport).write(
+            self._wire.greet(self._server.name, self._server.caller.token())
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

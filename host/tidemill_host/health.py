@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from threading import Thread
@@ -38,13 +39,13 @@ def ready_when(why_not: Callable[[], str]) -> Callable[[], dict[str, str]]:
 
 
 @contextmanager
-def beginning(host: str, port: int) -> Generator[None]:
+def beginning(host: str, port: int, tls: ssl.SSLContext | None = None) -> Generator[None]:
     """Answer at the HTTP port that a service is going to open; 0: nobody knows it yet."""
     listener = _listen(host, port) if port else None
     if listener is None:
         yield
         return
-    thread = Thread(target=_serve, args=(listener,), name="beginning", daemon=True)
+    thread = Thread(target=_serve, args=(listener, tls), name="beginning", daemon=True)
     thread.start()
     try:
         yield
@@ -63,7 +64,7 @@ def _listen(host: str, port: int) -> socket.socket | None:
         return None
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(listener: socket.socket, tls: ssl.SSLContext | None) -> None:
     while True:
         try:
             connection, _ = listener.accept()
@@ -71,8 +72,9 @@ def _serve(listener: socket.socket) -> None:
             return
         with connection, suppress(OSError):
             connection.settimeout(PATIENCE_SECONDS)
-            if answer := _answer(connection.recv(REQUEST_BYTES_MAX)):
-                connection.sendall(answer)
+            with connection if tls is None else tls.wrap_socket(connection, server_side=True) as spoken:
+                if answer := _answer(spoken.recv(REQUEST_BYTES_MAX)):
+                    spoken.sendall(answer)
 
 
 def _answer(request: bytes) -> bytes:

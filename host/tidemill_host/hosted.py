@@ -16,7 +16,9 @@ from tidemill_host.files import Files
 from tidemill_host.machine import HOST, Machine, Send
 from tidemill_host.persist import Lanes
 from tidemill_host.server import Server
+from tidemill_host.stalls import Stalls
 from tidemill_host.turn import Turn
+from tidemill_wire.access import Charter
 from tidemill_wire.commands import parse_command
 from tidemill_wire.connection import Event
 from tidemill_wire.errors import Unavailable, WireError
@@ -56,6 +58,7 @@ class Hosted(Generic[Runs]):
         """It was told to stop, and says goodbye."""
         self.problem = ""
         """What meta said and it cannot do yet, and why, in a sentence; it has done all of it when that is empty."""
+        self.stalls = Stalls()
         self._disk = disk
         self._clock = clock
         self._files = Files(disk)
@@ -72,6 +75,11 @@ class Hosted(Generic[Runs]):
         self._check_space()
         self.turn.start()
         return await self.server.listen(host, port)
+
+    def ward(self, charter: Charter) -> None:
+        """Somebody was granted something, or lost it: that holds at once, for who is connected, too."""
+        self.server.gate.access.obey(charter)
+        self.server.judge_again()
 
     async def settle(self, settled: Callable[[], bool], deadline_seconds: float) -> bool:
         """Until it is so, or the service has failed; whether there was time enough."""
@@ -147,3 +155,6 @@ class Itself:
 
     def check(self, now: float) -> None:
         """It is not slow."""
+
+    def judge_again(self) -> None:
+        """It is this process."""

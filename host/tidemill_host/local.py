@@ -86,6 +86,9 @@ class LocalPeer:
     def check(self, now: float) -> None:
         """A peer within the process is not slow."""
 
+    def judge_again(self) -> None:
+        """It is this process."""
+
     def refuse(self, reason: str, detail: str) -> None:
         self._end(Unavailable(reason, detail))
 

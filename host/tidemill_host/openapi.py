@@ -15,6 +15,8 @@ Part: TypeAlias = dict[str, Any]
 
 _ERROR_TEXTS = {
     400: "the request is wrong, the detail says where",
+    401: "nothing was shown that says who asks, where that is asked",
+    403: "it was not granted to whoever asks",
     404: "there is no such thing",
     405: "the path takes other methods",
     408: "the body did not come in time",
@@ -154,7 +156,7 @@ def assemble(
     items: dict[str, Part] = {}
     for described in paths:
         for path, item in described.items():
-            items[path] = {**items.get(path, {}), **item}
+            items[path] = {**items.get(path, {}), **{method: _locked(one) for method, one in item.items()}}
     known: Part = {}
     for named in (*components, {"Error": record(error_fields())}):
         known.update(named)
@@ -163,5 +165,15 @@ def assemble(
         "info": {"title": "tidemill", "version": version, "description": description},
         "servers": [{"url": "/"}],
         "paths": items,
-        "components": {"schemas": known},
+        "components": {
+            "schemas": known,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
     }
+
+
+def _locked(operation: Part) -> Part:
+    """Where it is asked who somebody is, any path may answer so."""
+    said: Part = operation.get("responses", {})
+    return {**operation, "responses": {"401": error_answer(401), "403": error_answer(403), **said}}

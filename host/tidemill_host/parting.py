@@ -35,6 +35,7 @@ class Parting:
     """One server and its metas."""
 
     def __init__(self, server: Server, metas: Sequence[str]) -> None:
+        self._caller = server.caller
         self._local = LocalPeer(server, lambda _answer: None)
         self._metas = list(metas)
 
@@ -76,9 +77,10 @@ class Parting:
         timeout = aiohttp.ClientTimeout(total=request.patience_s)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             for meta in self._metas:
-                url = f"http://{meta}{request.path}"
+                url = self._caller.url(meta, request.path)
+                options = self._caller.options()
                 try:
-                    async with session.request(request.method, url, json=request.body) as response:
+                    async with session.request(request.method, url, json=request.body, **options) as response:
                         return response.status, await response.json(content_type=None)
                 except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
                     continue

@@ -31,6 +31,8 @@ STATUS_BY_NAME = {
     "unknown_transaction": 404,
     "transaction_decided": 409,
     "too_many_transactions": 429,
+    "unauthenticated": 401,
+    "forbidden": 403,
 }
 """Other rows are 503 when they may be tried again later, and 400 when not."""
 

@@ -13,6 +13,10 @@ Variables: TypeAlias = Mapping[str, str]
 Answer: TypeAlias = Callable[[web.BaseRequest, Variables], Awaitable[web.StreamResponse]]
 
 
+Found: TypeAlias = tuple[Mapping[str, Answer], Variables, str]
+"""The methods of a path, its variables, and how it is written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """A method, a path with variables in braces, and who answers. A variable is one segment, never empty."""
@@ -34,8 +38,8 @@ class Router:
             segments = path.split("/")
             self._by_length.setdefault(len(segments), []).append((segments, by_path[path]))
 
-    def find(self, raw_path: str) -> tuple[Mapping[str, Answer], Variables] | None:
-        """The methods of a path as it came, still percent-encoded, and its variables decoded."""
+    def find(self, raw_path: str) -> Found | None:
+        """The methods of a path as it came, still percent-encoded, its variables decoded, and how it is written."""
         parts = raw_path.split("/")
         for segments, methods in self._by_length.get(len(parts), ()):
             variables: dict[str, str] = {}
@@ -45,5 +49,5 @@ class Router:
                 elif segment != part:
                     break
             else:
-                return methods, variables
+                return methods, variables, "/".join(segments)
         return None

@@ -7,51 +7,29 @@ What a peer does not read is not read from the disk either: its sends wait as de
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from dataclasses import dataclass, field
-from typing import Protocol, cast
+import ssl
+from collections import deque
+from typing import Any, cast
 
+from tidemill_host.calling import IN_CLEAR, Caller
+from tidemill_host.certificates import names_of
 from tidemill_host.files import Files
 from tidemill_host.machine import Peer, Send, Unread
+from tidemill_host.peers import Connected, Statistics
 from tidemill_host.persist import Lanes
 from tidemill_host.turn import Turn
 from tidemill_wire import limits
+from tidemill_wire.access import NOBODY, Access
 from tidemill_wire.commands import Failed, Goodbye, Hello, SendBatches, encode_command
-from tidemill_wire.connection import Connection, Event, Received, Role, State
-from tidemill_wire.errors import KIND_BY_NAME, RemoteProtocolError
+from tidemill_wire.connection import Connection, Event, Received, Rejected, Role, State
+from tidemill_wire.errors import KIND_BY_NAME, RemoteProtocolError, WireError
+from tidemill_wire.guarding import Gate, Guard
 
 HIGH_WATER_BYTES = 4 * limits.MIB
 CHECK_SECONDS = 1.0
 FRAMES_A_READ = 64
-
-
-@dataclass(slots=True)
-class Statistics:
-    """What the data port has seen; the metrics page is made of it."""
-
-    connections_opened: int = 0
-    frames_received: int = 0
-    bytes_received: int = 0
-    bytes_sent: int = 0
-    cold_reads: int = 0
-    refused: Counter[str] = field(default_factory=Counter[str])
-
-
-class Connected(Protocol):
-    """A peer as the server sees it: a connection, or something within the process (``local.py``)."""
-
-    @property
-    def pending(self) -> int: ...
-
-    def send(self, send: Send) -> None: ...
-
-    def refuse(self, reason: str, detail: str) -> None: ...
-
-    def goodbye(self, reason: str) -> None: ...
-
-    def abort(self) -> None: ...
-
-    def check(self, now: float) -> None: ...
+OPEN = Gate(Access())
+DENIALS = ("unauthenticated", "forbidden", "grants_unknown")
 
 
 class Server:
@@ -65,6 +43,10 @@ class Server:
         self.epoch = 0
         self.connections_max = limits.CONNECTIONS_MAX
         self.statistics = Statistics()
+        self.caller: Caller = IN_CLEAR
+        self.tls: ssl.SSLContext | None = None
+        self.gate = OPEN
+        """What may be said here, and by whom."""
         self.connections: dict[Peer, Connected] = {}
         self._next_peer = 1
         self._listener: asyncio.Server | None = None
@@ -78,10 +60,20 @@ class Server:
     async def listen(self, host: str, port: int) -> int:
         """Accept connections; the port that was taken."""
         self._listener = await self._loop.create_server(
-            lambda: ServerConnection(self), host, port, backlog=1024
+            lambda: ServerConnection(self), host, port, backlog=1024, **self._by_tls()
         )
         self._check()
         return cast("int", self._listener.sockets[0].getsockname()[1])
+
+    def judge_again(self) -> None:
+        """Somebody may have lost what they had: at once when that is known, and once a second as tokens end."""
+        if self.gate.access.locked:
+            for connection in list(self.connections.values()):
+                connection.judge_again()
+
+    def _by_tls(self) -> dict[str, Any]:
+        # A handshake that does not end is a HELLO that does not come.
+        return {} if self.tls is None else {"ssl": self.tls, "ssl_handshake_timeout": limits.HELLO_MS / 1000}
 
     def admit(self, connection: ServerConnection) -> Peer | None:
         """A number for a new connection, ``None`` when there are too many."""
@@ -132,6 +124,7 @@ class Server:
     def _check(self) -> None:
         """Once a second: close who is too slow, and the largest when half frames hold too much memory."""
         now = self._loop.time()
+        self.judge_again()
         pending = 0
         for connection in list(self.connections.values()):
             connection.check(now)
@@ -159,6 +152,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._met = False  # the machine knows of it
         self._reading = False
         self._waiting_since = 0.0
+        self._guard: Guard | None = None
 
     @property
     def pending(self) -> int:
@@ -187,8 +181,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         server = self._server
         server.statistics.bytes_received += nbytes
-        if self._peer is None or self._transport is None:
-            return
+        if self._peer is None or self._transport is None or self._transport.is_closing():
+            return  # under TLS more may come after this side has closed: nobody has judged who says it
         try:
             opening = self._wire.state is State.OPENING
             events = self._wire.advance(nbytes)
@@ -200,6 +194,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._waiting_since = 0.0
             if opening:
                 events = self._open(events)
+            if self._guard is not None:
+                events = self._judged(events, self._guard)
             for event in events:
                 server.turn.post(self._peer, event)
             if (
@@ -217,6 +213,20 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._wire.pending and not self._waiting_since:
             self._waiting_since = asyncio.get_running_loop().time()
         server.turn.collected(nbytes)
+
+    def _judged(self, events: list[Event], guard: Guard) -> list[Event]:
+        """What is not granted becomes a refusal, which the machine answers in its order."""
+        now_ms = self._server.turn.now_ms()
+        judged = [guard.judge(event, now_ms) for event in events]
+        for event in judged:
+            if isinstance(event, Rejected) and event.error.kind.name in DENIALS:
+                self._server.statistics.refused[event.error.kind.name] += 1
+        return judged
+
+    def judge_again(self) -> None:
+        error = None if self._guard is None else self._guard.lost(self._server.turn.now_ms())
+        if error is not None:
+            self.refuse(error.kind.name, error.detail)
 
     def _go_on(self) -> None:
         transport = self._transport
@@ -294,6 +304,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         first = events[0]
         assert isinstance(first, Received)
         assert isinstance(first.command, Hello)
+        server = self._server
+        names = names_of(self._transport.get_extra_info("peercert"))
+        try:
+            self._guard = server.gate.admit(first.command.token, names, server.turn.now_ms())
+        except WireError as error:
+            server.gate.told(NOBODY, "HELLO", error.kind.name)
+            self.refuse(error.kind.name, error.detail)
+            return []
         self._transport.write(self._wire.welcome(self._server.name, self._server.epoch))
         self._met = True
         self._server.turn.connected(self._peer)

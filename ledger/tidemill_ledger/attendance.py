@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
+from tidemill_wire.access import Charter
 from tidemill_wire.asking import MetaRefused, Request
 from tidemill_wire.fields import Fields
 from tidemill_wire.replication import Appoint, Stood, parse_appoint
@@ -60,10 +61,12 @@ class Attending(Generic[More]):
         """Until the next beat, as meta says."""
         self._state: State = "RW"
         self._registered = False
-        self._beat: Iterator[Request | Appoint | More] = iter(())
+        self._charter: object = None
+        """The version of the last that it was told of who may do what."""
+        self._beat: Iterator[Request | Appoint | Charter | More] = iter(())
         self._answer: Mapping[str, Any] = {}
 
-    def beat(self, stood: Stood, state: State = "RW") -> Request | Appoint | More:
+    def beat(self, stood: Stood, state: State = "RW") -> Request | Appoint | Charter | More:
         """A beat begins of a server that can take so much; what is first to be done in it. What is left of the one
         before is forgotten.
         """
@@ -71,12 +74,12 @@ class Attending(Generic[More]):
         self._beat = self._steps(stood)
         return next(self._beat)
 
-    def answered(self, status: int, answer: object) -> Request | Appoint | More | None:
+    def answered(self, status: int, answer: object) -> Request | Appoint | Charter | More | None:
         """Meta has answered the request, or the machine has obeyed (200); what is next, nothing when that was all."""
         fields: Mapping[str, Any] = cast("Mapping[str, Any]", answer) if isinstance(answer, dict) else {}
         if status >= 400:
             raise self._refused(status, fields.get("error", {}))
-        self._answer = fields
+        self._answer = fields or {}
         return next(self._beat, None)
 
     def _refused(self, status: int, error: Any) -> MetaRefused:
@@ -85,7 +88,7 @@ class Attending(Generic[More]):
             self._registered = False
         return refused
 
-    def _steps(self, stood: Stood) -> Iterator[Request | Appoint | More]:
+    def _steps(self, stood: Stood) -> Iterator[Request | Appoint | Charter | More]:
         one = self._identity
         if not self._registered:
             yield Request("/v1/brokers", self._registration(stood))
@@ -97,6 +100,7 @@ class Attending(Generic[More]):
         appoint = obeyed(stood, answer)
         if appoint is not None:
             yield appoint
+        yield from self._ward(answer)
         # Behind the beat: a wish that is refused must not make its master look dead.
         if stood.wish is not None and stood.role == "master":
             yield Request(
@@ -111,7 +115,20 @@ class Attending(Generic[More]):
         if stood.role == "master":
             yield from self._besides(answer)
 
-    def _besides(self, answer: Mapping[str, Any]) -> Iterator[Request | Appoint | More]:
+    def _ward(self, answer: Mapping[str, Any]) -> Iterator[Request | Appoint | Charter | More]:
+        """Who may do what, of any part; asked for when it is another version than is known, newer or not."""
+        said = answer.get("access")
+        if said is None or said == self._charter:
+            return
+        yield Request("/v1/brokers/access", {})
+        try:
+            charter = Charter.from_map(self._answer)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise MetaRefused("malformed", f"what meta says of grants cannot be read ({error!r})") from None
+        yield charter
+        self._charter = said
+
+    def _besides(self, answer: Mapping[str, Any]) -> Iterator[Request | Appoint | Charter | More]:
         """What a master of this service has to ask and to do besides, by the answer to its heartbeat."""
         return iter(())
 

@@ -1,8 +1,11 @@
 """A planned hand-over: a master takes no more work, and says when a slave has all that it has.
 
 master  --HANDOVER-->           leaving   what clients ask is refused with `not_master`; nothing more is written
-leaving --the slave has all-->  left      DONE: it can be appointed, and nothing is lost or repeated
+leaving --the slave has all, on its disk-->  left  DONE: it can be appointed, and nothing is lost or repeated
 leaving, left --HANDOVER_MS-->  master    as before; who waits for DONE is told so
+
+On its disk, for who asked stops next, in most cases: the slave alone has all then, and may have lost its power a moment
+ago without anybody knowing.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from tidemill_host.machine import Peer
 from tidemill_wire import limits
 from tidemill_wire.errors import Unavailable
-from tidemill_wire.replication import Ends
+from tidemill_wire.replication import Ends, Reached
 
 
 class Leaving:
@@ -27,9 +30,9 @@ class Leaving:
         """What a client is told."""
         return Unavailable("not_master", f"this broker hands over to {self.to}")
 
-    def leave(self, reached: Ends | None, ends: Ends, committed: Ends) -> bool:
+    def leave(self, reached: Reached | None, ends: Ends, committed: Ends) -> bool:
         """Whether to say DONE now."""
-        if self.left is not None or reached != ends or committed != ends:
+        if self.left is not None or reached is None or reached.synced != ends or committed != ends:
             return False
         self.left = ends
         return True

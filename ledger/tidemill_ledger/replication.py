@@ -315,8 +315,7 @@ class Master(Generic[Inner]):
         leaving = self._leaving
         if leaving is None:
             return
-        reached = self._reached.get(leaving.to)
-        if leaving.leave(None if reached is None else reached.written, self.ends, self.committed):
+        if leaving.leave(self._reached.get(leaving.to), self.ends, self.committed):
             self._say(*leaving.asker, Done())
 
     def _stay(self, leaving: Leaving) -> None:

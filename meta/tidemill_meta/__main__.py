@@ -13,8 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tidemill_host import log
+from tidemill_host.browsers import parse_names
 from tidemill_host.clock import RealClock
 from tidemill_host.listening import listening
+from tidemill_host.locks import Locks
 from tidemill_host.process import (
     FolderInUse,
     FolderLock,
@@ -26,6 +29,7 @@ from tidemill_host.process import (
     say,
     stop_event,
 )
+from tidemill_host.settings import read_lock_settings
 from tidemill_meta.doors.store import SqlStore
 from tidemill_meta.settings import MetaSettings, read_settings
 from tidemill_meta.storing import StoreAway, StoreDamaged
@@ -57,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--host", default="127.0.0.1")
     arguments.add_argument("--port", type=parse_port, default=7401)
+    log.add_log_option(arguments)
     return arguments
 
 
@@ -66,31 +71,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     url = arguments.database or os.environ.get(DATABASE_VARIABLE, "")
     lock: FolderLock | None = None
     try:
+        log.begin_log("meta", arguments)
         settings = read_settings(os.environ)
+        arguments.locks = Locks(read_lock_settings(os.environ))
         if not url:
             lock = FolderLock(arguments.data)
             url = f"sqlite:///{os.path.abspath(arguments.data)}/meta.db"
         store = SqlStore(url)
     except (TidemillError, FolderInUse, OSError) as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        log.error("start", str(error))
         return 1
     if not settings.name:
         settings = replace(settings, name=f"{socket.gethostname()[:60]}-{secrets.token_hex(4)}")
+    log.LOG.name(settings.name)
     note(settings_line("meta", settings))
+    note(settings_line("locks", arguments.locks.settings))
     files_max = raise_file_limit()
     try:
         return run(_serve(arguments, settings, store, files_max))
     except StoreDamaged as error:
         place = f"{arguments.data}/meta.db" if lock is not None else "the database"
-        sys.stderr.write(f"tidemill: {place} is damaged ({error}): put a copy of it back, or move it away\n")
+        log.error("damaged", f"{place} is damaged ({error}): put a copy of it back, or move it away")
         return 1
     except StoreAway as error:
-        sys.stderr.write(
-            f"tidemill: the database does not answer ({error}): start it, or look at its address\n"
-        )
+        log.error("database", f"the database does not answer ({error}): start it, or look at its address")
         return 1
     except (TidemillError, OSError) as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        log.error("start", str(error))
         return 1
     finally:
         if lock is not None:
@@ -101,36 +108,59 @@ async def _serve(
     arguments: argparse.Namespace, settings: MetaSettings, store: SqlStore, files_max: int
 ) -> int:
     # aiohttp's server takes a third of the start; nothing before needs it.
+    from tidemill_console.relay import Relay
+    from tidemill_console.serving import Pages
     from tidemill_host.health import ready_when
     from tidemill_host.web import Web
+    from tidemill_meta.doors.access import AccessDoor
     from tidemill_meta.doors.api import Api
     from tidemill_meta.doors.metrics import render_metrics
     from tidemill_meta.doors.page import page
+    from tidemill_meta.doors.permits import PERMITS
     from tidemill_meta.doors.replica import Replica
+    from tidemill_meta.doors.takeovers import Takeovers
     from tidemill_meta.doors.watch import Watch
 
     stopping = stop_event()
     clock = RealClock()
     replica = Replica(settings, store, clock)
     watch = Watch(replica.meta, clock)
-    replica.changed = watch.changed
+    locks: Locks = arguments.locks
+    door = AccessDoor(replica, locks.access)
+    takeovers = Takeovers(replica.meta)
+
+    def changed(keys: list[tuple[str, str]]) -> None:
+        watch.changed(keys)
+        door.changed(keys)
+        takeovers.look(clock.now_ms())
+
+    replica.changed = changed
+    replica.meta.locked = locks.access.locked
     await replica.open()
+    door.obey()
     api = Api(replica, watch)
+    refused: Counter[str] = Counter()
+    locks.count(refused)
+    doorman = locks.doorman(PERMITS, "meta", clock.now_ms, refused)
     values: dict[str, Callable[[], Any]] = {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": ready_when(lambda: why_not_ready(replica)),
         "/openapi.json": page,
     }
-    web = Web(values, lambda: render_metrics(replica, watch, api), Counter(), api.routes())
+    relay = Relay(replica.meta.control_of)
+    routes = [*api.routes(), *door.routes(), *Pages().routes(), *relay.routes()]
+    names = parse_names(settings.console_hosts)
+    web = Web(values, lambda: render_metrics(replica, watch, api, takeovers), refused, routes, doorman, names)
     connections_max = min(settings.connections_max, files_max * 3 // 4)
     with listening(arguments.host, arguments.port, "port"):
-        port = await web.listen(arguments.host, arguments.port, connections_max)
+        port = await web.listen(arguments.host, arguments.port, connections_max, arguments.locks.tls)
     calm_collector(COLLECT_YOUNG, COLLECT_MIDDLE)
     async with asyncio.TaskGroup() as tasks:
         work = tasks.create_task(replica.run(), name="replica")
-        say(f"ready http://{address_of(arguments.host, port)}")
+        say(f"ready {arguments.locks.scheme}://{address_of(arguments.host, port)}")
         await stopping.wait()
         await web.close()
+        await relay.close()
         work.cancel()
     await replica.close()
     return 0

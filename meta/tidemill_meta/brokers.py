@@ -9,7 +9,7 @@ from typing import Any, cast
 from tidemill_meta.asked import Asked, parse_name
 from tidemill_meta.beats import BrokerBeat, broker_life
 from tidemill_meta.errors import Denied
-from tidemill_meta.promotion import problem_of, promoted
+from tidemill_meta.promotion import Member, is_sound, problem_of, promoted
 from tidemill_meta.registry import Draft, View
 from tidemill_meta.senses import Senses
 from tidemill_meta.values import SERVICES, Broker, BrokerGroup, Lives, Route, Service, broker_key
@@ -124,7 +124,7 @@ def check_life(view: View, beat: BrokerBeat) -> BrokerGroup:
 
 
 def change_in_sync(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int) -> BrokerGroup:
-    """What a master asks for: slaves that caught up join, others leave."""
+    """What a master asks for: slaves that caught up join, as far as meta knows that they live; others leave."""
     group = find_group(draft, name)
     master, epoch = asked.name("master"), asked.whole("epoch")
     wanted = asked.names("in_sync")
@@ -134,18 +134,20 @@ def change_in_sync(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms
     if master not in wanted:
         raise conflict(group, f"the master {master} cannot take itself out of the set")
     members = senses.members(group, now_ms)
-    found = dict(group.in_sync)
     for one in wanted:
-        if one in found:
-            continue
         if one not in members:
             raise Denied("not_in_sync", f"{one} is no replica of {name}")
-        if not members[one].alive or not members[one].reported or members[one].behind:
-            raise Denied("not_in_sync", f"{one} is dead or behind, as far as meta knows")
-    boots = dict(group.replicas)
-    in_sync = tuple((one, found.get(one, boots[one])) for one in wanted)
+    found = dict(group.in_sync)
+    # One that meta does not hear holds up nobody else: not who is to join, and not who is to leave.
+    in_sync = tuple(
+        (one, found.get(one, members[one].boot)) for one in wanted if one in found or _can_join(members[one])
+    )
     # Also when nothing changes: a master waits for whom it has ever asked, until a later version says who is in.
     return draft.put(replace(group, in_sync=in_sync))
+
+
+def _can_join(slave: Member) -> bool:
+    return slave.alive and slave.reported and not slave.behind
 
 
 def hand_over(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int) -> BrokerGroup:
@@ -163,6 +165,8 @@ def hand_over(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int
     members = senses.members(group, now_ms)
     if to not in dict(group.in_sync) or not members[to].alive or not members[to].reported:
         raise Denied("not_in_sync", f"{to} is not an in-sync replica of {name} that lives")
+    if not is_sound(group, members[to]):
+        raise Denied("not_in_sync", f"{to} was started again, or not heard since {group.master} was")
     if members[to].fenced:
         raise conflict(
             group, f"a former life of {to} may still hold a lease: wait {senses.settings.lease_ms} ms"

@@ -171,10 +171,22 @@ class Liveness(Generic[Beat]):
 
     def heard_since(self, key: str, other: str) -> bool:
         """Whether it was heard after another was heard for the first time, here, or said goodbye; so it was when
-        nothing is known of the other.
+        nothing is known of the other. What another replica heard may be older than it looks here.
         """
         heard, since = self._heard.get(key), self._heard.get(other)
-        return heard is not None and (since is None or heard.at_ms > since.first_ms)
+        if heard is None:
+            return False
+        at_ms = heard.at_ms if heard.here else heard.at_ms - VIEW_MS_MAX
+        return since is None or at_ms > since.first_ms
+
+    def is_known(self, key: str) -> bool:
+        """Whether anything was heard of it."""
+        return key in self._heard
+
+    def left_for_ms(self, key: str, now_ms: int) -> int | None:
+        """How long ago it said goodbye, as far as is known here; ``None`` when it did not."""
+        heard = self._heard.get(key)
+        return now_ms - heard.first_ms if heard is not None and heard.left else None
 
     def present(self, key: str, within_ms: int, now_ms: int) -> bool:
         """Whether it was heard of late. Stricter than "not dead"."""

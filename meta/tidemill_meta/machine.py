@@ -50,6 +50,8 @@ class Meta:
         self.settings = settings
         self.registry = Registry()
         self.senses = Senses(settings, now_ms, alone=alone)
+        self.locked = False
+        """Whether brokers ask who somebody is, and are told."""
         self._forgot_ms = now_ms
 
     # -- deciding ---------------------------------------------------------------------------------------------
@@ -136,6 +138,7 @@ class Meta:
         return {
             **appointment_map(group, lease_ms), "addresses": addresses, "beat_ms": self.settings.broker_beat_ms,
             "state": group.state, "declared": self.registry.last_told_at,
+            **({"access": self.registry.access_version} if self.locked else {}),
         }  # fmt: skip
 
     def broker_left(self, beat: BrokerBeat, now_ms: int) -> None:
@@ -181,6 +184,11 @@ class Meta:
         """A subject's route."""
         record, route = find_subject(self.registry, subject)
         return route_row(route, record)
+
+    def control_of(self, group: str, name: str) -> str | None:
+        """Where the HTTP port of a broker is, as it registered."""
+        broker = self.registry.get(Broker, broker_key(group, name))
+        return None if broker is None else broker.control
 
     def brokers(self, now_ms: int) -> dict[str, dict[str, Any]]:
         """The masters, by broker group."""

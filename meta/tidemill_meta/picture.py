@@ -10,7 +10,16 @@ from tidemill_meta.promotion import Member, problem_of
 from tidemill_meta.registry import View
 from tidemill_meta.senses import Senses
 from tidemill_meta.stopping import Stopping, stopping
-from tidemill_meta.values import Allocation, Broker, BrokerGroup, Route, Service, SubjectRecord, broker_key
+from tidemill_meta.values import (
+    Allocation,
+    Broker,
+    BrokerGroup,
+    ConsumerGroupRecord,
+    Route,
+    Service,
+    SubjectRecord,
+    broker_key,
+)
 from tidemill_wire.addresses import split_address
 
 
@@ -158,3 +167,17 @@ def client_rows(senses: Senses, now_ms: int) -> Iterator[dict[str, Any]]:
                     for one in beat.consumes
                 ],
             }
+
+
+def consumer_group_rows(registry: View) -> list[dict[str, Any]]:
+    """Consumer groups, as people see them."""
+    return [
+        {
+            "group": one.name,
+            "subject": one.subject,
+            "consumption": one.consumption,
+            "declared": one.declared.to_map() if one.declared is not None else None,
+            "version": one.version,
+        }
+        for one in sorted(registry.all(ConsumerGroupRecord), key=lambda one: one.key)
+    ]

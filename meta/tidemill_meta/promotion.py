@@ -9,9 +9,15 @@ the replica that judges, so two replicas of meta cannot appoint two masters in o
 | led | a slave in sync was silent, or is behind for too long | led, with fewer in sync |
 | led | a slave in sync was started again or said goodbye, and the master was heard since | the same |
 | led | its master asks for a slave that caught up | led, with more in sync |
-| led | the master is dead, or was started again, and an in-sync replica lives | led by that one, epoch + 1 |
+| led | the master is dead, or was started again, and a sound replica in sync lives | led by that one, epoch + 1 |
+| led | the same, and who lives was started again | led by that one, epoch + 1, when no sound one may come any more |
 | led | the same, and none lives, or without its disk | no master, until one of the set is back, or a person elects |
 | led | a planned hand-over | led by the one that was named, epoch + 1 |
+
+*Sound* is who lost nothing since it was found in sync: its process goes on, or stopped on purpose and has all on its
+disk. Who was started again in any other way may have lost its power, and with it what only page caches had. So it waits
+for each sound one that may come: one that was not heard since the master was started again, until it is, or is dead;
+and one that said goodbye, for as long as it may take to be back.
 """
 
 from __future__ import annotations
@@ -29,7 +35,8 @@ class Member:
     ``alive``: not declared dead. ``reported``: has sent a heartbeat in this life, of late. ``fenced``: a former life
     may still hold a lease. ``behind``: was behind its master for too long. ``settled``: was heard within the last few
     beats, and every replica of meta that decides knows it. ``outlived``: its master was heard since this life of it
-    began, or said goodbye.
+    began, or said goodbye. ``awake``: was heard since its master was started again. ``parted``: the life of it that was
+    found in sync said goodbye. ``expected``: that was a short while ago, and it is not back.
     """
 
     name: str
@@ -44,6 +51,9 @@ class Member:
     behind: bool = False
     settled: bool = False
     outlived: bool = False
+    awake: bool = True
+    parted: bool = False
+    expected: bool = False
 
 
 def judge(group: BrokerGroup, members: Mapping[str, Member]) -> BrokerGroup:
@@ -54,11 +64,11 @@ def judge(group: BrokerGroup, members: Mapping[str, Member]) -> BrokerGroup:
     master = members.get(group.master)
     if master is not None and master.alive and group.seated:
         return _shrunk(group, members)
-    candidates = _candidates(group, members)
-    if not candidates:
+    able = _candidates(group, members)
+    sound = [one for one in able if is_sound(group, one)]
+    if not able or (not sound and _awaited(group, members)):
         return group
-    found_in = dict(group.in_sync)
-    best = max(candidates, key=lambda member: _fitness(member, found_in, group.master))
+    best = max(sound or able, key=lambda member: _fitness(member, group.master))
     return promoted(group, best.name, members)
 
 
@@ -85,6 +95,12 @@ def problem_of(group: BrokerGroup, members: Mapping[str, Member]) -> str:
         return ""
     if not group.in_sync:
         return "nobody has all messages: elect the replica that has most of them"
+    awaited = _awaited(group, members)
+    if awaited:
+        return (
+            f"whoever lives may lack what {', '.join(awaited)} has: wait a moment for it, start it again when it was "
+            "stopped, or elect another, which may lose messages"
+        )
     names = ", ".join(name for name, _ in group.in_sync)
     return (
         f"no replica in sync lives ({names}): start one of them again, with its disk, or elect another, which loses "
@@ -112,10 +128,23 @@ def _can_lead(member: Member) -> bool:
     return member.alive and member.reported and not member.fenced
 
 
-def _fitness(member: Member, found_in: Mapping[str, int], master: str) -> tuple[bool, int, int, bool, str]:
-    """Who was not started again since it was found in sync, then the longest log."""
-    unbroken = found_in[member.name] == member.boot
-    return unbroken, member.messages, member.actions, member.name == master, member.name
+def is_sound(group: BrokerGroup, member: Member) -> bool:
+    """Whether one of the set has lost nothing since it was found there, and is there now."""
+    return member.awake and (member.parted or dict(group.in_sync)[member.name] == member.boot)
+
+
+def _awaited(group: BrokerGroup, members: Mapping[str, Member]) -> list[str]:
+    """Those of the set that may turn out to be sound."""
+    return [name for name, _ in group.in_sync if name in members and _may_come(members[name])]
+
+
+def _may_come(member: Member) -> bool:
+    return member.expected or (member.alive and not (member.reported and member.awake))
+
+
+def _fitness(member: Member, master: str) -> tuple[int, int, bool, str]:
+    """The longest log."""
+    return member.messages, member.actions, member.name == master, member.name
 
 
 def _shrunk(group: BrokerGroup, members: Mapping[str, Member]) -> BrokerGroup:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
 from tidemill_meta.archive_values import Archive
+from tidemill_meta.charter import GrantRecord, TokenRecord
 from tidemill_meta.storing import Changes, Entry
 from tidemill_meta.values import (
     KINDS,
@@ -188,6 +189,11 @@ class Registry:
             self.kind_changed_at[Vanished.KIND],
             self.kind_changed_at[Archive.KIND],
         )
+
+    @property
+    def access_version(self) -> int:
+        """Of the charter: another one when anybody was granted something, or lost it."""
+        return max(self.kind_changed_at[GrantRecord.KIND], self.kind_changed_at[TokenRecord.KIND])
 
 
 class Draft:

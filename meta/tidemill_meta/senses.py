@@ -30,6 +30,10 @@ GAP_MS = VIEW_MS_MAX
 """A replica that was not asked for so long stood still, and heard nobody meanwhile."""
 LATELY_BEATS = 3
 """Who misses so many is not known to be there, long before it counts as dead."""
+RETURN_MS = 30_000
+"""Who stops on purpose is looked forward to for so long, where it has what others may have lost. A pod that is replaced
+is back within 15 to 24 seconds.
+"""
 
 
 class Senses:
@@ -129,17 +133,26 @@ class Senses:
 
     def _member(self, group: BrokerGroup, name: str, boot: int, now_ms: int) -> Member:
         key = broker_life(group.name, name, boot)
-        beat = self.brokers.beat(key)
-        alive = not self.brokers.gone(key, self.settings.liveness_ms, now_ms)
-        if beat is None or beat.messages < 0:
-            return Member(name, boot, alive=alive, reported=False)
-        reached = beat.messages, beat.actions
-        behind_ms = self.lagging.behind_ms(group.name, reached, now_ms) if name != group.master else 0
+        found = dict(group.in_sync).get(name, boot)
+        left_ms = self.brokers.left_for_ms(broker_life(group.name, name, found), now_ms)
         master = broker_life(group.name, group.master, dict(group.replicas).get(group.master, 0))
-        return Member(
+        silent = Member(
             name,
             boot,
-            alive=alive,
+            alive=not self.brokers.gone(key, self.settings.liveness_ms, now_ms),
+            reported=False,
+            outlived=self.brokers.heard_since(master, key),
+            parted=left_ms is not None,
+            expected=found == boot and left_ms is not None and left_ms <= RETURN_MS,
+            awake=self._awake(group, key, master, now_ms),
+        )
+        beat = self.brokers.beat(key)
+        if beat is None or beat.messages < 0:
+            return silent
+        reached = beat.messages, beat.actions
+        behind_ms = self.lagging.behind_ms(group.name, reached, now_ms) if name != group.master else 0
+        return replace(
+            silent,
             reported=self.brokers.present(key, self.settings.liveness_ms, now_ms),
             epoch=beat.epoch,
             messages=beat.messages,
@@ -148,8 +161,17 @@ class Senses:
             fenced=self._fenced(group, name, boot, now_ms),
             behind=behind_ms > self.settings.behind_ms,
             settled=self.brokers.lease_left(key, self._lately_ms, now_ms) > 0,
-            outlived=self.brokers.heard_since(master, key),
         )
+
+    def _awake(self, group: BrokerGroup, key: str, master: str, now_ms: int) -> bool:
+        """Whether a life was heard since its master is known to have been started again, if it was. Who was heard last
+        before that may have lost its power by then, and nobody knows yet.
+        """
+        if group.master not in dict(group.replicas) or group.seated or key == master:
+            return True
+        if not self.brokers.is_known(master):  # another replica heard it, and will tell when
+            return self.brokers.gone(master, self.settings.liveness_ms, now_ms)
+        return self.brokers.heard_since(key, master)
 
     @property
     def _lately_ms(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from tidemill_meta.archive_values import Archive, ReplayRecord
+from tidemill_meta.charter import GrantRecord, TokenRecord
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.routes import PartitionSet, State
@@ -387,5 +388,5 @@ class Vanished:
 
 KINDS: tuple[type[Value], ...] = (
     Broker, BrokerGroup, SubjectRecord, Route, ConsumerGroupRecord, Allocation, Passage, Removal, Vanished, Archive,
-    ReplayRecord,
+    ReplayRecord, GrantRecord, TokenRecord,
 )  # fmt: skip

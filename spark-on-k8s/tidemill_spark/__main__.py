@@ -1,4 +1,4 @@
-"""``tidemill archive …``: what people do with a lake, on this machine. The client's command line becomes this process."""
+"""``tidemill archive …``: what people do with a lake. The client's command line becomes this process."""
 
 from __future__ import annotations
 

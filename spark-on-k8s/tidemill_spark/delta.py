@@ -68,9 +68,7 @@ def run(session: Any, wanted: Wanted, workers: Workers, now_ms: Callable[[], int
     return totals
 
 
-def finish(
-    session: Any, lake: Lake, wanted: Wanted, now_ms: Callable[[], int], totals: Totals
-) -> None:
+def finish(session: Any, lake: Lake, wanted: Wanted, now_ms: Callable[[], int], totals: Totals) -> None:
     """Append what the open intent says, and say that it is done."""
     assert lake.state.open_intent is not None
     number, intent = lake.state.open_intent
@@ -105,9 +103,7 @@ def ranges_for(server: str, pieces: tuple[Piece, ...]) -> list[Range]:
     for piece in pieces:
         if piece.first < piece.next:
             one = places[piece.partition]
-            (made,) = ranges_of(
-                server, [one], {one.key: (piece.first, piece.next)}, target_bytes=1 << 62
-            )
+            (made,) = ranges_of(server, [one], {one.key: (piece.first, piece.next)}, target_bytes=1 << 62)
             found.append(made)
     return found
 

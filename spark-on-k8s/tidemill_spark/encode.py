@@ -17,7 +17,7 @@ import numpy as np
 from tidemill_spark.arrow import pa, pc
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin
 from tidemill_wire.columns import Content, build_batch
-from tidemill_wire.fields import REPLAYED_PROPERTY
+from tidemill_wire.fields import AGAIN, REPLAYED_PROPERTY
 from tidemill_wire.limits import MIB
 from tidemill_wire.ordering import logical_partition
 from tidemill_wire.routes import LOGICAL_PARTITIONS, Partition
@@ -92,7 +92,10 @@ def encode(chunk: Any, run: str, name: str, *, marked: bool) -> bytearray:
         created_deltas=(created - created_ms).tolist() if created.max() > created_ms else None,
         origins=ids,
     )
-    flags = (Flags.REPLAYED if marked else Flags(0)) | (Flags(0) if order_keys is None else Flags.ORDERED)
+    alone = AGAIN.fullmatch(name) is not None  # for one group
+    flags = (Flags.REPLAYED if marked or alone else Flags(0)) | (
+        Flags(0) if order_keys is None else Flags.ORDERED
+    )
     batch_id = BatchIds(producer).next(created_ms)
     priority = chunk["priority"][0].as_py()
     origin = Origin(name.encode(), producer, 1, batch_id, created_ms, flags=flags, priority=priority)

@@ -1,4 +1,4 @@
-"""What jobs tell meta: how far an archive has come, and how a run or a replay went. A queue without meta is not told."""
+"""What jobs tell meta: how far an archive has come, how a run or a replay went. A queue without meta is not told."""
 
 from __future__ import annotations
 

@@ -131,10 +131,8 @@ def compared(task: Task) -> Compared:
     one = task.range
     logs = pa.concat_tables([table for table, _ in decoded(one)])
     store = open_store(task.uri)
-    parts = [logs.slice(0, 0)]
-    for file in task.files:
-        parts.append(_within(read_file(store.open(file.name, file.size), file), one))
-    lake = in_order(pa.concat_tables(parts, promote_options="permissive"))
+    parts = [_within(read_file(store.open(file.name, file.size), file), one) for file in task.files]
+    lake = in_order(pa.concat_tables([logs.slice(0, 0), *parts], promote_options="permissive"))
     return judged(Partition(one.subject, one.broker_group, one.partition), logs, lake)
 
 

@@ -41,7 +41,6 @@ WINDOW_CHUNKS = 64
 TASKS_MAX = 12
 """At once. Of single batches a broker remembers 1,024 of each partition: fewer are answered and not noted."""
 IN_FLIGHT = 8
-REASON = "replayed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,9 @@ def _written_once(
     lake: Lake, wanted: Wanted, marks: list[tuple[Partition, int]]
 ) -> list[tuple[Partition, int]]:
     if not wanted.run or "/" in wanted.run or wanted.run.startswith("."):
-        raise WrongRequest(f"a replay needs a name of letters and digits, {wanted.run!r} is none: give it one with --run")
+        raise WrongRequest(
+            f"a replay needs a name of letters and digits, {wanted.run!r} is none: give it one with --run"
+        )
     asked = asdict(replace(wanted, server="", rate=0, uri=""))
     said = {"asked": asked, "partitions": [[*place, end] for place, end in marks]}
     name = f"{OWN}/replays/{wanted.run}/plan.json"
@@ -174,7 +175,9 @@ def _clusters(files: Sequence[File], place: Partition) -> Iterator[list[File]]:
 
 def _within(table: Any, task: Task, start: int) -> Any:
     place = task.partition
-    mask = pc.and_(pc.equal(table["broker_group"], place.broker_group), pc.equal(table["partition"], place.name))
+    mask = pc.and_(
+        pc.equal(table["broker_group"], place.broker_group), pc.equal(table["partition"], place.name)
+    )
     sequences = table["sequence"]
     mask = pc.and_(mask, pc.and_(pc.greater_equal(sequences, start), pc.less(sequences, task.end)))
     return table.filter(mask)
@@ -249,7 +252,9 @@ class Sending:
         async with asyncio.TaskGroup() as lanes:
             for index in np.unique(wanted).tolist():
                 rows = window.filter(pa.array(wanted == index))
-                lanes.create_task(self._send_to(self._places[index], chunks(rows), 1 if ordered else IN_FLIGHT))
+                lanes.create_task(
+                    self._send_to(self._places[index], chunks(rows), 1 if ordered else IN_FLIGHT)
+                )
 
     async def _send_to(self, place: Place, rest: Iterator[Any], at_once: int) -> None:
         """Chunks of one partition; the next one is made while the last ones are on their way."""
@@ -265,12 +270,8 @@ class Sending:
 
     async def _give(self, place: Place, chunk: Any) -> None:
         wanted = self._task.wanted
-        name = place.name if wanted.group is None else wanted.target
-        batch = encode(chunk, wanted.run, name, marked=wanted.marked)
-        if wanted.group is None:
-            await self._target.send(place, batch)
-        else:
-            await self._target.give(place, wanted.target, wanted.group, batch, REASON)
+        name = place.name if wanted.group is None else f"%again%{wanted.target}%{wanted.group}"
+        await self._target.send(place, encode(chunk, wanted.run, name, marked=wanted.marked))
 
     async def _pace(self, rows: int) -> None:
         """No faster than was said."""

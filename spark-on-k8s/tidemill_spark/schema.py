@@ -5,7 +5,8 @@ as clients print it. ``partition`` is the name on the broker: that of the subjec
 (``order.paid#3``), or of a lane (``%lane%5%order.paid``). ``date`` and ``hour`` are those of ``stored_at`` in UTC,
 which never falls within a partition as long as the brokers' clocks do not; folders of an archive are named by them.
 
-What a message does not have is null. Properties are the bytes that the wire has, a msgpack map, for nobody looked into
+What a message does not have is null; the others are never, though nothing is declared so, for Spark calls all that it
+reads nullable. Properties are the bytes that the wire has, a msgpack map, for nobody looked into
 them on the way: ``properties_of`` does.
 """
 
@@ -20,37 +21,37 @@ from tidemill_spark.arrow import pa
 
 TIME = pa.timestamp("us", "UTC")
 
-_FIELDS: tuple[tuple[str, Any, bool], ...] = (
-    ("id", pa.string(), False),
-    ("subject", pa.string(), False),
-    ("broker_group", pa.string(), False),
-    ("partition", pa.string(), False),
-    ("sequence", pa.int64(), False),
-    ("key", pa.string(), True),
-    ("order_key", pa.string(), True),
-    ("timer_key", pa.string(), True),
-    ("tags", pa.list_(pa.field("element", pa.string(), nullable=False)), True),
-    ("properties", pa.binary(), True),
-    ("body", pa.binary(), False),
-    ("priority", pa.int8(), False),
-    ("attempts", pa.int32(), False),
-    ("created_at", TIME, False),
-    ("stored_at", TIME, False),
-    ("deliver_at", TIME, True),
-    ("producer", pa.string(), False),
-    ("producer_sequence", pa.int64(), False),
-    ("dedup_key", pa.binary(), True),
-    ("replayed", pa.bool_(), False),
-    ("ordered", pa.bool_(), False),
-    ("origin", pa.string(), True),
-    ("epoch", pa.int32(), False),
-    ("position", pa.int64(), False),
-    ("date", pa.date32(), False),
-    ("hour", pa.int8(), False),
+_FIELDS: tuple[tuple[str, Any], ...] = (
+    ("id", pa.string()),
+    ("subject", pa.string()),
+    ("broker_group", pa.string()),
+    ("partition", pa.string()),
+    ("sequence", pa.int64()),
+    ("key", pa.string()),
+    ("order_key", pa.string()),
+    ("timer_key", pa.string()),
+    ("tags", pa.list_(pa.field("element", pa.string()))),
+    ("properties", pa.binary()),
+    ("body", pa.binary()),
+    ("priority", pa.int8()),
+    ("attempts", pa.int32()),
+    ("created_at", TIME),
+    ("stored_at", TIME),
+    ("deliver_at", TIME),
+    ("producer", pa.string()),
+    ("producer_sequence", pa.int64()),
+    ("dedup_key", pa.binary()),
+    ("replayed", pa.bool_()),
+    ("ordered", pa.bool_()),
+    ("origin", pa.string()),
+    ("epoch", pa.int32()),
+    ("position", pa.int64()),
+    ("date", pa.date32()),
+    ("hour", pa.int8()),
 )
 
-SCHEMA: Any = pa.schema([pa.field(name, kind, nullable=nullable) for name, kind, nullable in _FIELDS])
-COLUMNS: tuple[str, ...] = tuple(name for name, _, _ in _FIELDS)
+SCHEMA: Any = pa.schema([pa.field(name, kind) for name, kind in _FIELDS])
+COLUMNS: tuple[str, ...] = tuple(name for name, _ in _FIELDS)
 
 _IN_SPARK: Mapping[Any, str] = {
     pa.string(): "STRING",
@@ -70,7 +71,7 @@ def schema_of(columns: Sequence[str]) -> Any:
 
 
 def spark_schema(columns: Sequence[str] = COLUMNS) -> str:
-    """The same as Spark declares it. Nothing is ``NOT NULL`` there: Spark calls what it reads nullable in any case."""
+    """The same as Spark declares it."""
     return ", ".join(f"`{name}` {_in_spark(SCHEMA.field(name).type)}" for name in columns)
 
 

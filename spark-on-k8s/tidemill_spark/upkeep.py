@@ -54,12 +54,11 @@ class Compacted:
 def merges(lake: Lake, compression: str, target_bytes: int = TARGET_BYTES) -> list[Merge]:
     """Which files belong together. A file that is large enough is left alone."""
     small = [one for one in lake.files() if one.size < target_bytes // SMALL_SHARE]
-    found: list[Merge] = []
-    for _, hour in groupby(small, key=lambda one: (one.subject, one.date, one.hour)):
-        for some in _portions(sorted(hour, key=lambda one: one.spans), target_bytes):
-            if len(some) > 1:
-                found.append(Merge(lake.store.uri, tuple(some), compression))
-    return found
+    hours = groupby(small, key=lambda one: (one.subject, one.date, one.hour))
+    portions = (
+        some for _, hour in hours for some in _portions(sorted(hour, key=lambda one: one.spans), target_bytes)
+    )
+    return [Merge(lake.store.uri, tuple(some), compression) for some in portions if len(some) > 1]
 
 
 def _portions(files: Sequence[File], target_bytes: int) -> Iterator[list[File]]:

@@ -1,4 +1,4 @@
-"""Who does the tasks of a run: processes of this machine, or Spark's executors. A task is a value, and so is its result.
+"""Who does the tasks of a run: processes of this machine, or Spark's executors. A task and its result are values.
 
 Spark is given one job a task, from as many threads as it has cores: it repeats a task whose executor went, and a result
 is there as soon as its task is done. What an attempt wrote whose result was not heard is in no commit.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -59,7 +60,10 @@ def on_spark(session: Any) -> Iterator[Workers]:
 
 
 def spark_session(name: str, conf: dict[str, str] | None = None) -> Any:
-    """The session that spark-submit has begun, or one on this machine."""
+    """The session that spark-submit has begun, or one on this machine. Tasks run in the same Python as this, unless
+    ``PYSPARK_PYTHON`` names another.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     sql: Any = importlib.import_module("pyspark.sql")
     builder = sql.SparkSession.builder.appName(name)
     for key, value in (conf or {}).items():

@@ -13,10 +13,13 @@ import sys
 from collections.abc import Sequence
 
 from tidemill_broker import __main__ as broker
-from tidemill_broker.doors.manifests import read_manifests
+from tidemill_broker.doors.manifests import read_grants, read_manifests
 from tidemill_broker.settings import read_settings
 from tidemill_delay.settings import read_settings as read_delay_settings
+from tidemill_host import log
+from tidemill_host.locks import Locks
 from tidemill_host.process import FolderInUse, FolderLock, parse_port
+from tidemill_host.settings import read_lock_settings
 from tidemill_meta.settings import read_settings as read_meta_settings
 from tidemill_standalone.plan import PlanError, Wanted, check, is_cluster
 from tidemill_wire.errors import TidemillError
@@ -51,6 +54,7 @@ def cluster(argv: Sequence[str]) -> int:
         arguments.delays, arguments.manifests, os.environ.get(ADVERTISE, ""),
     )  # fmt: skip
     try:
+        log.begin_log("keeper", arguments)
         check(wanted, folders_of(wanted.data), wanted.advertised)
         for read in (
             read_settings,
@@ -58,15 +62,17 @@ def cluster(argv: Sequence[str]) -> int:
             read_delay_settings,
         ):  # said once, and not by each child
             read(os.environ)
+        locks = Locks(read_lock_settings(os.environ))
         declarations = read_manifests(wanted.manifests)
+        grants = read_grants(wanted.manifests, locked=locks.access.locked)
         lock = FolderLock(wanted.data)
     except (PlanError, TidemillError, FolderInUse, OSError) as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        log.error("start", str(error))
         return 1
     from tidemill_standalone.keeper import Keeper
 
     try:
-        return asyncio.run(Keeper(wanted, declarations).run())
+        return asyncio.run(Keeper(wanted, declarations, grants, locks).run())
     finally:
         lock.release()
 
@@ -81,6 +87,7 @@ def cluster_parser() -> argparse.ArgumentParser:
     arguments.add_argument("--brokers", type=int, default=1)
     arguments.add_argument("--slaves", type=int, default=0)
     arguments.add_argument("--delays", type=int, default=1)
+    log.add_log_option(arguments)
     return arguments
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,26 +26,29 @@ from tidemill_broker.doors.service import Service
 from tidemill_broker.gate import Told, read_removal
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings
+from tidemill_console.serving import Pages
 from tidemill_host.clock import RealClock
+from tidemill_host.log import warning
+from tidemill_host.permits import Permits
 from tidemill_host.process import calm_collector, note
 from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Answer, Variables
 from tidemill_host.routing import Route as Path
 from tidemill_meta.beats import BrokerBeat
 from tidemill_meta.brokers import Registration
+from tidemill_meta.doors.access import AccessDoor
 from tidemill_meta.doors.api import Api
 from tidemill_meta.doors.metrics import render_metrics
+from tidemill_meta.doors.permits import PERMITS
 from tidemill_meta.doors.replica import Replica
+from tidemill_meta.doors.takeovers import Takeovers
 from tidemill_meta.doors.watch import Watch
 from tidemill_meta.emptying import note as note_left
 from tidemill_meta.emptying import parse_report
 from tidemill_meta.errors import Denied
-from tidemill_meta.machine import Meta
-from tidemill_meta.registry import Draft
-from tidemill_meta.senses import Senses
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import StoreAway
-from tidemill_meta.subjects import declare, takes, use_subject, vanished_since
+from tidemill_meta.subjects import declare, takes, vanished_since
 from tidemill_meta.values import (
     Broker,
     BrokerGroup,
@@ -56,11 +58,13 @@ from tidemill_meta.values import (
     SubjectRecord,
     Vanished,
 )  # fmt: skip
+from tidemill_standalone.adopting import adopt, placed_anywhere, register
 from tidemill_standalone.late import LateStore
 from tidemill_standalone.later import DelayBeside
-from tidemill_wire.declarations import Declaration, Subject
+from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.fields import NAME
+from tidemill_wire.granted import Granted
 from tidemill_wire.routes import State, both
 from tidemill_wire.settings import settings_line
 
@@ -96,6 +100,9 @@ class MetaBeside:
         self._replica = Replica(given, self._store, self._clock)
         self._watch = Watch(self._replica.meta, self._clock)
         self._api = Api(self._replica, self._watch)
+        self._grants: dict[str, Granted] = arguments.grants
+        self._door = AccessDoor(self._replica, arguments.locks.access)
+        self._takeovers = Takeovers(self._replica.meta)  # a lone broker has none
         self._later = DelayBeside(arguments, settings.name)
         self._ports = 0, 0
         self._opened, self._ready = asyncio.Event(), asyncio.Event()
@@ -115,11 +122,12 @@ class MetaBeside:
     def routes(self, service: Service, brokers: Callable[[], dict[str, Any]]) -> Iterable[Path]:
         self._service = service
         mine = [one for one in self._api.routes() if (one.method, one.path) not in BROKERS_OWN]
+        mine += self._door.routes()
         asked = next(one.answer for one in self._api.routes() if one.path == ROUTES)
         held = [
             replace(one, answer=_refuse_move if one.path in MOVES else self._held(one.answer)) for one in mine
         ]
-        return [*held, Path("GET", ROUTES, self._routes(brokers, asked))]
+        return [*held, Path("GET", ROUTES, self._routes(brokers, asked)), *Pages().routes()]
 
     def page(self, page: dict[str, Any]) -> dict[str, Any]:
         from tidemill_standalone.pages import merged
@@ -127,7 +135,11 @@ class MetaBeside:
         return merged(page, BROKERS_OWN)
 
     def metrics(self) -> bytes:
-        return render_metrics(self._replica, self._watch, self._api) + self._later.metrics()
+        return render_metrics(self._replica, self._watch, self._api, self._takeovers) + self._later.metrics()
+
+    @property
+    def permits(self) -> Permits:
+        return PERMITS
 
     @property
     def later(self) -> DelayBeside:
@@ -186,7 +198,7 @@ class MetaBeside:
         said = " ".join(sentence.split())
         if said != self._said:
             self._said = said
-            sys.stderr.write(f"tidemill: {said}\n")
+            warning("meta", said)
 
     async def _begin(self) -> None:
         """Register the broker, and declare what the manifests declare."""
@@ -197,12 +209,15 @@ class MetaBeside:
             try:
                 await self._replica.change(lambda draft, now_ms: register(draft, meta, asked, now_ms))
                 meta.registered(asked, self._clock.now_ms())
+                self._door.obey()
+                self._judge_again()
                 self._obey()  # what was said before this start
                 self._hear()
                 if self._declarations:
                     await self._replica.change(
                         lambda draft, now_ms: declare(draft, meta.senses, self._declarations, now_ms)
                     )
+                await self._door.declare(self._grants)
                 await self._adopt_all()
             except TidemillError as error:
                 if not _is_behind(error):
@@ -261,6 +276,8 @@ class MetaBeside:
     def _changed(self, keys: list[tuple[str, str]]) -> None:
         """What is declared at meta is declared at the broker, whoever did it."""
         self._watch.changed(keys)
+        if self._door.changed(keys):
+            self._judge_again()
         registry = self._replica.meta.registry
         subjects = [registry.get(SubjectRecord, key) for kind, key in keys if kind == SubjectRecord.KIND]
         groups = [
@@ -273,6 +290,12 @@ class MetaBeside:
         stated = any(kind in said or key in registry.told_at for kind, key in keys)
         if declared or stated:
             self._obey(declared)
+
+    def _judge_again(self) -> None:
+        """Who is connected may have lost what they had."""
+        if self._service is not None:
+            self._service.server.judge_again()
+        self._later.judge_again()
 
     def _obey(self, declared: Sequence[Declaration] = ()) -> None:
         """The broker does what people said, and refuses what they made read-only."""
@@ -290,7 +313,7 @@ class MetaBeside:
             self._told = registry.revision
             if unmade is not None:  # it is stored at meta, which goes on
                 said = f"the broker did not take all that was declared ({unmade.problem}): declare it again when it can"
-                sys.stderr.write(f"tidemill: {said}\n")
+                warning("declared", said)
 
     # -- answering ------------------------------------------------------------------------------------------------
 
@@ -358,33 +381,6 @@ def read_meta_settings(settings: BrokerSettings) -> MetaSettings:
         name=given.name or "standalone",
         create_subjects=given.create_subjects and settings.create_subjects,
     )
-
-
-def placed_anywhere(declaration: Declaration) -> Declaration:
-    """Without the placement that the declaration has for a cluster: here is one broker group."""
-    if isinstance(declaration, Subject):
-        return replace(declaration, spec=replace(declaration.spec, placement=None))
-    return declaration
-
-
-def register(draft: Draft, meta: Meta, asked: Registration, now_ms: int) -> None:
-    """The broker of this folder, wherever it listens. The folder has one owner at a time, so whoever registered in it
-    before was this one; at another port it would be taken for a namesake, who has to wait.
-    """
-    known = draft.get(Broker, asked.broker.key)
-    if known is not None and (known.data, known.control) != (asked.broker.data, asked.broker.control):
-        draft.put(replace(known, data=asked.broker.data, control=asked.broker.control))
-    meta.register(draft, asked, now_ms)
-
-
-def adopt(draft: Draft, senses: Senses, subjects: Iterable[str], now_ms: int) -> None:
-    """Subjects that are there, whatever the policy says of new ones; not what was removed since somebody looked."""
-    for subject in subjects:
-        if draft.get(SubjectRecord, subject) is None and draft.get(Removal, subject) is not None:
-            continue
-        if draft.get(SubjectRecord, subject) is None:
-            draft.put(SubjectRecord(subject, None))
-        use_subject(draft, senses, subject, now_ms)
 
 
 def _is_behind(error: TidemillError) -> bool:

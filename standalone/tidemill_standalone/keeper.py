@@ -18,7 +18,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -26,13 +26,16 @@ from typing import Any
 import aiohttp
 
 from tidemill_broker.doors.greeting import greeting
+from tidemill_host.locks import Locks
+from tidemill_host.log import warning
 from tidemill_host.process import say
 from tidemill_standalone.plan import META, Child, Wanted, broker_of, delay_of, delays_of, meta_of, names_of
 from tidemill_wire.addresses import address_of
 from tidemill_wire.declarations import Declaration
+from tidemill_wire.granted import Granted
 
 BECAME = re.compile(rb"(\w+) in epoch (\d+)\n")
-READY = re.compile(rb"ready (?:tidemill://.*:(\d+) )?http://.*:(\d+)\n")
+READY = re.compile(rb"ready (?:tidemill://.*:(\d+) )?https?://.*:(\d+)\n")
 NEXT = ("status", "send hello 'first'", "broker handover g0")
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.5, 10.0
 STEADY_SECONDS = 10.0
@@ -70,8 +73,16 @@ class Kept:
 class Keeper:
     """See the module."""
 
-    def __init__(self, wanted: Wanted, declarations: Sequence[Declaration]) -> None:
+    def __init__(
+        self,
+        wanted: Wanted,
+        declarations: Sequence[Declaration],
+        grants: Mapping[str, Granted],
+        locks: Locks,
+    ) -> None:
         self._wanted = wanted
+        self._grants = grants
+        self._locks = locks
         self._declarations = declarations
         self._meta = Kept(META, lambda ports: meta_of(wanted, ports[1]), (0, wanted.http_port))
         self._brokers = [Kept(name, partial(self._broker, name), (0, 0)) for name in names_of(wanted)]
@@ -180,10 +191,10 @@ class Keeper:
             if led and (replicas >= len(self._servers) or loop.time() - led_at > IN_SYNC_SECONDS):
                 break
             await asyncio.sleep(LOOK_SECONDS)
-        if self._declarations:
+        if self._declarations or self._grants:
             await self._declare()
         host, port = self._wanted.host, self._meta.ports[1]
-        say(f"ready http://{address_of(host, port)}")
+        say(f"ready {self._locks.scheme}://{address_of(host, port)}")
         if sys.stdout.isatty():
             say(greeting(host, port, NEXT, "cluster"))
 
@@ -198,16 +209,20 @@ class Keeper:
     async def _declare(self) -> None:
         documents = [one.to_map() for one in self._declarations]
         try:
-            await self._ask("POST", "/v1/declarations", documents)
+            if documents:
+                await self._ask("POST", "/v1/declarations", documents)
+            for name, granted in self._grants.items():
+                await self._ask("PUT", f"/v1/access/grants/{name}", granted.to_map())
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             self._say(f"meta did not take what the manifests declare: {' '.join(str(error).split())}")
 
     async def _ask(self, method: str, path: str, body: object) -> Any:
-        url = f"http://{address_of(self._wanted.host, self._meta.ports[1])}{path}"
+        caller = self._locks.caller
+        url = caller.url(address_of(self._wanted.host, self._meta.ports[1]), path)
         timeout = aiohttp.ClientTimeout(total=ASK_SECONDS)
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.request(method, url, json=body) as response,
+            session.request(method, url, json=body, **caller.options()) as response,
         ):
             answer: Any = await response.json(content_type=None)
             if response.status >= 400:
@@ -251,8 +266,7 @@ class Keeper:
         self._begun.set()
 
     def _say(self, text: str) -> None:
-        sys.stderr.write(f"tidemill: {text}\n")
-        sys.stderr.flush()
+        warning("keeper", text)
 
 
 def _how(code: int) -> str:

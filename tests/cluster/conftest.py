@@ -5,7 +5,6 @@ Tests with a cluster run last: what their clusters run may be in the building, b
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import subprocess
 import sys
@@ -57,7 +56,6 @@ def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KwokCluster]:
     """Real API server, controllers and scheduler; nodes and pods are played. Its tests are marked ``cluster``."""
-    faulthandler.cancel_dump_traceback_later()  # a build is no hang
     built = programs(lambda text: show(request.config, text))
     made = KwokCluster(tmp_path_factory.mktemp("kwok") / "cluster", built)
     yield made.start()
@@ -70,7 +68,6 @@ def real_cluster(
 ) -> Iterator[RealCluster]:
     """Three nodes with real pods. Its tests are marked ``real_cluster``; each has namespaces of its own."""
     need_nodes()
-    faulthandler.cancel_dump_traceback_later()
 
     def tell(text: str) -> None:
         show(request.config, text)
@@ -83,7 +80,6 @@ def real_cluster(
 @pytest.fixture(scope="session")
 def with_image(real_cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> RealCluster:
     """That cluster, whose nodes have the image by the name that the charts know, and by that of a version before."""
-    faulthandler.cancel_dump_traceback_later()
     archive = tmp_path_factory.mktemp("image") / "tidemill.tar"
     options = ["--debootstrap", "--install", "--cache", str(base() / "images"), "--output", str(archive)]
     subprocess.run([sys.executable, str(ROOT / "images/build.py"), *options], check=True)

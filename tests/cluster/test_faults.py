@@ -5,7 +5,6 @@ Two groups lie on two nodes each and share one, with meta, so that a node may go
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import random
 import time
@@ -77,7 +76,6 @@ def queue(with_image: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(autouse=True)
 def patience() -> None:
     """What takes a minute or two here is no hang."""
-    faulthandler.cancel_dump_traceback_later()
 
 
 def packages(cluster: RealCluster, folder: Path) -> dict[str, Path]:

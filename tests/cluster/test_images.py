@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import re
 import subprocess
@@ -62,7 +61,6 @@ def read(archive: tarfile.TarFile, name: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    faulthandler.cancel_dump_traceback_later()  # a build is no hang
     need_nodes()
     provide(print)
     cache, archive = base() / "images", tmp_path_factory.mktemp("image") / "tidemill.tar"

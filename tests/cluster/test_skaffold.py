@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import subprocess
 from pathlib import Path
@@ -22,7 +21,6 @@ PROFILES = [profile["name"] for profile in yaml.safe_load((ROOT / "skaffold.yaml
 
 
 def rendered(profile: str, tmp_path: Path) -> list[dict[str, Any]]:
-    faulthandler.cancel_dump_traceback_later()  # a build is no hang
     folder = tmp_path / "home"
     folder.mkdir()
     path = f"{programs()}{os.pathsep}{os.environ['PATH']}"  # helm

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from e2e.queues import COMMAND, Queue, wait_until
 
-READY = re.compile(rb"ready http://(\S+):(\d+)\n")
+READY = re.compile(rb"ready https?://(\S+):(\d+)\n")
 FOLDER = re.compile(r"--data\0[^\0]*/([^/\0]+)\0")
 
 
@@ -51,8 +51,8 @@ class Cluster(Queue):
 
     def post(self, path: str, body: object) -> Any:
         """What meta answers to JSON; what it refuses is an ``HTTPError``."""
-        request = urllib.request.Request(f"http://{self.server}{path}", json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        request = urllib.request.Request(self.url(path), json.dumps(body).encode())
+        with self.open(request) as answer:
             return json.loads(answer.read())
 
     def expand(self, subject: str, **asked: object) -> list[dict[str, Any]]:

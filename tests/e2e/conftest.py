@@ -10,6 +10,7 @@ from typing import TypeAlias
 import pytest
 
 from e2e.queues import BROKER, Queue, wait_until
+from e2e.towers import Tower
 
 STANDALONE = (sys.executable, "-m", "tidemill_standalone")
 MakeQueue: TypeAlias = Callable[..., Queue]
@@ -60,3 +61,25 @@ def shared_queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
     queue = Queue(tmp_path_factory.mktemp("shared") / "data")
     yield queue.start()
     queue.close()
+
+
+@pytest.fixture(scope="module")
+def tower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tower]:
+    tower = Tower(tmp_path_factory.mktemp("tower"))
+    tower.start()
+    tower.furnish()
+    yield tower
+    assert tower.running
+    assert tower.errors == ""
+    tower.close()
+
+
+@pytest.fixture
+def refused(tower: Tower) -> Iterator[Callable[[str], None]]:
+    """Says afterwards that one more was counted, and noted."""
+    before, lines = tower.refused(), len(tower.audited())
+    said: list[str] = []
+    yield said.append
+    for code in said:
+        assert tower.refused().get(code, 0) > before.get(code, 0), f"{code} was not counted"
+        assert any(line["outcome"] == code for line in tower.audited()[lines:]), f"{code} was not noted"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Any, Self
 
 from e2e.services import RealService, environment
 
-READY = re.compile(rb"ready tidemill://(\S+):(\d+) http://(\S+):(\d+)\n")
+READY = re.compile(rb"ready tidemill://(\S+):(\d+) https?://(\S+):(\d+)\n")
 BROKER = (sys.executable, "-m", "tidemill_broker")
 COMMAND = (sys.executable, "-m", "tidemill.cli")
 METRIC = re.compile(r"^([a-z_]+(?:\{[^}]*\})?) (\d+(?:\.\d+)?)$", re.MULTILINE)
@@ -36,6 +37,8 @@ class Queue(RealService):
         self.data = data
         self.host = ""
         self.port = self.http_port = 0
+        self.ca, self.cert, self.token = "", ("", ""), ""
+        """How the test reaches it, when it is locked."""
         files = [part for path in manifests for part in ("-f", str(path))]
         self.command = [*command, "up", "--data", str(data), *files, *options]
 
@@ -73,8 +76,20 @@ class Queue(RealService):
         return json.loads(self.get_text(path))
 
     def get_text(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://{self.server}{path}", timeout=30) as answer:
+        with self.open(urllib.request.Request(self.url(path))) as answer:
             return str(answer.read().decode())
+
+    def url(self, path: str) -> str:
+        return f"{'https' if self.ca else 'http'}://{self.server}{path}"
+
+    def open(self, request: urllib.request.Request) -> Any:
+        """What is answered to a request of somebody who may."""
+        context = ssl.create_default_context(cafile=self.ca) if self.ca else None
+        if context is not None and self.cert[0]:
+            context.load_cert_chain(*self.cert)
+        if self.token and not request.has_header("Authorization"):
+            request.add_header("Authorization", f"Bearer {self.token}")
+        return urllib.request.urlopen(request, timeout=30, context=context)
 
     def metrics(self) -> dict[str, float]:
         """Every number of the metrics page, by its name and labels."""

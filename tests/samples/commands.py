@@ -199,7 +199,7 @@ COMMANDS: dict[str, Command] = {
         [CheckRow(0x8000_0000_0000_1234, 1_780_000_000_000, 3, 1)], memoryview(BATCHES["stamped"])
     ),
     "checks-none": Checks([]),
-    "fenced": Fenced([("order.paid", 3)], [Passed("order.paid", "billing", 2)]),
+    "fenced": Fenced([("order.paid", 3)], [Passed("order.paid", "billing", 2)], "partition 'orders': no"),
 }
 
 HEARD_BY_SERVER = frozenset(

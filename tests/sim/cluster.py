@@ -37,7 +37,6 @@ from tidemill_broker.machine import Broker
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Ready
-from tidemill_host.server import Statistics
 from tidemill_journal.errors import JournalError
 from tidemill_wire.declarations import API_VERSION, Declaration, parse_manifest
 from tidemill_wire.filters import EVERYTHING, TagFilter, is_pattern, matches_pattern, parse_filter
@@ -186,7 +185,7 @@ class Cluster:
         self._reigns: list[Reign] = []
         self._sparing = Sparing(seed)
         self._last: Broker | None = None
-        self._statistics: list[Statistics] = []
+        self._served: list[Service] = []
         self._world: World
 
     def build(self, world: World) -> None:
@@ -236,7 +235,7 @@ class Cluster:
         terms = self._terms(dead_of(letters, broker.state, self.graveyard.purged))
         return (
             self.problems
-            + unanswered(self._statistics, self.settings)
+            + unanswered(self._served, self.settings)
             + self._search_problems(disk)
             + violations(self.history, terms)
             + self._grave_problems(letters, broker.state, terms)
@@ -325,11 +324,11 @@ class Cluster:
         self.retention.watch(broker, env)
         lanes = make_lanes(kernel=len(self._reigns) % 2 == 1)  # every other life
         service = Service(broker, env.disk, lanes, env.clock)
-        service.declare(declare_subjects())
+        service.declare(self._declared())
         self._declare_groups(broker, env.clock.now_ms())
         await service.listen("0.0.0.0", PORT)
         self._reigns.append(Reign(env.loop.now, env.loop.now))
-        self._statistics.append(service.server.statistics)
+        self._served.append(service)
         self._opened(service, env)
         try:
             async with asyncio.timeout(env.rng.choice(TERMS_S)):
@@ -341,6 +340,10 @@ class Cluster:
                 return
             await service.failed
         raise SystemExit(1)
+
+    def _declared(self) -> list[Declaration]:
+        """What each life is told of its subjects."""
+        return declare_subjects()
 
     def _opened(self, service: Service, env: Env) -> None:
         """A life of the broker serves."""

@@ -5,7 +5,8 @@ decided last. Only here the in-sync set changes, and an epoch is given out once.
 replicas of its own is the real meta's business to make true.
 
     a wish of the master, told at the version that counts   -> that set, the next version
-    the master was silent for too long, or has begun anew   -> the in-sync replica with the longest log, the next epoch
+    the master was silent for too long, or has begun anew   -> the in-sync replica with the longest log, the next epoch;
+                                                               one that was heard since it has begun anew, if any lives
     a slave in sync has begun anew, and the master lives    -> the set without it
 """
 
@@ -48,6 +49,8 @@ class Council(Book):
     heard: dict[str, tuple[float, Stood]] = field(default_factory=dict)
     doubted: dict[str, float] = field(default_factory=dict)
     """Since when a slave in sync is known to have begun anew."""
+    over_s: tuple[int, float] = (0, 0.0)
+    """Which epoch is over, for its master has begun anew, and since when that is known."""
 
     def hear(self, stood: Stood, now_s: float) -> Appoint:
         """A broker says how it stands; it is told what counts."""
@@ -70,6 +73,10 @@ class Council(Book):
         if master is not None and now_s - master[0] <= DEAD_S and not self._is_over(master[1]):
             return
         if master is None and now_s <= DEAD_S:
+            return
+        if master is not None and self._is_over(master[1]) and self.over_s[0] != now.epoch:
+            self.over_s = now.epoch, now_s
+        if self.over_s[0] == now.epoch and any(self._may_be_away(one) for one in here):
             return
         if here:
             best = max(here, key=lambda one: (one.role != "fenced", one.ends, one.name))
@@ -95,6 +102,10 @@ class Council(Book):
     def _is_over(self, stood: Stood) -> bool:
         """The master of this epoch was one, and is none any more."""
         return stood.role == "fenced" and stood.begun >= self.appointment.epoch
+
+    def _may_be_away(self, stood: Stood) -> bool:
+        """It was heard last before the master began anew, and may have lost its power before that."""
+        return stood.role != "fenced" and self.heard[stood.name][0] < self.over_s[1]
 
     def _here(self, names: Sequence[str], now_s: float) -> list[Stood]:
         return [

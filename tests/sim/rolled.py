@@ -57,19 +57,22 @@ class RolledCell(Cell):
 
     def __init__(self, seed: str, group: str) -> None:
         super().__init__(seed, group)
-        self._stops: dict[str, asyncio.Future[None]] = {}
+        self._stops: dict[str, tuple[int, asyncio.Future[None]]] = {}
+        """Of each server: a life of it, and what is done when that is told to stop."""
 
     def _stopped(self, env: Env) -> asyncio.Future[None]:
-        known = self._stops.get(env.name)
-        if known is None or known.get_loop() is not env.loop or known.done():
-            self._stops[env.name] = env.loop.create_future()
-        return self._stops[env.name]
+        """A process that is told once stops, also when it is something else in its group by then."""
+        life, stopped = self._stops.get(env.name, (0, env.loop.create_future()))
+        if life != env.life:
+            stopped = env.loop.create_future()
+        self._stops[env.name] = env.life, stopped
+        return stopped
 
     async def _hand_over(self, env: Env, to: str) -> int:
         if to != STOP:
             return await super()._hand_over(env, to)
-        stopped = self._stops.get(env.name)
-        if env.name not in self.running or stopped is None or stopped.done():
+        life, stopped = self._stops.get(env.name, (0, None))
+        if env.name not in self.running or stopped is None or life != env.life or stopped.done():
             return 503
         if isinstance(self.running[env.name].machine, Master):
             self.chronicle.asked_s = self.world.now_s

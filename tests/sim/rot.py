@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from sim.autopsy import durable_image_of
 from sim.disk import SimDisk
 from sim.platter import Inode
-from tidemill_broker.doors.service import FOLDERS
+from tidemill_broker.doors.service import FOLDERS, Service
 from tidemill_broker.recovery import Recovery
 from tidemill_broker.settings import BrokerSettings
-from tidemill_host.server import Statistics
 from tidemill_host.storage import Storage
 from tidemill_journal.errors import CorruptLog, JournalError
 
@@ -82,11 +81,11 @@ def mended(disk: SimDisk) -> bool:
     return was_bad
 
 
-def unanswered(lives: Sequence[Statistics], settings: BrokerSettings) -> list[str]:
+def unanswered(lives: Sequence[Service], settings: BrokerSettings) -> list[str]:
     """Consumers that were sent away for what the disk refused: they come again, for the same, and for ever. A file that
-    retention takes on the way is a reason.
+    retention takes on the way is a reason; so is one that is set aside, for a sync of it failed and the process ends.
     """
     if settings.retention_seconds < KEPT_S_MIN:
         return []
-    count = sum(life.refused["read_failed"] for life in lives)
+    count = sum(life.server.statistics.refused["read_failed"] for life in lives if not life.failed.done())
     return [f"unread: {count} answers ended their connection"] if count else []

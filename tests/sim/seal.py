@@ -2,7 +2,8 @@
 
 ``time.*``, ``os.urandom`` and the global ``random`` give virtual time and seeded bytes; ``time.sleep`` and threads
 raise; an audit hook refuses files opened for writing, real connections and processes. Code that did ``from time
-import time`` escapes all this and is banned by ruff; aiohttp's own such import is mended here.
+import time`` escapes all this and is banned by ruff; aiohttp's own such import is mended here. Other threads of the
+process, such as one that tells who runs the tests how far they are, stay in the real world.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -28,7 +29,8 @@ REFUSED_EVENTS = frozenset(
 )
 WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
-_sealed: list[SimLoop] = []
+_sealed: list[int] = []
+"""The thread whose world is a simulated one."""
 
 
 class Escape(RuntimeError):
@@ -57,12 +59,13 @@ def sealed(loop: SimLoop, seed: str) -> Iterator[None]:
     if connector is not None:
         swaps.append((connector, "monotonic", loop.time))
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in swaps]
+    here = threading.get_ident()
     state, collecting = random.getstate(), gc.isenabled()
     gc.disable()
-    for owner, name, value in swaps:
-        setattr(owner, name, value)
+    for (owner, name, value), (_, _, real) in zip(swaps, kept, strict=True):
+        setattr(owner, name, _in_thread(here, value, real))
     random.seed(f"{seed}/global")
-    _sealed.append(loop)
+    _sealed.append(here)
     try:
         with warnings.catch_warnings():
             _hush()
@@ -88,6 +91,15 @@ def _hush() -> None:
     warnings.simplefilter("ignore", ResourceWarning)
 
 
+def _in_thread(here: int, inside: Callable[..., Any], outside: Callable[..., Any]) -> Callable[..., Any]:
+    """What the thread of the simulated world gets, and what all others do."""
+
+    def call(*arguments: Any) -> Any:
+        return (inside if threading.get_ident() == here else outside)(*arguments)
+
+    return call
+
+
 def _refuse(*_: object) -> NoReturn:
     raise Escape("no threads and no sleeping in the simulation")
 
@@ -100,7 +112,7 @@ def _install_hook() -> None:
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if not _sealed:
+    if not _sealed or threading.get_ident() != _sealed[-1]:
         return
     if event in REFUSED_EVENTS or (event == "open" and args[2] is not None and args[2] & WRITING_FLAGS):
         raise Escape(f"{event} {args!r} in the simulation")

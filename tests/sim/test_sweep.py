@@ -18,6 +18,7 @@ SCENARIOS = sorted((Path(__file__).parent / "scenarios").rglob("*.json"))
 FAMILY_OF = {
     "scenarios": "sim.cluster:make",
     "replicated": "sim.replicated:make",
+    "rolled": "sim.rolled:make",
     "together": "sim.together:make",
     "traded": "sim.traded:make",
     "whole": "sim.whole:make",

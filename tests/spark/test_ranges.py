@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,14 +17,6 @@ from tidemill_spark.decode import Place, decode, split
 from tidemill_spark.ranges import Range, RangeGone, Standing, brokers, plan, read, standings
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
-    queue = Queue(tmp_path_factory.mktemp("lone") / "data", settings={"TIDEMILL_SEGMENT_BYTES": str(1 << 20)})
-    queue.start()
-    yield queue
-    queue.close()
 
 
 def send(server: str, subject: str, count: int, size: int = 100, priority: int = 0) -> None:

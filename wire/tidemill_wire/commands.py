@@ -8,8 +8,8 @@ batches back to back, the others begin with the length of its map (u32), the map
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias, cast
 
 import msgpack
@@ -21,6 +21,7 @@ from tidemill_wire.batch import aligned
 from tidemill_wire.burying import PARSERS as BURYING
 from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.deduplication import ROW as DUPLICATE
+from tidemill_wire.errors import WireError
 from tidemill_wire.fencing import PARSERS as FENCING
 from tidemill_wire.fencing import Fencing
 from tidemill_wire.fields import Fields, malformed, packed
@@ -60,9 +61,12 @@ class Hello:
     version_min: int
     version_max: int
     client: str
+    token: str = field(default="", repr=False)
+    """By which the server knows who it is. No trace of it is left in a log."""
 
     def fields(self) -> dict[str, Any]:
-        return {"min": self.version_min, "max": self.version_max, "client": self.client}
+        said = {"min": self.version_min, "max": self.version_max, "client": self.client}
+        return said | {"token": self.token} if self.token else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,8 @@ class SendBatches:
 
     kind: ClassVar = Kind.SEND
     batches: bytearray
+    refused: Mapping[int, WireError] | None = None
+    """Which of them are not to be stored, by their place, and why; nothing that crosses a wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +208,12 @@ _I63 = 0x7FFF_FFFF_FFFF_FFFF
 
 
 def _parse_hello(f: Fields, _body: bytearray) -> Hello:
-    return Hello(f.number("min", 1, _U32), f.number("max", 1, _U32), f.text("client", 200))
+    return Hello(
+        f.number("min", 1, _U32),
+        f.number("max", 1, _U32),
+        f.text("client", 200),
+        f.text("token", limits.TOKEN_CHARS_MAX, ""),
+    )
 
 
 def _parse_welcome(f: Fields, _body: bytearray) -> Welcome:

@@ -158,9 +158,9 @@ class Connection:
                 break
         return events
 
-    def greet(self, client: str) -> bytes:
-        """The client's first bytes."""
-        return encode_command(Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, client), 0)
+    def greet(self, client: str, token: str = "") -> bytes:
+        """The client's first bytes; ``token`` says who it is, where that is asked."""
+        return encode_command(Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, client, token), 0)
 
     def welcome(self, broker: str, epoch: int) -> bytes:
         """The server's first bytes, after a HELLO was received."""

@@ -206,6 +206,7 @@ class ConsumerGroup:
 
 Declaration: TypeAlias = Subject | ConsumerGroup
 
+GRANT = "Grant"
 _DECLARED: Mapping[str, Kind] = {name: KINDS[name] for name in ("Subject", "ConsumerGroup")}
 
 
@@ -231,6 +232,8 @@ class Manifests:
 
     declarations: tuple[Declaration, ...]
     passed_over: tuple[PassedOver, ...]
+    grants: tuple[Resource, ...] = ()
+    """For a queue that asks who somebody is; see ``granted.py``."""
 
 
 def parse_manifest(document: object, file: str = "", number: int = 0) -> Declaration:
@@ -272,9 +275,10 @@ def _parse_files(files: Mapping[str, Iterable[object]], kinds: Mapping[str, Kind
     passed_over = tuple(
         PassedOver(resource.kind, resource.metadata.name, file, number)
         for resource, file, number in resources
-        if resource.kind.name not in _DECLARED
+        if resource.kind.name not in _DECLARED and resource.kind.name != GRANT
     )
-    return Manifests(_linked(placed, seen), passed_over)
+    grants = tuple(resource for resource, _, _ in resources if resource.kind.name == GRANT)
+    return Manifests(_linked(placed, seen), passed_over, grants)
 
 
 def _parse(document: object, file: str, number: int, kinds: Mapping[str, Kind]) -> Resource:

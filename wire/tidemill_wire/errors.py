@@ -123,6 +123,19 @@ ERROR_KINDS = (
         True,
         "end them sooner, or look with `tidemill transactions list` who leaves them",
     ),
+    ErrorKind(
+        80,
+        "unauthenticated",
+        False,
+        "show a token, with TIDEMILL_TOKEN_FILE or as Bearer; `tidemill tokens create` makes one",
+    ),
+    ErrorKind(
+        81,
+        "forbidden",
+        False,
+        "ask whoever administers the queue for a grant; `tidemill grants list` shows them",
+    ),
+    ErrorKind(82, "grants_unknown", True, "wait a moment: the service asks meta who may do what"),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}

@@ -6,7 +6,7 @@ FENCE and FENCED never cross a wire: a broker's own process says the one, and it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from tidemill_wire.fields import Fields, malformed, parse_group, parse_stored
@@ -14,6 +14,8 @@ from tidemill_wire.kinds import Kind
 from tidemill_wire.limits import FENCES_MAX
 from tidemill_wire.routes import LOGICAL_PARTITIONS, Ranges
 
+REFUSED_MAX = 1_000
+"""Characters of why a fence could not be put up."""
 _I63 = 0x7FFF_FFFF_FFFF_FFFF
 
 
@@ -52,15 +54,18 @@ class Fence:
 @dataclass(frozen=True, slots=True)
 class Fenced:
     """Partitions with the number of their fence, and groups in order that have done with what lay before one. All of
-    it is as certain as an answer of the class ``high``: no failover takes it back.
+    it is as certain as an answer of the class ``high``: no failover takes it back. ``refused``: of which partition no
+    fence could be put up, and why; of several the first. All others are as if that one had not been asked for.
     """
 
     kind: ClassVar = Kind.FENCED
     closed: Sequence[tuple[str, int]]
     passed: Sequence[Passed]
+    refused: str = ""
 
     def fields(self) -> dict[str, Any]:
-        return {"closed": [list(row) for row in self.closed], "passed": [list(row) for row in self.passed]}
+        said = {"closed": [list(row) for row in self.closed], "passed": [list(row) for row in self.passed]}
+        return said | ({"refused": self.refused} if self.refused else {})
 
 
 def parse_fence_row(row: Any) -> FenceRow:
@@ -104,5 +109,8 @@ Fencing: TypeAlias = Fence | Fenced
 
 PARSERS: dict[int, Callable[[Fields, bytearray], Fencing]] = {
     Kind.FENCE: lambda f, _body: Fence([parse_fence_row(row) for row in f.items("rows", FENCES_MAX)]),
-    Kind.FENCED: lambda f, _body: parse_fenced(f.items("closed", FENCES_MAX), f.items("passed", FENCES_MAX)),
+    Kind.FENCED: lambda f, _body: replace(
+        parse_fenced(f.items("closed", FENCES_MAX), f.items("passed", FENCES_MAX)),
+        refused=f.text("refused", REFUSED_MAX, ""),
+    ),
 }

@@ -18,14 +18,14 @@ class Principal(Block):
     kind: Annotated[
         str,
         Choice(
-            "By what it is known: the token of a ServiceAccount, or one in a Secret.",
-            ("ServiceAccount", "Token"),
+            "By what it is known: the token of a ServiceAccount, one in a Secret, or a certificate.",
+            ("ServiceAccount", "Token", "Certificate"),
         ),
     ]
     name: Annotated[
         str,
         Text(
-            "The ServiceAccount, or what whoever has the token is called.",
+            "The ServiceAccount, or what whoever has the token or the certificate is called.",
             OBJECT_NAME_PATTERN,
             253,
             OBJECT_NAME_MEANS,
@@ -40,12 +40,15 @@ class Principal(Block):
             "a namespace",
         ),
     ] = None
-    secret_ref: Annotated[SecretKeyRef | None, Part("The Secret with the token.", SecretKeyRef)] = None
+    secret_ref: Annotated[
+        SecretKeyRef | None,
+        Part("The Secret with its token, where it was not made at the queue.", SecretKeyRef),
+    ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "has(self.secretRef) == (self.kind == 'Token')",
-            "of a Token write name and key of the Secret that holds it, of a ServiceAccount drop it",
+            "!has(self.secretRef) || self.kind == 'Token'",
+            "only a Token is in a Secret: drop it",
             "secretRef",
         ),
         Rule(
@@ -56,12 +59,10 @@ class Principal(Block):
     )
 
     def conflict(self) -> tuple[str, str] | None:
-        if self.kind == "Token" and self.secret_ref is None:
-            return "secretRef", "is missing: write name and key of the Secret that holds the token"
-        if self.kind == "ServiceAccount" and self.secret_ref is not None:
-            return "secretRef", "has no meaning of a ServiceAccount, which has a token of its own: drop it"
-        if self.kind == "Token" and self.namespace is not None:
-            return "namespace", "has no meaning of a Token: only a ServiceAccount has one, drop it"
+        if self.kind != "Token" and self.secret_ref is not None:
+            return "secretRef", f"has no meaning of a {self.kind}: only a Token is in a Secret, drop it"
+        if self.kind != "ServiceAccount" and self.namespace is not None:
+            return "namespace", f"has no meaning of a {self.kind}: only a ServiceAccount has one, drop it"
         return None
 
 
@@ -78,7 +79,9 @@ class Permission(Block):
     ]
     operations: Annotated[
         tuple[str, ...],
-        Items("What may be done with them.", Choice("One thing.", ("Send", "Consume", "Admin")), 1, 3),
+        Items(
+            "What may be done with them.", Choice("One thing.", ("Send", "Consume", "Browse", "Admin")), 1, 4
+        ),
     ]
     consumer_groups: Annotated[
         tuple[str, ...],

@@ -33,6 +33,7 @@ REQUEST_BYTES_MAX = (
 )  # any other map: msgpack makes up to 64 bytes of one, so this costs 16 MiB at most
 FRAME_BYTES_MAX = BATCH_BYTES_MAX + CONTROL_BYTES_MAX
 HELLO_BYTES_MAX = 4 * KIB
+TOKEN_CHARS_MAX = 2_500  # what a Kubernetes ServiceAccount shows has some 1,000; a HELLO has room for it
 DETAIL_CHARS_MAX = (
     1000  # a sentence for a person; longer ones are cut, so that an ERROR fits where a WELCOME may be
 )
@@ -188,6 +189,11 @@ SUBJECTS_MAX = 100_000
 GROUPS_MAX = 100_000  # of a broker: each costs a kilobyte for good, and a client may name as many as it likes
 CONSUMERS_MAX = 10_000  # of a group on a subject: each is looked at when its group's segments are dropped
 
+METRIC_SUBJECTS_MAX = 100  # with a name on a metrics page: each is some lines at each scrape, for ever
+METRIC_GROUPS_MAX = 200
+METRIC_MISTAKES_MAX = 50
+METRIC_LOOKS_MAX = 4096  # at failures, or runs of deliveries, of one group for the oldest: all of most groups
+
 VIGIL_US = 250  # of one wait are spent awake at most: more than the slowest answer that sleepers give
 VIGIL_WORTH_US = 150  # waits that are longer on average are slept through: no core is burnt for them
 VIGIL_LOOKS_MAX = 1024  # in one wait, whatever the clock says
@@ -205,6 +211,7 @@ assert PRIORITY_MAX + 8 <= LANE_SHARE  # the highest lane that waits is given mo
 assert BATCH_MESSAGES_MAX < 1 << 24
 assert BATCH_BYTES_MAX + CHUNK_BYTES < CHUNKS_AHEAD_BYTES
 assert 24 * EPOCHS_MAX + 4 * KIB < REQUEST_BYTES_MAX
+assert TOKEN_CHARS_MAX + 4 * 200 + 64 <= HELLO_BYTES_MAX
 assert 4 * DETAIL_CHARS_MAX + 64 <= HELLO_BYTES_MAX  # UTF-8 needs at most 4 bytes a character
 assert GRANTS_MAX * (SUBJECT_NAME_MAX + 64) < CONTROL_BYTES_MAX
 assert TIMERS_PAGE_MAX * (KEY_BYTES_MAX + SUBJECT_NAME_MAX + 128) + TIMERS_BODIES_BYTES < CONTROL_BYTES_MAX

@@ -110,7 +110,6 @@ KINDS: Mapping[str, Kind] = {
             "Who may do what with which subjects.",
             GrantSpec,
             Naming(),
-            "whoever reaches the ports may do everything",
         ),
     )
 }

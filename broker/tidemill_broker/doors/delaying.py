@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import aiohttp
 
 from tidemill_broker.doors.neighbour import AboutTimers, no_delay_service
+from tidemill_host.calling import IN_CLEAR, Caller
 from tidemill_host.refusals import HttpRefused
 from tidemill_wire.batch import SINGLES_FROM, read_header
 from tidemill_wire.commands import Command, Failed, SendBatches, Sent, Welcome, encode_command
@@ -41,8 +42,9 @@ Told = TypeVar("Told")
 class DelayGroups:
     """Those of one cluster."""
 
-    def __init__(self, name: str, metas: Sequence[str]) -> None:
+    def __init__(self, name: str, metas: Sequence[str], caller: Caller = IN_CLEAR) -> None:
         self._name = name
+        self._caller = caller
         self._metas = list(metas)
         self._links: dict[str, Link] = {}
         self._named: list[str] = []
@@ -119,10 +121,10 @@ class DelayGroups:
         return None if link is None or link.lost or link.place != place else link
 
     async def _dial(self, place: Place) -> Link | None:
-        link = Link(self._name, place)
+        link = Link(self._name, place, self._caller.token())
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await asyncio.get_running_loop().create_connection(lambda: link, *place)
+                await self._caller.connect(lambda: link, *place)
                 await link.welcomed
         except (OSError, TimeoutError):
             link.close()
@@ -143,7 +145,8 @@ class DelayGroups:
         async with aiohttp.ClientSession(timeout=timeout) as session:
             for meta in list(self._metas):
                 try:
-                    async with session.get(f"http://{meta}{path}") as response:
+                    asking = session.get(self._caller.url(meta, path), **self._caller.options())
+                    async with asking as response:
                         response.raise_for_status()
                         return read(await response.json(content_type=None), meta)
                 except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
@@ -154,11 +157,11 @@ class DelayGroups:
 class Link(asyncio.Protocol):
     """One connection to a master of a delay group."""
 
-    def __init__(self, name: str, place: Place) -> None:
+    def __init__(self, name: str, place: Place, token: str = "") -> None:
         self.place = place
         self.lost = False
         self.welcomed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._name = name
+        self._greeting = name, token
         self._wire = Connection(Role.CLIENT)
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[Command]] = {}
@@ -198,7 +201,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.write(self._wire.greet(self._name))
+        self._transport.write(self._wire.greet(*self._greeting))
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -7,11 +7,26 @@ from collections.abc import Sequence
 import yaml
 
 from tidemill_wire.declarations import Declaration, parse_manifest_files
+from tidemill_wire.granted import Granted, declared_grant
 from tidemill_wire.schema import ManifestError
 
 
 def read_manifests(paths: Sequence[str]) -> tuple[Declaration, ...]:
     """All declarations of the files, in their order. What is for Kubernetes alone, `tidemill up` has named."""
+    return parse_manifest_files(_documents(paths)).declarations
+
+
+def read_grants(paths: Sequence[str], *, locked: bool) -> dict[str, Granted]:
+    """The grants of the files, by name. Where nobody is asked who they are, one of them is a mistake."""
+    found = parse_manifest_files(_documents(paths)).grants
+    if found and not locked:
+        raise ManifestError(
+            "kind", "is Grant, and this queue asks nobody who they are: start it with --cluster-token FILE"
+        )
+    return {one.metadata.name: declared_grant(one) for one in found}
+
+
+def _documents(paths: Sequence[str]) -> dict[str, list[object]]:
     files: dict[str, list[object]] = {}
     for path in paths:
         try:
@@ -22,7 +37,7 @@ def read_manifests(paths: Sequence[str]) -> tuple[Declaration, ...]:
             raise ManifestError("", f"is not YAML ({_place(error)}): correct it there", path) from error
         except UnicodeDecodeError as error:
             raise ManifestError("", f"is not UTF-8 text ({error.reason}): save it as UTF-8", path) from error
-    return parse_manifest_files(files).declarations
+    return files
 
 
 def _place(error: yaml.YAMLError) -> str:

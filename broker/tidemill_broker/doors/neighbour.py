@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias
 
 from tidemill_broker.doors.service import Service
+from tidemill_host.permits import Permits
 from tidemill_host.refusals import HttpRefused
 from tidemill_host.routing import Route
 from tidemill_wire.commands import Command, Sent
@@ -61,6 +62,11 @@ class Neighbour(Protocol):
 
     def routes(self, service: Service, brokers: Callable[[], dict[str, Any]]) -> Iterable[Route]:
         """Its paths; ``brokers`` is what the broker answers at /v1/routes."""
+        ...
+
+    @property
+    def permits(self) -> Permits:
+        """What its paths need."""
         ...
 
     def page(self, page: dict[str, Any]) -> dict[str, Any]:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 from tidemill.cli import (
+    access,
     archive,
     bench,
     broker,
     browse,
     consume,
     dead,
+    doctor,
     expand,
     find,
     groups,
     inspect,
+    log_level,
     outbox,
     send,
+    showing_commands,
     status,
     subjects,
     timers,
+    top,
     transactions,
     up,
     why,
@@ -42,6 +48,9 @@ def build() -> typer.Typer:
     application.callback()(_version_option)
     application.command("up")(up.up)
     application.command("status")(status.status)
+    application.command("doctor")(doctor.doctor)
+    application.command("top")(top.top)
+    application.command("log-level")(log_level.log_level)
     application.command("send")(send.send)
     application.command("consume")(consume.consume)
     application.command("browse")(browse.browse)
@@ -55,8 +64,15 @@ def build() -> typer.Typer:
     application.add_typer(timers.build(), name="timers")
     application.add_typer(transactions.build(), name="transactions")
     application.add_typer(outbox.build(), name="outbox")
+    application.add_typer(access.build_grants(), name="grants")
+    application.add_typer(access.build_tokens(), name="tokens")
+    application.add_typer(broker.build(), name="brokers")
+    application.add_typer(
+        broker.build(), name="broker", hidden=True
+    )  # as it was called before there was a list
+    application.add_typer(showing_commands.build_clients(), name="clients")
+    application.add_typer(showing_commands.build_routes(), name="routes")
     application.command("archive", context_settings=archive.PASSED_ON)(archive.archive)
-    application.add_typer(broker.build(), name="broker")
     application.add_typer(inspect.build(), name="inspect")
     application.add_typer(bench.build(), name="bench")
     return application
@@ -75,6 +91,23 @@ def explain_usage(error: Exception) -> int:
 
 
 def _version_option(
-    version: Annotated[bool, typer.Option("--version", "-V", help="Show the version and leave.")] = False,
+    _version: Annotated[bool, typer.Option("--version", "-V", help="Show the version and leave.")] = False,
+    ca: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="Authorities of the queue's certificate; TLS is spoken. TIDEMILL_CA"
+        ),
+    ] = "",
+    cert: Annotated[
+        str, typer.Option(metavar="FILE", help="A certificate to show to the queue. TIDEMILL_CERT")
+    ] = "",
+    key: Annotated[str, typer.Option(metavar="FILE", help="Its private key. TIDEMILL_KEY")] = "",
+    token_file: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="A file with the token that says who you are. TIDEMILL_TOKEN_FILE"),
+    ] = "",
 ) -> None:
     """tidemill, a durable message queue: run it, send to it, consume from it, look into it."""
+    # What a command opens a client with is the environment, in this process and in those that it becomes.
+    given = {"CA": ca, "CERT": cert, "KEY": key, "TOKEN_FILE": token_file}
+    os.environ.update({f"TIDEMILL_{name}": value for name, value in given.items() if value})

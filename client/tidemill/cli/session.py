@@ -8,25 +8,36 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidemill.cli.completing import complete_subject
 from tidemill.cli.failures import CommandFailed, explained, nothing_listens, wrong_usage
 
 if TYPE_CHECKING:
     from tidemill import Client
 
 SERVER_DEFAULT = "127.0.0.1:7401"
-ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+ADDRESS = re.compile(r"(?:https?://|tls://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
 class Output(StrEnum):
-    """How results are written."""
+    """How results are written: for people, or an object or a document each for programs."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Form(StrEnum):
+    """How what is a line each is written."""
 
     TEXT = "text"
     JSON = "json"
+    YAML = "yaml"
 
 
 def parse_server(written: str) -> str:
@@ -75,9 +86,14 @@ ServerOption = Annotated[
     ),
 ]  # fmt: skip
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How results are written.")]
+FormOption = Annotated[Form, typer.Option("--output", "-o", help="How each is written.")]
 SubjectArgument = Annotated[
-    str, typer.Argument(metavar="SUBJECT", callback=parse_subject_argument, help="The subject's name.")
-]
+    str,
+    typer.Argument(
+        metavar="SUBJECT", callback=parse_subject_argument, help="The subject's name.",
+        autocompletion=complete_subject,
+    ),
+]  # fmt: skip
 
 
 def perform(command: Coroutine[Any, Any, None], server: str, loop_factory: Any = None) -> None:
@@ -113,11 +129,12 @@ async def connected(server: str) -> AsyncGenerator[Client]:
 
 async def find_server(server: str) -> None:
     """Fail at once when there is no queue: a client would go on to try, as a program wants it and a person does not."""
-    from tidemill.errors import BrokerUnreachable, TidemillError
-    from tidemill.routes import ROUTES_TIMEOUT_S, Web, parse_routes, parse_servers
+    from tidemill.errors import BrokerUnreachable, Refused, TidemillError
+    from tidemill.routes import ROUTES_TIMEOUT_S, parse_routes, parse_servers
+    from tidemill.security import SecureWeb, security_of
     from tidemill.servers import Servers
 
-    servers = Servers(parse_servers(server), Web)
+    servers = Servers(parse_servers(server), partial(SecureWeb, security_of(server)))
     try:
         parse_routes(await servers.get("/v1/routes", ROUTES_TIMEOUT_S / len(servers)), servers.host)
     except TidemillError as error:
@@ -125,6 +142,8 @@ async def find_server(server: str) -> None:
             cause = error.__cause__
             said = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else "no answer"
             raise CommandFailed(nothing_listens(server, said)) from None
+        if isinstance(error, Refused) and error.kind.name == "unauthenticated":
+            raise CommandFailed(str(error)) from None
         raise CommandFailed(
             f"what answers at {server} is not the HTTP port of a queue: name that port, which is 7401 by default, "
             "with --server or TIDEMILL_SERVER"

@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tidemill.cli.failures import CommandFailed, wrong_usage
+from tidemill_wire.log_lines import Form
 
 SERVER_MODULES = (
     "tidemill_broker",
@@ -47,6 +48,24 @@ def up(
     delays: Annotated[
         int | None, typer.Option(min=0, max=8, help="So many delay groups in the cluster; 1 without it.")
     ] = None,
+    tls_cert: Annotated[
+        str, typer.Option(metavar="FILE", help="A certificate; with it all ports speak TLS.")
+    ] = "",
+    tls_key: Annotated[str, typer.Option(metavar="FILE", help="Its private key.")] = "",
+    tls_client_ca: Annotated[
+        str, typer.Option(metavar="FILE", help="Authorities of certificates that clients may show.")
+    ] = "",
+    tls_ca: Annotated[
+        str, typer.Option(metavar="FILE", help="Authorities by which its processes trust each other.")
+    ] = "",
+    cluster_token: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="Ask everybody who they are; who shows this token may do all."),
+    ] = "",
+    log_format: Annotated[
+        Form | None,
+        typer.Option("--log-format", help="How the log on standard error is written: a line an event."),
+    ] = None,
 ) -> None:
     """Run a queue in the foreground, until Ctrl-C.
 
@@ -59,13 +78,35 @@ def up(
     if port == http_port != 0 and not is_cluster:
         raise wrong_usage(f"--port and --http-port are both {port}: choose two different ones")
     check_manifests(manifests or [])
+    # Of a cluster, all processes are told alike.
+    locks = {"TLS_CERT": tls_cert, "TLS_KEY": tls_key, "TLS_CLIENT_CA": tls_client_ca, "TLS_CA": tls_ca}
+    locks["CLUSTER_TOKEN_FILE"] = cluster_token and made_token(cluster_token)
+    os.environ.update({f"TIDEMILL_{name}": value for name, value in locks.items() if value})
     files = [argument for path in manifests or [] for argument in ("-f", str(path))]
     where = ["--data", str(data), "--host", host, "--http-port", str(http_port)]
+    where += ["--log-format", log_format.value] if log_format is not None else []
     if is_cluster:
         counts = ["--brokers", str(brokers or 1), "--slaves", str(slaves or 0)]
         counts += ["--delays", str(1 if delays is None else delays)]
         become("tidemill_standalone", "cluster", *where, *counts, *files)
     become("tidemill_standalone", "up", *where, "--port", str(port), *files)
+
+
+def made_token(place: str) -> str:
+    """The file, made with a random token when there is none; nobody else may read it."""
+    import secrets
+
+    try:
+        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return place
+    except OSError as error:
+        raise wrong_usage(
+            f"--cluster-token {place!r} cannot be made ({error.strerror}): name a file in a folder that you may write"
+        ) from None
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"{secrets.token_urlsafe(32)}\n")
+    return place
 
 
 def require_server(command: str) -> None:

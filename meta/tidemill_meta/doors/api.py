@@ -28,6 +28,7 @@ from tidemill_meta.brokers import (
     set_group_state,
 )
 from tidemill_meta.doors.archives import Archives
+from tidemill_meta.doors.asking import check_declared, permitted, seen
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.requests import Query, denials, is_said, parse_body
 from tidemill_meta.doors.watch import Watch, parse_interest
@@ -37,6 +38,7 @@ from tidemill_meta.passages import closed_to, note, parse_report
 from tidemill_meta.picture import (
     allocation_row,
     client_rows,
+    consumer_group_rows,
     group_rows,
     group_state_row,
     route_row,
@@ -230,14 +232,14 @@ class Api:
     # -- clients ----------------------------------------------------------------------------------------------
 
     async def _client_beat(self, body: object, _: Variables) -> object:
-        beat = parse_client_beat(body)
+        beat, denied = permitted(parse_client_beat(body))
         if not self._meta.spoke(beat, self._now_ms()):
             await self._replica.caught_up()
         refused: list[dict[str, Any]] = []
         if lacking(self._meta.registry, beat):
             refused = await self._replica.change(lambda draft, now_ms: self._meta.use(draft, beat, now_ms))
         answer = self._meta.client_heard(beat, asked_version(body), self._now_ms())
-        return {**answer, "refused": refused}
+        return {**answer, "refused": refused + denied}
 
     async def _client_leave(self, body: object, _: Variables) -> object:
         client = Asked(body, frozenset({"client"})).consumer("client")
@@ -255,6 +257,7 @@ class Api:
     async def _watching(self, request: web.BaseRequest, _: Variables) -> web.StreamResponse:
         with denials():
             interest, known = parse_interest(await self._json(request))
+            interest = seen(interest)
         return await self._watch.serve(request, interest, known)
 
     # -- subjects and groups ----------------------------------------------------------------------------------
@@ -267,6 +270,7 @@ class Api:
             declared = parse_manifests(documents)
         except ManifestError as error:
             raise HttpRefused(400, "invalid_manifest", str(error), "write what the sentence says") from None
+        check_declared(declared)
         await self._replica.change(lambda draft, now_ms: declare(draft, self._meta.senses, declared, now_ms))
         return {"declared": len(declared), "revision": self._meta.registry.revision}
 
@@ -342,17 +346,7 @@ class Api:
         }
 
     async def _groups(self, _: Query, __: Variables) -> object:
-        groups = sorted(self._meta.registry.all(ConsumerGroupRecord), key=lambda one: one.key)
-        return [
-            {
-                "group": one.name,
-                "subject": one.subject,
-                "consumption": one.consumption,
-                "declared": one.declared.to_map() if one.declared is not None else None,
-                "version": one.version,
-            }
-            for one in groups
-        ]
+        return consumer_group_rows(self._meta.registry)
 
     async def _remove_group(self, query: Query, variables: Variables) -> object:
         names, force = (variables["subject"], variables["group"]), is_said(query, "force")

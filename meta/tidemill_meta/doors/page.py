@@ -18,8 +18,10 @@ from tidemill_host.openapi import (
     ref,
     whole,
 )
+from tidemill_host.system import system_paths
 from tidemill_meta.asked import ADDRESS_CHARS_MAX, LABELS_MAX, WHOLE_MAX
 from tidemill_meta.beats import CONSUMPTIONS, ROLES
+from tidemill_meta.doors import access_page
 from tidemill_meta.doors.archives_page import archive_paths, archive_schemas
 from tidemill_meta.doors.schemas import COUNT, ROWS, STATE, TEXT, many, schemas
 from tidemill_meta.routing import PARTITIONS_MAX
@@ -69,7 +71,9 @@ def page() -> Part:
         _subjects(),
         _clients(),
         archive_paths(_of, _asking),
+        access_page.paths(),
         process_paths("Whether the replica serves"),
+        system_paths(),
     )
     return assemble(paths, (schemas(), archive_schemas()), "1", DESCRIPTION)
 

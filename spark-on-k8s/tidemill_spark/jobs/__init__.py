@@ -1,1 +1,1 @@
-"""What spark-submit is given, and what ``tidemill archive`` does: the same work, with a command line of its own each."""
+"""What spark-submit is given, and what ``tidemill archive`` does: the same work under two command lines."""

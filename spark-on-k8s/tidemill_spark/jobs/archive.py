@@ -7,11 +7,13 @@ import json
 import secrets
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tidemill_spark import archive, delta
 from tidemill_spark.jobs.options import add_server, now_ms, parsed
-from tidemill_spark.jobs.reports import FAILED, RUNNING, SUCCEEDED, archive_counts, error_of, marks_of, tell
+from tidemill_spark.jobs.reports import FAILED, RUNNING, SUCCEEDED, archive_counts, error_of, report
+from tidemill_spark.marks import put_run, watermarks_of
 from tidemill_spark.workers import on_spark, spark_session
 
 SECOND_MS = 1000
@@ -22,7 +24,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("archive", description="Archive what brokers have and the lake has not.")
     add_server(parser)
     parser.add_argument("--name", required=True, help="the archive's name")
-    parser.add_argument("--subject", action="append", required=True, help="a subject, or a pattern as order.*")
+    parser.add_argument(
+        "--subject", action="append", required=True, help="a subject, or a pattern as order.*"
+    )
     parser.add_argument("--to", required=True, metavar="URI", help="the lake's folder")
     parser.add_argument("--format", choices=(archive.FORMAT, delta.FORMAT), default=archive.FORMAT)
     parser.add_argument("--compression", choices=("Zstd", "Snappy", "None"), default="Zstd")
@@ -36,7 +40,9 @@ def main(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     session = spark_session(f"tidemill-archive-{found.name}")
     try:
-        said = reported(wanted, found.run, lambda tell_totals: _run(session, wanted, found.format, tell_totals))
+        said = reported(
+            wanted, found.run, lambda tell_totals: _run(session, wanted, found.format, tell_totals)
+        )
     finally:
         session.stop()
     sys.stdout.write(json.dumps(said) + "\n")
@@ -50,11 +56,17 @@ def _run(session: Any, wanted: archive.Wanted, kind: str, tell_totals: archive.T
         return archive.run(wanted, workers, now_ms, tell_totals)
 
 
-def reported(wanted: archive.Wanted, name: str, run: Any, tell_totals: archive.Tell = lambda _: None) -> dict[str, Any]:
+def reported(
+    wanted: archive.Wanted, name: str, run: Any, tell_totals: archive.Tell = lambda _: None
+) -> dict[str, Any]:
     """A run that meta is told of: that it began, after each commit, and how it ended."""
-    began_ms, path = now_ms(), ("archives", wanted.name, "runs", name or f"r{now_ms()}-{secrets.token_hex(3)}")
+    began_ms, name = now_ms(), name or f"r{now_ms()}-{secrets.token_hex(3)}"
     known: dict[str, Any] = {"started_at": began_ms, "subjects": list(wanted.subjects)}
-    tell(wanted.server, path, {**known, "state": RUNNING})
+
+    def told(said: dict[str, Any]) -> None:
+        report(partial(put_run, wanted.server, wanted.name, name, {**known, **said}))
+
+    told({"state": RUNNING})
     last = archive.Totals()
 
     def on_totals(totals: archive.Totals) -> None:
@@ -65,8 +77,8 @@ def reported(wanted: archive.Wanted, name: str, run: Any, tell_totals: archive.T
     try:
         totals = run(on_totals)
     except Exception as error:
-        ended = {**known, "state": FAILED, "ended_at": now_ms(), "counts": archive_counts(last)}
-        tell(wanted.server, path, {**ended, "error": error_of(error)})
+        counts = archive_counts(last)
+        told({"state": FAILED, "ended_at": now_ms(), "counts": counts, "error": error_of(error)})
         raise
     said = {
         **known,
@@ -74,7 +86,7 @@ def reported(wanted: archive.Wanted, name: str, run: Any, tell_totals: archive.T
         "ended_at": now_ms(),
         "through": totals.through_ms,
         "counts": archive_counts(totals),
-        "watermarks": marks_of(totals.watermarks),
+        "watermarks": watermarks_of({place[1:]: mark for place, mark in totals.watermarks.items()}),
     }
-    tell(wanted.server, path, said)
-    return {"archive": wanted.name, "run": path[-1], **said}
+    told(said)
+    return {"archive": wanted.name, "run": name, **said}

@@ -48,9 +48,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser("tidemill archive", description="Messages in files, and out of them again.")
+    whole = argparse.ArgumentParser(
+        "tidemill archive", description="Messages in files, and out of them again."
+    )
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_run, _add_find, _add_sql, _add_replay, _add_reconcile, _add_compact, _add_expire, _add_status):
+    for add in (
+        _add_run,
+        _add_find,
+        _add_sql,
+        _add_replay,
+        _add_reconcile,
+        _add_compact,
+        _add_expire,
+        _add_status,
+    ):
         add(commands)
     return whole
 
@@ -72,12 +83,16 @@ def _add_run(commands: Any) -> None:
     made.add_argument("--to", required=True, metavar="URI", help="the archive: a folder, hdfs://…, s3a://…")
     made.add_argument("--name", default="archive", help="what meta knows it by")
     made.add_argument("--compression", choices=("Zstd", "Snappy", "None"), default="Zstd")
-    made.add_argument("--safety-lag-seconds", type=int, default=0, help="what is younger is left for the next run")
+    made.add_argument(
+        "--safety-lag-seconds", type=int, default=0, help="what is younger is left for the next run"
+    )
     made.add_argument("--max-span-seconds", type=int, help="how much time is archived at most")
 
 
 def _add_find(commands: Any) -> None:
-    made = _add(commands, "find", _find, "Find archived messages by id, key, tag, time or a predicate of SQL.")
+    made = _add(
+        commands, "find", _find, "Find archived messages by id, key, tag, time or a predicate of SQL."
+    )
     add_query(made)
     made.add_argument("--limit", "-n", type=int, default=SHOWN_DEFAULT, help="show so many at most")
 
@@ -110,7 +125,9 @@ def _add_compact(commands: Any) -> None:
 
 
 def _add_expire(commands: Any) -> None:
-    made = _add(commands, "expire", _expire, "Take out what is old, and delete files that nobody reads any more.")
+    made = _add(
+        commands, "expire", _expire, "Take out what is old, and delete files that nobody reads any more."
+    )
     made.add_argument("--older-than", metavar="AGE", help="stored so long ago, as 365d")
     made.add_argument("--before", metavar="TIME", help="or stored before this time")
     made.add_argument("--subject", action="append", default=[], metavar="S", help="of these subjects")
@@ -143,7 +160,10 @@ def _run(found: argparse.Namespace) -> int:
     )  # fmt: skip
     with _workers(found, "archive") as workers, Progress("archive") as progress:
         said = archive_job.reported(
-            wanted, "", partial(archive.run, wanted, workers, now_ms), lambda totals: progress.archived(totals)
+            wanted,
+            "",
+            partial(archive.run, wanted, workers, now_ms),
+            progress.archived,
         )
     if found.output == "json":
         sys.stdout.write(json.dumps(said) + "\n")
@@ -199,7 +219,9 @@ def _reconcile(found: argparse.Namespace) -> int:
         sys.stdout.writelines(json.dumps(row) + "\n" for row in rows)
     else:
         for row in rows:
-            differing = {name: row[name] for name in ("lost", "strange", "doubled", "different") if name in row}
+            differing = {
+                name: row[name] for name in ("lost", "strange", "doubled", "different") if name in row
+            }
             said = "equal" if row["equal"] else f"differs: {json.dumps(differing)}"
             sys.stdout.write(f"{row['broker_group']}/{row['partition']}: {row['lake']:,} messages, {said}\n")
     return DONE if all(row["equal"] for row in rows) else FAILED
@@ -246,7 +268,8 @@ def _status(found: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(said) + "\n")
         return DONE
     sys.stdout.write(
-        f"{said['messages']:,} messages in {len(files):,} files of {said['bytes']:,} bytes, {lake.state.number:,} commits\n"
+        f"{said['messages']:,} messages in {len(files):,} files of {said['bytes']:,} bytes, "
+        f"{lake.state.number:,} commits\n"
     )
     for place, mark in sorted(lake.archived().items()):
         sys.stdout.write(f"  {place.broker_group}/{place.name}: up to {mark:,}\n")

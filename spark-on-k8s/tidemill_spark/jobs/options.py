@@ -53,19 +53,25 @@ def add_server(parser: argparse.ArgumentParser) -> None:
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Who works."""
-    parser.add_argument("--workers", type=int, metavar="N", help="tasks at once; as many as there are processors")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="tasks at once; as many as there are processors"
+    )
     parser.add_argument("--spark", action="store_true", help="in a Spark session, and not in plain processes")
 
 
 def add_query(parser: argparse.ArgumentParser) -> None:
     """Which messages."""
-    parser.add_argument("--subject", action="append", default=[], metavar="S", help="of these subjects; all when absent")
+    parser.add_argument(
+        "--subject", action="append", default=[], metavar="S", help="of these subjects; all when absent"
+    )
     parser.add_argument("--id", action="append", default=[], metavar="ID", help="with one of these ids")
     parser.add_argument("--key", action="append", default=[], metavar="K", help="with one of these keys")
     parser.add_argument("--tag", action="append", default=[], metavar="T", help="with one of these tags")
     parser.add_argument("--from", dest="start", metavar="TIME", help="stored at this time or later")
-    parser.add_argument("--to-time", "--until", dest="end", metavar="TIME", help="stored before this time")
-    parser.add_argument("--where", default="", metavar="SQL", help="of which this is true, as priority > 3 AND hour = 9")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="stored before this time")
+    parser.add_argument(
+        "--where", default="", metavar="SQL", help="of which this is true, as priority > 3 AND hour = 9"
+    )
 
 
 def query_of(found: argparse.Namespace) -> Query:

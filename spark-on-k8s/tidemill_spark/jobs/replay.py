@@ -6,11 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tidemill_spark import replay
-from tidemill_spark.jobs.options import add_server, now_ms, parsed, time_ms
-from tidemill_spark.jobs.reports import FAILED, RUNNING, SUCCEEDED, error_of, replay_counts, tell
+from tidemill_spark.jobs.options import add_query, add_server, now_ms, parsed, query_of
+from tidemill_spark.jobs.reports import FAILED, RUNNING, SUCCEEDED, error_of, replay_counts, report
+from tidemill_spark.marks import put_replay
 from tidemill_spark.queries import Query
 from tidemill_spark.workers import on_spark, spark_session
 
@@ -22,17 +24,10 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("replay", description="Send archived messages again.")
     add_server(parser)
     parser.add_argument("--from-uri", required=True, metavar="URI", help="the lake's folder")
-    parser.add_argument("--from", dest="start", metavar="TIME", help="stored at this time or later")
-    parser.add_argument("--to", dest="end", metavar="TIME", help="stored before this time")
-    add_choice(parser)
+    add_query(parser)
+    add_target(parser)
     found = parsed(parser, arguments)
-    query = Query(
-        tuple(found.subject), None if found.start is None else time_ms(found.start),
-        None if found.end is None else time_ms(found.end), tuple(found.id), tuple(found.key), tuple(found.tag),
-        found.where,
-    )  # fmt: skip
-    query.batch_ids()
-    wanted = wanted_of(found, found.from_uri, query)
+    wanted = wanted_of(found, found.from_uri, query_of(found))
     session = spark_session(f"tidemill-replay-{wanted.run}")
     try:
         with on_spark(session) as workers:
@@ -43,21 +38,13 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def add_choice(parser: argparse.ArgumentParser) -> None:
-    """Which messages, and what becomes of them."""
-    for name, means in (("subject", "of these subjects"), ("tag", "with one of these tags")):
-        parser.add_argument(f"--{name}", action="append", default=[], help=means)
-    for name, means in (("id", "with one of these ids"), ("key", "with one of these keys")):
-        parser.add_argument(f"--{name}", action="append", default=[], help=means)
-    parser.add_argument("--where", default="", metavar="SQL", help="of which this is true, as priority > 3")
-    add_target(parser)
-
-
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Where they go, and how."""
     parser.add_argument("--target", required=True, metavar="SUBJECT", help="the subject they are sent to")
     parser.add_argument("--group", help="the only group of it that gets them; all when absent")
-    parser.add_argument("--rate", type=int, default=2000, help="messages a second at most; 0: as fast as they go")
+    parser.add_argument(
+        "--rate", type=int, default=2000, help="messages a second at most; 0: as fast as they go"
+    )
     parser.add_argument("--headers", choices=(MARKED, PRESERVED), default=MARKED)
     parser.add_argument("--ordering", choices=(BY_KEY, UNORDERED), default=BY_KEY)
     parser.add_argument("--dry-run", action="store_true", help="count, and send nothing")
@@ -74,14 +61,17 @@ def wanted_of(found: argparse.Namespace, uri: str, query: Query) -> replay.Wante
 
 def reported(wanted: replay.Wanted, run: Callable[[], replay.Counts]) -> dict[str, Any]:
     """A replay that meta is told of."""
-    path = ("replays", wanted.run)
     known: dict[str, Any] = {"started_at": now_ms(), "dry_run": "true" if wanted.dry_run else "false"}
-    tell(wanted.server, path, {**known, "state": RUNNING})
+
+    def told(said: dict[str, Any]) -> None:
+        report(partial(put_replay, wanted.server, wanted.run, {**known, **said}))
+
+    told({"state": RUNNING})
     try:
         counts = run()
     except Exception as error:
-        tell(wanted.server, path, {**known, "state": FAILED, "ended_at": now_ms(), "error": error_of(error)})
+        told({"state": FAILED, "ended_at": now_ms(), "error": error_of(error)})
         raise
     said = {**known, "state": SUCCEEDED, "ended_at": now_ms(), "counts": replay_counts(counts)}
-    tell(wanted.server, path, said)
+    told(said)
     return {"replay": wanted.run, **said, "dry_run": wanted.dry_run, "subjects": counts.subjects}

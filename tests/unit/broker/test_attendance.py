@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidemill_broker.attendance import Attendance
-from tidemill_broker.gate import Inventory, Removal, Told
+from tidemill_broker.gate import Inventory, Removal, Told, Unfenced
 from tidemill_broker.load import Load
 from tidemill_ledger.attendance import BEAT_SECONDS, Identity
 from tidemill_meta.settings import MetaSettings
@@ -321,6 +321,27 @@ def test_fences_of_a_subject_that_was_removed_are_not_put_up_again() -> None:
     again = {"removed": removed[:1], "fences": [["orders", 9, [0, 1024]]]}
     attendance.answered(200, {**DECLARED, "revision": 15, **again})
     assert attendance.answered(200, None) == Fence([FenceRow("orders", 9, ((0, 1024),))])
+
+
+def test_a_fence_that_is_refused_holds_up_no_piece_behind_it_and_is_said_until_it_is_up() -> None:
+    attendance = listening()
+    rows = [[f"s{number:03}", 3, []] for number in range(150)]
+    attendance.answered(200, DECLARED | {"fences": rows})
+    first = attendance.answered(200, None)
+    assert isinstance(first, Fence)
+    assert len(first.rows) == 100
+
+    assert isinstance(attendance.answered(200, Fenced([], [], "partition 's000': no")), Fence)
+    rest = [(name, number) for name, number, _ in rows[100:]]
+    assert isinstance(attendance.answered(200, Fenced(rest, [])), Request)
+    assert attendance.answered(200, {"noted": "g1"}) == Unfenced("partition 's000': no")
+    assert attendance.answered(200, None) is None
+
+    attendance.beat(MASTER)
+    attendance.answered(200, NEWS)
+    attendance.answered(200, Fenced([(name, number) for name, number, _ in rows[:100]], []))
+    assert attendance.answered(200, {"noted": "g1"}) == Fence([FenceRow(*row[:2], ()) for row in rows[100:]])
+    assert attendance.answered(200, Fenced(rest, [])) == Unfenced("")
 
 
 def test_what_meta_did_not_hear_of_a_fence_is_said_again() -> None:

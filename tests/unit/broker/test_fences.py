@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -172,6 +173,19 @@ def test_a_group_that_never_came_has_passed_nothing_and_a_later_fence_is_passed_
 def keyed(key: str, number: int) -> SendBatches:
     content = Content([b"tide"], order_keys=[key])
     return SendBatches(batch_of(producer=5, sequence=number, content=content))
+
+
+def test_a_fence_that_cannot_be_put_up_stops_none_that_is_behind_it() -> None:
+    rig = Rig(replace(TINY, subjects_max=1))
+    send(rig, GONE, sequence=0)
+    rows = [FenceRow("other", 3, HALF), FenceRow(SUBJECT, 2, HALF), FenceRow("one.more", 3, HALF)]
+
+    fenced = rig.ask(Fence(rows))
+
+    assert isinstance(fenced, Fenced)
+    assert (fenced.closed, fenced.passed) == ([(SUBJECT, 2)], [])
+    assert fenced.refused.startswith("partition 'other': this broker has 1 subject")
+    assert reasons(send(rig, GONE, sequence=1)) == [OUTDATED]
 
 
 def test_a_fence_is_answered_when_the_slave_has_it_and_stands_after_a_failover() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from samples.brokers import SUBJECT, Rig, batch_of
 from samples.services import Indoors
-from tidemill_broker.gate import Told, Unmade
+from tidemill_broker.gate import Told, Unfenced, Unmade
 from tidemill_broker.settings import BrokerSettings
 from tidemill_wire.commands import Ack, Done, Pulled, SendBatches, Sent
 from tidemill_wire.declarations import Subject
@@ -95,3 +95,20 @@ def test_one_declaration_that_cannot_be_holds_up_no_other() -> None:
     shut = indoors.service.broker.intake.gate.shut
     indoors.close()
     assert (rows, shut) == ({"one": "high", "two": "low"}, False)
+
+
+def test_a_fence_that_is_not_up_is_said_beside_what_is_not_made() -> None:
+    indoors = Indoors(settings=BrokerSettings(durability="low", subjects_max=1))
+    indoors.call(lambda: indoors.service.heed(Told(1, "RW", frozenset(), (declared("one"), declared("two")))))
+
+    indoors.call(lambda: indoors.service.heed(Unfenced("partition 'orders': no")))
+    both = indoors.service.problem
+    indoors.call(lambda: indoors.service.heed(Unfenced("")))
+    one = indoors.service.problem
+    indoors.close()
+
+    assert both.startswith("Subject 'two'")
+    assert both.endswith(
+        "; a fence that meta wants, tried again with each beat, is not up: partition 'orders': no"
+    )
+    assert one == both.partition("; ")[0]

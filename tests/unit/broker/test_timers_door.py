@@ -59,7 +59,7 @@ class Groups:
 async def answered(groups: Groups, method: str, path: str) -> Any:
     found = Router(TimersDoor(groups, Still()).routes()).find(path.partition("?")[0])
     assert found is not None
-    methods, variables = found
+    methods, variables, _ = found
     response: Any = await methods[method](make_mocked_request(method, path), variables)
     return json.loads(response.body)
 

@@ -76,7 +76,7 @@ def test_a_bug_keeps_its_traceback(command, queue) -> None:
 
 
 @pytest.mark.parametrize(
-    "server", ["localhost", "localhost:", ":7401", "http://localhost:7401", "localhost:0", "a:99999", ""]
+    "server", ["localhost", "localhost:", ":7401", "ftp://localhost:7401", "localhost:0", "a:99999", ""]
 )
 def test_a_wrong_server_is_refused_before_anything_is_connected(command, server: str) -> None:
     outcome = command("subjects", "--server", server)

@@ -30,6 +30,9 @@ class FakeTransport:
         self.closing = self.aborted = False
         self.reading = True
 
+    def get_extra_info(self, _name: str) -> None:
+        """It has no certificate."""
+
     def write(self, data: bytes) -> None:
         self.written += data
 
@@ -59,7 +62,7 @@ class Scene:
         self.turn = SimpleNamespace(
             deliver=None, drop=None, eased=None, backlog_bytes=0,
             connected=lambda peer: None, collected=lambda size: None,
-            disconnected=lambda peer: None, post=lambda peer, event: self.posted.append(event),
+            now_ms=lambda: 0, disconnected=lambda peer: None, post=lambda peer, event: self.posted.append(event),
         )  # fmt: skip
         self.server = Server(cast("Any", self.turn), cast("Any", None), cast("Any", None), "broker")
         self.transport = FakeTransport()

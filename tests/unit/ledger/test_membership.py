@@ -157,6 +157,25 @@ def test_a_master_that_hands_over_takes_no_more_work_and_says_when_the_slave_has
     assert not group["a"].log("aside")
 
 
+def test_a_master_hands_over_to_a_disk_and_not_to_a_page_cache() -> None:
+    """Who stops next leaves the slave alone with all, and that may lose its power."""
+    group = group_of_two()
+    group.passes = lambda _target, command: (
+        not isinstance(command, Reached) or command.synced != command.written
+    )
+    sent = group["a"].send(b"one", number=1)
+    group.run()
+    assert group["a"].sent_at(sent) == [0]
+    asked = group["a"].say(Handover("b"))
+    group.run()
+    assert asked not in group["a"].answers
+
+    group.passes = lambda _target, _command: True
+    group.run()
+
+    assert isinstance(group["a"].answers[asked], Done)
+
+
 def test_a_master_that_is_not_succeeded_goes_on() -> None:
     group = group_of_two()
     group["a"].ask(Handover("b"))

@@ -245,8 +245,25 @@ def test_slave_that_is_behind_for_more_than_five_seconds_leaves_the_set() -> Non
     world.pass_ms(3 * SECOND, speak)
 
     assert [name for name, _ in world.group("g1").in_sync] == ["g1-0"]
-    with pytest.raises(Denied, match="dead or behind"):
-        world.in_sync("g1", "g1-0", "g1-1")
+    world.in_sync("g1", "g1-0", "g1-1")
+    assert [name for name, _ in world.group("g1").in_sync] == ["g1-0"]
+
+
+def test_slave_that_meta_does_not_hear_keeps_nobody_else_out_of_the_set_or_in_it() -> None:
+    """Its master does hear it, and wishes it in: the others need not wait until meta does, too."""
+    world = World()
+    for name in ("g1-0", "g1-1", "g1-2", "g1-3"):
+        world.register("g1", name)
+        world.beat("g1", name)
+    world.in_sync("g1", "g1-0", "g1-3")
+    world.pass_ms(6 * SECOND, speaking(world, "g1-0", "g1-1", "g1-3"))
+    before = world.group("g1").version
+
+    world.in_sync("g1", "g1-0", "g1-1", "g1-2")
+
+    assert [name for name, _ in world.group("g1").in_sync] == ["g1-0", "g1-1"]
+    world.in_sync("g1", "g1-0", "g1-1", "g1-2")
+    assert world.group("g1").version == before + 2, "who waits for it is told that it is not in"
 
 
 def test_slave_of_an_idle_or_slow_master_is_not_behind() -> None:

@@ -131,6 +131,41 @@ def test_master_that_was_started_again_leads_in_a_new_epoch_at_best() -> None:
     assert (again.master, again.epoch, again.in_sync, again.seated) == ("a", 5, (("a", 2),), True)
 
 
+def test_restarted_master_waits_for_a_slave_that_was_not_heard_since_and_follows_it() -> None:
+    """The slave may have lost its power just before; but as long as nobody knows, the master may have, too."""
+    group = replace(LED, replicas=(("a", 2), ("b", 1)), in_sync=(("a", 1), ("b", 1)))
+    asleep = members(a={"boot": 2}, b={"awake": False})
+
+    assert judge(group, asleep) is group
+    assert problem_of(group, asleep).startswith("whoever lives may lack what b has")
+    assert judge(group, members(a={"boot": 2})).master == "b"
+    assert judge(group, members(a={"boot": 2}, b=DEAD | {"awake": False})).master == "a"
+
+
+def test_restarted_master_waits_for_who_is_not_dead_and_was_not_heard_by_a_meta_that_has_just_begun() -> None:
+    group = replace(LED, replicas=(("a", 2), ("b", 1)), in_sync=(("a", 1), ("b", 1)))
+
+    assert judge(group, members(a={"boot": 2}, b={"reported": False})) is group
+
+
+def test_restarted_master_waits_for_who_stopped_on_purpose_and_it_leads_when_it_is_back() -> None:
+    group = replace(LED, replicas=(("a", 2), ("b", 1)), in_sync=(("a", 1), ("b", 1)))
+    stopped = {"alive": False, "reported": False, "parted": True, "expected": True}
+
+    assert judge(group, members(a={"boot": 2}, b=stopped)) is group
+    back = replace(group, replicas=(("a", 2), ("b", 2)))
+    shorter = members(a={"boot": 2, "actions": 60}, b={"boot": 2, "parted": True})
+    assert (judge(back, shorter).master, judge(back, shorter).in_sync) == ("b", (("b", 2),))
+    assert judge(group, members(a={"boot": 2}, b=stopped | {"expected": False})).master == "a"
+
+
+def test_sound_slave_leads_whoever_else_may_come() -> None:
+    group = replace(LED, replicas=(("a", 2), ("b", 1), ("c", 1)))
+    stopped = {"alive": False, "reported": False, "parted": True, "expected": True}
+
+    assert judge(group, members(a={"boot": 2}, b=stopped)).master == "c"
+
+
 def test_replica_that_said_nothing_yet_or_may_hold_a_lease_waits() -> None:
     alone = replace(LED, replicas=(("a", 2),), in_sync=(("a", 1),))
 

@@ -83,7 +83,9 @@ class Memory:
 
 
 def a_file(store: Memory, place: Partition, first: int, next_: int, token: str) -> File:
-    name = layout.data_name(layout.Hour(place.subject, "2027-01-01", 9), f"{place.broker_group}-{first}-{token}")
+    name = layout.data_name(
+        layout.Hour(place.subject, "2027-01-01", 9), f"{place.broker_group}-{first}-{token}"
+    )
     store.write(name, json.dumps([[*place, sequence] for sequence in range(first, next_)]).encode())
     span = Span(place.broker_group, place.name, first, next_, next_ - first)
     return File(name, place.subject, "2027-01-01", 9, next_ - first, 10, (span,), (0, 1), ("0", "f"))
@@ -165,7 +167,9 @@ def test_lost_answer_of_the_store_is_no_second_commit() -> None:
         return create(name, data)  # as a client says it that did not hear the first answer
 
     store.create = lossy  # type: ignore[method-assign]
-    said, late = lake.commit(Commit("me", "run", 0, (Piece(ONE, None, 0, 3, (a_file(store, ONE, 0, 3, "x"),)),)))
+    said, late = lake.commit(
+        Commit("me", "run", 0, (Piece(ONE, None, 0, 3, (a_file(store, ONE, 0, 3, "x"),)),))
+    )
     assert (said is not None, late) == (True, [])
     assert rows_in(store) == rows_of({ONE: 3})
 
@@ -219,7 +223,13 @@ def test_documents_say_what_they_were_made_of_and_refuse_the_rest() -> None:
     assert commits.parse_commit(json.loads(json.dumps(commits.commit_document(commit)))) == commit
     state = after(State(), commit)
     assert commits.parse_state(json.loads(json.dumps(commits.state_document(state)))) == state
-    for broken in (None, {}, {"format": 2}, {"format": 1}, {**commits.commit_document(commit), "pieces": [{}]}):
+    for broken in (
+        None,
+        {},
+        {"format": 2},
+        {"format": 1},
+        {**commits.commit_document(commit), "pieces": [{}]},
+    ):
         with pytest.raises(LakeDamaged):
             commits.parse_commit(broken)
         with pytest.raises(LakeDamaged):

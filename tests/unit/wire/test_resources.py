@@ -69,10 +69,10 @@ def test_one_file_is_good_for_kubernetes_and_for_a_laptop() -> None:
     (declaration,) = manifests.declarations
     assert isinstance(declaration, Subject)
     passed = "is passed over: without Kubernetes"
+    assert [one.metadata.name for one in manifests.grants] == ["sample"]
     assert [str(one) for one in manifests.passed_over] == [
         f"all.yaml, document 1: the QueueCluster sample {passed} this queue is the cluster",
         f"all.yaml, document 2: the BrokerGroup g0 {passed} --brokers, --slaves and --delays say how many there are",
-        f"all.yaml, document 4: the Grant sample {passed} whoever reaches the ports may do everything",
     ]
 
 

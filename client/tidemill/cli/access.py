@@ -1,0 +1,198 @@
+"""`tidemill grants` and `tidemill tokens`: who may do what, and by what somebody is known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from tidemill.cli.asking import ask
+from tidemill.cli.failures import CommandFailed, wrong_usage
+from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, perform
+from tidemill.cli.tables import print_rows
+from tidemill.cli.when import parse_duration
+
+GRANTS, TOKENS = "/v1/access/grants", "/v1/access/tokens"
+TOKEN_COLUMNS = ("token", "who", "created", "expires")
+GRANT_COLUMNS = ("grant", "principals", "operations", "subjects", "groups")
+
+GrantArgument = Annotated[str, typer.Argument(metavar="GRANT", help="The grant's name.")]
+
+
+def build_grants() -> typer.Typer:
+    grants = typer.Typer(help="Who may do what with which subjects.", no_args_is_help=True)
+    grants.command("list")(list_grants)
+    grants.command("set")(set_grant)
+    grants.command("remove")(remove_grant)
+    return grants
+
+
+def build_tokens() -> typer.Typer:
+    tokens = typer.Typer(help="By what somebody is known.", no_args_is_help=True)
+    tokens.command("create")(create_token)
+    tokens.command("list")(list_tokens)
+    tokens.command("revoke")(revoke_token)
+    return tokens
+
+
+def list_grants(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> None:
+    """List all grants, a line for each of their permissions."""
+
+    async def run() -> None:
+        rows = await ask(server, "GET", GRANTS)
+        if output is Output.TABLE:
+            rows = [_shown(row, one) for row in rows for one in row["permissions"]]
+        print_rows(rows, GRANT_COLUMNS, output, "There are no grants yet: `tidemill grants set` makes one.")
+
+    perform(run(), server)
+
+
+def set_grant(
+    name: Annotated[str | None, typer.Argument(metavar="[GRANT]", help="The grant's name.")] = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option("--to", metavar="WHO", help="token:NAME or certificate:NAME; repeat it."),
+    ] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on", metavar="SUBJECT", help="A subject, or the beginning of some, as order.*; repeat it."
+        ),
+    ] = None,
+    allow: Annotated[
+        str,
+        typer.Option(metavar="OPERATIONS", help="send, consume, browse, admin, with commas between them."),
+    ] = "",
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group", metavar="GROUP", help="Consume as this group, or the beginning of some; repeat it."
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="MANIFESTS", help="Grants to set, as YAML.")
+    ] = None,
+    server: ServerOption = SERVER_DEFAULT,
+) -> None:
+    """Grant something to somebody. A grant of that name is replaced."""
+    if (file is None) == (name is None):
+        raise wrong_usage("write a name with --to, --on and --allow, or --file, and one of them alone")
+    if file is None and not (to and on and allow):
+        raise wrong_usage("write --to WHO, --on SUBJECT and --allow OPERATIONS")
+    bodies = _read(file) if file is not None else {str(name): _body(to or [], on or [], allow, group or [])}
+
+    async def run() -> None:
+        for one, body in bodies.items():
+            await ask(server, "PUT", f"{GRANTS}/{quote(one, safe='')}", body)
+            print(f"grant {one} is set")
+
+    perform(run(), server)
+
+
+def remove_grant(name: GrantArgument, server: ServerOption = SERVER_DEFAULT) -> None:
+    """Take a grant back. It holds no more within two seconds, for who is connected, too."""
+
+    async def run() -> None:
+        await ask(server, "DELETE", f"{GRANTS}/{quote(name, safe='')}")
+        print(f"grant {name} is removed")
+
+    perform(run(), server)
+
+
+def create_token(
+    who: Annotated[str, typer.Argument(metavar="NAME", help="What whoever has the token is called.")],
+    expires: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="For how long it holds, as in 12h or 90d; for ever without it."
+        ),
+    ] = "",
+    server: ServerOption = SERVER_DEFAULT,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make a token and print it. It is shown this once; several may hold at a time, so that they can be rotated."""
+    seconds = int(parse_duration(expires).total_seconds()) if expires else 0
+
+    async def run() -> None:
+        row = await ask(
+            server, "POST", TOKENS, {"who": who, **({"expires_seconds": seconds} if seconds else {})}
+        )
+        if output is not Output.TABLE:
+            print_rows([row], (), output, "")
+        else:
+            print(row["secret"])
+
+    perform(run(), server)
+
+
+def list_tokens(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> None:
+    """List tokens by what they are called: nobody can see the tokens themselves."""
+
+    async def run() -> None:
+        rows = await ask(server, "GET", TOKENS)
+        if output is Output.TABLE:
+            rows = [
+                {
+                    "token": row["token"],
+                    "who": row["who"],
+                    "created": _time(row["created_ms"]),
+                    "expires": _time(row["expires_ms"]),
+                }
+                for row in rows
+            ]
+        print_rows(
+            rows, TOKEN_COLUMNS, output, "There are no tokens yet: `tidemill tokens create` makes one."
+        )
+
+    perform(run(), server)
+
+
+def revoke_token(
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="As `tidemill tokens list` calls it.")],
+    server: ServerOption = SERVER_DEFAULT,
+) -> None:
+    """Let a token hold no more, within two seconds."""
+
+    async def run() -> None:
+        await ask(server, "DELETE", f"{TOKENS}/{quote(token, safe='')}")
+        print(f"token {token} is revoked")
+
+    perform(run(), server)
+
+
+def _body(to: list[str], on: list[str], allow: str, groups: list[str]) -> dict[str, Any]:
+    operations = [word.strip().capitalize() for word in allow.split(",") if word.strip()]
+    permission: dict[str, Any] = {"operations": operations, "subjects": on}
+    return {"principals": to, "permissions": [{**permission, **({"groups": groups} if groups else {})}]}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The grants of a file that Kubernetes takes, too."""
+    import yaml
+
+    from tidemill_wire.declarations import parse_manifest_files
+    from tidemill_wire.granted import declared_grant
+    from tidemill_wire.schema import ManifestError
+
+    try:
+        documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+        found = parse_manifest_files({str(file): documents}).grants
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ManifestError) as error:
+        raise CommandFailed(
+            f"{file} cannot be used ({' '.join(str(error).split())}): correct it there"
+        ) from None
+    if not found:
+        raise CommandFailed(f"{file} holds no Grant: write one, or name another file")
+    return {one.metadata.name: declared_grant(one).to_map() for one in found}
+
+
+def _shown(row: dict[str, Any], permission: dict[str, Any]) -> dict[str, Any]:
+    said = {name: ", ".join(permission.get(name, ["any"])) for name in ("operations", "subjects", "groups")}
+    return {"grant": row["grant"], "principals": ", ".join(row["principals"]), **said}
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ms else "never"
