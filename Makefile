@@ -11,7 +11,7 @@ STORM ?= 600
 NODES ?= 3
 BIN := $(VENV)/bin
 # Tests that need no more of the world than processors share them out; those with servers, disks and clocks come one by one.
-BY_THEMSELVES := e2e or cluster or real_cluster
+BY_THEMSELVES := e2e or browser or cluster or real_cluster
 ON_ALL_CORES := -n auto --dist worksteal -m "not ($(BY_THEMSELVES))"
 # Installed again when pyproject.toml changes, and only then: its hash names the stamps.
 HASH := $(shell git hash-object pyproject.toml)
@@ -120,7 +120,7 @@ format: $(DEV) ## put the code in shape
 crds: $(DEV) ## the definitions of the kinds in Kubernetes, and the page of their fields, from the declarations in wire
 	@$(BIN)/python -m tidemill_operator.crds crds docs/kinds.md
 
-charts: $(DEV) ## what the charts have from elsewhere: definitions, rules, schemas, tables of values
+charts: $(DEV) ## what the charts have from elsewhere: definitions, rules, schemas, dashboards; and docs/metrics.md
 	@$(BIN)/python charts/generate.py
 
 lock: $(DEV) ## pin what the image holds; as in OPTIONS=--upgrade

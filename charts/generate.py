@@ -2,7 +2,9 @@
 
 - of the operator's chart: copies of the CRDs, and the rules of its roles;
 - of the queue's chart: the schema of the specs in its values, out of the CRDs;
-- of each chart: the table of its values in README.md, out of the comments in values.yaml.
+- of the queue's chart: dashboards, out of ``charts/dashboards.yaml``;
+- of each chart: the table of its values in README.md, out of the comments in values.yaml;
+- the page of all metrics, ``docs/metrics.md``, out of their table.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from typing import Any
 import yaml
 
 from tidemill_operator import rbac
+from tidemill_wire.metrics.grafana import dashboard
+from tidemill_wire.metrics.reference import reference
 
 ROOT = Path(__file__).parents[1]
 CHARTS = ROOT / "charts"
 OPERATOR = CHARTS / "tidemill-operator"
 QUEUE_SCHEMA = CHARTS / "tidemill" / "values.schema.json"
 DEFINITIONS = ROOT / "crds"
+DASHBOARDS = CHARTS / "tidemill" / "files" / "dashboards"
+METRICS = ROOT / "docs" / "metrics.md"
 
 BEGIN, END = "<!-- values: made by `make charts` -->", "<!-- end of values -->"
 KEY = re.compile(r"^( *)([A-Za-z0-9]+):")
@@ -62,12 +68,17 @@ def made() -> dict[Path, str]:
     for path in sorted(CHARTS.glob("*/values.yaml")):
         page = path.with_name("README.md")
         files[page] = with_table(page.read_text(), table(path.read_text()))
+    for one in yaml.safe_load((CHARTS / "dashboards.yaml").read_text()):
+        shown = json.dumps(dashboard(one), indent=1, ensure_ascii=False) + "\n"
+        files[DASHBOARDS / f"{one['name']}.json"] = shown
+    files[METRICS] = reference()
     return files
 
 
 def stray(wanted: Sequence[Path]) -> list[Path]:
     """Copies of what is no more."""
-    return sorted(set((OPERATOR / "files" / "crds").glob("*")) - set(wanted))
+    made = [*(OPERATOR / "files" / "crds").glob("*"), *DASHBOARDS.glob("*")]
+    return sorted(set(made) - set(wanted))
 
 
 def rules() -> str:

@@ -18,10 +18,12 @@ from tidemill_broker.doors.greeting import greeting
 from tidemill_broker.doors.half_subjects import subjects_of
 from tidemill_broker.doors.inspecting import Wanted, run_inspect
 from tidemill_broker.doors.manifests import read_grants, read_manifests
-from tidemill_broker.doors.metrics import render_metrics
+from tidemill_broker.doors.metrics import MetricsPage
 from tidemill_broker.doors.neighbour import Later, Neighbour, Nobody
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings, parse_labels, read_settings
+from tidemill_host import log
+from tidemill_host.browsers import parse_names
 from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
 from tidemill_host.disk import RealDisk
@@ -77,10 +79,11 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--port", type=parse_port, default=7400)
     up.add_argument("--http-port", type=parse_port, default=7401)
     up.set_defaults(known=False)
+    log.add_log_option(up)
     look = nouns.add_parser("inspect", help="look into a data folder or a log file")
     look.add_argument("what", nargs="?", default="log")
     look.add_argument("path", nargs="?", default="tidemill-data")
-    look.add_argument("--output", choices=("text", "json"), default="text")
+    look.add_argument("--output", choices=("text", "json", "yaml"), default="text")
     look.add_argument("--verify", action="store_true")
     return arguments
 
@@ -91,13 +94,15 @@ def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> in
     if arguments.noun == "inspect":
         return run_inspect(Wanted(arguments.path, arguments.output, arguments.verify))
     try:
+        log.begin_log("broker", arguments)
         settings = read_settings(os.environ)
         arguments.locks = Locks(read_lock_settings(os.environ))
+        log.LOG.name(settings.name)
         declarations = read_manifests(arguments.manifests)
         arguments.grants = read_grants(arguments.manifests, locked=arguments.locks.access.locked)
         lock = FolderLock(arguments.data)
     except (TidemillError, FolderInUse, OSError) as error:
-        sys.stderr.write(f"tidemill: {_sentence(error)}\n")
+        log.error("start", _sentence(error))
         return 1
     note(settings_line("broker", settings))
     note(settings_line("locks", arguments.locks.settings))
@@ -107,7 +112,7 @@ def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> in
         neighbour = move_in(arguments, declarations, settings) if move_in is not None else None
         return run(_serve(arguments, declarations, settings, files_max, neighbour))
     except (JournalError, TidemillError, OSError) as error:
-        sys.stderr.write(f"tidemill: {_sentence(error)}\n")
+        log.error("start", _sentence(error))
         return 1
     finally:
         lock.release()
@@ -184,6 +189,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.gateway_steering import Steering
+    from tidemill_broker.doors.overview import Overview
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
     from tidemill_broker.doors.segments import SegmentRanges
@@ -212,29 +218,32 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     why = Why(broker, Files(disk), queries, clock)
     transactions = TransactionsDoor(service)
     timers = TimersDoor(later, clock)
-    doors = (queries, why, Dead(broker), gateway, steering, replicas, ranges, stretches, transactions, timers)
+    overview = Overview(broker, clock)
+    looks = (queries, why, Dead(broker), overview)
+    doors = (*looks, gateway, steering, replicas, ranges, stretches, transactions, timers)
     routes = [route for door in doors for route in door.routes()]
     if neighbour is not None:
         routes += _shared(neighbour, service, values)
     numbers = neighbour.metrics if neighbour is not None else bytes
+    page = MetricsPage(service, clock, numbers)
     refused, doorman = service.server.statistics.refused, _doorman(premises, service)
-    web = Web(values, lambda: render_metrics(service) + numbers(), refused, routes, doorman)
+    names = parse_names(premises.settings.console_hosts)
+    web = Web(values, page.render, refused, routes, doorman, names)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
     with listening(arguments.host, arguments.http_port, "--http-port"):
         http_port = await web.listen(arguments.host, arguments.http_port, http_max, locks.tls)
+    overview.start()
     calm_collector()
     _say_ready(arguments, part, (port, http_port))
     if neighbour is not None:
         neighbour.opened((port, http_port))
     await _until(service, part, premises)
-    gateway.close()
-    steering.close()
-    transactions.close()
-    replicas.close()
+    for one in (overview, gateway, steering, transactions, replicas):
+        one.close()
     end = await _ended(service)
     await web.close()
     if service.failed.done():
-        sys.stderr.write(f"tidemill: {_end(service.failed.result())}\n")
+        log.error("ended", _end(service.failed.result()))
         return 1
     return end
 
@@ -286,15 +295,18 @@ def _later(premises: Premises) -> Later:
 def _prepare(premises: Premises, part: Part) -> Service:
     """The broker that lies on the disk, with that part."""
     arguments, settings, clock = premises.arguments, premises.settings, premises.clock
+    began = clock.seconds()
     broker, report = recover(premises.disk, settings, clock.now_ms(), part)
     for folder, size in report.cut_bytes.items():
-        sys.stderr.write(
-            f"tidemill: cut {counted(size, 'byte')} of a torn {folder} log; a copy is in {arguments.data}/aside\n"
+        kept = f"a copy is in {arguments.data}/aside"
+        log.warning(
+            "torn_tail", f"cut {counted(size, 'byte')} of a torn {folder} log; {kept}", log=folder, bytes=size
         )
     machine = machine_for(broker, part, clock.now_ms())
     service = Service(broker, premises.disk, premises.lanes, clock, machine)
     arguments.locks.guard(service.server, subjects_of(broker))
     arguments.locks.count(service.server.statistics.refused)
+    service.began(report, clock.seconds() - began)
     if not part.follows:
         service.declare(premises.declarations)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
@@ -305,6 +317,7 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
     """Serve, attend meta, and keep a connection to the master, until something ends it."""
     async with asyncio.TaskGroup() as tasks:
         host, port = split_address(part.master_address)
+        stalls = tasks.create_task(service.stalls.keep())
         work: list[asyncio.Task[None]] = []
         if part.role is Role.SLAVE and port.isdigit():
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
@@ -314,6 +327,7 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
         stopped = tasks.create_task(premises.stopping.wait())
         await asyncio.wait((service.failed, service.turned, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+        stalls.cancel()
         service.is_stopping = premises.stopping.is_set()
         if attending is not None and service.is_stopping and premises.settings.say_goodbye:
             work.pop().cancel()  # what meta says from now on is for whoever comes next

@@ -176,6 +176,8 @@ class DeadLetters:
         self._desk.stored(target)
         if target.synced:  # no answer waits for it: it would be seen half a second later
             self._desk.keeping.sync_now = True
+        detail = group.doomed.get(failure.first)
+        self._desk.counters.mistakes.note(detail, failure.fingerprint, count)
         self._desk.act(Buried(group.identity, failure.first, count, position), now_ms)
         self._desk.keeping.copied()
         self._desk.counters.messages_buried += count

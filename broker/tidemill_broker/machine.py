@@ -236,8 +236,11 @@ class Broker:
     def _take(self, peer: Peer, correlation: int, command: SendBatches, now_ms: int) -> None:
         self._refuse_work()
         taken = self.intake.take(command.batches, now_ms, command.refused)
-        self.counters.batches += len(taken.first_sequences)
+        batches = len(taken.first_sequences)
+        self.counters.batches += batches
         self.counters.messages_in += taken.messages
+        if taken.messages:
+            self.counters.batch_messages.add(taken.messages / batches, batches)
         self.counters.duplicates += sum(len(rows) for _, rows in taken.duplicates) // DUPLICATE.size
         for _, number, _ in taken.refused:
             self.counters.refused[KIND_BY_NUMBER[number].name] += 1

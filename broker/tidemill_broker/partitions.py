@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from tidemill_journal.entries import Rows, Run, row_count
+from tidemill_journal.entries import Rows, Run, row_count, row_length
 from tidemill_ledger.producers import Remembering
 from tidemill_wire.lanes import priority_of
 from tidemill_wire.limits import DEDUPLICATION_SECONDS_DEFAULT
@@ -82,8 +82,8 @@ class Partition(Remembering):
     """One subject on this broker."""
 
     __slots__ = (
-        "groups", "identity", "low", "name", "next_sequence", "raw_name", "recent", "runs", "settings", "synced",
-        "visible",
+        "bytes_in", "groups", "identity", "low", "name", "next_sequence", "raw_name", "recent", "runs", "settings",
+        "synced", "visible",
     )  # fmt: skip
 
     def __init__(self, identity: int, name: str, settings: SubjectSettings) -> None:
@@ -96,6 +96,8 @@ class Partition(Remembering):
         self.low = settings.durability == "low"
         self.next_sequence = 0
         self.visible = 0
+        self.bytes_in = 0
+        """Of batches that were stored here in this life, by a master."""
         self.recent = Rows()
         self.runs: list[StoredRun] = []
         self.groups: dict[str, int] = {}
@@ -126,6 +128,7 @@ class Partition(Remembering):
         """A batch was appended to the message log: a row, and the next sequence moves on."""
         assert first >= self.next_sequence, (self.name, first, self.next_sequence)
         self.recent.append(first, position, size, now_ms, bloom)
+        self.bytes_in += row_length(size)
         self.next_sequence = first + row_count(size)
 
     def run_for(self, sequence: int) -> StoredRun | None:

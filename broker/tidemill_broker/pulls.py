@@ -118,6 +118,11 @@ class Pulls:
             int, dict[int, ParkedPull]
         ] = {}  # group -> id -> pull, in the order of their coming
 
+    @property
+    def count(self) -> int:
+        """Pulls that wait, each for whatever it asks for."""
+        return len(self.patterned.keys() | {one for some in self.waiting.values() for one in some})
+
     def park(self, parked: ParkedPull) -> None:
         for consumer in parked.consumers:
             identity = consumer.group.identity

@@ -100,6 +100,9 @@ class BrokerSettings:
     subjects_max: int = limits.SUBJECTS_MAX
     """Subjects on one broker."""
 
+    console_hosts: str = ""
+    """Names by which browsers may know the HTTP port, with commas between them, besides addresses and local names."""
+
     stay_awake: bool = True
     """Whether to wait awake, for a fraction of a millisecond, for requests that come that fast."""
 

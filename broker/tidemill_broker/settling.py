@@ -26,6 +26,7 @@ from tidemill_broker.order import in_place
 from tidemill_broker.pulls import ParkedPull
 from tidemill_broker.ranges import merge_ranges, ranges_without
 from tidemill_broker.serving import Serving
+from tidemill_broker.statistics import LEVEL_MAX
 from tidemill_host.machine import Durability, Peer
 from tidemill_wire import commands
 from tidemill_wire.commands import Ack, Extend, Nack, Release, Yield
@@ -301,6 +302,8 @@ class Settling:
                     due_ms = due_after(group.settings, failed, reason, delay_ms, now_ms)
                     if due_ms == DOOMED_MS and group.paused is not None:
                         due_ms = now_ms + group.settings.backoff_ms[-1]  # the outage is to blame
+                if due_ms != DOOMED_MS:
+                    self._desk.counters.retries[min(delivery.attempts + 2, LEVEL_MAX)] += count
                 dues.setdefault(due_ms, []).append((start, count))
         return dues
 

@@ -5,6 +5,37 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tidemill_broker.actions import FailureDetail
+from tidemill_wire.limits import METRIC_MISTAKES_MAX
+from tidemill_wire.metrics.powers import Powers
+from tidemill_wire.metrics.words import OTHER
+
+LEVEL_MAX = 12
+"""Attempts from this one on are counted together: their backoff has stopped growing."""
+ERROR_CHARS = 64
+
+
+class Mistakes:
+    """How many dead letters there are of each mistake, by fingerprint and type. Of many those with most are kept, and
+    what becomes of the others is counted together; whoever has been counted there stays there until it is among those
+    with most by what came later.
+    """
+
+    def __init__(self) -> None:
+        self.messages: dict[tuple[str, str], int] = {}
+        self.others = 0
+
+    def note(self, detail: FailureDetail | None, fingerprint: str, messages: int) -> None:
+        """Messages were buried."""
+        key = (fingerprint or "none", "" if detail is None else detail.error[:ERROR_CHARS])
+        self.messages[key] = self.messages.get(key, 0) + messages
+        if len(self.messages) > METRIC_MISTAKES_MAX:
+            self.others += self.messages.pop(min(self.messages, key=self.messages.__getitem__))
+
+    def rows(self) -> list[tuple[tuple[str, str], int]]:
+        """Labels, and how many."""
+        return [*self.messages.items(), *([((OTHER, ""), self.others)] if self.others else [])]
+
 
 @dataclass(slots=True)
 class Counters:
@@ -33,4 +64,8 @@ class Counters:
     transactions_rolled_back: int = 0
     transactions_silent: int = 0
     transactions_checked: int = 0
+    retries: Counter[int] = field(default_factory=Counter[int])
+    """By which attempt comes next."""
+    mistakes: Mistakes = field(default_factory=Mistakes)
+    batch_messages: Powers = field(default_factory=lambda: Powers(1, 17))
     refused: Counter[str] = field(default_factory=Counter[str])

@@ -1,8 +1,11 @@
-"""Takes a spooled batch apart whose order keys lie in other partitions by now. Pure.
+"""Takes a spooled batch apart whose order keys lie in other partitions: by now, or since nobody knew where. Pure.
 
 Each piece is the only batch of a producer of its own (``SINGLES_FROM``), whose id is drawn from the batch's and the
 partition: who is interrupted and does it again makes the same pieces, and the broker recognises what it has. A batch
 that goes to one place as a whole keeps its id, and so do its messages.
+
+What was spooled before it had a route is for a partition of its subject's name, which need not be in the route: then it
+goes as a whole to one that is, drawn from its id.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ BATCH_ID_TIME_BYTES = 8
 
 def take_apart(data: bytes, group: str, route: PartitionSet) -> list[tuple[str, bytes]]:
     """The pieces with their broker groups, in the order of the messages; nothing, when by this route all order keys lie
-    in the partition of that group for which the batch is.
+    in the partition of that group for which the batch is. ``group`` is empty for what has none yet.
     """
     batch = Batch(data)
     rows = _rows(batch, route)
+    if not (group or rows):
+        rows = _drawn_place(batch, route)
     if [(place.group, place.name) for place in rows] in ([(group, batch.partition)], []):
         return []
     whole = len(rows) == 1
@@ -47,6 +52,14 @@ def _rows(batch: Batch, route: PartitionSet) -> dict[Partition, list[int]]:
         if place is not None:
             rows.setdefault(place, []).append(row)
     return rows
+
+
+def _drawn_place(batch: Batch, route: PartitionSet) -> dict[Partition, list[int]]:
+    """Of what has no order key; nothing, when the route has partitions of the name it bears."""
+    if any(place.name == batch.partition for place in route.partitions):
+        return {}
+    place = max(route.partitions, key=lambda one: _drawn(batch, one))
+    return {place: list(range(batch.header.messages))}
 
 
 def _whole(batch: Batch, data: bytes, place: Partition) -> bytes:

@@ -35,6 +35,7 @@ from tidemill.message import MessageBatch as AsyncBatch
 from tidemill.message import Seen, SeenBatch
 from tidemill.search import Bound, StoredMessage
 from tidemill.settings import ClientSettings
+from tidemill.statistics import ClientStatistics
 from tidemill.subscription import From
 from tidemill.timers import Timer
 
@@ -214,6 +215,15 @@ class Client:
 
         async def counted() -> dict[str, int]:
             return mq.spooled_acks
+
+        return background.run(counted())
+
+    def statistics(self) -> ClientStatistics:
+        """Numbers to watch; as those of the client for asyncio."""
+        background, mq = self._behind()
+
+        async def counted() -> ClientStatistics:
+            return mq.statistics()
 
         return background.run(counted())
 

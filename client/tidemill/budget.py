@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was sent, and how it ended."""
+
+    messages: int = 0
+    batches: int = 0
+    bytes: int = 0
+    failed: int = 0
 
 
 class Budget:
     """``held`` is counted by whoever takes messages; ``give_back`` by whoever sees them end."""
 
-    __slots__ = ("_idle", "_loop", "_max", "_room", "closed", "held")
+    __slots__ = ("_idle", "_loop", "_max", "_room", "closed", "held", "tally")
 
     def __init__(self, bytes_max: int) -> None:
         self._max = bytes_max
@@ -17,6 +28,7 @@ class Budget:
         self._room: deque[asyncio.Future[None]] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self.held = 0
+        self.tally = Tally()
         self.closed = False
 
     @property

@@ -7,7 +7,9 @@ broker of the group; one that is refused for now is said again after a wait; at 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 from tidemill.backoff import Backoff
 from tidemill.errors import (
@@ -18,12 +20,14 @@ from tidemill.errors import (
     Unavailable,
     again,
 )
-from tidemill.link import Answer, Link
+from tidemill.link import Answer, Link, OnAnswer
 from tidemill.router import Router
 from tidemill.session import Session, Watchers
 from tidemill.settings import ClientSettings
 from tidemill.tasks import Tasks
 from tidemill_wire.commands import Command
+
+Say: TypeAlias = Callable[[Link, OnAnswer], None]
 
 
 class Caller:
@@ -42,6 +46,10 @@ class Caller:
 
     async def ask(self, command: Command, patience_s: float) -> Command:
         """The answer, or the error that is one. ``OutcomeUnknown``: it was said, and may have been done."""
+        return await self.say(lambda link, heard: link.ask(command, heard), command.kind.name, patience_s)
+
+    async def say(self, say: Say, what: str, patience_s: float) -> Command:
+        """The same of what is more than a command: ``say`` writes it to a connection."""
         deadline = self._loop.time() + patience_s
         settings = self._settings
         backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
@@ -49,13 +57,13 @@ class Caller:
         while True:
             link = await self._linked(deadline)
             if link is None:
-                raise self._late(command, patience_s, said=said)
+                raise self._late(what, patience_s, said=said)
             said = True
-            answer = await self._answer(link, command, deadline)
+            answer = await self._answer(link, say, deadline)
             match answer:
                 case None:
                     link.close()  # it answers pings and nothing else: a new connection may do better
-                    raise self._late(command, patience_s, said=True)
+                    raise self._late(what, patience_s, said=True)
                 case ConnectionLost():
                     if self._link is link:
                         self._link = None
@@ -87,10 +95,10 @@ class Caller:
                 return None
         return self._link
 
-    async def _answer(self, link: Link, command: Command, deadline: float) -> Answer | None:
+    async def _answer(self, link: Link, say: Say, deadline: float) -> Answer | None:
         future: asyncio.Future[Answer] = self._loop.create_future()
         try:
-            link.ask(command, lambda answer: None if future.done() else future.set_result(answer))
+            say(link, lambda answer: None if future.done() else future.set_result(answer))
             async with asyncio.timeout_at(deadline):
                 return await future
         except (ConnectionLost, Unavailable) as error:
@@ -98,8 +106,8 @@ class Caller:
         except TimeoutError:
             return None
 
-    def _late(self, command: Command, patience_s: float, *, said: bool) -> TidemillError:
-        what = f"no answer of broker group {self.group} within {patience_s:g} s to {command.kind.name}"
+    def _late(self, name: str, patience_s: float, *, said: bool) -> TidemillError:
+        what = f"no answer of broker group {self.group} within {patience_s:g} s to {name}"
         if said:
             return OutcomeUnknown(f"{what}: it may be done, or not")
         why = f": {self._failure}" if self._failure is not None else ""

@@ -44,6 +44,7 @@ from tidemill.security import secured
 from tidemill.servers import Servers
 from tidemill.settings import ClientSettings
 from tidemill.spools import Spools
+from tidemill.statistics import ClientStatistics, OpenConsumers, statistics_of
 from tidemill.steering import Moved, To
 from tidemill.subscription import From, Subscription, Ways
 from tidemill.tasks import Tasks
@@ -72,7 +73,7 @@ class Client(Timing, Transacting):
         self._pid = os.getpid()
         self._tasks = Tasks(self._crashed)
         self._deciding = Deciding(self._router, self.settings, self._tasks)
-        self._consumers: dict[Consumer, None] = {}
+        self._consumers = OpenConsumers()
         self._producer: Producer | None = None
         self._closed: TidemillError | None = None
         path = spool or self.settings.spool_path
@@ -337,6 +338,10 @@ class Client(Timing, Transacting):
         ``unkept`` for want of room. Empty without a spool.
         """
         return {} if self._keeper is None else {"waiting": self._keeper.waiting, **self._keeper.counts}
+
+    def statistics(self) -> ClientStatistics:
+        """Numbers to watch."""
+        return statistics_of(self, self._producer, self._consumers)
 
     # -- the end -----------------------------------------------------------------------------------------------
 

@@ -34,13 +34,13 @@ from tidemill.puller import Identity, Puller
 from tidemill.pullers import Pullers
 from tidemill.router import Router
 from tidemill.settings import ClientSettings
+from tidemill.statistics import OpenConsumers
 from tidemill.subscription import Subscription
 from tidemill.tasks import Tasks
 from tidemill.why import why_of
 from tidemill_wire.kinds import Mode
 
-BREATHE_S = 0.01
-"""How long iteration goes on without letting the event loop turn."""
+BREATHE_S = 0.01  # so long iteration goes on without letting the event loop turn
 
 log = logging.getLogger("tidemill")
 
@@ -53,7 +53,7 @@ class Consumer:
         subscription: Subscription,
         settings: ClientSettings,
         router: Router,
-        siblings: dict[Consumer, None],
+        siblings: OpenConsumers,
         chain: Chain,
         keeper: Keeper | None,
     ) -> None:
@@ -236,8 +236,9 @@ class Consumer:
         being shown: ``filtered``, because a filter said no, ``mismatched``, because only the hashes of tags were right;
         ``adopted``: they failed while their broker was away, and another one gives them out again.
         """
-        pullers = list(self._pullers or ())
+        pullers, inbox = list(self._pullers or ()), self._inbox
         return {
+            **({} if inbox is None else {"received": inbox.received, "waiting": inbox.lying}),
             "lost": sum(puller.settler.lost for puller in pullers),
             "corrupt": sum(puller.corrupt for puller in pullers),
             "filtered": self._chain.filtered,
@@ -358,7 +359,7 @@ class Consumer:
         try:
             await self._brokers.leave(rest, current)
         finally:
-            self._siblings.pop(self, None)
+            self._siblings.leave(self)
             await self._tasks.close()
             if self._name is not None:
                 self._name.give_back()

@@ -77,6 +77,8 @@ class Inbox:
         """The handler has nothing to do."""
         self.stuck = False
         """The handler has had something for so long that it is lost: until it comes back, nothing is asked for."""
+        self.received = 0
+        """Messages that came, ever."""
         self._bytes_max = bytes_max
         self._popped = (0, 0.0)
         """How many messages the handler took last, and when."""
@@ -89,6 +91,11 @@ class Inbox:
         """Deliveries of one more broker will come."""
         self._lying[settler] = Lying()
         self.shares.join(settler)
+
+    @property
+    def lying(self) -> int:
+        """Messages that are here."""
+        return sum(one.messages for one in self._lying.values())
 
     def wanted(self, settler: Settler) -> int:
         """How many messages to ask a broker for."""
@@ -111,6 +118,7 @@ class Inbox:
         now = self._loop.time()
         for delivery in deliveries:
             delivery.arrived = now
+            self.received += delivery.count
             lying = self._lying[delivery.settler]
             lying.messages += delivery.count
             lying.bytes += delivery.size

@@ -102,7 +102,7 @@ class Lane:
         partition = self.partitions.get(key)
         if partition is None:
             partition = self.partitions[key] = Partition(parse_subject(subject), priority, name)
-            partition.lane, partition.add = self, self.gather.add
+            partition.lane, partition.add, partition.tally = self, self.gather.add, self._budget.tally
         return partition
 
     @property

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from tidemill.budget import Tally
 from tidemill.encode import (
     Bytes,
     check_key,
@@ -100,7 +101,7 @@ class Partition:
 
     __slots__ = (
         "add", "behind", "best_tried", "held", "in_flight", "lane", "name", "open", "ordered", "padded", "pinned",
-        "priority", "raw", "reached", "refused", "sequence", "spread",
+        "priority", "raw", "reached", "refused", "sequence", "spread", "tally",
     )  # fmt: skip
 
     add: Callable[..., int]
@@ -117,6 +118,8 @@ class Partition:
         self.padded = self.raw.ljust(aligned(len(self.raw)), b"\0")
         self.spread: Spread | None = None
         """There are others, which take turns with it."""
+        self.tally = Tally()
+        """Where they are counted; that of the producer, in a lane."""
         self.sequence = 0
         """The number of the last batch."""
         self.reached = 0
@@ -281,6 +284,9 @@ class Parcel:
         partition.reached = max(partition.reached, self.number)
         if self.waiter is None:
             return
+        partition.tally.messages += self.messages
+        partition.tally.batches += 1
+        partition.tally.bytes += len(self.data)
         if duplicates:
             self._stored_beside(first_sequence, {one.row: one for one in read_rows(duplicates)})
             return
@@ -323,6 +329,7 @@ class Parcel:
             partition.behind += partition.open
             partition.open.clear()
         if self.waiter is not None:
+            partition.tally.failed += self.messages
             self.waiter.failed(error)
         for waiter, _, _, _ in self.company or ():
             waiter.failed(error)

@@ -362,21 +362,20 @@ class Producer:
             self._stray(partition, partition.lane.relieve(partition, better))
 
     def carrier(self, subject: str, group: str = "") -> Lane | None:
-        """Who can send a batch of a subject that was never bound to a broker group; the one it was bound to since."""
+        """Who can send a batch for a partition of its subject's name that was never bound; the one it was bound to."""
         if group:
             return self.lane(group)
         if not self._routed.is_set():
             return self.anywhere
         self._router.want(subject)
-        lanes = [self.lane(one.group) for one in self._router.atlas.takers(subject) or ()]
-        return max(
-            (lane for lane in lanes if lane.link is not None), key=lambda one: one.standing, default=None
-        )
+        named = [one for one in self._router.atlas.takers(subject) or () if one.name == subject]
+        lanes = (lane for one in named if (lane := self.lane(one.group)).link is not None)
+        return max(lanes, key=lambda one: one.standing, default=None)
 
     def pieces_of(self, batch: bytes, lane: Lane) -> list[tuple[str, bytes]]:
         """A spooled batch as ``apart.py`` takes it apart, by the newest route."""
         subject = living_subject(Batch(batch).partition)
-        self._moving.outdated(subject)
+        (self._moving.outdated if lane.group else self._router.want)(subject)
         route = self._router.atlas.routes.get(subject)
         return [] if route is None else take_apart(batch, lane.group, route.current)
 

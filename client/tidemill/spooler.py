@@ -7,11 +7,12 @@
     replaying  the file is empty                 idle       the lane goes on
 
 While the file holds anything the lane is stopped, so a partition's batches reach the broker in the order of their
-numbers. What has no route is spooled without a broker group; ``carrier`` finds one for each of its batches, which then
-goes to no other until it is answered. Of a frame of which some was refused for now, only that is sent again: the rest
-is stored, and may not go to another broker group beside it. A batch whose order keys lie elsewhere is taken apart; it
-counts as sent when its pieces are in the spools of those who have them now (``mover``). A batch that a broker refuses
-for good is set aside in ``<spool>.refused``, counted and logged: its sender has gone.
+numbers. What has no route is spooled without a broker group. When there is one, a batch with order keys goes to the
+spools of those who have them (``mover``), and so does one for whose name the route has no partition; for any other
+``carrier`` finds a broker group, and it goes to no other until it is answered. Of a frame of which some was refused for
+now, only that is sent again: the rest is stored, and may not go to another broker group beside it. A batch whose order
+keys lie elsewhere is taken apart; it counts as sent when its pieces are in the spools of those who have them. A batch
+that a broker refuses for good is set aside in ``<spool>.refused``, counted and logged: its sender has gone.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tidemill.link import Answer, Link
 from tidemill.settings import ClientSettings
 from tidemill.spool import RECORD, Spool
 from tidemill_wire.batch import partition_name, read_header
+from tidemill_wire.columns import Batch
 from tidemill_wire.commands import Sent
 from tidemill_wire.fields import living_subject
 
@@ -201,6 +203,11 @@ class Spooler:
     async def _replay(self, spool: Spool) -> None:
         while not spool.empty:
             batches, position = await self._blocking(lambda: spool.read(self._settings.batch_bytes))
+            if self._goes_elsewhere(batches[0]):
+                if not await self._mover(batches[0], self._lane):
+                    return
+                await self._blocking(partial(spool.sent, position - size_of(batches[1:])))
+                continue
             frame, position, lane = self._for_one(*_one_each(batches, position))
             batches = [batch for batch in frame if batch not in self._settled]
             link = lane.link if lane is not None else None
@@ -242,6 +249,13 @@ class Spooler:
             await self._blocking(partial(spool.sent, position))
             self._settled.difference_update(frame)
 
+    def _goes_elsewhere(self, batch: bytes) -> bool:
+        """Whether a batch that was spooled without a route, and sent nowhere yet, is not for whoever carries it."""
+        if self._lane.group or self._bound or self._settled:
+            return False
+        carrier = self._carrier(subject_of(batch), "")
+        return carrier is not self._lane and (carrier is None or has_order_keys(batch))
+
     async def _move(
         self, outdated: list[tuple[int, TidemillError, bytes]], lane: Lane
     ) -> dict[int, TidemillError]:
@@ -258,7 +272,9 @@ class Spooler:
         assert waiting, "a frame of which everything is settled was sent"
         first = self._carrier(subject_of(batches[waiting[0]]), self._bound)
         for index in waiting[1:]:
-            if self._carrier(subject_of(batches[index]), self._bound) is not first:
+            lane = self._carrier(subject_of(batches[index]), self._bound)
+            has_own_home = not (self._lane.group or self._bound or first is self._lane)
+            if lane is not first or (has_own_home and has_order_keys(batches[index])):
                 return batches[:index], position - size_of(batches[index:]), first
         return batches, position, first
 
@@ -287,6 +303,11 @@ def _is_outdated(error: TidemillError) -> bool:
 def _resolve(future: asyncio.Future[Answer], answer: Answer) -> None:
     if not future.done():
         future.set_result(answer)
+
+
+def has_order_keys(batch: bytes) -> bool:
+    """Whether some of its messages have one."""
+    return any(Batch(batch).order_keys() or ())
 
 
 def size_of(batches: list[bytes]) -> int:

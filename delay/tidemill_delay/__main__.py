@@ -19,6 +19,7 @@ from typing import Any
 from tidemill_delay.doors.service import DelayService, machine_for, recover
 from tidemill_delay.machine import Delay
 from tidemill_delay.settings import PREFIX, DelaySettings, read_settings
+from tidemill_host import log
 from tidemill_host.clock import RealClock
 from tidemill_host.dialer import Dialer
 from tidemill_host.disk import RealDisk
@@ -61,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--port", type=parse_port, default=7402)
     arguments.add_argument("--http-port", type=parse_port, default=7403)
     arguments.set_defaults(known=False)
+    log.add_log_option(arguments)
     return arguments
 
 
@@ -68,8 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run; the exit code."""
     arguments = parser().parse_args(argv)
     try:
+        log.begin_log("delay", arguments)
         settings = read_settings(os.environ)
         arguments.locks = Locks(read_lock_settings(os.environ))
+        log.LOG.name(settings.name)
         if not (settings.replicated and settings.meta):
             raise SettingsError(
                 f"a delay service of its own is one of a group: set {PREFIX}REPLICATED=true and {PREFIX}META, "
@@ -77,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         lock = FolderLock(arguments.data)
     except (TidemillError, FolderInUse, OSError) as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        log.error("start", str(error))
         return 1
     note(settings_line("delay", settings))
     note(settings_line("locks", arguments.locks.settings))
@@ -86,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(_live(arguments, settings, files_max))
     except (JournalError, TidemillError, OSError) as error:
-        sys.stderr.write(f"tidemill: {' '.join(str(error).split())}\n")
+        log.error("ended", str(error))
         return 1
     finally:
         lock.release()
@@ -159,9 +163,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     await web.close()
     if service.failed.done():
         error = service.failed.result()
-        sys.stderr.write(
-            f"tidemill: the delay service ended ({error!r}): mend what it says, then start again\n"
-        )
+        log.error("ended", f"the delay service ended ({error!r}): mend what it says, then start again")
         return 1
     return end
 
@@ -169,16 +171,17 @@ async def _play(premises: Premises, part: Part) -> Part | int:
 def _prepare(premises: Premises, part: Part) -> DelayService:
     """The service that lies on the disk, with that part."""
     disk, clock = premises.disk, premises.clock
+    began = clock.seconds()
     delay, report = recover(disk, premises.settings, clock.now_ms(), part)
     for folder, size in report.cut_bytes.items():
         place = f"{premises.arguments.data}/aside"
-        sys.stderr.write(
-            f"tidemill: cut {counted(size, 'byte')} of a torn {folder} log; a copy is in {place}\n"
-        )
+        cut = f"cut {counted(size, 'byte')} of a torn {folder} log; a copy is in {place}"
+        log.warning("torn_tail", cut, log=folder, bytes=size)
     machine = machine_for(delay, part, clock.now_ms())
     service = DelayService(delay, disk, premises.lanes, clock, machine)
     premises.arguments.locks.guard(service.server, service="delay")
     premises.arguments.locks.count(service.server.statistics.refused)
+    service.began(report, clock.seconds() - began)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
     return service
 
@@ -197,6 +200,7 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
     identity = Identity(group, settings.name, life.boot, data, control, life.folder, service="delay")
     async with asyncio.TaskGroup() as tasks:
         host, port = split_address(part.master_address)
+        stalls = tasks.create_task(service.stalls.keep())
         work = [tasks.create_task(Attending(service, Attendance[None](identity), metas).keep())]
         if part.role is Role.SLAVE and port.isdigit():
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
@@ -205,6 +209,7 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
         stopped = tasks.create_task(premises.stopping.wait())
         await asyncio.wait((service.failed, service.turned, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+        stalls.cancel()
         service.is_stopping = premises.stopping.is_set()
         if service.is_stopping and settings.say_goodbye:
             work.pop(0).cancel()  # what meta says from now on is for whoever comes next

@@ -18,6 +18,7 @@ from tidemill_delay.courier import LATE_MS, Courier
 from tidemill_delay.hours import ranges_of
 from tidemill_delay.intake import Intake
 from tidemill_delay.keeping import Keeping
+from tidemill_delay.lateness import Lateness
 from tidemill_delay.loading import Page
 from tidemill_delay.nearing import Nearing
 from tidemill_delay.parcels import Unit
@@ -67,8 +68,7 @@ class Delay:
         self.recurring = Recurring(hands, self._leave)
         self.refused: Counter[str] = Counter()
         self.delivered = 0
-        self.late_ms = 0
-        """How late the last answer of a broker was; 0 of what was past when it came."""
+        self.lateness = Lateness()
         self._sends: list[Send] = []
         self._reads: list[Read] = []
         self.nearing = Nearing(state.hours, settings.hour_ms, settings.ahead_ms)
@@ -236,7 +236,7 @@ class Delay:
         by_hour: dict[int, list[int]] = {}
         for unit in units:
             self.delivered += len(unit.numbers)
-            self.late_ms = max(0, now_ms - unit.due_ms) if unit.due_ms else 0
+            self.lateness.note(unit.due_ms, now_ms, len(unit.numbers))
             by_hour.setdefault(unit.hour, []).extend(ranges_of(unit.numbers))
         for hour, ranges in by_hour.items():
             self.act(Dispatched(hour, ranges), now_ms)

@@ -9,13 +9,13 @@ What the service cannot do of what it is answered stops no beat, either: what co
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from typing import Protocol
 
 import aiohttp
 
 from tidemill_host.local import LocalPeer
+from tidemill_host.log import warning
 from tidemill_host.obeying import Obeying
 from tidemill_host.server import Server
 from tidemill_wire.asking import MetaRefused, Request
@@ -129,5 +129,5 @@ class Complaint:
     def say(self, sentence: str) -> None:
         """Unless it was the last one; an empty one says that all is well again."""
         if sentence and sentence != self._said:
-            sys.stderr.write(f"tidemill: {sentence}\n")
+            warning("attending", sentence)
         self._said = sentence

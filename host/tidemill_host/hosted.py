@@ -16,6 +16,7 @@ from tidemill_host.files import Files
 from tidemill_host.machine import HOST, Machine, Send
 from tidemill_host.persist import Lanes
 from tidemill_host.server import Server
+from tidemill_host.stalls import Stalls
 from tidemill_host.turn import Turn
 from tidemill_wire.access import Charter
 from tidemill_wire.commands import parse_command
@@ -57,6 +58,7 @@ class Hosted(Generic[Runs]):
         """It was told to stop, and says goodbye."""
         self.problem = ""
         """What meta said and it cannot do yet, and why, in a sentence; it has done all of it when that is empty."""
+        self.stalls = Stalls()
         self._disk = disk
         self._clock = clock
         self._files = Files(disk)

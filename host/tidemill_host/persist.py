@@ -23,6 +23,7 @@ from tidemill_host.clock import Clock
 from tidemill_host.files import Files
 from tidemill_host.kernel import Syncing
 from tidemill_host.machine import Append, Mark, Remove, Write
+from tidemill_wire.metrics.powers import Powers
 
 INLINE_BYTES_MAX = 4 * 1024 * 1024
 SLOW_SECONDS_A_MIB = 0.001  # four times what an idle machine needs
@@ -63,6 +64,10 @@ class Persister:
         self.lane_seconds = LANE_SECONDS_LEAST
         """How long the next slow write sends those behind it to the lane."""
         self._lane_spent = 0.0  # by the last job of the write lane
+        self.appends = Powers(1e-5, 20)
+        """Seconds that writes took, those of a turn or of a job of the write lane together."""
+        self.syncs = Powers(1e-5, 20)
+        self._sync_began = 0.0
         self._queue: list[Write] = []
         self.backlog_bytes = 0
         """What waits for the write lane, or is in it: who fills it faster than the disk drains it has to be held."""
@@ -147,6 +152,7 @@ class Persister:
         """A write was made: whether the next ones are made inline. Twice as long in the lane for each slow one: a
         processor that was taken away for a moment costs little, a kernel that makes writers wait is left alone.
         """
+        self.appends.add(spent)
         if spent > max(SLOW_SECONDS_LEAST, SLOW_SECONDS_A_MIB * size / (1024 * 1024)):
             self._lane_until = self._clock.seconds() + self.lane_seconds
             self.lane_seconds = min(2 * self.lane_seconds, LANE_SECONDS)
@@ -181,11 +187,13 @@ class Persister:
         target = self.written
         files = self._take_dirty(target)
         self._syncing = True
+        self._sync_began = self._clock.seconds()
         if not self._begin_in_kernel(files, target):
             self._run(self._lanes.sync, lambda: self._files.sync(files), lambda: self._did_sync(target))
 
     def _did_sync(self, target: int) -> None:
         self._syncing = False
+        self.syncs.add(self._clock.seconds() - self._sync_began)
         self.synced = target
         self._start_sync()
 

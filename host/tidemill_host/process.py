@@ -18,7 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tidemill_host.kernel import kernel_sync
+from tidemill_host.log import LOG, info
 from tidemill_host.persist import Lanes
+from tidemill_wire.log_lines import Form, Level
 
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
@@ -119,6 +121,10 @@ def report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     error = context.get("exception")
     if isinstance(error, BaseException):
         event |= {"error": repr(error), "traceback": "".join(traceback.format_exception(error))}
+    if LOG.form is Form.JSON:
+        said = event.pop("event")
+        LOG.say(Level.ERROR, "defect", said, **event)
+        return
     sys.stderr.write(json.dumps(event) + "\n")
     sys.stderr.flush()
 
@@ -134,9 +140,7 @@ def note(line: str) -> None:
     """A line of the log on standard error, before anything else is. Not for a person at a terminal, who wants to know
     that it runs; supervisors and files have no terminal.
     """
-    if not sys.stderr.isatty():
-        sys.stderr.write(f"tidemill: {line}\n")
-        sys.stderr.flush()
+    info(line.partition(" ")[0], line)
 
 
 def say(line: str) -> None:

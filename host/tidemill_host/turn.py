@@ -22,6 +22,7 @@ from tidemill_host.files import Files
 from tidemill_host.machine import Buffer, Durability, Machine, Peer, Read, Ready, Send, Slice, Unread
 from tidemill_host.persist import Lanes, Persister
 from tidemill_journal.errors import CorruptRun
+from tidemill_wire.metrics.powers import Powers
 from tidemill_wire.vigil import Vigil
 
 TICK_MS = 1000
@@ -86,6 +87,21 @@ class Turn(Generic[Event]):
     def backlog_bytes(self) -> int:
         """What waits to be written. ``eased`` is called when it may have become less."""
         return self._persister.backlog_bytes
+
+    @property
+    def appends(self) -> Powers:
+        """Seconds that writes to the page cache took."""
+        return self._persister.appends
+
+    @property
+    def syncs(self) -> Powers:
+        """Seconds that syncs to the disk took."""
+        return self._persister.syncs
+
+    @property
+    def answers_waiting(self) -> int:
+        """Sends that wait for the disk."""
+        return len(self._held_written) + len(self._held_synced)
 
     def post(self, peer: Peer, event: Event) -> None:
         self._inbox.append((peer, event, False))

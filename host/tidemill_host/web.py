@@ -11,17 +11,25 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from inspect import isawaitable
 from typing import Any
 
 from aiohttp import web
 
+from tidemill_host.browsers import refuse_foreign
 from tidemill_host.doorman import Asked, Doorman
+from tidemill_host.log import debug
+from tidemill_host.log_door import log_routes
 from tidemill_host.refusals import HttpRefused, error_response, json_response, wire_response
 from tidemill_host.routing import Found, Route, Router
+from tidemill_host.system import SYSTEM, system
 from tidemill_wire import limits
 from tidemill_wire.errors import WireError
+from tidemill_wire.metrics.page import CONTENT_TYPE
 
+Metrics = Callable[[], bytes | Awaitable[bytes]]
+"""The page of numbers, at once or, when there is much to look at, a while later."""
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 ADVICE = "see /openapi.json for what there is"
 METHODS = ("GET", "HEAD")
@@ -32,18 +40,22 @@ CLOSE_SECONDS = (
 
 
 class Web:
-    """One HTTP port: values that are read, and ``routes`` for the rest. ``refused`` counts refusals, by code."""
+    """One HTTP port: values that are read, and ``routes`` for the rest. ``refused`` counts refusals, by code;
+    ``names`` are those by which browsers may know it (``tidemill_host.browsers``).
+    """
 
     def __init__(
         self,
         values: Mapping[str, Callable[[], Any]],
-        metrics: Callable[[], bytes],
+        metrics: Metrics,
         refused: Counter[str],
         routes: Iterable[Route] = (),
         doorman: Doorman | None = None,
+        names: Collection[str] = (),
     ) -> None:
-        self._router = Router(routes)
-        self._values = values
+        self._router = Router([*routes, *log_routes()])
+        self._names = names
+        self._values = {**values, SYSTEM: system}
         self._doorman = doorman
         self._metrics = metrics
         self._refused = refused
@@ -74,8 +86,20 @@ class Web:
         await self._runner.cleanup()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = await self._found(request)
+        # Without the query: who asks may have put there what is nobody's business.
+        what, status = f"{request.method} {request.path[:200]}", response.status
+        debug("http", f"{what} was answered {status}", peer=request.remote, status=status)
+        return response
+
+    async def _found(self, request: web.BaseRequest) -> web.StreamResponse:
         if isinstance(request.protocol, _Connection):
             request.protocol.requested = True
+        try:
+            refuse_foreign(request.method, request.headers, self._names)
+        except HttpRefused as error:
+            self._refused[error.code] += 1
+            return error.response()
         found = self._router.find(request.rel_url.raw_path)
         if self._doorman is None:
             return await self._serve(request, found)
@@ -108,7 +132,9 @@ class Web:
             response.headers["Allow"] = allowed
             return response
         if path == "/metrics":
-            return web.Response(body=self._metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
+            page = self._metrics()
+            body = await page if isawaitable(page) else page
+            return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
         try:
             return json_response(self._values[path]())
         except HttpRefused as error:

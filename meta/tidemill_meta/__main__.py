@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tidemill_host import log
+from tidemill_host.browsers import parse_names
 from tidemill_host.clock import RealClock
 from tidemill_host.listening import listening
 from tidemill_host.locks import Locks
@@ -59,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--host", default="127.0.0.1")
     arguments.add_argument("--port", type=parse_port, default=7401)
+    log.add_log_option(arguments)
     return arguments
 
 
@@ -68,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     url = arguments.database or os.environ.get(DATABASE_VARIABLE, "")
     lock: FolderLock | None = None
     try:
+        log.begin_log("meta", arguments)
         settings = read_settings(os.environ)
         arguments.locks = Locks(read_lock_settings(os.environ))
         if not url:
@@ -75,10 +79,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             url = f"sqlite:///{os.path.abspath(arguments.data)}/meta.db"
         store = SqlStore(url)
     except (TidemillError, FolderInUse, OSError) as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        log.error("start", str(error))
         return 1
     if not settings.name:
         settings = replace(settings, name=f"{socket.gethostname()[:60]}-{secrets.token_hex(4)}")
+    log.LOG.name(settings.name)
     note(settings_line("meta", settings))
     note(settings_line("locks", arguments.locks.settings))
     files_max = raise_file_limit()
@@ -86,15 +91,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(_serve(arguments, settings, store, files_max))
     except StoreDamaged as error:
         place = f"{arguments.data}/meta.db" if lock is not None else "the database"
-        sys.stderr.write(f"tidemill: {place} is damaged ({error}): put a copy of it back, or move it away\n")
+        log.error("damaged", f"{place} is damaged ({error}): put a copy of it back, or move it away")
         return 1
     except StoreAway as error:
-        sys.stderr.write(
-            f"tidemill: the database does not answer ({error}): start it, or look at its address\n"
-        )
+        log.error("database", f"the database does not answer ({error}): start it, or look at its address")
         return 1
     except (TidemillError, OSError) as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        log.error("start", str(error))
         return 1
     finally:
         if lock is not None:
@@ -105,6 +108,8 @@ async def _serve(
     arguments: argparse.Namespace, settings: MetaSettings, store: SqlStore, files_max: int
 ) -> int:
     # aiohttp's server takes a third of the start; nothing before needs it.
+    from tidemill_console.relay import Relay
+    from tidemill_console.serving import Pages
     from tidemill_host.health import ready_when
     from tidemill_host.web import Web
     from tidemill_meta.doors.access import AccessDoor
@@ -113,6 +118,7 @@ async def _serve(
     from tidemill_meta.doors.page import page
     from tidemill_meta.doors.permits import PERMITS
     from tidemill_meta.doors.replica import Replica
+    from tidemill_meta.doors.takeovers import Takeovers
     from tidemill_meta.doors.watch import Watch
 
     stopping = stop_event()
@@ -121,10 +127,12 @@ async def _serve(
     watch = Watch(replica.meta, clock)
     locks: Locks = arguments.locks
     door = AccessDoor(replica, locks.access)
+    takeovers = Takeovers(replica.meta)
 
     def changed(keys: list[tuple[str, str]]) -> None:
         watch.changed(keys)
         door.changed(keys)
+        takeovers.look(clock.now_ms())
 
     replica.changed = changed
     replica.meta.locked = locks.access.locked
@@ -139,8 +147,10 @@ async def _serve(
         "/readyz": ready_when(lambda: why_not_ready(replica)),
         "/openapi.json": page,
     }
-    routes = [*api.routes(), *door.routes()]
-    web = Web(values, lambda: render_metrics(replica, watch, api), refused, routes, doorman)
+    relay = Relay(replica.meta.control_of)
+    routes = [*api.routes(), *door.routes(), *Pages().routes(), *relay.routes()]
+    names = parse_names(settings.console_hosts)
+    web = Web(values, lambda: render_metrics(replica, watch, api, takeovers), refused, routes, doorman, names)
     connections_max = min(settings.connections_max, files_max * 3 // 4)
     with listening(arguments.host, arguments.port, "port"):
         port = await web.listen(arguments.host, arguments.port, connections_max, arguments.locks.tls)
@@ -150,6 +160,7 @@ async def _serve(
         say(f"ready {arguments.locks.scheme}://{address_of(arguments.host, port)}")
         await stopping.wait()
         await web.close()
+        await relay.close()
         work.cancel()
     await replica.close()
     return 0

@@ -185,6 +185,11 @@ class Meta:
         record, route = find_subject(self.registry, subject)
         return route_row(route, record)
 
+    def control_of(self, group: str, name: str) -> str | None:
+        """Where the HTTP port of a broker is, as it registered."""
+        broker = self.registry.get(Broker, broker_key(group, name))
+        return None if broker is None else broker.control
+
     def brokers(self, now_ms: int) -> dict[str, dict[str, Any]]:
         """The masters, by broker group."""
         return broker_rows(self.registry, self.senses, now_ms)

@@ -57,6 +57,9 @@ class MetaSettings:
     connections_max: int = 10_000
     """HTTP connections at a time; a client has two, one of them for its watch stream."""
 
+    console_hosts: str = ""
+    """Names by which browsers may know the port, with commas between them, besides addresses and local names."""
+
 
 def read_settings(environment: Mapping[str, str]) -> MetaSettings:
     """The settings that the environment names, as in TIDEMILL_META_LIVENESS_MS; the defaults for the rest."""

@@ -22,6 +22,7 @@ from tidemill_operator.doors.api import Api, NoAccess, Refused, log_in
 from tidemill_operator.doors.apply import Applier
 from tidemill_operator.doors.health import Health, Sentinel
 from tidemill_operator.doors.lease import Lease, LeaseLost
+from tidemill_operator.doors.logs import begin_logging, say
 from tidemill_operator.doors.meta import Metas
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.doors.runtime import Parts, Runtime
@@ -54,15 +55,18 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--scaler-port", type=int, default=0, help="where KEDA's external scaler is, over gRPC; 0: nowhere"
     )
+    arguments.add_argument("--log-format", choices=("text", "json"), default=None)
     return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; the exit code."""
     arguments = parser().parse_args(argv)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
+    try:
+        begin_logging(arguments.log_format or os.environ.get("TIDEMILL_LOG_FORMAT", "text"))
+    except ValueError as error:
+        sys.stderr.write(f"tidemill: {error}\n")
+        return 1
     watch.quiet()
     try:
         settings = read_settings(os.environ)
@@ -75,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         name=settings.name or f"{socket.gethostname()[:60]}-{secrets.token_hex(4)}",
         lease_namespace=settings.lease_namespace or access.default_namespace or "default",
     )
-    sys.stderr.write(f"tidemill: {settings_line('operator', settings)}\n")
+    say(settings_line("operator", settings))
     try:
         asyncio.run(_serve(arguments, settings, access))
     except BaseExceptionGroup as group:

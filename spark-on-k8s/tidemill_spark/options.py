@@ -12,11 +12,6 @@ from tidemill_spark.ranges import TARGET_BYTES, Key, Position, Prefers
 from tidemill_spark.schema import COLUMNS
 from tidemill_wire.errors import TidemillError
 
-KNOWN = (
-    "meta", "server", "subject", "startingposition", "endingposition", "maxbytespertrigger", "targetbytes", "readfrom",
-    "failondataloss", "columns", "group", "replayed", "messagespersecond",
-)  # fmt: skip
-
 
 class BadOption(TidemillError):
     """An option that cannot be."""
@@ -38,6 +33,7 @@ class Options:
     group: str
     replayed: bool
     rate: float
+    push_filters: bool
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
@@ -65,6 +61,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
         said.get("group", ""),
         _word(said, "replayed", ("true", "false"), "false") == "true",
         float(_number(said, "messagesPerSecond", 0)),
+        _word(said, "pushFilters", ("true", "false"), "false") == "true",
     )
 
 

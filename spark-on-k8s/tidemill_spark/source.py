@@ -136,8 +136,12 @@ class Reader(DataSourceReader):  # type: ignore[misc, unused-ignore]
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         """Whole partitions are left out, and what was stored before a time. Spark looks at the rows all the same: a
-        range begins with the first batch of a time.
+        range begins with the first batch of a time. Only who asks for it has it: Spark keeps what was narrowed for one
+        query of a frame, and later queries of the same frame would miss rows.
         """
+        if not self._options.push_filters:
+            yield from filters
+            return
         for one in filters:
             match one:
                 case EqualTo((name,), value) if name in NARROWED:

@@ -16,6 +16,7 @@ from tidemill_broker import __main__ as broker
 from tidemill_broker.doors.manifests import read_grants, read_manifests
 from tidemill_broker.settings import read_settings
 from tidemill_delay.settings import read_settings as read_delay_settings
+from tidemill_host import log
 from tidemill_host.locks import Locks
 from tidemill_host.process import FolderInUse, FolderLock, parse_port
 from tidemill_host.settings import read_lock_settings
@@ -53,6 +54,7 @@ def cluster(argv: Sequence[str]) -> int:
         arguments.delays, arguments.manifests, os.environ.get(ADVERTISE, ""),
     )  # fmt: skip
     try:
+        log.begin_log("keeper", arguments)
         check(wanted, folders_of(wanted.data), wanted.advertised)
         for read in (
             read_settings,
@@ -65,7 +67,7 @@ def cluster(argv: Sequence[str]) -> int:
         grants = read_grants(wanted.manifests, locked=locks.access.locked)
         lock = FolderLock(wanted.data)
     except (PlanError, TidemillError, FolderInUse, OSError) as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        log.error("start", str(error))
         return 1
     from tidemill_standalone.keeper import Keeper
 
@@ -85,6 +87,7 @@ def cluster_parser() -> argparse.ArgumentParser:
     arguments.add_argument("--brokers", type=int, default=1)
     arguments.add_argument("--slaves", type=int, default=0)
     arguments.add_argument("--delays", type=int, default=1)
+    log.add_log_option(arguments)
     return arguments
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,7 +26,9 @@ from tidemill_broker.doors.service import Service
 from tidemill_broker.gate import Told, read_removal
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings
+from tidemill_console.serving import Pages
 from tidemill_host.clock import RealClock
+from tidemill_host.log import warning
 from tidemill_host.permits import Permits
 from tidemill_host.process import calm_collector, note
 from tidemill_host.refusals import HttpRefused, json_response
@@ -40,6 +41,7 @@ from tidemill_meta.doors.api import Api
 from tidemill_meta.doors.metrics import render_metrics
 from tidemill_meta.doors.permits import PERMITS
 from tidemill_meta.doors.replica import Replica
+from tidemill_meta.doors.takeovers import Takeovers
 from tidemill_meta.doors.watch import Watch
 from tidemill_meta.emptying import note as note_left
 from tidemill_meta.emptying import parse_report
@@ -100,6 +102,7 @@ class MetaBeside:
         self._api = Api(self._replica, self._watch)
         self._grants: dict[str, Granted] = arguments.grants
         self._door = AccessDoor(self._replica, arguments.locks.access)
+        self._takeovers = Takeovers(self._replica.meta)  # a lone broker has none
         self._later = DelayBeside(arguments, settings.name)
         self._ports = 0, 0
         self._opened, self._ready = asyncio.Event(), asyncio.Event()
@@ -124,7 +127,7 @@ class MetaBeside:
         held = [
             replace(one, answer=_refuse_move if one.path in MOVES else self._held(one.answer)) for one in mine
         ]
-        return [*held, Path("GET", ROUTES, self._routes(brokers, asked))]
+        return [*held, Path("GET", ROUTES, self._routes(brokers, asked)), *Pages().routes()]
 
     def page(self, page: dict[str, Any]) -> dict[str, Any]:
         from tidemill_standalone.pages import merged
@@ -132,7 +135,7 @@ class MetaBeside:
         return merged(page, BROKERS_OWN)
 
     def metrics(self) -> bytes:
-        return render_metrics(self._replica, self._watch, self._api) + self._later.metrics()
+        return render_metrics(self._replica, self._watch, self._api, self._takeovers) + self._later.metrics()
 
     @property
     def permits(self) -> Permits:
@@ -195,7 +198,7 @@ class MetaBeside:
         said = " ".join(sentence.split())
         if said != self._said:
             self._said = said
-            sys.stderr.write(f"tidemill: {said}\n")
+            warning("meta", said)
 
     async def _begin(self) -> None:
         """Register the broker, and declare what the manifests declare."""
@@ -310,7 +313,7 @@ class MetaBeside:
             self._told = registry.revision
             if unmade is not None:  # it is stored at meta, which goes on
                 said = f"the broker did not take all that was declared ({unmade.problem}): declare it again when it can"
-                sys.stderr.write(f"tidemill: {said}\n")
+                warning("declared", said)
 
     # -- answering ------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ import aiohttp
 
 from tidemill_broker.doors.greeting import greeting
 from tidemill_host.locks import Locks
+from tidemill_host.log import warning
 from tidemill_host.process import say
 from tidemill_standalone.plan import META, Child, Wanted, broker_of, delay_of, delays_of, meta_of, names_of
 from tidemill_wire.addresses import address_of
@@ -265,8 +266,7 @@ class Keeper:
         self._begun.set()
 
     def _say(self, text: str) -> None:
-        sys.stderr.write(f"tidemill: {text}\n")
-        sys.stderr.flush()
+        warning("keeper", text)
 
 
 def _how(code: int) -> str:

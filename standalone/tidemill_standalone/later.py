@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 from typing import Any
 
 from tidemill_broker.doors.neighbour import AboutTimers, no_delay_service
@@ -20,6 +19,7 @@ from tidemill_host.clock import RealClock
 from tidemill_host.disk import RealDisk
 from tidemill_host.local import LocalPeer
 from tidemill_host.locks import Locks
+from tidemill_host.log import warning
 from tidemill_host.process import make_lanes, note
 from tidemill_host.refusals import HttpRefused
 from tidemill_journal.errors import JournalError
@@ -114,19 +114,24 @@ class DelayBeside:
         """One life, to its failure."""
         os.makedirs(self._folder, exist_ok=True)
         disk, clock = RealDisk(self._folder), RealClock()
+        began = clock.seconds()
         delay, report = await asyncio.to_thread(recover, disk, self._settings, clock.now_ms())
         for folder, size in report.cut_bytes.items():
-            sys.stderr.write(f"tidemill: cut {size} bytes of a torn {folder} log of the delay service\n")
+            cut = f"cut {size} bytes of a torn {folder} log of the delay service"
+            warning("torn_tail", cut, log=folder, bytes=size)
         service = DelayService(delay, disk, make_lanes(), clock)
         self._locks.guard(service.server, service="delay")
+        service.began(report, clock.seconds() - began)
         try:
             self._port = await service.listen(self._host, 0)
             service.everywhere(self._group)
             self._service, self._said = service, ""
             async with asyncio.TaskGroup() as tasks:
+                stalls = tasks.create_task(service.stalls.keep())
                 reaching = tasks.create_task(service.reach(self._host, broker_port))
                 error = await service.ended()
                 reaching.cancel()
+                stalls.cancel()
             known = isinstance(error, OSError | TidemillError | JournalError)
             raise error if known else TidemillError(f"it made a mistake: {error!r}")
         except asyncio.CancelledError:
@@ -137,4 +142,4 @@ class DelayBeside:
         said = " ".join(sentence.split())
         if said != self._said:
             self._said = said
-            sys.stderr.write(f"tidemill: {said}\n")
+            warning("delay", said)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from tidemill_host.system import OF_EVERY_PROCESS
 from tidemill_meta.doors import page as meta_page
 
 REFERENCE = re.compile(r'"#/components/schemas/(\w+)"')
@@ -20,7 +21,7 @@ def merged(page: dict[str, Any], brokers_own: Collection[tuple[str, str]]) -> di
     other: dict[str, Any] = json.loads(written)
     paths: dict[str, Any] = {path: dict(item) for path, item in page["paths"].items()}
     for path, item in other["paths"].items():
-        if path in paths and path.count("/") == 1:
+        if path in paths and (path in OF_EVERY_PROCESS or path.count("/") == 1):
             continue  # the process's health, numbers and this page
         mine = {
             method: {**operation, "operationId": f"meta_{operation['operationId']}"}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-from e2e.services import environment
+from e2e.services import RealService, environment
 
 EXAMPLES = 10
 TESTS = Path(__file__).parents[1]
@@ -33,3 +34,9 @@ def check_page(server: str, folder: Path, *options: str, transaction: str = "") 
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def complaints(service: RealService) -> list[str]:
+    """What it said of what is wrong, but for what it was asked to say: another level of its log, and each request."""
+    asked = re.compile(r"tidemill: (?:the log's level is |(?:GET|POST|HEAD|[A-Z]+) .* was answered )")
+    return [line for line in service.errors.splitlines() if not asked.match(line)]

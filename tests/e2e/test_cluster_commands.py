@@ -137,7 +137,7 @@ def test_a_hand_over_makes_the_slave_master_and_writes_go_on(well: Cluster) -> N
 REFUSED = {
     "no such group": (("broker", "handover", "g9"), "there is no broker group 'g9': there is g0, g1"),
     "no such broker": (("broker", "handover", "g0", "--to", "g1-0"), "there is no broker 'g1-0' in g0"),
-    "not drained": (("broker", "retire", "g0"), "run `tidemill broker drain g0` first"),
+    "not drained": (("broker", "retire", "g0"), "run `tidemill brokers drain g0` first"),
     "alive": (("broker", "forget", "g0", "g0-0"), "is alive: stop it first"),
 }
 

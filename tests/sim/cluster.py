@@ -324,7 +324,7 @@ class Cluster:
         self.retention.watch(broker, env)
         lanes = make_lanes(kernel=len(self._reigns) % 2 == 1)  # every other life
         service = Service(broker, env.disk, lanes, env.clock)
-        service.declare(declare_subjects())
+        service.declare(self._declared())
         self._declare_groups(broker, env.clock.now_ms())
         await service.listen("0.0.0.0", PORT)
         self._reigns.append(Reign(env.loop.now, env.loop.now))
@@ -340,6 +340,10 @@ class Cluster:
                 return
             await service.failed
         raise SystemExit(1)
+
+    def _declared(self) -> list[Declaration]:
+        """What each life is told of its subjects."""
+        return declare_subjects()
 
     def _opened(self, service: Service, env: Env) -> None:
         """A life of the broker serves."""

@@ -2,8 +2,8 @@
 
 A spooled frame of it holds batches of several subjects. Brokers refuse some of these for a while, each in its turn, and
 come and go: so of a frame a part is stored, and the rest may go to the other broker group. What a receipt calls spooled
-was answered as anything else, and no producer dies: it is in one log, once. Order keys are not sent here. The brokers,
-meta and the consumers are those of ``routed``.
+was answered as anything else, and no producer dies: it is in one log, once; with an order key, in that of the broker
+group that has it. The brokers, meta and the consumers are those of ``routed``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tidemill_broker.machine import Broker
 
 SPOOL = "sends"
 LOOK_S = 0.02
+KEYS = (None, None, None, "0", "1", "2", "3")
 REFUSED = 0.4
 """Of the subjects, so many are refused by a broker for a while."""
 
@@ -105,8 +106,11 @@ class Shelved(Routed):
 
     async def _shelve(self, client: Client, env: Env, name: str) -> None:
         fate = self.fates[name] = Fate(0, 1)
+        subject, key = env.rng.choice(SUBJECTS), env.rng.choice(KEYS)
+        if key is not None:
+            self.order[name, subject, key] = [name]  # each for itself: the route may come between two of them
         try:
-            receipt = await client.send(env.rng.choice(SUBJECTS), name.encode() + b"|")
+            receipt = await client.send(subject, name.encode() + b"|", order_key=key)
         except OutcomeUnknown:
             return
         except (BrokerUnreachable, Unavailable):

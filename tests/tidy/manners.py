@@ -20,7 +20,7 @@ LISTENERS = {
     *("bind", "connect", "TCPSite", "SockSite"),
 }
 PORT_MIN = 1024
-REAL_WORLD = ("tests/e2e/", "tests/cluster/")
+REAL_WORLD = ("tests/browser/", "tests/e2e/", "tests/cluster/", "tests/spark/")
 """Where tests have real processes, and may wait for them by the real clock."""
 REAL_CLOCK = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns"}
 UNSAFE = re.compile(r"PYTHONOPTIMIZE|\bpython[\w.]*(?:\)|\})?(?:\s+-\w+)*\s+-\w*O")

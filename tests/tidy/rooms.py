@@ -57,6 +57,7 @@ ROOMS_ONLY_FROM = {
     "client": {"tidemill_wire"},
     "host": {"tidemill_wire", "tidemill_journal"},
     "operator": {"tidemill_wire", "tidemill"},
+    "console": {"tidemill_wire", "tidemill_host"},
     "standalone": {
         "tidemill_wire",
         "tidemill_journal",
@@ -64,6 +65,7 @@ ROOMS_ONLY_FROM = {
         "tidemill_broker",
         "tidemill_meta",
         "tidemill_delay",
+        "tidemill_console",
     },
 }
 

@@ -20,6 +20,8 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 DEAD_PREFIX = "%dead%"
 DEAD_PROPERTY = "tidemill.dead"
 """The property of a dead letter that says what became of it."""
+REPLAYED_PROPERTY = "tidemill.replayed"
+"""The property of a message that was sent again out of an archive: the id that it had there."""
 AGAIN = re.compile(r"%again%([A-Za-z0-9._-]{1,100})%([A-Za-z0-9._-]{1,100})")
 """For whom messages are that failed in a group and are kept for later: a subject and that group of it."""
 EXPANDED = re.compile(r"([A-Za-z0-9._-]{1,100})#([1-9][0-9]{0,3})")

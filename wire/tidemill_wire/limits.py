@@ -189,6 +189,11 @@ SUBJECTS_MAX = 100_000
 GROUPS_MAX = 100_000  # of a broker: each costs a kilobyte for good, and a client may name as many as it likes
 CONSUMERS_MAX = 10_000  # of a group on a subject: each is looked at when its group's segments are dropped
 
+METRIC_SUBJECTS_MAX = 100  # with a name on a metrics page: each is some lines at each scrape, for ever
+METRIC_GROUPS_MAX = 200
+METRIC_MISTAKES_MAX = 50
+METRIC_LOOKS_MAX = 4096  # at failures, or runs of deliveries, of one group for the oldest: all of most groups
+
 VIGIL_US = 250  # of one wait are spent awake at most: more than the slowest answer that sleepers give
 VIGIL_WORTH_US = 150  # waits that are longer on average are slept through: no core is burnt for them
 VIGIL_LOOKS_MAX = 1024  # in one wait, whatever the clock says

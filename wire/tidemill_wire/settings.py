@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from tidemill_wire.errors import TidemillError
+from tidemill_wire.log_lines import HIDDEN, is_secret
 
 SWITCH = {"true": True, "false": False}
 
@@ -33,7 +34,10 @@ def read_fields(
 def settings_line(service: str, settings: Any) -> str:
     """All of them, as an event with keys: what a service runs with, whoever set it."""
     values = ((field.name, getattr(settings, field.name)) for field in fields(settings))
-    shown = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values)
+    shown = (
+        f"{name}={json.dumps(HIDDEN if is_secret(name) and value else value, ensure_ascii=False)}"
+        for name, value in values
+    )
     return f"settings service={service} {' '.join(shown)}"
 
 

@@ -12,6 +12,7 @@ from tidemill_broker.doors.service import Service
 from tidemill_broker.machine import Broker
 from tidemill_host.health import ready_when
 from tidemill_host.openapi import Part, process_paths, reading, record, ref, whole
+from tidemill_host.system import system_paths
 from tidemill_ledger.following import Follower
 from tidemill_ledger.membership import Role
 from tidemill_ledger.readiness import why_not_ready
@@ -76,6 +77,7 @@ def page(*, grouped: bool) -> Part:
         dead,
         gateway_page,
         gateway_steering,
+        overview,
         queries_page,
         replicas_page,
         stretches_page,
@@ -93,6 +95,7 @@ def page(*, grouped: bool) -> Part:
         why,
         transactions,
         timers_page,
+        overview,
         stretches_page,
         *more,
     )
@@ -112,6 +115,7 @@ def paths() -> dict[str, Part]:
     broker = {"group": "b1", "name": "b1-0", "host": None, "port": 7400, "state": "RW"}
     return {
         **process_paths("Whether the broker serves"),
+        **system_paths(),
         "/v1/routes": reading(
             "routes", "Where brokers are", ref("Routes"), {"version": 1, "brokers": [broker]}
         ),

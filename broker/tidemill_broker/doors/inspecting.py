@@ -66,14 +66,23 @@ def inspect(wanted: Wanted, write: Write, complain: Write) -> int:
         summary: Row = {"file": file, "log": kind, "entries": 0, "bytes": 0, "good": True}
         for row in _rows(kind, file, summary):
             if not wanted.verify:
-                write(json.dumps(row) + "\n" if wanted.output == "json" else _line(row))
+                write(_written(row, wanted.output) or _line(row))
         good = good and bool(summary["good"])
-        write(json.dumps(summary) + "\n" if wanted.output == "json" else _summary_line(summary))
+        write(_written(summary, wanted.output) or _summary_line(summary))
         if not summary["good"]:
             complain(_sentence(summary))
     if not found:
         complain(f"{wanted.path} {NONE}")
     return 0 if good and found else 1
+
+
+def _written(row: Row, output: str) -> str:
+    """For programs; nothing when it is for a person."""
+    if output == "yaml":
+        import yaml
+
+        return str(yaml.safe_dump(row, sort_keys=False, explicit_start=True))
+    return json.dumps(row) + "\n" if output == "json" else ""
 
 
 def _segments(path: str, complain: Write) -> Iterator[tuple[str, str]]:

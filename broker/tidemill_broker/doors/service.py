@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeAlias
 
 from tidemill_broker.applying import BrokerApplier
-from tidemill_broker.doors.status import groups_of, left_of
+from tidemill_broker.doors.status import groups_of, left_of, subject_rows
 from tidemill_broker.gate import Inventory, Told, Unfenced, Unmade
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
@@ -16,6 +15,7 @@ from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.positions import begin_as_asked
 from tidemill_broker.recovery import Recovery, Report
 from tidemill_broker.settings import BrokerSettings
+from tidemill_host import log
 from tidemill_host.clock import Clock
 from tidemill_host.disk import Disk
 from tidemill_host.hosted import Hosted, Room
@@ -24,17 +24,15 @@ from tidemill_host.persist import Lanes
 from tidemill_host.storage import Storage
 from tidemill_journal.errors import CorruptRun
 from tidemill_ledger.following import Follower
+from tidemill_ledger.group_metrics import Begun
 from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_ledger.replication import Master
 from tidemill_wire import limits
 from tidemill_wire.access import Charter
 from tidemill_wire.declarations import ConsumerGroup, Declaration, Subject
 from tidemill_wire.errors import Unavailable, WireError
-from tidemill_wire.fields import DEAD_PREFIX
 from tidemill_wire.kinds import Start
-from tidemill_wire.lanes import LANE_PREFIX
 from tidemill_wire.routes import State
-from tidemill_wire.transacting import HALF_PARTITION
 from tidemill_wire.vigil import Vigil
 
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
@@ -74,12 +72,18 @@ class Service(Hosted[Runs]):
         room = Room(broker.intake, broker.settings.free_space_min_percent, "the broker's")
         super().__init__(machine or broker, disk, lanes, clock, broker.settings.name, room)
         self.broker = broker
+        self.begun = Begun()
         self._problems: dict[str, str] = {}
         self.turn.vigil = Vigil(enabled=broker.settings.stay_awake)
         self.turn.unread = _say_unread
         self.server.epoch = broker.logs.epoch
         if machine is not None:
             self.hear_itself()
+
+    def began(self, report: Report, seconds: float) -> None:
+        """What it took to read what lies on the disk."""
+        cut = sum(report.cut_bytes.values())
+        self.begun = Begun(seconds, report.actions_replayed, report.batches_replayed, cut)
 
     async def drain(self, deadline_seconds: float = 10.0) -> None:
         """Take no more work, answer what was taken, checkpoint, close."""
@@ -181,22 +185,7 @@ class Service(Hosted[Runs]):
 
     def subjects(self) -> list[dict[str, Any]]:
         """What the control plane tells about subjects."""
-        lanes = self.broker.state.lanes
-        return [
-            {
-                "name": partition.name,
-                "messages": sum(
-                    one.visible - one.first_kept
-                    for one in (partition, *lanes.get(partition.identity, {}).values())
-                ),
-                "first_sequence": partition.first_kept,
-                "next_sequence": partition.next_sequence,
-                "durability": partition.settings.durability,
-                "groups": len(partition.groups),
-            }
-            for partition in self.broker.state.by_name.values()
-            if not partition.name.startswith((DEAD_PREFIX, LANE_PREFIX, HALF_PARTITION))
-        ]
+        return list(subject_rows(self.broker.state))
 
     def groups(self) -> list[dict[str, Any]]:
         """What the control plane tells about groups."""
@@ -206,8 +195,7 @@ class Service(Hosted[Runs]):
 def _say_unread(unread: Unread) -> None:
     """For whoever looks after the disk: what is lost may be whole on a slave, or in a copy of the folder."""
     becomes = "messages that lie there become dead letters, rows are made again"
-    sys.stderr.write(f"tidemill: {unread}: look at the disk; {becomes}\n")
-    sys.stderr.flush()
+    log.error("unread", f"{unread}: look at the disk; {becomes}")
 
 
 def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSettings:

@@ -6,6 +6,7 @@ as lag. So ``lag``, ``in_flight``, ``failed``, ``dead`` and ``acked`` have each 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tidemill_broker.graves import waiting
@@ -14,17 +15,44 @@ from tidemill_broker.groups import Group
 from tidemill_broker.lanes import base_of
 from tidemill_broker.state import State
 from tidemill_wire.fields import DEAD_PREFIX, living_subject
+from tidemill_wire.lanes import LANE_PREFIX
+from tidemill_wire.transacting import HALF_PARTITION
 
+OWN_PREFIXES = (DEAD_PREFIX, LANE_PREFIX, HALF_PARTITION)
 UNDONE = ("lag", "in_flight", "failed", "dead")
 
 
 def groups_of(state: State) -> list[dict[str, Any]]:
     """A row for each group; its lanes, and its twin in the dead letters, are part of it."""
-    return [
-        _row(state, group)
-        for group in state.groups.values()
-        if group.settings.consumption != DEAD and group is state.family(group)[-1]
-    ]
+    return list(group_rows(state))
+
+
+def group_rows(state: State) -> Iterator[dict[str, Any]]:
+    """The same one by one; what is removed meanwhile is left out."""
+    for identity, group in list(state.groups.items()):
+        if state.groups.get(identity) is not group:
+            continue
+        if group.settings.consumption != DEAD and group is state.family(group)[-1]:
+            yield _row(state, group)
+
+
+def subject_rows(state: State) -> Iterator[dict[str, Any]]:
+    """A row for each subject and further partition, one by one; its lanes are part of it."""
+    for partition in list(state.by_name.values()):
+        if (
+            partition.name.startswith(OWN_PREFIXES)
+            or state.by_name.get(partition.name.encode()) is not partition
+        ):
+            continue
+        lanes = state.lanes.get(partition.identity, {})
+        yield {
+            "name": partition.name,
+            "messages": sum(one.visible - one.first_kept for one in (partition, *lanes.values())),
+            "first_sequence": partition.first_kept,
+            "next_sequence": partition.next_sequence,
+            "durability": partition.settings.durability,
+            "groups": len(partition.groups),
+        }
 
 
 def _row(state: State, group: Group) -> dict[str, Any]:

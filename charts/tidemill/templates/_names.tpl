@@ -19,6 +19,15 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{/* The same with more labels and annotations: a list of the root, the ones, and the others. */}}
+{{- define "tidemill.labelled" -}}
+{{- $root := index . 0 }}
+{{- $labels := merge dict (index . 1) $root.Values.commonLabels }}
+{{- $annotations := merge dict (index . 2) $root.Values.commonAnnotations }}
+{{- $values := dict "nameOverride" $root.Values.nameOverride "commonLabels" $labels "commonAnnotations" $annotations }}
+{{- include "tidemill.metadata" (dict "Values" $values "Release" $root.Release "Chart" $root.Chart) }}
+{{- end }}
+
 {{/* Where clients find the queue. */}}
 {{- define "tidemill.server" -}}
 {{ include "tidemill.name" . }}-meta.{{ .Release.Namespace }}.svc:7401

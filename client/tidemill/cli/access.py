@@ -38,12 +38,12 @@ def build_tokens() -> typer.Typer:
     return tokens
 
 
-def list_grants(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TEXT) -> None:
+def list_grants(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> None:
     """List all grants, a line for each of their permissions."""
 
     async def run() -> None:
         rows = await ask(server, "GET", GRANTS)
-        if output is Output.TEXT:
+        if output is Output.TABLE:
             rows = [_shown(row, one) for row in rows for one in row["permissions"]]
         print_rows(rows, GRANT_COLUMNS, output, "There are no grants yet: `tidemill grants set` makes one.")
 
@@ -111,7 +111,7 @@ def create_token(
         ),
     ] = "",
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Make a token and print it. It is shown this once; several may hold at a time, so that they can be rotated."""
     seconds = int(parse_duration(expires).total_seconds()) if expires else 0
@@ -120,7 +120,7 @@ def create_token(
         row = await ask(
             server, "POST", TOKENS, {"who": who, **({"expires_seconds": seconds} if seconds else {})}
         )
-        if output is Output.JSON:
+        if output is not Output.TABLE:
             print_rows([row], (), output, "")
         else:
             print(row["secret"])
@@ -128,12 +128,12 @@ def create_token(
     perform(run(), server)
 
 
-def list_tokens(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TEXT) -> None:
+def list_tokens(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> None:
     """List tokens by what they are called: nobody can see the tokens themselves."""
 
     async def run() -> None:
         rows = await ask(server, "GET", TOKENS)
-        if output is Output.TEXT:
+        if output is Output.TABLE:
             rows = [
                 {
                     "token": row["token"],

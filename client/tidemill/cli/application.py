@@ -9,20 +9,25 @@ import typer
 
 from tidemill.cli import (
     access,
+    archive,
     bench,
     broker,
     browse,
     consume,
     dead,
+    doctor,
     expand,
     find,
     groups,
     inspect,
+    log_level,
     outbox,
     send,
+    showing_commands,
     status,
     subjects,
     timers,
+    top,
     transactions,
     up,
     why,
@@ -43,6 +48,9 @@ def build() -> typer.Typer:
     application.callback()(_version_option)
     application.command("up")(up.up)
     application.command("status")(status.status)
+    application.command("doctor")(doctor.doctor)
+    application.command("top")(top.top)
+    application.command("log-level")(log_level.log_level)
     application.command("send")(send.send)
     application.command("consume")(consume.consume)
     application.command("browse")(browse.browse)
@@ -56,9 +64,15 @@ def build() -> typer.Typer:
     application.add_typer(timers.build(), name="timers")
     application.add_typer(transactions.build(), name="transactions")
     application.add_typer(outbox.build(), name="outbox")
-    application.add_typer(broker.build(), name="broker")
     application.add_typer(access.build_grants(), name="grants")
     application.add_typer(access.build_tokens(), name="tokens")
+    application.add_typer(broker.build(), name="brokers")
+    application.add_typer(
+        broker.build(), name="broker", hidden=True
+    )  # as it was called before there was a list
+    application.add_typer(showing_commands.build_clients(), name="clients")
+    application.add_typer(showing_commands.build_routes(), name="routes")
+    application.command("archive", context_settings=archive.PASSED_ON)(archive.archive)
     application.add_typer(inspect.build(), name="inspect")
     application.add_typer(bench.build(), name="bench")
     return application

@@ -33,8 +33,30 @@ async def ask(
     server: str, method: str, path: str, body: object = None, timeout_s: float = PATIENCE_SECONDS
 ) -> Any:
     """The JSON that is answered."""
+    status, data = await _exchange(server, (method, path, body), timeout_s)
+    try:
+        answer: Any = json.loads(data)
+    except ValueError:
+        raise CommandFailed(
+            f"what answers at {server} is not tidemill's HTTP port: name that of meta or of a queue with --server"
+        ) from None
+    if status >= 400:
+        raise _refused(server, path, status, answer)
+    return answer
+
+
+async def ask_text(server: str, path: str, timeout_s: float = PATIENCE_SECONDS) -> str:
+    """The text that is answered."""
+    status, data = await _exchange(server, ("GET", path, None), timeout_s)
+    if status >= 400:
+        raise _refused(server, path, status, None)
+    return data.decode(errors="replace")
+
+
+async def _exchange(server: str, asked: tuple[str, str, object], timeout_s: float) -> tuple[int, bytes]:
     import aiohttp
 
+    method, path, body = asked
     from tidemill.security import security_of
 
     security = security_of(server)
@@ -45,14 +67,7 @@ async def ask(
             aiohttp.ClientSession(timeout=timeout) as session,
             session.request(method, f"{base}{path}", json=body, **options) as response,
         ):
-            answer: Any = json.loads(await response.read())
-            if response.status >= 400:
-                raise _refused(server, path, response.status, answer)
-            return answer
-    except ValueError:
-        raise CommandFailed(
-            f"what answers at {server} is not tidemill's HTTP port: name that of meta or of a queue with --server"
-        ) from None
+            return response.status, await response.read()
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         cause = error.errno if isinstance(error, OSError) else None
         said = os.strerror(cause) if cause and cause > 0 else "no answer"

@@ -1,9 +1,8 @@
-"""`tidemill broker`: what people do with broker groups: hand over, make read-only, drain, retire, forget."""
+"""`tidemill brokers`: what people do with broker groups: look, hand over, make read-only, drain, retire, forget."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,15 +12,23 @@ from typing import Annotated, Any
 import typer
 
 from tidemill.cli.asking import PortRefused, Unanswered, ask, control_of
+from tidemill.cli.completing import complete_broker_group
 from tidemill.cli.draining import UNDONE, Draining, left_on
 from tidemill.cli.failures import CommandFailed, wrong_usage
 from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, perform
+from tidemill.cli.showing_commands import list_servers, show_server
+from tidemill.cli.tables import print_value
 
 LEAD_SECONDS = 10.0
 LOOK_SECONDS = 0.02
 
 GroupArgument = Annotated[
-    str, typer.Argument(metavar="GROUP", help="The broker group, as in `tidemill status`.")
+    str,
+    typer.Argument(
+        metavar="GROUP",
+        help="The broker group, as in `tidemill status`.",
+        autocompletion=complete_broker_group,
+    ),
 ]
 
 
@@ -36,10 +43,12 @@ class State(StrEnum):
 
 def build() -> typer.Typer:
     application = typer.Typer(
-        help="Hand over, drain and retire broker groups. Ask meta.",
+        help="Look at brokers; hand over, drain and retire their groups. Ask meta.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
+    application.command("list")(list_servers)
+    application.command("show")(show_server)
     application.command("handover")(handover)
     application.command("state")(state)
     application.command("drain")(drain)
@@ -52,14 +61,14 @@ def handover(
     group: GroupArgument,
     to: Annotated[str | None, typer.Option("--to", metavar="NAME", help="The slave that takes over.")] = None,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Make a slave master, on purpose: nothing is lost or repeated, and writes wait for less than a second."""
 
     async def run() -> None:
         done = await hand_over(server, await find_group(server, group), to)
-        if output is Output.JSON:
-            print(json.dumps(done))
+        if output is not Output.TABLE:
+            print_value(done, output)
         else:
             print(
                 f"{done['master']} is master of {group} in epoch {done['epoch']}, {done['former']} follows it: "
@@ -177,7 +186,7 @@ def drain(
             await Draining(server, group).watch(lambda: find_group(server, group))
             for line in await left_on(server, await find_group(server, group), ("dead",)):
                 print(f"  left on {group}: {line}, see `tidemill dead`")
-            print(f"all is consumed: `tidemill broker retire {group}` takes it out of the routes")
+            print(f"all is consumed: `tidemill brokers retire {group}` takes it out of the routes")
 
     perform(run(), server)
 
@@ -192,14 +201,14 @@ def retire(
     async def run() -> None:
         found = await find_group(server, group)
         if not found["draining"]:
-            raise CommandFailed(f"{group} is in use: run `tidemill broker drain {group}` first")
+            raise CommandFailed(f"{group} is in use: run `tidemill brokers drain {group}` first")
         if not force:
             _refuse_left(group, await left_on(server, found, (*UNDONE, "dead")))
         said = await _retired(server, group)
         moved = said["moved"]
         print(f"{group} is retired, and {moved} subject{'s' * (moved != 1)} left it")
         for one in found["brokers"]:
-            print(f"stop {one['name']}, then: tidemill broker forget {group} {one['name']}")
+            print(f"stop {one['name']}, then: tidemill brokers forget {group} {one['name']}")
 
     perform(run(), server)
 
@@ -219,7 +228,7 @@ async def _retired(server: str, group: str) -> Any:
 def _refuse_left(group: str, left: Sequence[str]) -> None:
     if left:
         raise CommandFailed(
-            f"{group} is not empty ({'; '.join(left)}): wait with `tidemill broker drain {group}`, or give it up "
+            f"{group} is not empty ({'; '.join(left)}): wait with `tidemill brokers drain {group}`, or give it up "
             "with --force"
         )
 

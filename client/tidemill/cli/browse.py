@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.completing import complete_subject
 from tidemill.cli.failures import wrong_usage
 from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, connected, perform
 from tidemill.cli.stored import (
@@ -24,7 +25,13 @@ from tidemill.cli.stored import (
 
 def browse(
     subject: Annotated[
-        str, typer.Argument(metavar="SUBJECT", callback=parse_stored_subject, help="The subject's name.")
+        str,
+        typer.Argument(
+            metavar="SUBJECT",
+            callback=parse_stored_subject,
+            help="The subject's name.",
+            autocompletion=complete_subject,
+        ),
     ],
     sequence: Annotated[int | None, typer.Option(min=0, help="From this sequence on.")] = None,
     start: FromOption = None,
@@ -32,7 +39,7 @@ def browse(
     count: CountOption = COUNT_DEFAULT,
     newest: NewestOption = False,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Look at a subject's messages, and leave them to their consumers."""
     if sequence is not None and start is not None:
@@ -43,7 +50,7 @@ def browse(
         async with connected(server) as client:
             found = client.browse(subject, start=first, end=bound_of(end), newest=newest, limit=count)
             try:
-                if not await print_search(found, output) and output is Output.TEXT:
+                if not await print_search(found, output) and output is Output.TABLE:
                     print(f"There is no such message in {subject}.", file=sys.stderr)
             finally:
                 print_stand_ins(client)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sys
 from collections.abc import AsyncGenerator, Generator
@@ -14,18 +13,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemill.cli.completing import complete_group, complete_subject
 from tidemill.cli.failures import CommandFailed, wrong_usage
 from tidemill.cli.outlet import Outlet, Written
 from tidemill.cli.session import (
     SERVER_DEFAULT,
-    Output,
-    OutputOption,
+    Form,
+    FormOption,
     ServerOption,
     connected,
     parse_subscribed_argument,
     perform,
 )
-from tidemill.cli.tables import message_as_json
+from tidemill.cli.tables import message_as_json, written
 from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
@@ -138,19 +138,25 @@ NameOption = Annotated[
 ]
 
 
+SubjectsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SUBJECT...", callback=parse_subjects, autocompletion=complete_subject,
+        help="One subject or more; order.* is all that begin so.",
+    ),
+]  # fmt: skip
+GroupOption = Annotated[
+    str,
+    typer.Option(
+        "--group", "-g", callback=parse_group_option, autocompletion=complete_group,
+        help="The consumer group to be part of.",
+    ),
+]  # fmt: skip
+
+
 def consume(
-    subjects: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SUBJECT...",
-            callback=parse_subjects,
-            help="One subject or more; order.* is all that begin so.",
-        ),
-    ],
-    group: Annotated[
-        str,
-        typer.Option("--group", "-g", callback=parse_group_option, help="The consumer group to be part of."),
-    ] = "cli",
+    subjects: SubjectsArgument,
+    group: GroupOption = "cli",
     start: Annotated[
         str,
         typer.Option(
@@ -179,7 +185,7 @@ def consume(
     ] = None,
     command: ExecOption = None,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: FormOption = Form.TEXT,
 ) -> None:
     """Write messages to standard output, or let a command handle them.
 
@@ -198,7 +204,7 @@ def consume(
     perform(_consume(server, wish, output), server)
 
 
-async def _consume(server: str, wish: Wish, output: Output) -> None:
+async def _consume(server: str, wish: Wish, output: Form) -> None:
     ending, outlet = Ending(wish.timeout_seconds), Outlet()
     taken = 0
     async with (
@@ -315,7 +321,7 @@ class Ending:
             self._loop.remove_signal_handler(number)
 
 
-async def _execute(message: Message, wish: Wish, output: Output, ending: Ending) -> None:
+async def _execute(message: Message, wish: Wish, output: Form, ending: Ending) -> None:
     """Let the command handle it, and say what did not go well."""
     from tidemill.cli.executing import handle
 
@@ -326,7 +332,7 @@ async def _execute(message: Message, wish: Wish, output: Output, ending: Ending)
         print(f"tidemill: {message.id} failed, {failure}", file=sys.stderr)
 
 
-def _line(message: Message, output: Output) -> bytes:
-    if output is Output.JSON:
-        return json.dumps(message_as_json(message), ensure_ascii=False).encode(errors="surrogateescape")
-    return message.body
+def _line(message: Message, output: Form) -> bytes:
+    if output is Form.TEXT:
+        return message.body
+    return written(message_as_json(message), output).encode(errors="surrogateescape")

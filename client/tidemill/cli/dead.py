@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidemill.cli.completing import complete_group
 from tidemill.cli.failures import CommandFailed, wrong_usage
 from tidemill.cli.session import (
     SERVER_DEFAULT,
@@ -22,7 +22,7 @@ from tidemill.cli.session import (
     perform,
 )
 from tidemill.cli.stored import as_json, bound_of, parse_time
-from tidemill.cli.tables import print_rows, timestamp
+from tidemill.cli.tables import print_fields, print_rows, print_value, timestamp
 from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 COLUMNS = ("id", "attempts", "failed_at", "fingerprint", "reason", "place")
 CHUNK = 500
 
-GroupOption = Annotated[str, typer.Option("--group", "-g", help="The consumer group.")]
+GroupOption = Annotated[
+    str, typer.Option("--group", "-g", help="The consumer group.", autocompletion=complete_group)
+]
 IdOption = Annotated[list[str] | None, typer.Option("--id", help="Of this message only; may be repeated.")]
 FromOption = Annotated[
     str | None, typer.Option("--from", metavar="TIME", callback=parse_time, help="Failed then or later.")
@@ -73,16 +75,16 @@ def list_letters(
     fingerprint: FingerprintOption = "",
     count: CountOption = None,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """List the dead letters of a group, the oldest first."""
     chosen = _chosen(identity, (start, end), reason, fingerprint)
 
     async def run() -> None:
-        if output is Output.JSON:
+        if output is not Output.TABLE:
             async with _letters(server, subject, group) as letters:
                 async for letter in letters.chosen(chosen, count):
-                    print(json.dumps(_row(letter), ensure_ascii=False))
+                    print_value(_row(letter), output)
             return
         async with _letters(server, subject, group) as letters:
             found, missed = await _found(letters, chosen, count)
@@ -99,7 +101,7 @@ def show(
     group: GroupOption,
     identity: Annotated[str, typer.Argument(metavar="ID", help="The message's id.")],
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show one dead letter with all that is known of it."""
 
@@ -107,12 +109,7 @@ def show(
         async with _letters(server, subject, group) as letters:
             async for letter in letters.chosen(_chosen([identity], (None, None), "", ""), 1):
                 whole = {**_row(letter), **as_json(letter.message), "id": letter.id}
-                if output is Output.JSON:
-                    print(json.dumps(whole, ensure_ascii=False))
-                else:
-                    width = max(map(len, whole))
-                    for name, value in whole.items():
-                        print(f"{name:<{width}}  {value if isinstance(value, str) else json.dumps(value)}")
+                print_fields(whole, output)
                 return
         raise CommandFailed(f"no dead letter of group {group} has that id: look with `tidemill dead list`")
 
@@ -132,7 +129,7 @@ def redrive(
     dry_run: DryOption = False,
     yes: YesOption = False,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Give dead letters to their group again, with no attempt behind them."""
     chosen = _chosen(identity, (start, end), reason, fingerprint)
@@ -153,7 +150,7 @@ def purge(
     dry_run: DryOption = False,
     yes: YesOption = False,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Remove dead letters: they are not listed any more, and not given out again."""
     chosen = _chosen(identity, (start, end), reason, fingerprint)
@@ -205,8 +202,8 @@ async def _found(
 def _tell(result: dict[str, int], settled: str, output: Output, *, dry_run: bool) -> None:
     """What became of them."""
     found, done, left = result.values()
-    if output is Output.JSON:
-        print(json.dumps(result))
+    if output is not Output.TABLE:
+        print_value(result, output)
     elif dry_run:
         print(f"{found:,} of {counted(left, 'dead letter')} would be {settled}.")
     else:

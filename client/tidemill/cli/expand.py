@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemill.cli.asking import ask
+from tidemill.cli.completing import complete_subject
 from tidemill.cli.failures import wrong_usage
 from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, perform
 from tidemill.cli.tables import print_rows
@@ -21,7 +22,10 @@ COLUMNS = ("partition", "group", "order_keys")
 
 def expand(
     subject: Annotated[
-        str, typer.Argument(metavar="SUBJECT", help="The subject, as in `tidemill subjects`.")
+        str,
+        typer.Argument(
+            metavar="SUBJECT", help="The subject, as in `tidemill subjects`.", autocompletion=complete_subject
+        ),
     ],
     partitions: Annotated[
         int | None, typer.Option("--partitions", metavar="N", min=2, help="How many it shall have.")
@@ -35,7 +39,7 @@ def expand(
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until order keys have moved.")] = True,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Give a subject more partitions. Order keys that move wait for a second or two, and are never out of order."""
     if (partitions is not None) + bool(to) + give_up != 1:

@@ -40,7 +40,7 @@ def find(
     count: CountOption = COUNT_DEFAULT,
     newest: NewestOption = False,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Find stored messages by id, key, or subject and time.
 

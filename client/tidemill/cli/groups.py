@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +19,8 @@ from tidemill.cli.session import (
     connected,
     perform,
 )
-from tidemill.cli.tables import print_rows
+from tidemill.cli.showing_commands import show_group
+from tidemill.cli.tables import print_rows, print_value
 
 if TYPE_CHECKING:
     from tidemill import Moved
@@ -45,6 +45,8 @@ def build() -> typer.Typer:
         help="List the consumer groups, or steer one.", rich_markup_mode=None, invoke_without_command=True
     )
     application.callback(invoke_without_command=True)(groups)
+    application.command("list")(list_groups)
+    application.command("show")(show_group)
     application.command("seek")(seek)
     application.command("suspend")(suspend)
     application.command("resume")(resume)
@@ -53,18 +55,23 @@ def build() -> typer.Typer:
 
 
 def groups(
-    context: typer.Context, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TEXT
+    context: typer.Context, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE
 ) -> None:
     """List the consumer groups, or steer one."""
     if context.invoked_subcommand is None:
         perform(_groups(server, output), server)
 
 
+def list_groups(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> None:
+    """List the consumer groups."""
+    perform(_groups(server, output), server)
+
+
 async def _groups(server: str, output: Output) -> None:
     async with connected(server) as client:
         rows = await client.groups()
     shown = rows
-    if output is Output.TEXT:
+    if output is Output.TABLE:
         shown = [
             {
                 name: ", ".join(value) if name == "brokers" else value
@@ -118,7 +125,7 @@ def seek(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen and do nothing.")] = False,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Let a group go on at another place of a subject. What its consumers hold, and what failed, counts no more."""
     perform(_seek((subject, group), place_of(to), (yes, dry_run), server, output), server)
@@ -130,17 +137,20 @@ async def _seek(
     yes, dry_run = consent
     async with connected(server) as client:
         expected = await client.seek(*names, to, rehearsal=True)
-        if output is Output.TEXT:
+        if output is Output.TABLE:
             print(_sentence(names, expected, "would go on"))
         if dry_run:
-            if output is Output.JSON:
-                print(json.dumps(asdict(expected)))
+            if output is not Output.TABLE:
+                print_value(asdict(expected), output)
             return
         if not yes and not agreed(", or --dry-run to see what would happen"):
             print("Nothing was done.")
             return
         moved = await client.seek(*names, to)
-    print(json.dumps(asdict(moved)) if output is Output.JSON else _sentence(names, moved, "goes on"))
+    if output is Output.TABLE:
+        print(_sentence(names, moved, "goes on"))
+    else:
+        print_value(asdict(moved), output)
 
 
 def _sentence(names: tuple[str, str], moved: Moved, does: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.failures import wrong_usage
-from tidemill.cli.session import Output, OutputOption
+from tidemill.cli.session import Form, FormOption
 from tidemill.cli.up import DATA_DEFAULT, become, require_server
 
 
@@ -29,7 +29,7 @@ def log(
     verify: Annotated[
         bool, typer.Option("--verify", help="Only say of each file whether it is good.")
     ] = False,
-    output: OutputOption = Output.TEXT,
+    output: FormOption = Form.TEXT,
 ) -> None:
     """Show what logs hold, an entry a line, and where they are damaged.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +18,7 @@ from tidemill.cli.session import (
     interactive,
     perform,
 )
-from tidemill.cli.tables import print_rows
+from tidemill.cli.tables import print_rows, print_value
 from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
@@ -78,15 +77,15 @@ def create(url: UrlOption, table: TableOption = TABLE_DEFAULT) -> None:
     _perform(run, url)
 
 
-def status(url: UrlOption, table: TableOption = TABLE_DEFAULT, output: OutputOption = Output.TEXT) -> None:
+def status(url: UrlOption, table: TableOption = TABLE_DEFAULT, output: OutputOption = Output.TABLE) -> None:
     """How many messages wait, since when, who sends them; and what was set aside. Exit code 1 when something was."""
 
     async def run() -> None:
         from tidemill.outbox.desk import status as ask
 
         told = await _asked(url, table, ask)
-        if output is Output.JSON:
-            print(json.dumps(told))
+        if output is not Output.TABLE:
+            print_value(told, output)
         else:
             aside = told.pop("set_aside")
             print_rows([told], ("table",), output, "")

@@ -9,13 +9,20 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from tidemill.cli.asking import PortRefused, ask
+from tidemill.cli.completing import complete_group
 from tidemill.cli.consume import parse_group_option
 from tidemill.cli.draining import UNDONE, left_on
 from tidemill.cli.failures import CommandFailed, wrong_usage
 from tidemill.cli.session import SERVER_DEFAULT, ServerOption, SubjectArgument, interactive, perform
 
 GroupArgument = Annotated[
-    str, typer.Argument(metavar="GROUP", callback=parse_group_option, help="The consumer group.")
+    str,
+    typer.Argument(
+        metavar="GROUP",
+        callback=parse_group_option,
+        help="The consumer group.",
+        autocompletion=complete_group,
+    ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 ForceOption = Annotated[

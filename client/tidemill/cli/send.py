@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -15,8 +14,8 @@ import typer
 from tidemill.cli.failures import CommandFailed, wrong_usage
 from tidemill.cli.session import (
     SERVER_DEFAULT,
-    Output,
-    OutputOption,
+    Form,
+    FormOption,
     ServerOption,
     SubjectArgument,
     connected,
@@ -24,6 +23,7 @@ from tidemill.cli.session import (
     open_input,
     perform,
 )
+from tidemill.cli.tables import written
 from tidemill.cli.when import (
     NOW,
     AtOption,
@@ -92,7 +92,7 @@ def send(
     time_zone: ZoneOption = None,
     missed: MissedOption = None,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: FormOption = Form.TEXT,
 ) -> None:
     """Send messages and print their ids.
 
@@ -157,17 +157,17 @@ def parse_priority_option(priority: int) -> int:
         raise wrong_usage(f"{error.detail}: {error.kind.advice}") from None
 
 
-async def _send_one(server: str, subject: str, body: bytes, labels: Labels, output: Output) -> None:
+async def _send_one(server: str, subject: str, body: bytes, labels: Labels, output: Form) -> None:
     async with connected(server) as client:
         receipts = await _send_each(client, subject, [body], labels)
     _print_receipts(receipts, output)
 
 
-async def _send_lines(server: str, subject: str, source: IO[bytes], labels: Labels, output: Output) -> None:
+async def _send_lines(server: str, subject: str, source: IO[bytes], labels: Labels, output: Form) -> None:
     """Chunk by chunk: what is printed is stored, and the memory is bounded whatever the file is."""
     from tidemill.cli.lines import chunks_of_lines
 
-    watched = interactive(sys.stdout) and output is Output.TEXT
+    watched = interactive(sys.stdout) and output is Form.TEXT
     receipts: Sequence[Receipt]
     with source, _sum(subject, watched) as add, _progress(source, watched) as advance:
         async with connected(server) as client:
@@ -213,11 +213,11 @@ async def _send_each(client: Client, subject: str, bodies: Sequence[bytes], labe
     return [each.result() for each in sent]
 
 
-def _print_receipts(receipts: Sequence[Receipt], output: Output) -> None:
-    if output is Output.JSON:
-        shown = (json.dumps(_row(receipt)) for receipt in receipts)
-    else:
+def _print_receipts(receipts: Sequence[Receipt], output: Form) -> None:
+    if output is Form.TEXT:
         shown = (receipt.id for receipt in receipts)
+    else:
+        shown = (written(_row(receipt), output) for receipt in receipts)
     sys.stdout.write("".join(f"{line}\n" for line in shown))
     sys.stdout.flush()
 

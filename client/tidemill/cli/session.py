@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidemill.cli.completing import complete_subject
 from tidemill.cli.failures import CommandFailed, explained, nothing_listens, wrong_usage
 
 if TYPE_CHECKING:
@@ -24,10 +25,19 @@ ADDRESS = re.compile(r"(?:https?://|tls://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)
 
 
 class Output(StrEnum):
-    """How results are written."""
+    """How results are written: for people, or an object or a document each for programs."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Form(StrEnum):
+    """How what is a line each is written."""
 
     TEXT = "text"
     JSON = "json"
+    YAML = "yaml"
 
 
 def parse_server(written: str) -> str:
@@ -76,9 +86,14 @@ ServerOption = Annotated[
     ),
 ]  # fmt: skip
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How results are written.")]
+FormOption = Annotated[Form, typer.Option("--output", "-o", help="How each is written.")]
 SubjectArgument = Annotated[
-    str, typer.Argument(metavar="SUBJECT", callback=parse_subject_argument, help="The subject's name.")
-]
+    str,
+    typer.Argument(
+        metavar="SUBJECT", callback=parse_subject_argument, help="The subject's name.",
+        autocompletion=complete_subject,
+    ),
+]  # fmt: skip
 
 
 def perform(command: Coroutine[Any, Any, None], server: str, loop_factory: Any = None) -> None:

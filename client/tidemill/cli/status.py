@@ -6,30 +6,28 @@ Exit codes: 0 all is well, 1 something is not, or nobody answered.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill.cli.asking import PortRefused, Unanswered, ask, control_of, is_local
 from tidemill.cli.failures import FAILURE
 from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, perform
-from tidemill.cli.tables import print_rows
+from tidemill.cli.tables import print_rows, print_value
 from tidemill.cli.troubles import troubles
 
 COLUMNS = ("group", "name", "role", "state", "epoch", "in_sync", "messages", "actions", "pid", "http")
 LOOK_SECONDS = 3.0
 
 
-def status(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TEXT) -> int:
+def status(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> int:
     """Show the brokers, and what is wrong. Ask meta, or the queue on this machine."""
     problems: list[str] = []
 
     async def run() -> None:
         brokers = await look(server, problems)
         delays = await look_at_delays(server, problems)
-        if output is Output.JSON:
-            found = {"brokers": brokers, "delays": delays, "problems": problems}
-            print(json.dumps(found, ensure_ascii=False))
+        if output is not Output.TABLE:
+            print_value({"brokers": brokers, "delays": delays, "problems": problems}, output)
             return
         print_rows(
             [_row(one) for one in (*brokers, *delays)], COLUMNS, output, "No broker has registered yet."
@@ -132,7 +130,7 @@ def problems_of(group: Mapping[str, Any]) -> list[str]:
         if not one["alive"]:
             found.append(
                 f"{one['name']} is dead, meta has not heard of it for seconds: start it again, or let meta forget it "
-                f"with `tidemill broker forget {name} {one['name']}`"
+                f"with `tidemill brokers forget {name} {one['name']}`"
             )
         elif not one["in_sync"]:
             found.append(

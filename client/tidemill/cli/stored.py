@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import AsyncIterable
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.session import Output, parse_subject_argument
-from tidemill.cli.tables import message_as_json, print_rows, timestamp
+from tidemill.cli.tables import message_as_json, print_rows, print_value, timestamp
 
 if TYPE_CHECKING:
     from tidemill import Client
@@ -72,14 +71,14 @@ def print_stand_ins(client: Client) -> None:
 
 
 async def print_search(messages: AsyncIterable[StoredMessage], output: Output) -> int:
-    """A table, or an object a line as they come; how many there were."""
+    """A table, or each by itself as they come; how many there were."""
     printed = 0
     rows: list[dict[str, Any]] = []
     try:
         async for message in messages:
             printed += 1
-            if output is Output.JSON:
-                print(json.dumps(as_json(message), ensure_ascii=False), flush=True)
+            if output is not Output.TABLE:
+                print_value(as_json(message), output)
             else:
                 rows.append(as_row(message))
     finally:  # those that were found are shown, too, when a broker cannot be asked

@@ -7,9 +7,11 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, cast
 
-from tidemill.cli.session import Output, interactive
+from tidemill.cli.session import Form, Output, interactive
+from tidemill.cli.yaml_text import yaml_of
 
 if TYPE_CHECKING:
     from tidemill.message import Message
@@ -17,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Output, empty: str) -> None:
-    """A table with ``columns`` first and what else there is after them; JSON is one object a line."""
-    if output is Output.JSON:
+    """A table with ``columns`` first and what else there is after them; for programs each row by itself."""
+    if output is not Output.TABLE:
         for row in rows:
-            print(json.dumps(row, ensure_ascii=False, default=str))
+            print_value(row, output)
         return
     if not rows:
         print(empty, file=sys.stderr)
@@ -41,6 +43,32 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output
             for cell, width, right in zip(line, widths, numeric, strict=True)
         )
         print("  ".join(aligned).rstrip())
+
+
+def written(value: object, output: Output | Form) -> str:
+    """A value for programs: an object on one line, or a document that says where it begins."""
+    if output.value == Output.YAML.value:
+        return f"---\n{yaml_of(value)}".rstrip("\n")
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def print_value(value: object, output: Output | Form) -> None:
+    """At once: whoever reads a stream waits for each."""
+    print(written(value, output), flush=True)
+
+
+def print_fields(row: Mapping[str, Any], output: Output) -> None:
+    """One thing with all that is known of it: a line a field for a person."""
+    if output is not Output.TABLE:
+        print_value(row, output)
+        return
+    width = max(map(len, row))
+    for name, value in row.items():
+        said = name.replace("_", " ")
+        if _is_nested(value):
+            print(f"{said}\n{indent(yaml_of(value), '  ')}", end="")
+        else:
+            print(f"{said:<{width}}  {_cell(value)}")
 
 
 def message_as_json(message: Message | StoredMessage) -> dict[str, Any]:
@@ -79,6 +107,15 @@ def _print_rich(heads: Sequence[str], cells: Sequence[Sequence[str]], numeric: S
     for line in cells:
         table.add_row(*line)
     Console(highlight=False, markup=False).print(table)
+
+
+def _is_nested(value: Any) -> bool:
+    """More than a line can hold."""
+    if isinstance(value, Mapping):
+        return bool(value)
+    if not isinstance(value, list | tuple):
+        return False
+    return any(isinstance(one, Mapping | list | tuple) for one in cast("Sequence[object]", value))
 
 
 def _is_number(value: object) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +18,7 @@ from tidemill.cli.session import (
     perform,
 )
 from tidemill.cli.stored import bound_of, parse_subject_option, parse_time
-from tidemill.cli.tables import print_rows, timestamp
+from tidemill.cli.tables import print_fields, print_rows, print_value, timestamp
 from tidemill.cli.when import NOW, AtOption, DelayOption, parse_when
 from tidemill_wire.counted import counted
 
@@ -62,7 +61,7 @@ def list_timers(
     ] = None,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="So many at most.")] = None,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """List a subject's messages that wait under timer keys."""
 
@@ -71,11 +70,11 @@ def list_timers(
         async with connected(server) as client:
             found = client.timers(subject, prefix, since=bound_of(start), until=bound_of(end), limit=count)
             async for timer in found:
-                if output is Output.JSON:
-                    print(json.dumps(_row(timer), ensure_ascii=False))
+                if output is not Output.TABLE:
+                    print_value(_row(timer), output)
                 else:
                     rows.append(_row(timer))
-        if output is Output.TEXT:
+        if output is Output.TABLE:
             print_rows(rows, COLUMNS, output, f"No message of {subject} waits under such a timer key.")
 
     perform(run(), server)
@@ -86,7 +85,7 @@ def show(
     subject: SubjectOption = None,
     timer_key: KeyOption = None,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show a message that waits: by its ID, or the first that is due under a --timer-key."""
     _check_target(identity, subject, timer_key)
@@ -98,12 +97,7 @@ def show(
             raise _nothing()
         body = None if timer.body is None else timer.body.decode(errors="replace")
         row = {**_row(timer), "subject": timer.subject, "body": body}
-        if output is Output.JSON:
-            print(json.dumps(row, ensure_ascii=False))
-            return
-        width = max(map(len, row))
-        for name, value in row.items():
-            print(f"{name:<{width}}  {'-' if value is None else value}")
+        print_fields(row, output)
 
     perform(run(), server)
 
@@ -113,7 +107,7 @@ def cancel(
     subject: SubjectOption = None,
     timer_key: KeyOption = None,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Cancel what waits: by its ID, or all under a --timer-key. It is a failure when nothing could be cancelled."""
     _check_target(identity, subject, timer_key)
@@ -133,7 +127,7 @@ def reschedule(
     delay: DelayOption = None,
     at: AtOption = None,
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Give what waits another time: by its ID, or all under a --timer-key. A failure when nothing could be."""
     _check_target(identity, subject, timer_key)
@@ -169,8 +163,8 @@ def _check_target(identity: str | None, subject: str | None, timer_key: str | No
 
 
 def _tell(changed: Changed, done: str, output: Output) -> None:
-    if output is Output.JSON:
-        print(json.dumps({done: changed.changed, "gone": changed.gone}))
+    if output is not Output.TABLE:
+        print_value({done: changed.changed, "gone": changed.gone}, output)
     elif changed.changed:
         gone = f", {changed.gone:,} went before" if changed.gone else ""
         print(f"{counted(changed.changed, 'message')} {done}{gone}.")

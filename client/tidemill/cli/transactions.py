@@ -9,7 +9,7 @@ import typer
 
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, connected, perform
-from tidemill.cli.tables import print_rows, timestamp
+from tidemill.cli.tables import print_fields, print_rows, print_value, timestamp
 from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
@@ -44,13 +44,14 @@ def build() -> typer.Typer:
         help="Look at transactions that nobody has decided, and decide them.", no_args_is_help=True
     )
     application.command("list")(list_transactions)
+    application.command("show")(show)
     application.command("commit")(commit)
     application.command("rollback")(rollback)
     return application
 
 
 def list_transactions(
-    group: GroupOption = None, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TEXT
+    group: GroupOption = None, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE
 ) -> None:
     """List the transactions that are pending, the oldest of each broker group first."""
 
@@ -73,15 +74,32 @@ def list_transactions(
     perform(run(), server)
 
 
+def show(
+    identity: IdArgument, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE
+) -> None:
+    """Show one that is pending with all that is known of it."""
+
+    async def run() -> None:
+        async with connected(server) as mq:
+            found = await mq.undecided()
+        row = next((row for row in found.rows if row["id"] == identity), None)
+        if row is None:
+            away = f"; {', '.join(found.away)} cannot be asked now" if found.away else ""
+            raise CommandFailed(f"no transaction of that id is pending: it was decided, or never begun{away}")
+        print_fields(_row(row), output)
+
+    perform(run(), server)
+
+
 def commit(
-    identity: IdArgument, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TEXT
+    identity: IdArgument, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE
 ) -> None:
     """Make the messages of a transaction messages, whatever its producer group would say."""
     _decide(identity, "commit", server, output)
 
 
 def rollback(
-    identity: IdArgument, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TEXT
+    identity: IdArgument, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE
 ) -> None:
     """Show the messages of a transaction to nobody, ever."""
     _decide(identity, "rollback", server, output)
@@ -91,8 +109,8 @@ def _decide(identity: str, outcome: Outcome, server: str, output: Output) -> Non
     async def run() -> None:
         async with connected(server) as mq:
             count = await mq.decide(identity, outcome)
-        if output is Output.JSON:
-            print_rows([{"id": identity, "outcome": outcome, "messages": count}], (), output, "")
+        if output is not Output.TABLE:
+            print_value({"id": identity, "outcome": outcome, "messages": count}, output)
         elif outcome == "commit":
             print(f"Transaction {identity} is committed: {counted(count, 'message')}.")
         else:

@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tidemill.cli.failures import CommandFailed, wrong_usage
+from tidemill_wire.log_lines import Form
 
 SERVER_MODULES = (
     "tidemill_broker",
@@ -61,6 +62,10 @@ def up(
         str,
         typer.Option(metavar="FILE", help="Ask everybody who they are; who shows this token may do all."),
     ] = "",
+    log_format: Annotated[
+        Form | None,
+        typer.Option("--log-format", help="How the log on standard error is written: a line an event."),
+    ] = None,
 ) -> None:
     """Run a queue in the foreground, until Ctrl-C.
 
@@ -79,6 +84,7 @@ def up(
     os.environ.update({f"TIDEMILL_{name}": value for name, value in locks.items() if value})
     files = [argument for path in manifests or [] for argument in ("-f", str(path))]
     where = ["--data", str(data), "--host", host, "--http-port", str(http_port)]
+    where += ["--log-format", log_format.value] if log_format is not None else []
     if is_cluster:
         counts = ["--brokers", str(brokers or 1), "--slaves", str(slaves or 0)]
         counts += ["--delays", str(1 if delays is None else delays)]

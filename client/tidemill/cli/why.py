@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from tidemill.cli.failures import CommandFailed, wrong_usage
 from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, connected, perform
 from tidemill.cli.stored import print_stand_ins
+from tidemill.cli.tables import print_value
 
 EVENTS_SHOWN = 20
 
@@ -19,7 +19,7 @@ def why(
         str, typer.Argument(metavar="ID", help="A message's id, as `tidemill send` prints it.")
     ],
     server: ServerOption = SERVER_DEFAULT,
-    output: OutputOption = Output.TEXT,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Say what became of a message, group by group."""
 
@@ -32,10 +32,10 @@ def why(
             print_stand_ins(client)
         if found is None:
             raise CommandFailed("there is no such message: it may have expired, or never been sent")
-        if output is Output.JSON:
-            print(json.dumps(found, ensure_ascii=False))
-        else:
+        if output is Output.TABLE:
             print(text_of(found))
+        else:
+            print_value(found, output)
 
     perform(run(), server)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from tidemill_wire.metrics.of_clients import WORKER
+from tidemill_wire.metrics.page import Page
+
 
 @dataclass(slots=True)
 class Counts:
@@ -38,30 +41,6 @@ class Counts:
     """Time within handlers and middlewares, added up."""
 
 
-GAUGES = {"in_progress": "Slots that are taken now.", "stuck": "Threads whose handler is over its time."}
-COUNTERS = {
-    "handled": "Messages whose handler returned.",
-    "failed": "Messages whose handler raised or took too long.",
-    "retried": "Messages whose handler asked for another attempt.",
-    "rejected": "Messages whose handler said that no attempt will help.",
-    "timed_out": "Messages whose handler did not return in time.",
-    "filtered": "Messages acknowledged because a filter said no.",
-    "skipped": "Messages acknowledged because there was nothing to do.",
-    "released": "Messages given back in the middle of their handling.",
-    "lost": "Messages settled after their lease had ended.",
-    "spooled": "Messages settled into the spool, because no broker could be reached.",
-    "seconds": "Time within handlers.",
-}
-SPOOL = {
-    "waiting": "Messages whose fate lies in the spool and was not told yet.",
-    "spooled": "Messages whose fate was written to the spool.",
-    "told": "Of the spool: those that the broker has taken.",
-    "too_late": "Of the spool: those whose lease had ended; they come again.",
-    "dropped": "Of the spool: those that no broker took in a day.",
-    "unkept": "Messages whose fate could not be written to the spool, for want of room or because the disk failed.",
-}
-
-
 @dataclass(slots=True)
 class Statistics:
     """Of a worker: counts by handler, and all together."""
@@ -81,24 +60,14 @@ class Statistics:
 
     def prometheus(self) -> str:
         """The text that Prometheus reads."""
-        lines: list[str] = []
-        for kind, names in (("counter", COUNTERS), ("gauge", GAUGES)):
-            for name, means in names.items():
-                metric = f"tidemill_worker_{name}" + ("_total" if kind == "counter" else "")
-                lines += [f"# HELP {metric} {means}", f"# TYPE {metric} {kind}"]
-                for handler, counts in self.handlers.items():
-                    function, _, group = handler.partition("/")
-                    labels = f'handler="{_escaped(function)}",group="{_escaped(group)}"'
-                    lines.append(f"{metric}{{{labels}}} {getattr(counts, name)}")
+        page = Page(WORKER, "tidemill_")
+        for one in fields(Counts):
+            name = f"worker_{one.name}"
+            name = name if f"tidemill_{name}" in WORKER else f"{name}_total"
+            page.begin(name)
+            for handler, counts in self.handlers.items():
+                function, _, group = handler.partition("/")
+                page.put(name, getattr(counts, one.name), function, group)
         for name, count in self.spool.items():
-            kind, metric = ("gauge", name) if name == "waiting" else ("counter", f"{name}_total")
-            lines += [
-                f"# HELP tidemill_spool_acks_{metric} {SPOOL[name]}",
-                f"# TYPE tidemill_spool_acks_{metric} {kind}",
-                f"tidemill_spool_acks_{metric} {count}",
-            ]
-        return "\n".join([*lines, ""])
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+            page.put(f"spool_acks_{name}" if name == "waiting" else f"spool_acks_{name}_total", count)
+        return page.to_bytes().decode()

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from tidemill.caught import Caught
 from tidemill.chain import Match
 from tidemill.client import Client
+from tidemill.exporter import metrics_page
 from tidemill.message import Message
 from tidemill.routes import parse_server
 from tidemill.settings import ClientSettings
@@ -41,7 +42,6 @@ from tidemill.worker.handler import (
     called,
 )
 from tidemill.worker.idempotence import Idempotent
-from tidemill.worker.metrics import metrics_page
 from tidemill.worker.middleware import Chain, Middleware
 from tidemill.worker.processes import pickled
 from tidemill.worker.statistics import Counts, Statistics

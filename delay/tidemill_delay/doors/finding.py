@@ -8,9 +8,7 @@ group that takes something; when another one leads, that one is dialled. Meta aw
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any, cast
 
@@ -18,6 +16,7 @@ import aiohttp
 
 from tidemill_delay.doors.service import DelayService
 from tidemill_delay.routing import Ways
+from tidemill_host.log import warning
 from tidemill_wire.errors import WireError
 from tidemill_wire.routes import PartitionSet
 
@@ -93,8 +92,7 @@ class Finding:
         said = f"meta at {self._metas[0]}: {' '.join(str(error).split())[:300] or type(error).__name__}"
         if said != self._complaint:
             self._complaint = said
-            with suppress(OSError):  # nobody reads it
-                sys.stderr.write(f"tidemill: {said}\n")
+            warning("meta", said)
 
 
 def groups_of(route: Mapping[str, Any], open_now: Sequence[str]) -> list[str]:

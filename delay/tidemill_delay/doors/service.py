@@ -19,6 +19,7 @@ from tidemill_host.persist import Lanes
 from tidemill_host.storage import Storage
 from tidemill_host.zones import offset_in
 from tidemill_ledger.following import Follower
+from tidemill_ledger.group_metrics import Begun
 from tidemill_ledger.membership import LONE, Part, Role
 from tidemill_ledger.replication import Master
 from tidemill_wire.access import Charter
@@ -58,9 +59,15 @@ class DelayService(Hosted[Runs]):
         room = Room(delay.intake, delay.settings.free_space_min_percent, "the delay service's")
         super().__init__(machine or delay, disk, lanes, clock, delay.settings.name, room)
         self.delay = delay
+        self.begun = Begun()
         self.server.epoch = delay.logs.epoch
         if machine is not None:
             self.hear_itself()
+
+    def began(self, report: Report, seconds: float) -> None:
+        """What it took to read what lies on the disk."""
+        cut = sum(report.cut_bytes.values())
+        self.begun = Begun(seconds, report.actions_replayed, report.batches_replayed, cut)
 
     async def reach(self, host: str, port: int) -> None:
         """Keep a connection to a broker, until it is cancelled."""

@@ -1,4 +1,4 @@
-"""The numbers of a replica as Prometheus text."""
+"""The numbers of a replica as Prometheus text. What can be said is ``tidemill_wire.metrics``."""
 
 from __future__ import annotations
 
@@ -6,44 +6,42 @@ from collections.abc import Iterator
 
 from tidemill_meta.doors.api import Api
 from tidemill_meta.doors.replica import Replica
+from tidemill_meta.doors.takeovers import Takeovers
 from tidemill_meta.doors.watch import Watch
-
-GAUGES = {
-    "revision": "Commits to the store so far, by all replicas",
-    "subjects": "Subjects there are",
-    "groups": "Consumer groups there are",
-    "broker_groups": "Broker groups there are",
-    "broker_groups_without_master": "Broker groups that nobody leads now",
-    "brokers": "Brokers that are registered",
-    "brokers_alive": "Brokers that are not dead",
-    "clients": "Clients heard of late, by any replica",
-}
+from tidemill_meta.values import BrokerGroup
+from tidemill_wire.limits import METRIC_GROUPS_MAX
+from tidemill_wire.metrics.of_others import META
+from tidemill_wire.metrics.page import Page
 
 
-def render_metrics(replica: Replica, watch: Watch, api: Api) -> bytes:
+def render_metrics(replica: Replica, watch: Watch, api: Api, takeovers: Takeovers) -> bytes:
     """The metrics page."""
-    lines: list[str] = []
-    for name, kind, text, value in _numbers(replica, watch, api):
-        lines += [
-            f"# HELP tidemill_meta_{name} {text}",
-            f"# TYPE tidemill_meta_{name} {kind}",
-            f"tidemill_meta_{name} {value}",
-        ]
-    return ("\n".join(lines) + "\n").encode()
+    page = Page(META, "tidemill_meta_")
+    page.put_all(_numbers(replica, watch, api))
+    _put_groups(page, replica)
+    page.put_powers("takeover_seconds", takeovers.seconds)
+    return page.to_bytes()
 
 
-def _numbers(replica: Replica, watch: Watch, api: Api) -> Iterator[tuple[str, str, str, int]]:
-    found = replica.meta.statistics(replica.clock.now_ms())
-    for name, text in GAUGES.items():
-        yield name, "gauge", text, found[name]
-    yield (
-        "fresh",
-        "gauge",
-        "1 while this replica knows what the others do",
-        int(replica.meta.senses.fresh(replica.clock.now_ms())),
-    )
-    yield "watchers", "gauge", "Watch streams", len(watch)
-    yield "watch_lines_total", "counter", "Lines written to watch streams", watch.lines
-    yield "requests_total", "counter", "Requests that were read", api.requests
-    yield "commits_total", "counter", "Commits of this replica", replica.commits
-    yield "store_failures_total", "counter", "Times the database did not answer", replica.failures
+def _numbers(replica: Replica, watch: Watch, api: Api) -> Iterator[tuple[str, float]]:
+    now_ms = replica.clock.now_ms()
+    yield from replica.meta.statistics(now_ms).items()
+    yield "fresh", replica.meta.senses.fresh(now_ms)
+    yield "watchers", len(watch)
+    yield "watch_lines_total", watch.lines
+    yield "requests_total", api.requests
+    yield "commits_total", replica.commits
+    yield "store_failures_total", replica.failures
+
+
+def _put_groups(page: Page, replica: Replica) -> None:
+    """Broker groups are few; of more than can be named, the first by name are."""
+    meta, now_ms = replica.meta, replica.clock.now_ms()
+    groups = sorted(meta.registry.all(BrokerGroup), key=lambda group: group.name)[:METRIC_GROUPS_MAX]
+    for group in groups:
+        master = meta.senses.members(group, now_ms).get(group.master)
+        led = group.seated and master is not None and master.alive
+        page.put("group_epoch", group.epoch, group.name)
+        page.put("group_replicas", len(group.replicas), group.name)
+        page.put("group_in_sync", len(group.in_sync), group.name)
+        page.put("group_led", led, group.name)

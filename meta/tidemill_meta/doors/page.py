@@ -18,6 +18,7 @@ from tidemill_host.openapi import (
     ref,
     whole,
 )
+from tidemill_host.system import system_paths
 from tidemill_meta.asked import ADDRESS_CHARS_MAX, LABELS_MAX, WHOLE_MAX
 from tidemill_meta.beats import CONSUMPTIONS, ROLES
 from tidemill_meta.doors import access_page
@@ -72,6 +73,7 @@ def page() -> Part:
         archive_paths(_of, _asking),
         access_page.paths(),
         process_paths("Whether the replica serves"),
+        system_paths(),
     )
     return assemble(paths, (schemas(), archive_schemas()), "1", DESCRIPTION)
 

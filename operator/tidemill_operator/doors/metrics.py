@@ -1,8 +1,10 @@
-"""The operator's numbers, for Prometheus."""
+"""The operator's numbers, for Prometheus. What they are, is ``tidemill_wire.metrics``."""
 
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from tidemill_wire.metrics.of_others import OPERATOR
 
 PASS_SECONDS = (0.005, 0.02, 0.1, 0.5, 2, 10, 60)
 
@@ -13,29 +15,30 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
 
-        def counter(name: str, means: str, *labels: str) -> Counter:
-            return Counter(f"tidemill_operator_{name}", means, labels, registry=registry)
+        def counter(name: str) -> Counter:
+            row = OPERATOR[f"tidemill_operator_{name}_total"]
+            labels = [label.name for label in row.labels]
+            return Counter(row.name.removesuffix("_total"), row.means, labels, registry=registry)
 
-        def gauge(name: str, means: str, *labels: str) -> Gauge:
-            return Gauge(f"tidemill_operator_{name}", means, labels, registry=registry)
+        def gauge(name: str) -> Gauge:
+            row = OPERATOR[f"tidemill_operator_{name}"]
+            return Gauge(row.name, row.means, [label.name for label in row.labels], registry=registry)
 
-        self.passes = counter("reconcile", "Passes over objects.", "kind", "result")
+        row = OPERATOR["tidemill_operator_reconcile_seconds"]
+        self.passes = counter("reconcile")
         self.pass_seconds = Histogram(
-            "tidemill_operator_reconcile_seconds", "How long a pass took.", ("kind",),
-            registry=registry, buckets=PASS_SECONDS,
-        )  # fmt: skip
-        self.depth = gauge("queue_depth", "Objects that wait for a pass.")
-        self.oldest = gauge("queue_oldest_seconds", "For how long the one that waits longest does.")
-        self.requeues = counter("requeues", "Passes that are repeated, by why.", "reason")
-        self.applies = counter("apply", "Server-side applies, by what became of them.", "kind", "outcome")
-        self.drift = counter("drift_reverted", "Changes past an object that were changed back.", "kind")
-        self.api_requests = counter("kube_requests", "Requests to the API server.", "verb", "code")
-        self.meta_requests = counter("meta_requests", "Requests to meta.", "operation", "code")
-        self.watched = gauge(
-            "watch_last_event_seconds", "When the watch of a kind last said something.", "resource"
+            row.name, row.means, [label.name for label in row.labels], registry=registry, buckets=PASS_SECONDS
         )
-        self.objects = gauge("objects", "Objects that are looked after.", "kind")
-        self.leader = gauge("leader", "1: this replica holds the lease.")
+        self.depth = gauge("queue_depth")
+        self.oldest = gauge("queue_oldest_seconds")
+        self.requeues = counter("requeues")
+        self.applies = counter("apply")
+        self.drift = counter("drift_reverted")
+        self.api_requests = counter("kube_requests")
+        self.meta_requests = counter("meta_requests")
+        self.watched = gauge("watch_last_event_seconds")
+        self.objects = gauge("objects")
+        self.leader = gauge("leader")
 
     def page(self) -> bytes:
         return generate_latest(self.registry)

@@ -18,6 +18,7 @@ from tidemill.spool import RECORD, Spool
 from tidemill.testing import Client, MemoryBroker
 from tidemill_wire.columns import Batch
 from tidemill_wire.errors import Unavailable
+from tidemill_wire.ordering import logical_partition
 
 AT_MS = 1_800_000_000_000
 SETTINGS = ClientSettings(spool_after_s=0.01, backoff_base_s=0.01, backoff_max_s=0.05)
@@ -290,3 +291,43 @@ async def test_of_a_spooled_frame_what_was_refused_at_first_and_may_be_stored_si
         await until(lambda: (tmp_path / "spool").stat().st_size == 24)
         assert (t.stored(mine), t.stored(mine, "b")) == ([b"once"], [b"refused"])
         assert (t.stored(other), t.stored(other, "b")) == ([], [])
+
+
+def keys_of(logical):
+    return [key for key in map(str, range(200)) if logical_partition(key) in logical]
+
+
+async def test_what_was_spooled_without_a_route_goes_where_its_order_keys_lie(town, tmp_path, until):
+    """Also what lies behind it in the file, and has none; and what the same process sends then."""
+    settings = replace(QUICK, spool_after_s=0.05)
+    low, high = keys_of(range(512))[0], keys_of(range(512, 1024))[0]
+    async with town(creates=("g0", "g1")) as t, t.client(settings, spool=tmp_path / "spool") as mq:
+        t.realm.away = True
+        sent = [
+            mq.send("a", b"low", order_key=low),
+            mq.send("a", b"high", order_key=high),
+            mq.send("b", b"any"),
+        ]
+        assert all(receipt.spooled for receipt in await asyncio.gather(*sent))
+        t.realm.route("a", "g0/a", "g1/a")
+        t.realm.away = False
+        await until(lambda: (tmp_path / "spool").stat().st_size == 24)
+        await until(lambda: t.stored("g0") and t.stored("g1"))
+        assert (t.stored("g0"), t.stored("g1")) == ([b"low"], [b"high"])
+        await until(lambda: t.stored("g0", "b") or t.stored("g1", "b"))
+        await mq.send("a", b"more", order_key=high)
+        assert t.stored("g1") == [b"high", b"more"]
+
+
+async def test_what_was_spooled_without_a_route_is_stored_in_a_partition_that_is_looked_at(
+    town, tmp_path, until
+):
+    settings = replace(QUICK, spool_after_s=0.05)
+    async with town(creates=("g0", "g1")) as t, t.client(settings, spool=tmp_path / "spool") as mq:
+        t.realm.away = True
+        assert (await mq.send("a", b"any")).spooled
+        t.realm.route("a", "g0/a#1", "g1/a#2")
+        t.realm.away = False
+        await until(lambda: t.stored("g0", "a#1") or t.stored("g1", "a#2"))
+        await until(lambda: (tmp_path / "spool").stat().st_size == 24)
+        assert t.stored("g0") == t.stored("g1") == []

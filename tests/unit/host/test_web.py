@@ -92,3 +92,15 @@ def test_connections_beyond_the_limit_are_closed_and_counted() -> None:
 
     assert asyncio.run(with_web(talk, refused, connections_max=1)) == b""
     assert refused == {"too_many_connections": 1}
+
+
+def test_page_of_somebody_else_is_refused_before_anything_is_looked_at() -> None:
+    refused = Counter[str]()
+    request = (
+        b"GET /v1/things HTTP/1.1\r\nHost: x\r\nOrigin: http://evil.example\r\nConnection: close\r\n\r\n"
+    )
+
+    status, _, body = asked(request, refused)
+
+    assert (status, json.loads(body)["error"]["code"]) == (403, "foreign_page")
+    assert refused == {"foreign_page": 1}

@@ -1,23 +1,32 @@
-"""A worker's numbers for Prometheus, over HTTP."""
+"""The numbers of a client or a worker for Prometheus, over HTTP: ``async with metrics_page(9464, mq.statistics)``."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import Protocol
 
-from tidemill.worker.statistics import Statistics
+from tidemill_wire.metrics.page import CONTENT_TYPE
 
 ADDRESS = "0.0.0.0"  # one socket: with port 0, each family of addresses would get a port of its own
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Numbers(Protocol):
+    """What a client or a worker says of itself."""
+
+    def prometheus(self) -> str:
+        """The text that Prometheus reads."""
+        ...
 
 
 @asynccontextmanager
-async def metrics_page(port: int, statistics: Callable[[], Statistics]) -> AsyncGenerator[int]:
+async def metrics_page(port: int, *statistics: Callable[[], Numbers]) -> AsyncGenerator[int]:
     """``/metrics`` on all IPv4 addresses, and ``/healthz``; gives the port, which 0 leaves to the system."""
     from aiohttp import web
 
     async def page(_request: web.Request) -> web.Response:
-        return web.Response(body=statistics().prometheus().encode(), headers={"Content-Type": CONTENT_TYPE})
+        text = "".join(numbers().prometheus() for numbers in statistics)
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
     async def health(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

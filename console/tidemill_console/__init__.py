@@ -1,0 +1,1 @@
+"""The web console: pages for people, and the door that serves them."""

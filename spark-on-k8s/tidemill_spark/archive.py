@@ -1,0 +1,264 @@
+"""One run of an archive: what brokers have and the lake has not, as files, and then as commits.
+
+    plan      from each watermark to what was stored before the safety lag, cut into tasks of some seconds
+    tasks     each reads its range, from whichever broker of the group answers, and writes its files
+    commit    after every wave of tasks: files and watermarks at once (``commits.py``)
+
+What a task writes is read by nobody before the commit, so a run may die anywhere and be started again, also while it
+still runs: of two runs that read the same, the second to commit drops its pieces. A partition that has become shorter
+than its watermark is another one of the same name, and refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tidemill_spark.arrow import pa
+from tidemill_spark.commits import Commit, Partition, Piece, State
+from tidemill_spark.decode import Place, decode, split
+from tidemill_spark.errors import StoreFailed, WrongRequest
+from tidemill_spark.lake import COMMIT_WITHIN_MS, Lake
+from tidemill_spark.layout import ids_name
+from tidemill_spark.ranges import Range, RangeGone, Standing, ranges_of, read, standings
+from tidemill_spark.stores import open_store
+from tidemill_spark.tables import hours_of, make_file
+from tidemill_spark.workers import Workers
+from tidemill_wire.batch import read_header
+from tidemill_wire.limits import MIB
+
+FORMAT = "Parquet"
+TASK_BYTES = 64 * MIB
+"""Of raw batches: a task holds them and the same as Arrow, sorted, at once."""
+WAVE_TASKS = 4
+"""For each worker, from one commit to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is archived, and where to."""
+
+    server: str
+    uri: str
+    subjects: tuple[str, ...]
+    name: str = "archive"
+    compression: str = "Zstd"
+    safety_lag_ms: int = 300_000
+    max_span_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A range that one worker archives."""
+
+    range: Range
+    after: int | None
+    uri: str
+    compression: str
+
+    @property
+    def partition(self) -> Partition:
+        return Partition(self.range.subject, self.range.broker_group, self.range.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a task."""
+
+    piece: Piece
+    read_bytes: int
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a run has done so far."""
+
+    tasks: int = 0
+    tasks_done: int = 0
+    rows: int = 0
+    """Committed, as the next four."""
+    read_bytes: int = 0
+    written_bytes: int = 0
+    files: int = 0
+    missing: int = 0
+    late_rows: int = 0
+    """Read, and archived by another run meanwhile."""
+    commits: int = 0
+    rows_read: int = 0
+    planned_bytes: int = 0
+    through_ms: int = 0
+    """All that was stored before is archived."""
+    watermarks: dict[Partition, int] = field(default_factory=dict[Partition, int])
+
+
+Tell = Callable[[Totals], None]
+
+
+def run(wanted: Wanted, workers: Workers, now_ms: Callable[[], int], tell: Tell) -> Totals:
+    """Archive what there is. ``tell`` is called after each task and each commit."""
+    lake = Lake.at(wanted.uri)
+    lake.claim(FORMAT)
+    identity = f"{wanted.name}-{secrets.token_hex(6)}"
+    tasks, through_ms = plan(wanted, lake.state, now_ms())
+    totals = Totals(tasks=len(tasks), planned_bytes=sum(one.range.bytes for one in tasks))
+    tell(totals)
+    size = max(1, workers.width * WAVE_TASKS)
+    for at in range(0, len(tasks), size):
+        began_ms = now_ms()
+        wave: list[Written] = []
+        for _, written in workers.each(write_range, tasks[at : at + size]):
+            wave.append(written)
+            totals.tasks_done += 1
+            totals.rows_read += rows(written.piece)
+            totals.read_bytes += written.read_bytes
+            tell(totals)
+        if now_ms() - began_ms > COMMIT_WITHIN_MS:
+            raise StoreFailed(
+                "the tasks took so long that their files may be swept: nothing of them is committed"
+            )
+        commit(lake, Commit(secrets.token_hex(16), identity, now_ms(), tuple(w.piece for w in wave)), totals)
+        tell(totals)
+    totals.watermarks, totals.through_ms = lake.archived(), through_ms
+    return totals
+
+
+def commit(lake: Lake, wanted: Commit, totals: Totals) -> None:
+    """Commit pieces, delete the files of those that came too late, and count both."""
+    said, late = lake.commit(wanted)
+    for piece in said.pieces if said is not None else ():
+        totals.rows += rows(piece)
+        totals.files += len(piece.files)
+        totals.written_bytes += sum(one.size for one in piece.files)
+        totals.missing += piece.missing
+    totals.commits += said is not None
+    totals.late_rows += sum(map(rows, late))
+    names = [one.name for piece in late for one in piece.files]
+    lake.store.delete([*names, *map(ids_name, names)])
+
+
+def rows(piece: Piece) -> int:
+    """Messages in a piece."""
+    return sum(one.rows for one in piece.files)
+
+
+# -- the plan --------------------------------------------------------------------------------------------------------
+
+
+def plan(wanted: Wanted, state: State, now_ms: int) -> tuple[list[Task], int]:
+    """Tasks, those of a partition one behind the other; and the time up to which all is archived then."""
+    until_ms = now_ms - wanted.safety_lag_ms
+    there = standings(wanted.server, wanted.subjects, _moment(until_ms))
+    if wanted.max_span_ms is not None:
+        begins_ms = [_begins_ms(wanted.server, state, one) for one in there if _backlog(state, one)]
+        span_ms = min(begins_ms, default=until_ms) + wanted.max_span_ms
+        if span_ms < until_ms:
+            until_ms = span_ms
+            there = standings(wanted.server, wanted.subjects, _moment(span_ms))
+    spans = {one.key: backlog for one in there if (backlog := _backlog(state, one)) is not None}
+    found: list[Task] = []
+    after: dict[Partition, int] = {}
+    for one in ranges_of(wanted.server, there, spans, target_bytes=TASK_BYTES):
+        task = Task(one, None, wanted.uri, wanted.compression)
+        mark = after.get(task.partition, state.watermarks.get(task.partition))
+        found.append(replace(task, after=mark))
+        after[task.partition] = one.next_sequence
+    return found, until_ms
+
+
+def _backlog(state: State, one: Standing) -> tuple[int, int] | None:
+    """What of a partition is to be archived now."""
+    mark = state.watermarks.get(Partition(one.subject, one.broker_group, one.partition))
+    if mark is not None and mark > one.next:
+        raise WrongRequest(
+            f"{one.partition} on {one.broker_group} ends at {one.next}, and is archived up to {mark}: it was removed "
+            "and made anew, so archive it to another folder"
+        )
+    first, end = max(one.first, mark or 0), one.next if one.at is None else min(one.at, one.next)
+    return (first, end) if first < end else None
+
+
+def _begins_ms(server: str, state: State, one: Standing) -> int:
+    """When the first message was stored that is not archived, or one shortly before it."""
+    place = Partition(one.subject, one.broker_group, one.partition)
+    known = [
+        file.stored_ms[1]
+        for file in state.files.values()
+        if file.subject == place.subject
+        and any((span.broker_group, span.partition) == place[1:] for span in file.spans)
+    ]
+    if known:
+        return max(known)
+    first = max(one.first, state.watermarks.get(place, 0))
+    (single,) = ranges_of(server, [one], {one.key: (first, first + 1)})
+    return read_header(next(read(single, answer_bytes=1))).stored_at_ms
+
+
+def _moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+# -- a task ----------------------------------------------------------------------------------------------------------
+
+
+def write_range(task: Task) -> Written:
+    """Read a range and write its files. They are on the store's disk when this returns, and in no commit."""
+    wanted = task.range
+    tables: list[Any] = []
+    read_bytes = 0
+    try:
+        for table, size in decoded(wanted):
+            tables.append(table)
+            read_bytes += size
+    except RangeGone as gone:  # retention was faster, also than what this task has read already
+        first = wanted.next_sequence if gone.first is None else min(gone.first, wanted.next_sequence)
+        if first <= wanted.first_sequence:
+            raise
+        if first < wanted.next_sequence:
+            return write_range(replace(task, range=replace(wanted, first_sequence=first)))
+        return Written(Piece(task.partition, task.after, first, wanted.next_sequence), 0)
+    table = pa.concat_tables(tables)
+    _check_whole(table, wanted)
+    store = open_store(task.uri)
+    files = []
+    for hour, part in hours_of(table, wanted.subject):
+        stem = f"{wanted.first_sequence}-{secrets.token_hex(8)}"
+        file, data, ids = make_file(part, hour, stem, task.compression)
+        store.write(file.name, data)
+        store.write(ids_name(file.name), ids)
+        files.append(file)
+    piece = Piece(task.partition, task.after, wanted.first_sequence, wanted.next_sequence, tuple(files))
+    return Written(piece, read_bytes)
+
+
+def decoded(wanted: Range) -> Iterator[tuple[Any, int]]:
+    """The messages of a range as tables, and how many bytes were read for each."""
+    place = Place(wanted.subject, wanted.broker_group, wanted.partition)
+    for data in read(wanted):
+        batches, used = split(data)
+        if used != len(data):
+            raise StoreFailed(
+                f"a broker gave {len(data) - used} bytes of {place.partition} that are no batch"
+            )
+        some = decode(
+            batches, place, first_sequence=wanted.first_sequence, next_sequence=wanted.next_sequence
+        )
+        yield pa.Table.from_batches([some]), len(data)
+
+
+def _check_whole(table: Any, wanted: Range) -> None:
+    """A range is archived as a whole: a message that is missing in the middle would never be asked for again."""
+    count = wanted.next_sequence - wanted.first_sequence
+    sequences = table["sequence"].to_numpy()
+    if len(sequences) != count or (len(sequences) > 0 and (sequences[1:] - sequences[:-1] != 1).any()):
+        raise StoreFailed(
+            f"brokers gave {len(sequences)} messages of {wanted.partition} for {wanted.first_sequence} to "
+            f"{wanted.next_sequence}"
+        )
+
+
+def watermark_rows(marks: dict[Partition, int]) -> Sequence[dict[str, Any]]:
+    """Watermarks as JSON has them."""
+    return [{**place._asdict(), "next": mark} for place, mark in sorted(marks.items())]

@@ -1,0 +1,92 @@
+"""The job of an Archive: one run, on Spark. The last line of its output says what was done, as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from tidemill_spark import archive, delta
+from tidemill_spark.jobs.options import add_server, now_ms, parsed
+from tidemill_spark.jobs.reports import FAILED, RUNNING, SUCCEEDED, archive_counts, error_of, report
+from tidemill_spark.marks import put_run, watermarks_of
+from tidemill_spark.workers import on_spark, spark_session
+
+SECOND_MS = 1000
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 0 when all that was there is archived."""
+    parser = argparse.ArgumentParser("archive", description="Archive what brokers have and the lake has not.")
+    add_server(parser)
+    parser.add_argument("--name", required=True, help="the archive's name")
+    parser.add_argument(
+        "--subject", action="append", required=True, help="a subject, or a pattern as order.*"
+    )
+    parser.add_argument("--to", required=True, metavar="URI", help="the lake's folder")
+    parser.add_argument("--format", choices=(archive.FORMAT, delta.FORMAT), default=archive.FORMAT)
+    parser.add_argument("--compression", choices=("Zstd", "Snappy", "None"), default="Zstd")
+    parser.add_argument("--safety-lag-seconds", type=int, default=300)
+    parser.add_argument("--max-span-seconds", type=int, default=86_400)
+    parser.add_argument("--run", default="", help="the run's name; drawn when absent")
+    found = parsed(parser, arguments)
+    wanted = archive.Wanted(
+        found.server, found.to, tuple(found.subject), found.name, found.compression,
+        found.safety_lag_seconds * SECOND_MS, found.max_span_seconds * SECOND_MS,
+    )  # fmt: skip
+    session = spark_session(f"tidemill-archive-{found.name}")
+    try:
+        said = reported(
+            wanted, found.run, lambda tell_totals: _run(session, wanted, found.format, tell_totals)
+        )
+    finally:
+        session.stop()
+    sys.stdout.write(json.dumps(said) + "\n")
+    return 0
+
+
+def _run(session: Any, wanted: archive.Wanted, kind: str, tell_totals: archive.Tell) -> archive.Totals:
+    with on_spark(session) as workers:
+        if kind == delta.FORMAT:
+            return delta.run(session, wanted, workers, now_ms, tell_totals)
+        return archive.run(wanted, workers, now_ms, tell_totals)
+
+
+def reported(
+    wanted: archive.Wanted, name: str, run: Any, tell_totals: archive.Tell = lambda _: None
+) -> dict[str, Any]:
+    """A run that meta is told of: that it began, after each commit, and how it ended."""
+    began_ms, name = now_ms(), name or f"r{now_ms()}-{secrets.token_hex(3)}"
+    known: dict[str, Any] = {"started_at": began_ms, "subjects": list(wanted.subjects)}
+
+    def told(said: dict[str, Any]) -> None:
+        report(partial(put_run, wanted.server, wanted.name, name, {**known, **said}))
+
+    told({"state": RUNNING})
+    last = archive.Totals()
+
+    def on_totals(totals: archive.Totals) -> None:
+        nonlocal last
+        last = totals
+        tell_totals(totals)
+
+    try:
+        totals = run(on_totals)
+    except Exception as error:
+        counts = archive_counts(last)
+        told({"state": FAILED, "ended_at": now_ms(), "counts": counts, "error": error_of(error)})
+        raise
+    said = {
+        **known,
+        "state": SUCCEEDED,
+        "ended_at": now_ms(),
+        "through": totals.through_ms,
+        "counts": archive_counts(totals),
+        "watermarks": watermarks_of({place[1:]: mark for place, mark in totals.watermarks.items()}),
+    }
+    told(said)
+    return {"archive": wanted.name, "run": name, **said}

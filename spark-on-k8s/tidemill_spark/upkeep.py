@@ -1,0 +1,119 @@
+"""What keeps a lake in shape: small files into larger ones, and what is old out of it.
+
+    compact    the files of an hour that are small -> one; a commit that adds it and takes those out
+    expire     the files whose messages were all stored before a time are taken out
+    sweep      deletes what no commit has, and what was taken out, each a day later (``lake.py``)
+
+A reader goes on with the commit that it began with. Two who compact the same hour: the second is told that its files
+are gone, and deletes what it made.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from tidemill_spark.arrow import pa
+from tidemill_spark.commits import Commit, File
+from tidemill_spark.lake import Lake
+from tidemill_spark.layout import Hour, ids_name
+from tidemill_spark.stores import open_store
+from tidemill_spark.tables import make_file, read_file
+from tidemill_spark.workers import Workers
+from tidemill_wire.limits import MIB
+
+TARGET_BYTES = 128 * MIB
+SMALL_SHARE = 2
+"""A file is small below so large a part of the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Files of one hour that become one."""
+
+    uri: str
+    files: tuple[File, ...]
+    compression: str
+
+
+@dataclass(slots=True)
+class Compacted:
+    """What became of it."""
+
+    merged: int = 0
+    """Files that were there before, and ``made`` after."""
+    made: int = 0
+    rows: int = 0
+    lost: int = 0
+    """Merges in vain: somebody else had merged, or expired, one of their files."""
+
+
+def merges(lake: Lake, compression: str, target_bytes: int = TARGET_BYTES) -> list[Merge]:
+    """Which files belong together. A file that is large enough is left alone."""
+    small = [one for one in lake.files() if one.size < target_bytes // SMALL_SHARE]
+    hours = groupby(small, key=lambda one: (one.subject, one.date, one.hour))
+    portions = (
+        some for _, hour in hours for some in _portions(sorted(hour, key=lambda one: one.spans), target_bytes)
+    )
+    return [Merge(lake.store.uri, tuple(some), compression) for some in portions if len(some) > 1]
+
+
+def _portions(files: Sequence[File], target_bytes: int) -> Iterator[list[File]]:
+    portion: list[File] = []
+    for one in files:
+        if portion and sum(file.size for file in portion) + one.size > target_bytes:
+            yield portion
+            portion = []
+        portion.append(one)
+    yield portion
+
+
+def compact(
+    lake: Lake,
+    workers: Workers,
+    now_ms: Callable[[], int],
+    compression: str = "Zstd",
+    target_bytes: int = TARGET_BYTES,
+) -> Compacted:
+    """Merge what is small, each portion by a commit of its own."""
+    done = Compacted()
+    for merge, file in workers.each(merged, merges(lake, compression, target_bytes)):
+        removed = tuple(one.name for one in merge.files)
+        said, _ = lake.commit(
+            Commit(secrets.token_hex(16), "compact", now_ms(), added=(file,), removed=removed)
+        )
+        if said is None:
+            lake.store.delete([file.name, ids_name(file.name)])
+            done.lost += 1
+        else:
+            done.merged += len(removed)
+            done.made += 1
+            done.rows += file.rows
+    return done
+
+
+def merged(merge: Merge) -> File:
+    """The files as one, written."""
+    store = open_store(merge.uri)
+    tables: list[Any] = [read_file(store.open(one.name, one.size), one) for one in merge.files]
+    first = merge.files[0]
+    hour = Hour(first.subject, first.date, first.hour)
+    file, data, ids = make_file(
+        pa.concat_tables(tables), hour, f"c-{secrets.token_hex(8)}", merge.compression
+    )
+    store.write(file.name, data)
+    store.write(ids_name(file.name), ids)
+    return file
+
+
+def expire(lake: Lake, before_ms: int, now_ms: int, subjects: Sequence[str] = ()) -> list[File]:
+    """Take files out whose messages were all stored before a time. What others rewrite meanwhile goes the next time."""
+    old = lake.files(subjects, wanted=lambda one: one.stored_ms[1] < before_ms)
+    if not old:
+        return []
+    removed = tuple(one.name for one in old)
+    said, _ = lake.commit(Commit(secrets.token_hex(16), "expire", now_ms, removed=removed))
+    return old if said is not None else []

@@ -1,0 +1,1 @@
+"""What archives are tried on: real brokers, stores and Spark."""

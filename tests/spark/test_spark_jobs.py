@@ -1,0 +1,147 @@
+"""The jobs on a real Spark, as spark-submit runs them: killed, two at once, and into a table of Delta."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from e2e.queues import Queue, wait_until
+from e2e.services import environment
+from spark import programs
+from tidemill import Client
+from tidemill_spark import reconciling
+from tidemill_spark.delta import CONF
+from tidemill_spark.lake import Lake
+from tidemill_spark.layout import COMMITS
+from tidemill_spark.ranges import standings
+from tidemill_spark.workers import local_conf, processes
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+JOBS = Path(__file__).parents[2] / "spark-on-k8s" / "jobs"
+MESSAGES = 4000
+DONE_SECONDS = 600
+
+
+@pytest.fixture(scope="module", name="queue")
+def _queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
+    queue = Queue(
+        tmp_path_factory.mktemp("queue") / "data", settings={"TIDEMILL_SEGMENT_BYTES": str(1 << 18)}
+    )
+    queue.start()
+
+    async def send() -> None:
+        async with Client(queue.server) as client:
+            await client.send_many("order.paid", [b"%d" % number + b"." * 300 for number in range(MESSAGES)])
+
+    asyncio.run(send())
+    ready = lambda: sum(one.next - one.first for one in standings(queue.server, ["order.paid"])) == MESSAGES  # noqa: E731
+    wait_until("they may be archived", ready, 60)
+    yield queue
+    queue.close()
+
+
+class Job:
+    """A job in a process of its own, with the JVM that it begins."""
+
+    def __init__(self, name: str, *arguments: str) -> None:
+        programs.installed("java")
+        conf = {**local_conf(2), **CONF}
+        said = [part for item in conf.items() for part in ("--conf", f"{item[0]}={item[1]}")]
+        jars = ",".join(map(str, programs.jars("delta")))
+        submit = " ".join(["--jars", jars, *said, "pyspark-shell"])
+        self._process = subprocess.Popen(
+            [sys.executable, str(JOBS / f"{name}.py"), *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            env=environment({"PYSPARK_SUBMIT_ARGS": submit}),
+        )  # fmt: skip
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+    def done(self) -> dict[str, Any]:
+        said, errors = self._process.communicate(timeout=DONE_SECONDS)
+        assert self._process.returncode == 0, errors.decode()[-3000:]
+        found: dict[str, Any] = json.loads(said.decode().strip().rpartition("\n")[2])
+        return found
+
+
+def archive_job(queue: Queue, uri: Path, *more: str) -> Job:
+    where = ("--server", queue.server, "--name", "tests", "--subject", "order.paid", "--to", str(uri))
+    return Job("archive", *where, "--safety-lag-seconds", "0", *more)
+
+
+def wait_begun(job: Job, folder: Path, seconds: float) -> None:
+    """Until it writes, and so much longer; or until it has ended."""
+    wait_until("the job writes", lambda: not job.running or any(folder.rglob("*")), DONE_SECONDS)
+    until = time.monotonic() + seconds
+    wait_until("a moment passes", lambda: not job.running or time.monotonic() > until, DONE_SECONDS)
+
+
+def test_archive_killed_in_its_midst_and_run_by_two_at_once_is_equal_to_the_logs(
+    queue: Queue, tmp_path: Path
+) -> None:
+    chance = random.Random(int(os.environ.get("LAKE_SEED", "1")))
+    for _ in range(int(os.environ.get("LAKE_KILLS", "1"))):
+        job = archive_job(queue, tmp_path)
+        wait_begun(job, tmp_path, chance.uniform(0, 2))
+        job.kill()
+    both = [archive_job(queue, tmp_path) for _ in range(2)]
+    said = [one.done() for one in both]
+    assert [one["state"] for one in said] == ["Succeeded"] * 2
+    lake = Lake.at(str(tmp_path))
+    assert sum(one.rows for one in lake.files()) == MESSAGES
+    with processes(2) as workers:
+        (row,) = reconciling.reconcile(queue.server, lake, workers)
+    assert (row.lake, row.equal) == (MESSAGES, True)
+    counted = Job(
+        "replay", "--server", queue.server, "--from-uri", str(tmp_path), "--from", "2020-01-01T00:00Z",
+        "--to", "2100-01-01T00:00Z", "--target", "again", "--rate", "0", "--run", "one",
+    ).done()  # fmt: skip
+    assert counted["counts"]["messages"] == MESSAGES
+
+
+def test_table_of_delta_has_each_message_once_after_a_kill_and_two_runs_at_once(
+    queue: Queue, tmp_path: Path
+) -> None:
+    job = archive_job(queue, tmp_path, "--format", "Delta")
+    wait_begun(job, tmp_path / COMMITS, 1.0)
+    job.kill()
+    both = [archive_job(queue, tmp_path, "--format", "Delta") for _ in range(2)]
+    for one in both:
+        one.done()
+    state = Lake.at(str(tmp_path)).state
+    assert state.open_intent is None
+    assert list(state.watermarks.values()) == [MESSAGES]
+    log = sorted((tmp_path / "_delta_log").glob("*.json"))
+    files = [
+        json.loads(line)["add"]["path"]
+        for one in log
+        for line in one.read_text().splitlines()
+        if '{"add"' in line
+    ]
+    paths = [str(tmp_path / one) for one in files]
+    counted = duckdb.sql(
+        "SELECT count(*), count(DISTINCT sequence), max(sequence) FROM read_parquet(?)", params=[paths]
+    )
+    assert counted.fetchall() == [(MESSAGES, MESSAGES, MESSAGES - 1)]
+    transactions = [line for one in log for line in one.read_text().splitlines() if '"txn"' in line]
+    assert all("tidemill/tests" in line for line in transactions)
+    assert len(transactions) == len(log)

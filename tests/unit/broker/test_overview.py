@@ -1,0 +1,218 @@
+"""Many groups and subjects: what is asked for and no more, made once however many ask, and how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+
+from samples.brokers import SUBJECT, TINY, Rig
+from tidemill_broker.doors.overview import KEEP_MS, SLICE_ROWS, Overview, Survey
+from tidemill_broker.doors.past import POINTS_MAX, SERIES_MAX, Past, Sampler, Series
+from tidemill_broker.doors.status import group_rows, groups_of, subject_rows
+from tidemill_host.clock import Clock
+from tidemill_host.refusals import HttpRefused
+from tidemill_host.routing import Router
+from tidemill_wire.commands import Pull, Pulled
+
+NOW_MS = 1_800_000_000_000
+
+
+class Set(Clock):
+    """Stands where it is put."""
+
+    def __init__(self) -> None:
+        self.at_ms = NOW_MS
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+
+def peopled() -> Rig:
+    """Three subjects of 1, 2 and 3 messages, each with a group that holds one of them."""
+    rig = Rig(replace(TINY, lease_ms=10**6))
+    for number in (1, 2, 3):
+        rig.send(*[b"x"] * number, subject=f"shop.s{number}")
+        assert isinstance(rig.ask(Pull(f"g{number}", "c", [f"shop.s{number}"], 1, 1 << 20, 0, -1)), Pulled)
+    return rig
+
+
+async def answered(overview: Overview, path: str) -> Any:
+    found = Router(overview.routes()).find(path.partition("?")[0])
+    assert found is not None
+    response: Any = await found[0]["GET"](make_mocked_request("GET", path), found[1])
+    return json.loads(response.body)
+
+
+async def test_answer_has_sums_of_all_and_the_rows_that_were_asked_for() -> None:
+    rig = peopled()
+    overview = Overview(rig.broker, Set())
+
+    said = await answered(overview, "/v1/overview/groups?order=lag&limit=2")
+
+    assert (said["count"], said["found"], said["made_ms"]) == (3, 3, NOW_MS)
+    assert [row["group"] for row in said["groups"]] == ["g3", "g2"]
+    assert said["groups"] == [row for row in reversed(groups_of(rig.broker.state)) if row["group"] != "g1"]
+    names = ("lag", "in_flight", "failed", "dead", "acked", "consumers")
+    sums = {name: sum(row[name] for row in groups_of(rig.broker.state)) for name in names}
+    assert said["sums"] == {**sums, "paused": 0, "suspended": 0}
+    assert (sums["lag"], sums["in_flight"]) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "asked, expected",
+    [
+        ("", ["g3", "g2", "g1"]),
+        ("order=name", ["g1", "g2", "g3"]),
+        ("order=in_flight", ["g1", "g2", "g3"]),  # alike: by name
+        ("contains=S2", ["g2"]),
+        ("contains=g", ["g3", "g2", "g1"]),
+        ("subject=shop.s1", ["g1"]),
+        ("subject=shop.s", []),
+        ("group=g3&subject=shop.s3", ["g3"]),
+        ("group=g3&subject=shop.s1", []),
+    ],
+)
+async def test_groups_come_as_was_asked(asked: str, expected: list[str]) -> None:
+    said = await answered(Overview(peopled().broker, Set()), f"/v1/overview/groups?{asked}")
+
+    assert [row["group"] for row in said["groups"]] == expected
+    assert (said["found"], said["count"]) == (len(expected), 3)
+
+
+async def test_subjects_come_as_was_asked() -> None:
+    rig = peopled()
+    said = await answered(Overview(rig.broker, Set()), "/v1/overview/subjects?order=messages&limit=2")
+
+    assert [(row["name"], row["messages"]) for row in said["subjects"]] == [("shop.s3", 3), ("shop.s2", 2)]
+    assert said["sums"] == {"messages": 6, "next_sequence": 6}
+
+
+@pytest.mark.parametrize(
+    "asked", ["order=colour", "limit=0", "limit=1001", "limit=x", "colour=1", f"contains={'x' * 101}"]
+)
+@pytest.mark.parametrize("of", ["groups", "subjects"])
+async def test_what_cannot_be_asked_is_refused(of: str, asked: str) -> None:
+    with pytest.raises(HttpRefused) as refused:
+        await answered(Overview(peopled().broker, Set()), f"/v1/overview/{of}?{asked}")
+
+    assert refused.value.status == 400
+
+
+async def test_many_who_ask_at_once_cost_one_look_and_others_have_their_turn_meanwhile() -> None:
+    clock, looks, turns = Set(), 0, 0
+
+    def make() -> Iterator[dict[str, Any]]:
+        nonlocal looks
+        looks += 1
+        yield from ({"number": number} for number in range(10 * SLICE_ROWS))
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    survey = Survey(make, clock)
+    task = asyncio.ensure_future(other())
+    rows = await asyncio.gather(*(survey.rows() for _ in range(20)))
+    task.cancel()
+    clock.at_ms += KEEP_MS - 1
+    await survey.rows()
+    assert (looks, {len(one) for one in rows}) == (1, {10 * SLICE_ROWS})
+    assert turns >= 10
+
+    clock.at_ms += 1
+    await survey.rows()
+    clock.at_ms -= 10 * KEEP_MS  # somebody has set the clock back
+    await survey.rows()
+    assert looks == 3
+
+
+def test_subject_that_is_removed_during_a_look_is_left_out() -> None:
+    rig = peopled()
+    state = rig.broker.state
+    groups, subjects = group_rows(state), subject_rows(state)
+    first = [next(groups)["group"], next(subjects)["name"]]
+    del state.groups[state.by_name.pop(b"shop.s2").groups["g2"]]
+
+    assert first == ["g1", "shop.s1"]
+    assert [row["group"] for row in groups] == ["g3"]
+    assert [row["name"] for row in subjects] == ["shop.s3"]
+
+
+# -- the past --------------------------------------------------------------------------------------------------
+
+
+def row(group: str, lag: int, acked: int = 0) -> dict[str, Any]:
+    return {"subject": SUBJECT, "group": group, "lag": lag, "in_flight": 0, "failed": 0, "acked": acked}
+
+
+def test_series_keeps_the_last_hour_and_no_more() -> None:
+    series = Series(1)
+    for number in range(POINTS_MAX + 10):
+        series.note(number, (2 * number,))
+
+    assert series.rows() == [[number, 2 * number] for number in range(10, POINTS_MAX + 10)]
+
+
+def test_past_follows_who_has_something_to_do_and_what_becomes_of_it() -> None:
+    past = Past()
+    past.note(1, [row("busy", 5, 1), row("idle", 0)])
+    past.note(2, [row("busy", 0, 6), row("idle", 0)])
+
+    assert past.sums.rows() == [[1, 5, 0, 0, 1], [2, 0, 0, 0, 6]]
+    assert past.of(SUBJECT, "busy") == [[1, 5, 1], [2, 0, 6]]
+    assert past.of(SUBJECT, "idle") == []
+    past.note(3, [row("idle", 0)])
+    assert past.of(SUBJECT, "busy") == [], "it was removed"
+
+
+def test_past_of_those_with_most_to_do_is_kept_when_there_are_too_many() -> None:
+    past = Past()
+    past.note(1, [row("calm", 1)])
+    past.note(2, [row("calm", 0), *(row(f"g{number}", 10 + number) for number in range(SERIES_MAX + 50))])
+
+    assert len(past.groups) == SERIES_MAX
+    assert past.of(SUBJECT, f"g{SERIES_MAX + 49}") == [[2, SERIES_MAX + 59, 0]]
+    assert past.of(SUBJECT, "calm") == []
+    assert next(reversed(past.groups)) == (SUBJECT, f"g{SERIES_MAX + 49}")
+
+
+async def test_sampler_looks_slice_by_slice_and_then_rests() -> None:
+    clock, looks, given = Set(), 0, 0
+
+    def make() -> Iterator[dict[str, Any]]:
+        nonlocal looks, given
+        looks += 1
+        for number in range(3 * SLICE_ROWS + 1):
+            given += 1
+            yield row(f"g{number}", 1)
+
+    sampler = Sampler(make, clock)
+    sampler.start()
+    assert given == SLICE_ROWS
+    for _ in range(10):
+        await asyncio.sleep(0)
+    sampler.close()
+
+    assert looks == 1
+    assert sampler.past.sums.rows() == [[NOW_MS, 3 * SLICE_ROWS + 1, 0, 0, 0]]
+
+
+async def test_past_is_told_of_all_and_of_one() -> None:
+    overview = Overview(peopled().broker, Set())
+    overview.start()
+    overview.close()
+
+    all_of_it = await answered(overview, "/v1/overview/past?limit=2")
+    one = await answered(overview, "/v1/overview/past?subject=shop.s2&group=g2")
+
+    assert all_of_it["sums"] == [[NOW_MS, 3, 3, 0, 0]]
+    assert [found["group"] for found in all_of_it["groups"]] == ["g3", "g2"]
+    assert one["groups"] == [{"subject": "shop.s2", "group": "g2", "points": [[NOW_MS, 1, 0]]}]

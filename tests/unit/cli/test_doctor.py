@@ -1,0 +1,151 @@
+"""Each check of `tidemill doctor` finds what it is there for, in a picture of it, and nothing in one that is well."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from samples.pictures import (
+    NOW_MS,
+    SYSTEM,
+    broker_group,
+    consumer_group,
+    member,
+    node,
+    picture,
+    with_groups,
+    with_nodes,
+    with_numbers,
+)
+from tidemill.cli.doctor import CHECKS, examined, sentences
+from tidemill.cli.findings import NAMED_MAX, Case, Severity, warning
+from tidemill.cli.picture import Picture
+
+REFUSED = 'tidemill_refused_total{reason="too_slow"}'
+
+
+def groups(*rows: dict[str, Any]) -> Picture:
+    return picture(groups=list(rows))
+
+
+def system(name: str, **more: Any) -> Picture:
+    return with_nodes({name: {"system": SYSTEM._replace(**more)}})
+
+
+def earlier(now: Picture) -> Picture:
+    return replace(now, at_s=now.at_s - 10)
+
+
+ILL: dict[str, tuple[Severity, str, Case]] = {
+    "registered": (Severity.ERROR, "meta", Case(groups())),
+    "led": (Severity.ERROR, "g1", Case(groups(broker_group("g0"), broker_group("g1", problem="nobody is in sync")))),
+    "heard": (
+        Severity.ERROR, "g1-1",
+        Case(groups(broker_group("g1", brokers=[member("g1-0"), member("g1-1", "slave", alive=False)]))),
+    ),
+    "in_sync": (Severity.ERROR, "g1", Case(groups(broker_group("g0"), broker_group("g1", in_sync=["g1-0"])))),
+    "lone_masters": (
+        Severity.WARNING, "g1",
+        Case(groups(broker_group("g0"), broker_group("g1", brokers=[member("g1-0")], in_sync=["g1-0"]))),
+    ),
+    "opened": (Severity.WARNING, "g1", Case(groups(broker_group("g0"), broker_group("g1", draining=True)))),
+    "disks": (Severity.ERROR, "g0-0", Case(with_numbers("g0-0", tidemill_disk_free_bytes=4.0))),
+    "readable": (Severity.ERROR, "g0-1", Case(with_numbers("g0-1", tidemill_unread_total=1.0))),
+    "files": (Severity.ERROR, "g1-0", Case(system("g1-0", files_open=900, files_max=1000))),
+    "clocks": (Severity.WARNING, "g1-0", Case(system("g1-0", ahead_ms=-1_500))),
+    "versions": (Severity.WARNING, "versions", Case(system("g1-0", version="0.2.0"))),
+    "restarted": (Severity.WARNING, "g1-0", Case(system("g1-0", began_ms=NOW_MS - 5_000))),
+    "late": (
+        Severity.ERROR, "g0-0",
+        Case(with_numbers("g0-0", tidemill_delay_lateness_seconds=9.0, tidemill_delay_due=4.0)),
+    ),
+    "paused": (Severity.ERROR, "billing of orders", Case(with_groups(consumer_group(paused="KeyError")))),
+    "growing": (
+        Severity.WARNING, "billing of orders",
+        Case(with_groups(consumer_group(lag=900, acked=100)), with_groups(consumer_group(lag=200), at_s=90.0)),
+    ),
+    "unattended": (Severity.WARNING, "billing of orders", Case(with_groups(consumer_group(lag=1, consumers=0)))),
+    "suspended": (Severity.WARNING, "billing of orders", Case(with_groups(consumer_group(lag=1, suspended=True)))),
+    "buried": (Severity.WARNING, "billing of orders", Case(with_groups(consumer_group(dead=2)))),
+    "leases": (
+        Severity.WARNING, "g0-0",
+        Case(with_numbers("g0-0", tidemill_leases_ended_total=50.0, tidemill_messages_out_total=2_000.0)),
+    ),
+    "expired": (Severity.ERROR, "g0-0", Case(with_numbers("g0-0", tidemill_expired_messages_total=1.0))),
+    "refused": (Severity.WARNING, "g0-0", Case(with_numbers("g0-0", **{REFUSED: 3.0}), earlier(picture()))),
+    "silent": (Severity.WARNING, "g1-0", Case(with_numbers("g1-0", tidemill_transactions_silent_total=1.0))),
+    "unconsumed": (
+        Severity.WARNING, "ordres",
+        Case(with_nodes({"g1-0": {"subjects": [{"name": "ordres", "messages": 2}]}})),
+    ),
+}  # fmt: skip
+
+
+def test_every_check_has_its_row_in_the_documents() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \| (?!`)", page.partition("## What is wrong")[2], re.MULTILINE) == [
+        check.__name__ for check in CHECKS
+    ]
+
+
+def test_every_check_has_its_illness() -> None:
+    assert sorted(check.__name__ for check in CHECKS) == sorted(ILL)
+
+
+@pytest.mark.parametrize("name", ILL)
+def test_check_finds_its_illness_and_nothing_in_health(name: str) -> None:
+    severity, about, ill = ILL[name]
+    [check] = [one for one in CHECKS if one.__name__ == name]
+    assert list(check(Case(picture(), earlier(picture())))) == []
+    [found, *_] = list(check(ill))
+    assert (found.severity, found.about) == (severity, about)
+    assert found.advice
+    assert found.what
+
+
+def test_queue_by_itself_that_is_well_has_no_findings() -> None:
+    [alone] = [one for one in picture().nodes if one.name == "g0-0"]
+    lone = picture(nodes=[alone], groups=[], is_lone=True)
+    assert examined(Case(lone, earlier(lone))) == []
+
+
+def test_broker_of_a_group_is_told_to_ask_meta() -> None:
+    lone = picture(nodes=[node("g0-1", "slave")], groups=[], is_lone=True)
+    [(check, found)] = examined(Case(lone))
+    assert check == "registered"
+    assert "meta" in found.advice
+
+
+def test_clock_of_one_process_is_compared_with_ours_less_what_is_unsure() -> None:
+    def alone(ahead_ms: int, unsure_ms: int) -> Picture:
+        told = SYSTEM._replace(ahead_ms=ahead_ms, unsure_ms=unsure_ms)
+        return picture(nodes=[node("g0-0", system=told)], groups=[], is_lone=True)
+
+    assert [found.about for _, found in examined(Case(alone(5_000, 10)))] == ["g0-0"]
+    assert examined(Case(alone(5_000, 5_000))) == []
+
+
+def test_disk_that_is_nearly_full_is_a_warning() -> None:
+    [(_, found)] = examined(Case(with_numbers("g0-0", tidemill_disk_free_bytes=10.0)))
+    assert found.severity is Severity.WARNING
+
+
+def test_restarted_process_is_not_taken_for_one_that_refuses() -> None:
+    before = earlier(with_nodes({"g0-0": {"system": SYSTEM._replace(pid=9)}}))
+    now = with_numbers("g0-0", **{REFUSED: 3.0})
+    assert [name for name, _ in examined(Case(now, before)) if name == "refused"] == []
+
+
+def test_errors_come_first_and_what_is_much_is_not_all_named() -> None:
+    rows = [consumer_group(f"g{number:02}", dead=1) for number in range(NAMED_MAX + 5)]
+    now = with_nodes({"g0-0": {"groups": rows}}, with_numbers("g0-1", tidemill_unread_total=1.0))
+    found = examined(Case(now))
+    assert found[0][1].severity is Severity.ERROR
+    lines = sentences(found)
+    assert sum("dead letter" in line for line in lines) == NAMED_MAX
+    assert any("… and 5 more" in line for line in lines)
+    assert sentences([("buried", warning("a", "b", "c"))])[0] == "WARNING  a: b"

@@ -1,0 +1,115 @@
+"""Archives at meta: how far they have come only grows, the least of all is told, and who has ended holds nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from samples.metas import World, pair
+from tidemill_meta.archive_values import Archive, ReplayRecord
+from tidemill_meta.archives import archive_row, drop_archive, put_archive, put_replay, put_run, replay_row
+from tidemill_meta.asked import Asked
+from tidemill_meta.errors import Denied
+from tidemill_meta.subjects import declare, told_to
+from tidemill_wire.declarations import API_VERSION, parse_manifest
+
+SUBJECT = "order.paid"
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    pair(world)
+    spec = {"retention": {"archive": "Required"}}
+    manifest = parse_manifest(
+        {"apiVersion": API_VERSION, "kind": "Subject", "metadata": {"name": SUBJECT}, "spec": spec}
+    )
+    world.first.change(lambda draft, now_ms: declare(draft, world.first.meta.senses, [manifest], now_ms))
+    return world
+
+
+def archive(world: World, name: str, **said: Any) -> None:
+    world.first.change(lambda draft, _: put_archive(draft, name, Asked(said)))
+
+
+def run(world: World, name: str, number: str, sequence: int, **said: Any) -> None:
+    body = {"state": "Succeeded", "watermarks": {"g1": {SUBJECT: sequence}}, **said}
+    world.first.change(lambda draft, _: put_run(draft, name, number, Asked(body)))
+
+
+def told(world: World) -> tuple[list[list[Any]], list[str]]:
+    found = told_to(world.first.meta.registry, "g1", 0)
+    return found["archived"], found["released"]
+
+
+def test_a_watermark_only_grows_and_masters_hear_it_with_their_beats(world: World) -> None:
+    assert told(world) == ([], [])
+    archive(world, "a", subjects=["order.*"])
+    before = world.beat("g1", "g1-0")["declared"]
+    run(world, "a", "r1", 7)
+    assert world.beat("g1", "g1-0")["declared"] > before
+    run(world, "a", "r0", 3)  # it comes late
+
+    assert told(world) == ([[SUBJECT, 7]], [])
+
+
+def test_the_least_of_all_archives_is_told_and_none_of_one_that_has_nothing(world: World) -> None:
+    archive(world, "a", subjects=[SUBJECT])
+    run(world, "a", "r", 7)
+    archive(world, "b", subjects=["*"])
+    assert told(world) == ([[SUBJECT, 0]], [])
+    run(world, "b", "r", 5)
+    assert told(world) == ([[SUBJECT, 5]], [])
+
+
+def test_who_has_ended_holds_nothing(world: World) -> None:
+    archive(world, "a", subjects=[SUBJECT])
+    run(world, "a", "r", 7)
+    archive(world, "b", subjects=[SUBJECT], state="Ended")
+    assert told(world) == ([[SUBJECT, 7]], [])
+    archive(world, "a", state="Ended")
+    assert told(world) == ([], [SUBJECT])
+
+
+def test_what_was_told_is_shown_and_outlives_the_replica(world: World) -> None:
+    for number in range(25):
+        run(world, "a", f"r{number}", number, counts={"messages": number}, subjects=[SUBJECT])
+    world.first.change(
+        lambda draft, _: put_replay(
+            draft, "again", Asked({"state": "Failed", "error": "no room", "dry_run": "true"})
+        )
+    )
+    registry = world.first.meta.registry
+    found, replay = registry.get(Archive, "a"), registry.get(ReplayRecord, "again")
+    assert found is not None
+    assert replay is not None
+
+    row = archive_row(found)
+    assert (row["subjects"], row["watermarks"], len(row["runs"])) == ([SUBJECT], {"g1": {SUBJECT: 24}}, 20)
+    assert row["runs"][-1] == {"run": "r24", "state": "Succeeded", "counts": {"messages": 24}}
+    assert replay_row(replay) == {
+        "name": "again", "state": "Failed", "error": "no room", "dry_run": True, "version": replay.version,
+    }  # fmt: skip
+    assert Archive.from_map("a", found.version, found.to_map()) == found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"state": "Odd"},
+        {"state": "Failed", "watermarks": {"g1": {"no name": 3}}},
+        {"state": "Failed", "watermarks": {"g1": {SUBJECT: -1}}},
+        {"state": "Failed", "counts": {str(number): 1 for number in range(40)}},
+        {"state": "Failed", "subjects": [3]},
+    ],
+)
+def test_what_cannot_be_is_refused(world: World, body: dict[str, Any]) -> None:
+    with pytest.raises(Exception) as caught:
+        world.first.change(lambda draft, _: put_run(draft, "a", "r", Asked(body)))
+    assert "Error" not in type(caught.value).__name__
+
+
+def test_an_archive_that_is_not_there_is_not_forgotten(world: World) -> None:
+    with pytest.raises(Denied, match="no archive"):
+        world.first.change(lambda draft, _: drop_archive(draft, "a"))

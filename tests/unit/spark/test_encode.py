@@ -1,0 +1,126 @@
+"""Archived messages as batches again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+import pytest
+
+from tidemill_spark.decode import Place, decode
+from tidemill_spark.encode import CHUNK_BYTES, CHUNK_ROWS, chunks, encode, places_of, with_property
+from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin, stamp
+from tidemill_wire.columns import Batch, Content, build_batch
+from tidemill_wire.fields import REPLAYED_PROPERTY
+from tidemill_wire.ordering import Chart
+from tidemill_wire.routes import Partition, PartitionSet
+
+AT_MS = 1_800_000_000_000
+
+
+def archived(content: Content, flags: Flags = Flags(0), priority: int = 0, first: int = 0) -> Any:
+    origin = Origin(b"order.paid", 7, 1, BatchIds(7).next(AT_MS), AT_MS, flags=flags, priority=priority)
+    batch = build_batch(origin, content)
+    stamp(batch, 0, len(batch), first, 0, AT_MS + 5, 1)
+    return pa.Table.from_batches([decode([bytes(batch)], Place("order.paid", "g0", "order.paid"))])
+
+
+def test_what_a_message_had_it_has_again_and_its_id_goes_along() -> None:
+    content = Content(
+        [b"one", b"", b"three"],
+        keys=["k", None, "l"],
+        tags=[["a", "b"], [], ["c"]],
+        order_keys=["x", "x", "y"],
+        properties=[msgpack.packb({"n": 1}), b"", msgpack.packb({})],
+        created_deltas=[0, 7, 3],
+        dedup_keys=[b"d" * 16] * 3,
+    )
+    table = archived(content, Flags.ORDERED | Flags.DEDUPLICATED, priority=3)
+    batch = Batch(encode(table, "run", "again", marked=True))
+    batch.check()
+    assert batch.bodies() == [b"one", b"", b"three"]
+    assert batch.keys() == ["k", "", "l"]
+    assert batch.tags() == [["a", "b"], [], ["c"]]
+    assert batch.order_keys() == ["x", "x", "y"]
+    assert batch.origins() == table["id"].to_pylist()
+    assert batch.flags == Flags.REPLAYED | Flags.ORDERED
+    assert (batch.partition, batch.header.priority, batch.header.created_at_ms) == ("again", 3, AT_MS)
+    again = pa.Table.from_batches([decode([stamped(batch)], Place("again", "g0", "again"))])
+    assert again["created_at"].equals(table["created_at"])
+    assert again["replayed"].to_pylist() == [True] * 3
+    properties = [msgpack.unpackb(one) for one in batch.properties() or ()]
+    assert properties == [
+        {"n": 1, REPLAYED_PROPERTY: table["id"][0].as_py()},
+        {REPLAYED_PROPERTY: table["id"][1].as_py()},
+        {REPLAYED_PROPERTY: table["id"][2].as_py()},
+    ]
+    as_they_were = Batch(encode(table, "run", "again", marked=False))
+    assert as_they_were.flags == Flags.ORDERED
+    assert as_they_were.properties() == [msgpack.packb({"n": 1}), b"", msgpack.packb({})]
+
+
+def stamped(batch: Batch) -> bytes:
+    data = bytearray(batch._buffer)
+    stamp(data, 0, len(data), 0, 0, AT_MS, 1)
+    return bytes(data)
+
+
+def test_same_rows_make_the_same_bytes_and_other_rows_another_producer() -> None:
+    table = archived(Content([b"%d" % number for number in range(20)]))
+    one, same = (encode(table, "run", "again", marked=True) for _ in range(2))
+    assert one == same
+    assert Batch(one).header.producer_id >= SINGLES_FROM
+    others = [
+        encode(table.slice(0, 19), "run", "again", marked=True),
+        encode(table.slice(1), "run", "again", marked=True),
+        encode(table, "other", "again", marked=True),
+        encode(table, "run", "again#1", marked=True),
+    ]
+    producers = {Batch(one).header.producer_id for one in others}
+    assert len(producers) == 4
+    assert Batch(one).header.producer_id not in producers
+
+
+def test_replayed_message_that_is_archived_and_sent_again_keeps_its_first_id() -> None:
+    table = archived(Content([b"x"], origins=[f"{'ab' * 16}-3"]))
+    assert Batch(encode(table, "run", "again", marked=True)).origins() == [f"{'ab' * 16}-3"]
+
+
+def test_chunks_hold_all_rows_in_order_within_their_limits() -> None:
+    bodies = [b"x" * (300_000 if number % 50 == 0 else 10) for number in range(2500)]
+    table = archived(Content(bodies, created_deltas=[0] * 1200 + [2**31 - 1] * 1300))
+    found = list(chunks(table))
+    assert pa.concat_tables(found).equals(table)
+    assert len(found) > 3
+    for chunk in found:
+        assert chunk.num_rows <= CHUNK_ROWS
+        assert sum(map(len, chunk["body"].to_pylist())) <= CHUNK_BYTES + 300_000
+        encode(chunk, "run", "again", marked=True)
+    assert list(chunks(table.slice(0, 0))) == []
+
+
+def test_order_keys_go_where_their_route_says_and_the_rest_is_spread() -> None:
+    keys = [f"k{number}" if number % 2 else None for number in range(4000)]
+    table = archived(Content([b"x"] * 4000, order_keys=keys), Flags.ORDERED)
+    places = (Partition("g0", "s", ((0, 300), (900, 1024))), Partition("g1", "s", ((300, 900),)))
+    chart = Chart(PartitionSet(1, places))
+    wanted = places_of(table, places).tolist()
+    for key, index in zip(keys, wanted, strict=True):
+        if key is not None:
+            assert chart.of(key) == places[index]
+    assert {index for key, index in zip(keys, wanted, strict=True) if key is None} == {0, 1}
+    assert set(places_of(table, places[:1]).tolist()) == {0}
+
+
+@pytest.mark.parametrize(
+    "known", [{}, {"a": 1}, {str(number): number for number in range(15)}, {REPLAYED_PROPERTY: "x"}]
+)
+def test_property_is_added_to_maps_of_every_size(known: dict[str, object]) -> None:
+    packed = msgpack.packb(known) if known else None
+    assert msgpack.unpackb(with_property(packed, "id-1")) == {**known, REPLAYED_PROPERTY: "id-1"}
+
+
+@pytest.mark.parametrize("theirs", [b"\xc1", msgpack.packb([1, 2]), b"\xde\x00"])
+def test_properties_that_are_no_map_stay_as_they_are(theirs: bytes) -> None:
+    assert with_property(theirs, "id-1") == theirs

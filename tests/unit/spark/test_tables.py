@@ -1,0 +1,142 @@
+"""Files of a lake: what a table becomes, and what is read back of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tidemill_spark import ids
+from tidemill_spark.decode import Place, decode
+from tidemill_spark.errors import LakeDamaged, WrongRequest
+from tidemill_spark.layout import MS_A_HOUR, Hour
+from tidemill_spark.queries import Query
+from tidemill_spark.schema import COLUMNS, SCHEMA
+from tidemill_spark.tables import STORED, hours_of, in_order, make_file, read_file
+from tidemill_wire.batch import BatchIds, Origin, stamp
+from tidemill_wire.columns import Content, build_batch
+
+NOON_MS = 1_800_014_400_000  # 2027-01-15T12:00Z
+PLACE = Place("order.paid", "g0", "order.paid")
+
+
+def some_batches(count: int = 6, each: int = 10, step_ms: int = MS_A_HOUR // 3) -> list[bytes]:
+    made = []
+    batch_ids = BatchIds(7)
+    for number in range(count):
+        at_ms = NOON_MS + number * step_ms
+        first = number * each
+        content = Content(
+            [b"body %d" % (first + row) for row in range(each)],
+            keys=[f"o-{(first + row) * 7 % 13}" if row % 3 else None for row in range(each)],
+            tags=[["vip"] if row % 4 == 0 else [] for row in range(each)],
+        )
+        batch = build_batch(Origin(b"order.paid", 7, number, batch_ids.next(at_ms), at_ms), content)
+        stamp(batch, 0, len(batch), first, number * 4096, at_ms, 1)
+        made.append(bytes(batch))
+    return made
+
+
+@pytest.fixture(name="table")
+def _table() -> Any:
+    return pa.Table.from_batches([decode(some_batches(), PLACE)])
+
+
+def test_hours_are_cut_also_when_a_clock_went_back(table: Any) -> None:
+    parts = list(hours_of(table, "order.paid"))
+    assert [(hour.hour, part.num_rows) for hour, part in parts] == [(12, 30), (13, 30)]
+    mixed = table.take(pa.array([*range(40, 60), *range(40)]))
+    assert [(hour, part.num_rows) for hour, part in hours_of(mixed, "order.paid")] == [
+        (Hour("order.paid", "2027-01-15", 12), 30),
+        (Hour("order.paid", "2027-01-15", 13), 30),
+    ]
+
+
+def test_file_is_sorted_by_key_has_bloom_filters_and_is_read_back_as_it_was(
+    table: Any, tmp_path: Path
+) -> None:
+    hour, part = next(hours_of(table, "order.paid"))
+    file, data, listed = make_file(part, hour, "one", "Zstd")
+    raw = pq.read_table(pa.BufferReader(data))
+    keys = raw["key"].to_pylist()
+    assert keys == sorted(keys, key=lambda key: (key is None, key or ""))
+    assert raw.column_names == list(STORED)
+    path = tmp_path / "one.parquet"
+    path.write_bytes(data)
+    asked = f"SELECT path_in_schema FROM parquet_metadata('{path}') WHERE bloom_filter_offset IS NOT NULL"
+    filtered = {name for (name,) in duckdb.sql(asked).fetchall()}
+    assert filtered == {"id", "key"}
+    assert file.spans[0][2:] == (0, 30, 30)
+    assert ids.holds(listed, bytes.fromhex(part["id"][29].as_py()[:32]))
+    back = read_file(pa.BufferReader(data), file)
+    assert back.schema.equals(pa.schema([pa.field(one.name, one.type) for one in SCHEMA]))
+    assert in_order(back).cast(SCHEMA).equals(part)
+
+
+def test_rows_of_several_row_groups_are_read_by_their_places(table: Any) -> None:
+    hour, part = next(hours_of(table, "order.paid"))
+    file, data, _ = make_file(part, hour, "one", "Snappy")
+    grouped = pa.BufferOutputStream()
+    pq.write_table(pq.read_table(pa.BufferReader(data)), grouped, row_group_size=7)
+    whole = read_file(pa.BufferReader(data), file)
+    rows = np.array([0, 6, 7, 20, 29])
+    some = read_file(pa.BufferReader(grouped.getvalue()), file, ("id", "subject", "date"), rows)
+    assert some["id"].to_pylist() == whole["id"].take(pa.array(rows)).to_pylist()
+    none = read_file(pa.BufferReader(grouped.getvalue()), file, COLUMNS, np.zeros(0, np.int64))
+    assert none.num_rows == 0
+
+
+def test_file_of_an_older_version_lacks_columns_and_one_with_other_rows_is_damaged(table: Any) -> None:
+    hour, part = next(hours_of(table, "order.paid"))
+    file, data, _ = make_file(part, hour, "one", "None")
+    old = pa.BufferOutputStream()
+    pq.write_table(pq.read_table(pa.BufferReader(data)).drop_columns(["timer_key", "epoch"]), old)
+    back = read_file(pa.BufferReader(old.getvalue()), file)
+    assert back["epoch"].null_count == 30
+    assert back["body"].null_count == 0
+    with pytest.raises(LakeDamaged, match="30 messages"):
+        read_file(pa.BufferReader(data), replace(file, rows=31))
+    with pytest.raises(WrongRequest, match="Lzma"):
+        make_file(part, hour, "one", "Lzma")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(),
+        Query(keys=("o-7", "o-1")),
+        Query(tags=("vip", "none")),
+        Query(start_ms=NOON_MS + 1, end_ms=NOON_MS + MS_A_HOUR),
+        Query(keys=("o-7",), tags=("vip",), start_ms=0),
+        Query(keys=("nobody",)),
+    ],
+)
+def test_query_finds_what_a_loop_over_rows_finds(table: Any, query: Query) -> None:
+    def meant(row: dict[str, Any]) -> bool:
+        at_ms = row["stored_at"].timestamp() * 1000
+        return (
+            (not query.keys or row["key"] in query.keys)
+            and (not query.tags or bool(set(query.tags) & set(row["tags"] or ())))
+            and (query.start_ms is None or at_ms >= query.start_ms)
+            and (query.end_ms is None or at_ms < query.end_ms)
+        )
+
+    found = table.take(pa.array(query.rows(table), pa.int64()))
+    assert found["id"].to_pylist() == [row["id"] for row in table.to_pylist() if meant(row)]
+
+
+def test_predicate_of_sql_sees_the_rows_and_nothing_of_this_machine(table: Any, tmp_path: Path) -> None:
+    assert Query(where="key = 'o-7' AND hour = 12").filtered(table).num_rows > 0
+    assert Query(where="hour = 11").filtered(table).num_rows == 0
+    with pytest.raises(WrongRequest, match="cannot be answered"):
+        Query(where="no_such_column = 1").filtered(table)
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a\n1\n")
+    with pytest.raises(WrongRequest, match="disabled"):
+        Query(where=f"EXISTS (SELECT * FROM read_csv('{secret}'))").filtered(table)
