@@ -111,6 +111,7 @@ async def _serve(
     from tidemill_console.relay import Relay
     from tidemill_console.serving import Pages
     from tidemill_host.health import ready_when
+    from tidemill_host.permits import KNOWN
     from tidemill_host.web import Web
     from tidemill_meta.doors.access import AccessDoor
     from tidemill_meta.doors.api import Api
@@ -141,13 +142,14 @@ async def _serve(
     api = Api(replica, watch)
     refused: Counter[str] = Counter()
     locks.count(refused)
-    doorman = locks.doorman(PERMITS, "meta", clock.now_ms, refused)
     values: dict[str, Callable[[], Any]] = {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": ready_when(lambda: why_not_ready(replica)),
         "/openapi.json": page,
     }
     relay = Relay(replica.meta.control_of)
+    passed_on = {(one.method, one.path): KNOWN for one in relay.routes()}  # whom it is passed on to judges it
+    doorman = locks.doorman({**passed_on, **PERMITS}, "meta", clock.now_ms, refused)
     routes = [*api.routes(), *door.routes(), *Pages().routes(), *relay.routes()]
     names = parse_names(settings.console_hosts)
     web = Web(values, lambda: render_metrics(replica, watch, api, takeovers), refused, routes, doorman, names)
