@@ -63,6 +63,14 @@ COMMON: Permits = {
     ("GET", "/metrics"): BROWSE_ALL,
     ("GET", "/openapi.json"): KNOWN,
     ("GET", "/v1/process"): KNOWN,
+    ("GET", "/v1/system"): BROWSE_ALL,
+    ("GET", "/v1/log-level"): BROWSE_ALL,
+    ("POST", "/v1/log-level"): ADMIN_ALL,
+    # Files of the console, which anybody may read; what it asks for carries its reader's token.
+    **{
+        ("GET", f"/{path}"): FREE
+        for path in ("", "console", "console/", "console/{file}", "console/views/{view}")
+    },
 }
 """What every service has."""
 

@@ -127,8 +127,7 @@ async def _serve(
     replica = Replica(settings, store, clock)
     watch = Watch(replica.meta, clock)
     locks: Locks = arguments.locks
-    door = AccessDoor(replica, locks.access)
-    takeovers = Takeovers(replica.meta)
+    door, takeovers = AccessDoor(replica, locks.access), Takeovers(replica.meta)
 
     def changed(keys: list[tuple[str, str]]) -> None:
         watch.changed(keys)

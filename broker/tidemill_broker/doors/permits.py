@@ -49,6 +49,7 @@ PERMITS: Permits = {
         ("POST", f"/v1/timers/{{id}}/{what}"): Permit(Need.A_RIGHT, Operation.SEND)
         for what in ("cancel", "reschedule")
     },
+    **{("GET", f"/v1/overview/{what}"): BROWSE_ALL for what in ("groups", "subjects", "past")},
     ("GET", "/v1/ranges"): BROWSE_ALL,
     **{
         ("GET", f"/v1/ranges/{{partition}}{what}"): Permit(Need.A_RIGHT, Operation.BROWSE, "{partition}")

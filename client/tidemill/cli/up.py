@@ -23,6 +23,19 @@ SERVER_MODULES = (
     "aiosqlite",
 )
 DATA_DEFAULT = "./tidemill-data"
+CertificateOption = Annotated[
+    str, typer.Option(metavar="FILE", help="A certificate; with it all ports speak TLS.")
+]
+KeyOption = Annotated[str, typer.Option(metavar="FILE", help="Its private key.")]
+ClientCaOption = Annotated[
+    str, typer.Option(metavar="FILE", help="Authorities of certificates that clients may show.")
+]
+CaOption = Annotated[
+    str, typer.Option(metavar="FILE", help="Authorities by which its processes trust each other.")
+]
+TokenOption = Annotated[
+    str, typer.Option(metavar="FILE", help="Ask everybody who they are; who shows this token may do all.")
+]
 
 
 def up(
@@ -48,20 +61,11 @@ def up(
     delays: Annotated[
         int | None, typer.Option(min=0, max=8, help="So many delay groups in the cluster; 1 without it.")
     ] = None,
-    tls_cert: Annotated[
-        str, typer.Option(metavar="FILE", help="A certificate; with it all ports speak TLS.")
-    ] = "",
-    tls_key: Annotated[str, typer.Option(metavar="FILE", help="Its private key.")] = "",
-    tls_client_ca: Annotated[
-        str, typer.Option(metavar="FILE", help="Authorities of certificates that clients may show.")
-    ] = "",
-    tls_ca: Annotated[
-        str, typer.Option(metavar="FILE", help="Authorities by which its processes trust each other.")
-    ] = "",
-    cluster_token: Annotated[
-        str,
-        typer.Option(metavar="FILE", help="Ask everybody who they are; who shows this token may do all."),
-    ] = "",
+    tls_cert: CertificateOption = "",
+    tls_key: KeyOption = "",
+    tls_client_ca: ClientCaOption = "",
+    tls_ca: CaOption = "",
+    cluster_token: TokenOption = "",
     log_format: Annotated[
         Form | None,
         typer.Option("--log-format", help="How the log on standard error is written: a line an event."),
