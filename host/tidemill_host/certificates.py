@@ -17,8 +17,8 @@ import ssl
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, cast
 
 from tidemill_wire.errors import TidemillError
 
@@ -149,9 +149,10 @@ def names_of(certificate: Any) -> tuple[str, ...]:
     """Whom a certificate that was believed names, as ``getpeercert`` shows it: URIs first, then common names."""
     if not isinstance(certificate, dict):
         return ()
-    uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
-    commons = [value for row in certificate.get("subject", ()) for kind, value in row if kind == "commonName"]
-    return tuple(str(name) for name in (*uris, *commons))
+    shown = cast("Mapping[str, Any]", certificate)
+    uris = [str(value) for kind, value in shown.get("subjectAltName", ()) if kind == "URI"]
+    commons = [str(value) for row in shown.get("subject", ()) for kind, value in row if kind == "commonName"]
+    return (*uris, *commons)
 
 
 def _no_password() -> str:

@@ -64,7 +64,8 @@ def archive_report(row: Mapping[str, Any] | None) -> ArchiveReport:
         return ArchiveReport()
     ended = [one for one in rows(row, "runs") if one.get("state") in {"Succeeded", "Failed"}]
     last: Mapping[str, Any] = ended[-1] if ended else {}
-    well: Mapping[str, Any] = next((one for one in reversed(ended) if one["state"] == "Succeeded"), {})
+    good = [one for one in ended if one["state"] == "Succeeded"]
+    well: Mapping[str, Any] = good[-1] if good else {}
     counts = part(well, "counts")
     return ArchiveReport(
         True,

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidemill_spark.arrow import pa
-from tidemill_spark.commits import Commit, Partition, Piece, State
+from tidemill_spark.commits import Commit, File, Partition, Piece, State
 from tidemill_spark.decode import Place, decode, split
 from tidemill_spark.errors import StoreFailed, WrongRequest
 from tidemill_spark.lake import COMMIT_WITHIN_MS, Lake
@@ -222,7 +222,7 @@ def write_range(task: Task) -> Written:
     table = pa.concat_tables(tables)
     _check_whole(table, wanted)
     store = open_store(task.uri)
-    files = []
+    files: list[File] = []
     for hour, part in hours_of(table, wanted.subject):
         stem = f"{wanted.first_sequence}-{secrets.token_hex(8)}"
         file, data, ids = make_file(part, hour, stem, task.compression)

@@ -124,8 +124,9 @@ def read_ranges(batches: Iterator[Any]) -> Iterator[Any]:
     """In a task: ranges in, their messages out. What retention has taken since the intent is not to be had."""
     for batch in batches:
         for text in batch.column(0).to_pylist():
-            said = json.loads(text)
-            yield from _messages(Range(**{**said, "urls": tuple(said["urls"])}))
+            said: dict[str, Any] = json.loads(text)
+            said["urls"] = tuple(said["urls"])
+            yield from _messages(Range(**said))
 
 
 def _messages(wanted: Range) -> Iterator[Any]:

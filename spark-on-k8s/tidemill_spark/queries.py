@@ -76,7 +76,7 @@ class Query:
         if self.end_ms is not None:
             masks.append(pc.less(table["stored_at"].cast(pa.int64()), self.end_ms * 1000))
         if not masks:
-            return np.arange(table.num_rows)
+            return np.arange(int(table.num_rows))
         whole = masks[0]
         for mask in masks[1:]:
             whole = pc.and_(whole, mask)

@@ -249,8 +249,9 @@ class Sending:
         """All of it is answered when this returns."""
         ordered = self._task.wanted.by_key and window["order_key"].null_count < window.num_rows
         wanted = places_of(window, self._places)
+        indices: list[int] = np.unique(wanted).tolist()
         async with asyncio.TaskGroup() as lanes:
-            for index in np.unique(wanted).tolist():
+            for index in indices:
                 rows = window.filter(pa.array(wanted == index))
                 lanes.create_task(
                     self._send_to(self._places[index], chunks(rows), 1 if ordered else IN_FLIGHT)

@@ -10,7 +10,7 @@ import importlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
@@ -43,7 +43,7 @@ class Workers:
 
 
 @contextmanager
-def processes(width: int | None = None) -> Iterator[Workers]:
+def processes(width: int | None = None) -> Generator[Workers]:
     """Processes of this machine. They are started anew and not forked: Arrow has threads."""
     width = width or os.cpu_count() or 1
     with ProcessPoolExecutor(width, multiprocessing.get_context("spawn")) as executor:
@@ -51,7 +51,7 @@ def processes(width: int | None = None) -> Iterator[Workers]:
 
 
 @contextmanager
-def on_spark(session: Any) -> Iterator[Workers]:
+def on_spark(session: Any) -> Generator[Workers]:
     """Executors of a Spark session, which stays."""
     context = session.sparkContext
     width = int(context.defaultParallelism)

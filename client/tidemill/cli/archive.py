@@ -10,7 +10,11 @@ from tidemill.cli.failures import CommandFailed
 from tidemill.cli.up import become
 
 MODULES = ("tidemill_spark", "pyarrow", "numpy", "duckdb")
-PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+PASSED_ON: dict[str, bool | list[str]] = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
 """All that is written is for that process, `--help`, too."""
 
 

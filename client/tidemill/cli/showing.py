@@ -30,7 +30,7 @@ async def subject_fields(server: str, subject: str) -> Fields:
     """A subject with its partitions, its groups, and what was declared of it."""
     picture = await read_picture(server, clients=False)
     known = await from_meta(server, f"/v1/subjects/{subject}")
-    rows = [
+    rows: list[Fields] = [
         {"partition": row["name"], "broker": node.group, **{name: row[name] for name in ROW}}
         for node in picture.masters
         for row in node.subjects
@@ -128,7 +128,7 @@ def server_fields(picture: Picture, name: str) -> Fields:
         if group["group"] == node.group and group["brokers"]
     ]
     said: Mapping[str, Any] = next(
-        (one for group in of_group for one in group["brokers"] if one["name"] == node.name), {}
+        (one for group in of_group for one in group["brokers"] if one["name"] == node.name), Fields()
     )
     more = {
         "positions": said.get("positions"),
@@ -186,9 +186,12 @@ async def client_rows(server: str) -> list[Fields]:
 async def route_rows(server: str, subject: str = "") -> list[Fields]:
     """Where subjects lie: of each partition its broker group, and how many order keys it has."""
     known = await from_meta(server, f"/v1/subjects/{subject}" if subject else "/v1/subjects")
-    if known is None and subject:
-        raise CommandFailed(f"meta knows no subject {subject!r}: `tidemill subjects` lists them")
-    routed = [row for row in ([known] if subject else known or ()) if row.get("route")]
+    if known is None:
+        if subject:
+            raise CommandFailed(f"meta knows no subject {subject!r}: `tidemill subjects` lists them")
+        return []
+    found: list[Fields] = [known] if subject else known
+    routed = [row for row in found if row.get("route")]
     return [
         {
             "subject": row["name"],

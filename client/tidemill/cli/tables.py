@@ -112,7 +112,7 @@ def _print_rich(heads: Sequence[str], cells: Sequence[Sequence[str]], numeric: S
 def _is_nested(value: Any) -> bool:
     """More than a line can hold."""
     if isinstance(value, Mapping):
-        return bool(value)
+        return bool(cast("Mapping[object, object]", value))
     if not isinstance(value, list | tuple):
         return False
     return any(isinstance(one, Mapping | list | tuple) for one in cast("Sequence[object]", value))

@@ -40,11 +40,12 @@ def _lines(value: object) -> Iterator[str]:
 
 
 def _entry(head: str, item: object) -> Iterator[str]:
-    if isinstance(item, Mapping | list | tuple) and item:
-        yield head
-        yield from (f"  {line}" for line in _lines(cast("object", item)))
-    else:
-        yield f"{head} {_scalar(item)}"
+    match item:
+        case Mapping() | list() | tuple() if item:
+            yield head
+            yield from (f"  {line}" for line in _lines(cast("object", item)))
+        case _:
+            yield f"{head} {_scalar(item)}"
 
 
 def _scalar(value: object) -> str:

@@ -6,7 +6,7 @@ import argparse
 import json
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,9 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     session = spark_session(f"tidemill-archive-{found.name}")
     try:
-        said = reported(
-            wanted, found.run, lambda tell_totals: _run(session, wanted, found.format, tell_totals)
-        )
+        said = reported(wanted, found.run, partial(_run, session, wanted, found.format))
     finally:
         session.stop()
     sys.stdout.write(json.dumps(said) + "\n")
@@ -57,7 +55,10 @@ def _run(session: Any, wanted: archive.Wanted, kind: str, tell_totals: archive.T
 
 
 def reported(
-    wanted: archive.Wanted, name: str, run: Any, tell_totals: archive.Tell = lambda _: None
+    wanted: archive.Wanted,
+    name: str,
+    run: Callable[[archive.Tell], archive.Totals],
+    tell_totals: archive.Tell = lambda _: None,
 ) -> dict[str, Any]:
     """A run that meta is told of: that it began, after each commit, and how it ended."""
     began_ms, name = now_ms(), name or f"r{now_ms()}-{secrets.token_hex(3)}"

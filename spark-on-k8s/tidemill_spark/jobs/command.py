@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -139,7 +139,7 @@ def _add_status(commands: Any) -> None:
 
 
 @contextmanager
-def _workers(found: argparse.Namespace, name: str) -> Iterator[Workers]:
+def _workers(found: argparse.Namespace, name: str) -> Generator[Workers]:
     if not found.spark:
         with processes(found.workers) as workers:
             yield workers

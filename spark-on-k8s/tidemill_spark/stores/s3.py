@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -98,7 +98,7 @@ class S3Store:
     def _get(self, name: str, **more: str) -> Any:
         return self._ask(name, lambda key: self._client.get_object(Bucket=self._bucket, Key=key, **more))
 
-    def _ask(self, name: str, question: Any) -> Any:
+    def _ask(self, name: str, question: Callable[[str], Any]) -> Any:
         try:
             return question(self._key(name))
         except self._failures as error:
