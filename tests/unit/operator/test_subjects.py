@@ -70,7 +70,7 @@ def test_what_was_there_already_is_adopted(world: World) -> None:
 def test_drift_is_reverted_counted_and_told(world: World) -> None:
     key = orders(world, retention={"messageSeconds": 3600})
     world.settle()
-    world.drift("orders", retention={"messageSeconds": 60})
+    world.drift("orders", retention={"messageSeconds": 60, "archive": "Optional"})
     world.step(key)
     assert world.condition(key, "Synced")["reason"] == "DriftReverted"
     world.settle()
