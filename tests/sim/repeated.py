@@ -44,10 +44,10 @@ class Proxy:
         self._take, self._receive = broker.intake.take, broker.received
         intake.take, machine.received = self.take, self.received
 
-    def take(self, buffer: bytearray, now_ms: int) -> Taken:
+    def take(self, buffer: bytearray, now_ms: int, *more: Any) -> Taken:
         """Copied before: the broker writes its own fields into what it takes."""
         copy = bytearray(buffer)
-        taken = self._take(buffer, now_ms)
+        taken = self._take(buffer, now_ms, *more)
         if taken.messages and not taken.refused:
             self._maybe_again(SendBatches(copy))
         return taken

@@ -31,8 +31,8 @@ def watch_repeats(broker: Broker, probes: Counter[str]) -> None:
     take, received = broker.intake.take, broker.received
     acked: set[int] = set()
 
-    def note_and_take(buffer: bytearray, now_ms: int) -> Taken:
-        taken = take(buffer, now_ms)
+    def note_and_take(buffer: bytearray, now_ms: int, *more: Any) -> Taken:
+        taken = take(buffer, now_ms, *more)
         probes["sends_repeated"] += taken.repeated
         return taken
 

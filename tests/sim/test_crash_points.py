@@ -13,6 +13,8 @@ from sim.seeking import Seeking
 from sim.sending import STORM, Sending
 from sim.weather import Weather
 
+pytestmark = pytest.mark.timeout(900)  # all there is to try takes long beside other tests
+
 ORDERED = Weather(torn_pages=0.5)
 
 

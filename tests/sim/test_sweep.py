@@ -13,6 +13,8 @@ from sim.faults import plan_from_json
 from sim.runner import load
 from sim.world import run_plan
 
+pytestmark = pytest.mark.timeout(900)  # all there is to try takes long beside other tests
+
 TESTS = Path(__file__).parents[1]
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").rglob("*.json"))
 FAMILY_OF = {

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(900)  # all there is to try takes long beside other tests
+
 ROOT = Path(__file__).parents[2]
 BUGS = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
 FOUND_BY_FAMILIES = {
