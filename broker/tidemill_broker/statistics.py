@@ -15,15 +15,15 @@ LEVEL_MAX = 12
 ERROR_CHARS = 64
 
 
+@dataclass(slots=True)
 class Mistakes:
     """How many dead letters there are of each mistake, by fingerprint and type. Of many those with most are kept, and
     what becomes of the others is counted together; whoever has been counted there stays there until it is among those
     with most by what came later.
     """
 
-    def __init__(self) -> None:
-        self.messages: dict[tuple[str, str], int] = {}
-        self.others = 0
+    messages: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    others: int = 0
 
     def note(self, detail: FailureDetail | None, fingerprint: str, messages: int) -> None:
         """Messages were buried."""

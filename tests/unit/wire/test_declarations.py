@@ -255,7 +255,7 @@ class TestSentences:
             ({"retention": {"messageSecond": 3}}, "spec.retention.messageSecond is not a known field: did you mean messageSeconds?"),
             ({"retention": {"messageSeconds": 3}}, "spec.retention.messageSeconds is 3: write a whole number from 60 to 315360000"),
             ({"retention": {"messageSeconds": True}}, "spec.retention.messageSeconds is true: write a whole number from 60 to 315360000"),
-            ({"retention": 3}, "spec.retention is 3: write a mapping of messageSeconds, maxBytes"),
+            ({"retention": 3}, "spec.retention is 3: write a mapping of messageSeconds, maxBytes, archive"),
             ({"retention": {"maxBytes": "50gb"}}, "spec.retention.maxBytes is '50gb': write a size in bytes such as 50Gi, 200M or 1048576"),
             ({"retention": {"maxBytes": 0}}, "spec.retention.maxBytes is 0: write a size in bytes such as 50Gi, 200M or 1048576, not 0"),
             ({"message": {"maxBytes": "2Mi"}}, "spec.message.maxBytes is '2Mi': write a whole number from 1024 to 16711680, for example 2097152 without quotes and unit"),
@@ -373,7 +373,7 @@ def test_the_table_has_the_fields_of_the_design() -> None:
     }
     assert subject_paths == {
         "clusterRef.name", "subjectName", "placement.minBrokerGroups", "placement.brokerGroups",
-        "placement.brokerGroupSelector.matchLabels", "retention.messageSeconds", "retention.maxBytes",
+        "placement.brokerGroupSelector.matchLabels", "retention.messageSeconds", "retention.maxBytes", "retention.archive",
         "message.maxBytes", "delay.mode", "delay.maxDelaySeconds", "deadLetter.mode", "config", "config[].name",
         "config[].value", "orderStrategy", "deduplicationSeconds", "managementPolicy", "deletionPolicy",
     }  # fmt: skip

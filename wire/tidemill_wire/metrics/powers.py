@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil
 
 
+@dataclass(slots=True, init=False)
 class Powers:
     """Counts values from ``unit`` on, in buckets that double; below it is the first one, above the last one.
 
     ``Powers(1e-5, 20)`` counts seconds, from ten microseconds to 5 seconds; ``Powers(1, 16)`` messages, up to 32,768.
     """
 
-    __slots__ = ("_buckets", "_unit", "count", "total")
+    count: int
+    total: float
+    _unit: float
+    _buckets: list[int]
 
     def __init__(self, unit: float, buckets: int) -> None:
         self._unit = unit
         self._buckets = [0] * (buckets + 1)
         self.count = 0
-        self.total: float = 0
+        self.total = 0
 
     def add(self, value: float, count: int = 1) -> None:
         """``count`` values of that size."""
