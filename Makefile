@@ -38,7 +38,7 @@ up: $(SERVER) ## install what is missing and run a queue here, until Ctrl-C; as 
 	@exec $(BIN)/tidemill up --data $(DATA) $(OPTIONS)
 
 test: kubernetes-beside lint ## install what is missing, then lint and all tests
-	@$(BIN)/pytest $(ON_ALL_CORES); first=$$?; $(BIN)/pytest -m "$(BY_THEMSELVES)" && exit $$first
+	@$(BIN)/python .ci/tests.py $(BIN)/pytest "$(BY_THEMSELVES)"
 
 check: lint ## before a commit: lint, unit, property, golden, some 50 seeds; crash points and planted bugs are for `make test`
 	@$(BIN)/pytest $(ON_ALL_CORES) --ignore tests/sim/test_crash_points.py --ignore tests/sim/test_teeth.py
