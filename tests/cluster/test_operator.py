@@ -34,7 +34,7 @@ def test_an_applied_subject_is_declared_and_ready(shop: Shop, meta: Meta, operat
     shop.apply("Subject", "orders", {"retention": {"messageSeconds": 3600}})
     shop.wait("subject", "orders", "True", "Reconciled")
     row = meta.get("/v1/subjects/orders")
-    assert row["declared"]["spec"]["retention"] == {"messageSeconds": 3600}
+    assert row["declared"]["spec"]["retention"] == {"messageSeconds": 3600, "archive": "Optional"}
     found = shop.get("subject", "orders")
     assert found is not None
     assert found["status"]["brokerGroups"] == ["g0", "g1"]
