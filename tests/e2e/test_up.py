@@ -373,9 +373,10 @@ def test_a_person_is_told_what_to_type_and_it_works_as_it_is_pasted(make_queue: 
 
 def test_settings_are_told_once_on_standard_error_and_not_to_a_terminal(make_queue: MakeQueue) -> None:
     queue = make_queue(command=COMMAND, settings={"TIDEMILL_LEASE_MS": "12345"}).start()
-    broker, meta, delay = queue.settings
+    broker, locks, meta, delay = queue.settings
     assert broker.startswith('tidemill: settings service=broker name="g0-0" replicated=false ')
     assert " lease_ms=12345 " in broker
+    assert locks.startswith('tidemill: settings service=locks tls_cert="" ')
     assert meta.startswith('tidemill: settings service=meta name="standalone" ')
     assert delay.startswith('tidemill: settings service=delay name="delay-0" ')
     assert queue.stop() == 0

@@ -10,7 +10,7 @@ from tidemill_wire.fields import NAME
 NUMBER = "[0-9]{1,18}"
 PLACE = f"{NUMBER}-{NUMBER}"
 _TEXT: Part = {"type": "string"}
-_TIME: Part = {
+TIME: Part = {
     "anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": f"^{NUMBER}$"}]
 }
 _EXAMPLE: Part = {
@@ -140,8 +140,8 @@ def _paging(after: str) -> list[Part]:
     number: Part = {"type": "integer", "minimum": 1, "maximum": limits.QUERY_MESSAGES_MAX}
     number["default"] = limits.QUERY_MESSAGES_DEFAULT
     return [
-        _parameter("from", "stored then or later; a timestamp, or milliseconds since 1970", _TIME),
-        _parameter("to", "stored before then", _TIME),
+        _parameter("from", "stored then or later; a timestamp, or milliseconds since 1970", TIME),
+        _parameter("to", "stored before then", TIME),
         _parameter("limit", "messages in one answer; large ones may be fewer", number),
         _parameter(
             "after",

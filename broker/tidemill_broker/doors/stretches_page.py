@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidemill_broker.doors.queries_page import TIME
 from tidemill_host.openapi import Part, answers, record, ref, whole
 from tidemill_wire import limits
 
@@ -36,7 +37,7 @@ def paths() -> dict[str, Part]:
         "summary": "Partitions, and from where to where they may be read for an archive",
         "parameters": [
             _query("subject", subjects, "subjects, or patterns such as order.*; all when absent"),
-            _query("at", {"type": "string"}, "a time of which each partition's first sequence is asked for"),
+            _query("at", TIME, "a time of which each partition's first sequence is asked for"),
         ],
         "responses": answers(
             ref("Ranges"), {**WHO, "partitions": [ROW]}, "They are these", (400, 410, 429, 500, 503)
