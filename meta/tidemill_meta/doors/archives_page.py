@@ -47,16 +47,21 @@ def archive_paths(
     """The path items; ``of`` makes those without a body, ``asking`` those with one."""
 
     def put(*arguments: Any) -> dict[str, Part]:
-        return {"put": asking(*arguments)["post"]}
+        item = asking(*arguments)["post"]
+        item["requestBody"]["required"] = "required" in arguments[2]
+        return {"put": item}
 
-    archive = {"type": "object", "properties": {"subjects": SUBJECTS, "state": STATE}}
+    archive = {"type": "object", "properties": _or_null({"subjects": SUBJECTS, "state": STATE})}
+    said = {name: SAID[name] for name in OPTIONAL}
     run = {
         "type": "object", "required": ["state"],
-        "properties": {**SAID, "watermarks": MARKS, "subjects": SUBJECTS},
+        "properties": {"state": SAID["state"], **_or_null({**said, "watermarks": MARKS, "subjects": SUBJECTS})},
     }  # fmt: skip
     replay = {
         "type": "object", "required": ["state"],
-        "properties": {**SAID, "run": TEXT, "dry_run": {"enum": ["true", "false"]}},
+        "properties": {
+            "state": SAID["state"], **_or_null({**said, "run": TEXT, "dry_run": {"enum": ["true", "false"]}}),
+        },
     }  # fmt: skip
     gone = record({"removed": TEXT})
     return {
@@ -83,6 +88,11 @@ def archive_paths(
             **put("put_replay", "How a replay went", replay, ref("ReplayStatus"), REPLAY, ("replay",)),
         },
     }
+
+
+def _or_null(fields: dict[str, Part]) -> dict[str, Part]:
+    """What may be missing, or be said to be."""
+    return {name: {"anyOf": [field, {"type": "null"}]} for name, field in fields.items()}
 
 
 def _many(name: str) -> Part:
