@@ -4,7 +4,6 @@
     URI/_tidemill/commits/NNNNNNNNNNNNNNNNNNNN.json      what is in the lake, one file a commit (``commits.py``)
     URI/_tidemill/checkpoints/NNNNNNNNNNNNNNNNNNNN.json  the same, added up as far as that commit
     URI/_tidemill/ids/NAME.ids                           which batches a file has messages of (``ids.py``)
-    URI/_tidemill/ledger/date=YYYY-MM-DD/NAME.parquet    what was done with messages (``ledger.py``)
 
 What begins with ``_`` is passed over by whoever reads the folder as a table. A subject's name needs no escaping: it has
 no character that a path, a partition of Hive or a URL would take for its own.
@@ -18,7 +17,6 @@ OWN = "_tidemill"
 COMMITS = f"{OWN}/commits"
 CHECKPOINTS = f"{OWN}/checkpoints"
 IDS = f"{OWN}/ids"
-LEDGER = f"{OWN}/ledger"
 KIND = f"{OWN}/lake.json"
 """What the lake is: said once, by its first run."""
 DIGITS = 20
@@ -45,11 +43,6 @@ def data_name(hour: Hour, stem: str) -> str:
 def ids_name(data: str) -> str:
     """The ids of a file of messages."""
     return f"{IDS}/{data.removesuffix('.parquet')}.ids"
-
-
-def ledger_name(date: str, stem: str) -> str:
-    """A file of the ledger."""
-    return f"{LEDGER}/date={date}/{stem}.parquet"
 
 
 def commit_name(number: int) -> str:

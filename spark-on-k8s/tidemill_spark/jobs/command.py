@@ -98,7 +98,7 @@ def _add_find(commands: Any) -> None:
 
 
 def _add_sql(commands: Any) -> None:
-    made = _add(commands, "sql", _sql, "Ask the table messages, and ledger where there is one, by SQL.")
+    made = _add(commands, "sql", _sql, "Ask the table messages, by SQL.")
     made.add_argument("text", metavar="SELECT", help="as SELECT key, count(*) FROM messages GROUP BY key")
 
 
