@@ -1,14 +1,16 @@
 """A subject that is closed and opened, again and again, while somebody sends to it and masters change.
 
-It is closed by a person who makes it read-only, or removes it. What must not be: that a master which was appointed
-after that was stored stores a message that was sent since the master began, before a person asks for the opening. Who
-was master before may: it hears of it a beat late, or has not heard that it leads no more.
+It is closed by a person who makes it read-only, or removes it, and who hands the mastership over then. What must not
+be: that a master which was appointed after that was stored stores a message that was sent since the master began,
+before a person asks for the opening. Who was master before may: it hears of it a beat late, or has not heard that it
+leads no more.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ from sim.world import Env, World
 from tidemill import Client
 from tidemill.errors import TidemillError
 from tidemill_broker.machine import Broker
+from tidemill_host.local import LocalPeer
 from tidemill_meta.storing import Entry
 from tidemill_meta.values import BrokerGroup, Removal, SubjectRecord
 from tidemill_wire.declarations import API_VERSION
@@ -27,7 +30,11 @@ from tidemill_wire.declarations import API_VERSION
 AGAIN_S = 0.1
 CLOSED_S = 3.0
 OPEN_S = 1.0
-SENDERS = 2
+HANDED_OVER = 0.8
+"""Of the times it is closed."""
+SENDERS = 3
+LATE = 0.5
+LATE_S = 1.5
 
 
 @dataclass(slots=True)
@@ -40,7 +47,9 @@ class Closed:
 
 
 class MarkedCell(Cell):
-    """A broker group of which is known when its masters were appointed, and when they began."""
+    """A broker group of which is known when its masters were appointed, and when they began. Some hear of meta late: a
+    replica that they ask first stands still.
+    """
 
     def __init__(self, seed: str, group: str) -> None:
         super().__init__(seed, group)
@@ -50,6 +59,11 @@ class MarkedCell(Cell):
     def _begins(self, broker: Broker, env: Env) -> None:
         super()._begins(broker, env)
         self.began_s[broker.logs.epoch] = env.loop.now
+
+    async def _attend(self, env: Env, local: LocalPeer) -> None:
+        if env.rng.random() < LATE:
+            await asyncio.sleep(env.rng.random() * LATE_S)
+        await super()._attend(env, local)
 
 
 class Porter:
@@ -92,12 +106,23 @@ class Porter:
             else:
                 await self._until_done(metas, "DELETE", f"/v1/subjects/{HERB}?force=1", {})
             self._cell.world.probes["closed"] += 1
+            if env.rng.random() < HANDED_OVER and not is_last:
+                await self._hand_over(metas)
             await asyncio.sleep(env.rng.random() * CLOSED_S)
             self._closed[-1].asked_s = env.loop.now
             self.finished = is_last
         for one in sending:
             one.cancel()
         await client.close()
+
+    async def _hand_over(self, metas: Metas) -> None:
+        """To the first that can have it, if anybody can."""
+        said = self._cell.chronicle.appointment
+        to = [name for name in said.in_sync if name != said.master]
+        if to:
+            self._cell.chronicle.asked_s = self._cell.world.now_s
+            with suppress(OSError):
+                await metas.ask("POST", f"/v1/groups/{self._cell.group}/handover", {"to": to[0]})
 
     async def _send(self, env: Env, client: Client) -> None:
         while True:
