@@ -137,7 +137,7 @@ class Meta:
         addresses = {broker.name: broker.data for broker in brokers if broker is not None}
         return {
             **appointment_map(group, lease_ms), "addresses": addresses, "beat_ms": self.settings.broker_beat_ms,
-            "state": group.state, "declared": self.registry.last_told_at,
+            "state": group.allowed, "declared": self.registry.last_told_at,
             **({"access": self.registry.access_version} if self.locked else {}),
         }  # fmt: skip
 

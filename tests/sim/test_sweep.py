@@ -179,8 +179,15 @@ def test_subjects_that_are_removed_if_they_are_empty_lose_nothing() -> None:
 
 
 def test_what_people_closed_is_closed_for_the_next_master_too() -> None:
-    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 4))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.shut:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nothing_goes_with_a_broker_group_that_is_drained_retired_and_forgotten() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 4))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.forgotten:make")
 
     assert done.returncode == 0, done.stdout + done.stderr
 
