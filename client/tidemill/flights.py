@@ -102,11 +102,12 @@ class Flights:
         """The broker takes things: the next refusal is the first one."""
         self._backoff.reset()
 
-    def refuse(self, batch: Parcel, again_at: float) -> None:
-        """Try it again then."""
+    def refuse(self, batch: Parcel, again_at: float) -> bool:
+        """Try it again then; whether nothing else was to be."""
         insort(batch.partition.refused, batch, key=_number)
         self._refused[batch.partition] = None
-        self._again_at = again_at
+        is_other, self._again_at = self._again_at != again_at, again_at
+        return is_other
 
     def give_up(self, partition: Partition) -> list[Parcel]:
         """The refused batches of a partition, taken out: no broker has them, and they go somewhere else."""
