@@ -136,6 +136,7 @@ class Forgotten(Whole):
         self._leaving.chronicle.silence_s = self._settings.liveness_ms / 1000
         self._undertaker = Undertaker(self._leaving, self._metas_of, comes_again=rng.random() < COMES_AGAIN)
         self._weeding: Any = self._undertaker
+        self.guests = (self._leaving,)
         self.servers = (*self.servers, *self._leaving.servers)
         self.clients = (*self.clients, SENDER, HEIR)
         self._answered: dict[str, float] = {}
@@ -216,8 +217,8 @@ class Forgotten(Whole):
             try:
                 async with client.consume(HERB, group=MOURNERS) as messages:
                     async for message in messages:
+                        self._acked.add(message.body.decode())  # the answer may be lost, and the ack noted
                         await message.ack()
-                        self._acked.add(message.body.decode())
             except TidemillError:
                 await asyncio.sleep(AGAIN_S)
 

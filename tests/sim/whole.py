@@ -284,6 +284,8 @@ class Whole:
     """The scenario."""
 
     kinds = KINDS
+    guests: Sequence[Cell] = ()
+    """Broker groups that are not looked at as the others are."""
     probes = (
         "failovers",
         "truncations",
@@ -387,7 +389,7 @@ class Whole:
             if await self._calls.ask(row["master"], CONTROL, to, HANDOVER_PATIENCE_S) != 200:
                 return
             self._world.probes["left"] += 1
-        [cell] = [cell for cell in self.cells if cell.group == row["group"]]
+        [cell] = [cell for cell in (*self.cells, *self.guests) if cell.group == row["group"]]
         cell.chronicle.asked_s = self._world.now_s
         body = {"to": to, "epoch": row["epoch"]}
         status, _ = await metas.ask("POST", f"/v1/groups/{row['group']}/handover", body)
