@@ -43,6 +43,9 @@ FOUND_BY_FAMILIES = {
     "sim.shut:make": {
         "master-takes-before-it-is-told": "14",
     },
+    "sim.forgotten:make": {
+        "drained-group-goes-on-taking": "0",
+    },
     "sim.vanished:make": {
         "deliveries-go-with-their-pod": "0",
     },
