@@ -134,7 +134,7 @@ class Charter:
 class Identity:
     """Somebody, and what they may do; decided once for each subject."""
 
-    __slots__ = ("_known", "_permissions", "all", "expires_ms", "sends", "who")
+    __slots__ = ("_known", "all", "expires_ms", "permissions", "sends", "who")
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Identity:
         """One of the cluster's own, or of an unlocked service."""
         self.sends: set[bytes] = set()
         """Names of partitions that it may send to, as they stand in batches; those that were asked for."""
-        self._permissions = tuple(permissions)
+        self.permissions = tuple(permissions)
         self._known: dict[tuple[Operation, str, str], bool] = {}
 
     def may(self, operation: Operation, subject: str, group: str = "") -> bool:
@@ -164,14 +164,14 @@ class Identity:
                 self._known.clear()
             plain = living_subject(subject) if subject[:1] == "%" or "#" in subject else subject
             right = Right(operation, plain, group)
-            known = self._known[asked] = any(one.allows(right) for one in self._permissions)
+            known = self._known[asked] = any(one.allows(right) for one in self.permissions)
         return known
 
     def may_any(self, subject: str) -> bool:
         """Whether anything is granted there, so that it may know of it."""
         return any(self.may(operation, subject) for operation in Operation) or any(
             Operation.CONSUME in one.operations and any(covers(each, subject) for each in one.subjects)
-            for one in self._permissions
+            for one in self.permissions
         )
 
     def check(self, *rights: Right) -> None:
