@@ -34,7 +34,10 @@ def rights_paths() -> dict[str, Part]:
     said = record(
         {
             "who": {"type": "string", "minLength": 1, "description": "nobody, where nothing is locked"},
-            "everything": {"type": "boolean", "description": "nothing is locked, or it is the cluster itself"},
+            "everything": {
+                "type": "boolean",
+                "description": "nothing is locked, or it is the cluster itself",
+            },
             "permissions": {"type": "array", "items": permission},
         }
     )

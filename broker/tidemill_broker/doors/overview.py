@@ -260,8 +260,8 @@ def _looking(
         "operationId": name,
         "summary": f"Sums of all {what}, and some of them",
         "description": f"As it was at `made_ms`, within the last second. `count` is how many {what} there are, `found` "
-        "how many are as was asked; sums are of all. Who may not browse all subjects is told of those that may be browsed, "
-        "as if there were no others.",
+        "how many are as was asked; sums are of all. Who may not browse all subjects is told of those that may be "
+        "browsed, as if there were no others.",
         "parameters": [contains, order, limit, *more],
         "responses": answers(ref(f"{what.capitalize()}Overview"), example, f"sums, and some {what}", (400,)),
     }
