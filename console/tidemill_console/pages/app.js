@@ -18,6 +18,7 @@ const VIEWS = [
   ["dead", "Dead letters", "d", async () => (await import("./views/dead.js")).dead],
   ["timers", "Timers", "t", async () => (await import("./views/timers.js")).timers],
   ["transactions", "Transactions", "x", async () => (await import("./views/transactions.js")).transactions],
+  ["archives", "Archives", "a", async () => (await import("./views/archives.js")).archives],
   ["brokers", "Brokers", "b", async () => (await import("./views/brokers.js")).brokers],
 ];
 const THEME = "tidemill.theme";
