@@ -56,6 +56,8 @@ REPLAY = Kind(API_VERSION, "Replay", "replays")
 POD = Kind("v1", "Pod", "pods")
 SERVICE = Kind("v1", "Service", "services")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
+SECRET = Kind("v1", "Secret", "secrets")
+"""Asked for by name, and never watched."""
 SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
 CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
@@ -87,7 +89,7 @@ the operator began is looked at with every resync.
 """
 
 KINDS: Mapping[str, Kind] = {
-    one.full: one for one in (*OURS, *WATCHED, *OPTIONAL, NAMESPACE, STORAGE_CLASS, LEASE, EVENT)
+    one.full: one for one in (*OURS, *WATCHED, *OPTIONAL, NAMESPACE, STORAGE_CLASS, LEASE, EVENT, SECRET)
 }
 """By their full names."""
 

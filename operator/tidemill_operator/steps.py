@@ -58,6 +58,9 @@ class Seen:
     scaler: str = ""
     """Where an autoscaler asks how much waits: the address of the operator's own HTTP port; empty: nowhere."""
 
+    unheard: Condition | None = None
+    """Why meta was not heard, where the operator could not even ask it; None: it could, or nobody knows why."""
+
     def of(self, kind: str) -> tuple[Manifest, ...]:
         return tuple(one for one in self.objects if one.get("kind") == kind)
 
