@@ -52,6 +52,7 @@ SUBJECT = Kind(API_VERSION, "Subject", "subjects")
 CONSUMER_GROUP = Kind(API_VERSION, "ConsumerGroup", "consumergroups")
 ARCHIVE = Kind(API_VERSION, "Archive", "archives")
 REPLAY = Kind(API_VERSION, "Replay", "replays")
+GRANT = Kind(API_VERSION, "Grant", "grants")
 
 POD = Kind("v1", "Pod", "pods")
 SERVICE = Kind("v1", "Service", "services")
@@ -75,7 +76,7 @@ SPARK_SCHEDULE = Kind(
     "sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication", "scheduledsparkapplications"
 )
 
-OURS = (QUEUE_CLUSTER, BROKER_GROUP, SUBJECT, CONSUMER_GROUP, ARCHIVE, REPLAY)
+OURS = (QUEUE_CLUSTER, BROKER_GROUP, SUBJECT, CONSUMER_GROUP, ARCHIVE, REPLAY, GRANT)
 """What people write, and planners are for."""
 
 WATCHED = (

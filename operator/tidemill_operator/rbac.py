@@ -33,7 +33,7 @@ class Rule:
 NAMESPACED = (
     Rule(
         GROUP,
-        ("queueclusters", "subjects", "consumergroups", "archives", "replays"),
+        ("queueclusters", "subjects", "consumergroups", "archives", "replays", "grants"),
         (*LOOK, "patch"),
         "watch, finalizers, commands",
     ),
@@ -42,7 +42,7 @@ NAMESPACED = (
         GROUP,
         (
             "queueclusters/status", "brokergroups/status", "subjects/status", "consumergroups/status",
-            "archives/status", "replays/status",
+            "archives/status", "replays/status", "grants/status",
         ),
         ("get", "patch"),
         "conditions",

@@ -115,3 +115,71 @@ def test_locks_that_come_or_go_are_refused_by_the_api_server(shop: Shop) -> None
     found = shop.get("queuecluster", CLUSTER)
     assert found is not None
     assert found["spec"]["security"]["tls"]["secretRef"]["name"] == TLS_SECRET
+
+
+def rows_of(meta: LockedMeta, what: str) -> list[dict[str, Any]]:
+    status, rows = meta.ask("GET", f"/v1/access/{what}")
+    assert status == 200, rows
+    return list(rows)
+
+
+def allowed(meta: LockedMeta, token: str) -> int:
+    """What meta answers to who looks at a subject with it."""
+    former = meta.security
+    meta.security = type(former)(ca=meta.authority.ca, token=token)
+    try:
+        return meta.ask("GET", "/v1/subjects/orders")[0]
+    finally:
+        meta.security = former
+
+
+def test_a_grant_is_declared_reverted_changed_and_taken_back_with_its_token(
+    shop: Shop, secrets: Secrets, meta: LockedMeta, operator: Operator
+) -> None:
+    shop.apply("Subject", "orders")
+    shop.wait("subject", "orders", "True", "Reconciled")
+    spec: dict[str, Any] = {
+        "principals": [{"kind": "Token", "name": "till", "secretRef": {"name": "till", "key": "token"}}],
+        "permissions": [{"subjects": ["orders"], "operations": ["Browse"]}],
+    }
+    token = "s" * 43
+    shop.apply("Grant", "till", spec)
+    shop.wait("grant", "till", "False", "ReferenceNotFound")
+    assert allowed(meta, token) == 401
+    secrets.put("till", {"token": token})
+    wait_until("the token holds", lambda: allowed(meta, token) == 200, ROTATION_SECONDS)
+    shop.wait("grant", "till", "True", "Reconciled")
+    shop.wait("grant", "till", "True", "InSync", "Synced")
+    wait_until("it was told", lambda: ("till", "Created") in shop.events())
+
+    assert meta.ask("DELETE", "/v1/access/grants/till")[0] == 200
+    wait_until("it is there again", lambda: rows_of(meta, "grants"))
+    wait_until("it was told", lambda: ("till", "DriftReverted") in shop.events())
+
+    spec["permissions"] = [{"subjects": ["others"], "operations": ["Browse"]}]
+    shop.apply("Grant", "till", spec)
+    wait_until("it may not any more", lambda: allowed(meta, token) == 403)
+
+    secrets.put("till", {"token": "r" * 43})
+    wait_until("the former token holds no more", lambda: allowed(meta, token) == 401, ROTATION_SECONDS)
+    assert allowed(meta, "r" * 43) == 403
+
+    shop.ask("delete", "grant", "till")
+    shop.wait_gone("grant", "till")
+    assert (rows_of(meta, "grants"), rows_of(meta, "tokens")) == ([], [])
+    assert allowed(meta, "r" * 43) == 401
+
+
+def test_a_grant_of_an_open_cluster_says_that_nobody_is_asked(
+    cluster: KwokCluster, namespace: str, definitions: None, meta: LockedMeta, tmp_path: Path
+) -> None:
+    shop = Shop(cluster, namespace, meta.server)
+    operator = Operator(tmp_path / "operator", cluster.kubeconfig, [namespace]).start().wait_working()
+    try:
+        permissions = [{"subjects": ["*"], "operations": ["Browse"]}]
+        shop.apply(
+            "Grant", "all", {"principals": [{"kind": "Token", "name": "a"}], "permissions": permissions}
+        )
+        shop.wait("grant", "all", "False", "Unsupported")
+    finally:
+        operator.close()

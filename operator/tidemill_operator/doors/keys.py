@@ -16,20 +16,23 @@ import base64
 import binascii
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tidemill.security import Security, SecurityProblem
-from tidemill_operator.desired.locks import AUTHORITY, OPEN, Locks
+from tidemill_operator.desired.locks import AUTHORITY, OPEN, Locks, SecretKey
 from tidemill_operator.doors.api import Refused
 from tidemill_operator.kinds import SECRET
 from tidemill_operator.marks import part
 from tidemill_operator.refusals import Failure
+from tidemill_wire.access import digest_of
 
 KEPT_S = 30.0
 DOUBT_S = 1.0
 SECRETS_MAX = 10_000
+CHARS_MIN = 32
+"""As many as 24 random bytes have; of a shorter token somebody could guess what was digested."""
 
 Get: TypeAlias = Callable[[str], Awaitable[Mapping[str, Any]]]
 """An object of the API server, by its path; ``Refused`` when there is none to be had."""
@@ -72,6 +75,19 @@ class Keys:
             sentence = f"{AUTHORITY} of the Secret {locks.tls} cannot be used: {problem}"
             raise Failure("passing", "ReferenceNotFound", sentence) from None
         return security
+
+    async def digests(self, namespace: str, wanted: Sequence[SecretKey]) -> Mapping[str, tuple[str, ...]]:
+        """Of the tokens in Secrets, a line each; of a Secret that is not there, or holds none, nothing."""
+        found: dict[str, tuple[str, ...]] = {}
+        for one in wanted:
+            try:
+                tokens = (await self.value(namespace, *one)).split()
+            except Failure as failure:
+                if failure.reason != "ReferenceNotFound":
+                    raise
+                tokens = []
+            found[str(one)] = tuple(digest_of(each) for each in tokens if len(each) >= CHARS_MIN)
+        return found
 
     async def value(self, namespace: str, name: str, key: str) -> str:
         """What stands under a key of a Secret; a ``Failure`` when nothing does."""

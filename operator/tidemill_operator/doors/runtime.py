@@ -277,6 +277,7 @@ class Runtime:
             self.looking.served,
             self._settings.spark_image,
             self._settings.address,
+            await self._parts.metas.keys.digests(key.namespace, planner.secrets(resource)),
             unheard,
         )
 
