@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NoReturn, cast
 from urllib.parse import quote
 
 from tidemill.canary.page import CanaryStatistics
 from tidemill.canary.patrol import Patrol
-from tidemill.canary.probes import manifest_of, subject_of
+from tidemill.canary.probes import group_manifest, subject_manifest, subject_of
 from tidemill.canary.settings import CanarySettings
 from tidemill.client import Client
 from tidemill.errors import BrokerUnreachable, Refused, TidemillError
@@ -139,13 +139,18 @@ class Canary:
         except Refused as refused:
             if refused.kind.name not in {"not_found", "unknown_subject"}:
                 raise
-            manifest = manifest_of(group, self._settings.retention_seconds)
-            await self._servers.post("/v1/declarations", manifest, ROUTES_TIMEOUT_S)
+            await self._declare(subject_manifest(group, self._settings.retention_seconds))
             route = await self._servers.get(path, ROUTES_TIMEOUT_S)
         places = [str(one.get("group")) for one in cast("dict[str, Any]", route)["partitions"]]
         if places != [group]:
             return f"{subject_of(group)} lies on {', '.join(places)}: remove it, and it is declared anew"
+        if group not in self.patrols:
+            with suppress(Refused):  # it may be made by its use instead, with the patience of any other
+                await self._declare(group_manifest(group, self._settings.name))
         return ""
+
+    async def _declare(self, manifest: dict[str, object]) -> None:
+        await self._servers.post("/v1/declarations", manifest, ROUTES_TIMEOUT_S)
 
     def _trouble(self, said: str) -> None:
         if said != self.problem:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from tidemill_wire.resources import API_VERSION
+
 PREFIX = "tidemill.canary."
 """The subject of a broker group is this and the group's name."""
+LEASE_SECONDS = 30
 BODY = re.compile(rb"canary ([A-Za-z0-9._-]{1,100}) ([0-9a-f]{16}) (now|later) ([0-9]{1,15}) ([0-9]{1,15})")
 
 
@@ -39,14 +42,24 @@ def subject_of(group: str) -> str:
     return f"{PREFIX}{group}"
 
 
-def manifest_of(group: str, retention_seconds: int) -> dict[str, object]:
+def subject_manifest(group: str, retention_seconds: int) -> dict[str, object]:
     """That subject, as it is declared: on that broker group and no other."""
-    spec = {
+    return _manifest("Subject", f"tidemill-canary-{group}", {
         "subjectName": subject_of(group),
         "placement": {"brokerGroups": [group]},
         "retention": {"messageSeconds": retention_seconds},
-    }
-    name = f"tidemill-canary-{group}"
-    return {
-        "apiVersion": "tidemill.dev/v1alpha1", "kind": "Subject", "metadata": {"name": name}, "spec": spec,
-    }  # fmt: skip
+    })  # fmt: skip
+
+
+def group_manifest(group: str, name: str) -> dict[str, object]:
+    """The consumer group there: what failed comes again after a second, however often, so that nothing is late or given
+    up for a canary whose connections break.
+    """
+    delivery = {"maxAttempts": 10_000, "ackTimeoutSeconds": LEASE_SECONDS, "retryBackoffSeconds": [1]}
+    return _manifest("ConsumerGroup", f"tidemill-canary-{group}", {
+        "subjectName": subject_of(group), "groupName": name, "delivery": delivery,
+    })  # fmt: skip
+
+
+def _manifest(kind: str, name: str, spec: dict[str, object]) -> dict[str, object]:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}

@@ -9,10 +9,10 @@ import pytest
 from tidemill.canary.failovers import Interruptions
 from tidemill.canary.judge import Judge, Sighting
 from tidemill.canary.page import CanaryStatistics
-from tidemill.canary.probes import Body, manifest_of, parse_body
+from tidemill.canary.probes import Body, group_manifest, parse_body, subject_manifest
 from tidemill.canary.settings import CanarySettings
 from tidemill.canary.stream import EXPECTED_MAX, REMEMBERED_MAX, Came, Stream
-from tidemill_wire.declarations import parse_manifest
+from tidemill_wire.declarations import ConsumerGroup, Subject, parse_manifests
 
 PATIENCE_MS = 10_000
 GAP_MS = 3_000
@@ -327,10 +327,14 @@ def test_a_probe_says_what_it_is_and_nothing_else_does(later: bool) -> None:
 
 
 def test_its_subject_lies_on_its_broker_group_and_no_other() -> None:
-    declared = parse_manifest(manifest_of("g1", 3600))
+    subject, group = parse_manifests([subject_manifest("g1", 3600), group_manifest("g1", "zone-a")])
 
-    assert declared.name == "tidemill.canary.g1"
-    assert declared.spec.placement.broker_groups == ("g1",)  # type: ignore[union-attr]
+    assert isinstance(subject, Subject)
+    assert (subject.name, subject.retention_seconds) == ("tidemill.canary.g1", 3600)
+    assert subject.spec.placement is not None
+    assert subject.spec.placement.broker_groups == ("g1",)
+    assert isinstance(group, ConsumerGroup)
+    assert (group.subject, group.name) == ("tidemill.canary.g1", "zone-a")
 
 
 def test_the_page_has_all_numbers_of_a_group(flight: Flight) -> None:
