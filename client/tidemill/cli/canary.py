@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from typing import Annotated
 
 import typer
@@ -75,8 +74,7 @@ async def _run(server: str, settings: CanarySettings, port: int) -> None:
     async with Canary.over(server, settings) as canary:
         try:
             async with metrics_page(port, canary.statistics, told={"/v1/canary": canary.to_map}) as found:
-                sys.stderr.write(f"canary of {server}: http://127.0.0.1:{found}/v1/canary and /metrics\n")
-                sys.stderr.flush()
+                print(f"ready http://127.0.0.1:{found}", flush=True)
                 await stopped.wait()
         except OSError as error:
             said = error.strerror or str(error)
