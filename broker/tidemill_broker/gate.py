@@ -12,7 +12,7 @@ needs; of a subject that meta is about to remove if it is empty, only what is it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any, NamedTuple
 
@@ -51,6 +51,8 @@ class Told:
     """Of partitions that are kept until archives have them: the sequence below which they do."""
     released: frozenset[str] = frozenset()
     """Subjects whose archives have ended: they hold nothing any more."""
+    shares: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Of subjects with a quota: how many of their partitions lie here, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,11 @@ def read_told(answer: Mapping[str, Any], state: State) -> Told:
             read_only, vanished = frozenset(map(str, names)), tuple(map(str, answer.get("vanished", ())))
             archived = tuple((str(name), int(number)) for name, number in answer.get("archived", ()))
             released = frozenset(map(str, answer.get("released", ())))
+            shares = {str(name): (int(here), int(all_)) for name, here, all_ in answer.get("shares", ())}
             return Told(
-                revision, state, read_only, declared, removed, fences, emptying, vanished, archived, released
-            )
+                revision, state, read_only, declared, removed, fences, emptying, vanished, archived, released,
+                shares,
+            )  # fmt: skip
         case _:
             raise malformed("an answer of meta does not say what was declared")
 
