@@ -330,20 +330,6 @@ def test_group_that_is_read_only_or_drained_takes_no_writes() -> None:
     assert state(world) == "RW"
 
 
-def test_a_master_is_told_that_its_group_takes_nothing_while_it_drains() -> None:
-    """A client that has not heard of it would leave something there when all was consumed."""
-    world = World()
-    world.register("g1", "g1-0")
-
-    world.first.change(lambda draft, _: set_group_state(draft, "g1", Asked({"state": "RW", "draining": 1})))
-    told = world.beat("g1", "g1-0")["state"]
-    world.first.change(lambda draft, _: set_group_state(draft, "g1", Asked({"state": "W", "draining": 1})))
-    nothing = world.beat("g1", "g1-0")["state"]
-    world.first.change(lambda draft, _: set_group_state(draft, "g1", Asked({"state": "RW", "draining": 0})))
-
-    assert (told, nothing, world.beat("g1", "g1-0")["state"]) == ("R", "NRW", "RW")
-
-
 def test_broker_is_forgotten_when_it_is_dead_and_its_group_when_it_was_the_last() -> None:
     world = World()
     pair(world)
