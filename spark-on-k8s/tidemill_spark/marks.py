@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import quote
 
+from tidemill_spark.asking import connection_to, heads_for
 from tidemill_spark.ranges import TIMEOUT_S, Key, NobodyAnswers
 
 
@@ -40,9 +41,9 @@ def tell(server: str, method: str, path: str, said: Mapping[str, Any]) -> bool:
     """The first replica of meta that answers is told; ``False``: there is no meta here."""
     error: Exception = NobodyAnswers(f"{server!r} names nobody")
     for place in filter(None, server.split(",")):
-        connection = http.client.HTTPConnection(place, timeout=TIMEOUT_S)
+        connection = connection_to(place, TIMEOUT_S)
         try:
-            head = {"Content-Type": "application/json"}
+            head = heads_for(place, {"Content-Type": "application/json"})
             connection.request(method, path, json.dumps(dict(said)), head)
             answer = connection.getresponse()
             body = answer.read()

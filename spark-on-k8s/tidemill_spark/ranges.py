@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
+from tidemill_spark.asking import connection_to, heads_for, port_of
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.limits import MIB, RANGE_PIECES_MAX
 
@@ -109,14 +110,14 @@ def brokers(server: str, prefers: Prefers = "slave") -> dict[str, list[Broker]]:
                 who = _json(_Port.ask(place, f"{PATH}?subject=-")[2])
                 return {str(who["group"]): [Broker(str(who["group"]), place)]}
             if status == 200:
-                return _listed(json.loads(body), prefers)
+                return _listed(json.loads(body), prefers, place)
             error = NobodyAnswers(f"{place} answers {status}")
         except (OSError, http.client.HTTPException, ValueError) as caught:
             error = caught
     raise NobodyAnswers(f"nobody answers at {server}: {error}") from error
 
 
-def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers) -> dict[str, list[Broker]]:
+def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers, place: str) -> dict[str, list[Broker]]:
     found: dict[str, list[Broker]] = {}
     for row in rows:
         if row["retired"]:
@@ -125,7 +126,7 @@ def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers) -> dict[str, li
             row["brokers"], key=lambda one: (not one["alive"], one["role"] != prefers, not one["in_sync"])
         )
         found[str(row["group"])] = [
-            Broker(str(row["group"]), str(one["addresses"]["control"])) for one in members
+            Broker(str(row["group"]), port_of(str(one["addresses"]["control"]), place)) for one in members
         ]
     return found
 
@@ -346,10 +347,11 @@ class _Port:
     """A connection to an HTTP port."""
 
     def __init__(self, place: str) -> None:
-        self._connection = http.client.HTTPConnection(place, timeout=TIMEOUT_S)
+        self._place = place
+        self._connection = connection_to(place, TIMEOUT_S)
 
     def get(self, path: str) -> tuple[int, http.client.HTTPMessage, bytes]:
-        self._connection.request("GET", path)
+        self._connection.request("GET", path, headers=heads_for(self._place))
         answer = self._connection.getresponse()
         return answer.status, answer.headers, answer.read()
 
