@@ -20,14 +20,13 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
-from tidemill_spark.asking import connection_to, heads_for, port_of
+from tidemill_spark.calling import connect, heads
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.limits import MIB, RANGE_PIECES_MAX
 
 TARGET_BYTES = 128 * MIB
 """Of a range: a task of some seconds."""
 ANSWER_BYTES = 16 * MIB
-TIMEOUT_S = 30.0
 PATIENCE_S = 60.0
 """With brokers that are away: a failover takes ten seconds at most."""
 PAUSE_S = 0.25
@@ -118,6 +117,7 @@ def brokers(server: str, prefers: Prefers = "slave") -> dict[str, list[Broker]]:
 
 
 def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers, place: str) -> dict[str, list[Broker]]:
+    """As meta at that place has them. A broker without a host is in the same process."""
     found: dict[str, list[Broker]] = {}
     for row in rows:
         if row["retired"]:
@@ -125,8 +125,9 @@ def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers, place: str) -> 
         members = sorted(
             row["brokers"], key=lambda one: (not one["alive"], one["role"] != prefers, not one["in_sync"])
         )
+        controls = [str(one["addresses"]["control"]) for one in members]
         found[str(row["group"])] = [
-            Broker(str(row["group"]), port_of(str(one["addresses"]["control"]), place)) for one in members
+            Broker(str(row["group"]), place if control.startswith(":") else control) for control in controls
         ]
     return found
 
@@ -347,11 +348,10 @@ class _Port:
     """A connection to an HTTP port."""
 
     def __init__(self, place: str) -> None:
-        self._place = place
-        self._connection = connection_to(place, TIMEOUT_S)
+        self._connection = connect(place)
 
     def get(self, path: str) -> tuple[int, http.client.HTTPMessage, bytes]:
-        self._connection.request("GET", path, headers=heads_for(self._place))
+        self._connection.request("GET", path, headers=heads())
         answer = self._connection.getresponse()
         return answer.status, answer.headers, answer.read()
 

@@ -16,7 +16,7 @@ import http.client
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote
@@ -24,15 +24,13 @@ from urllib.parse import quote
 from tidemill.errors import BrokerUnreachable, ConnectionLost, TidemillError, Unavailable
 from tidemill.link import Answer, Link, dial
 from tidemill.routes import Address
-from tidemill.security import secured
 from tidemill.settings import ClientSettings
-from tidemill_spark.asking import connection_to, heads_for
-from tidemill_spark.ranges import PATIENCE_S, PAUSE_S, TIMEOUT_S, NobodyAnswers
+from tidemill_spark.calling import TIMEOUT_S, connect, heads, settings
+from tidemill_spark.ranges import PATIENCE_S, PAUSE_S, NobodyAnswers
 from tidemill_spark.rows import Cut, cut_rows
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin
 from tidemill_wire.columns import build_batch
 from tidemill_wire.commands import Sent
-from tidemill_wire.errors import wire_error
 from tidemill_wire.fields import again_for
 from tidemill_wire.ordering import Chart
 from tidemill_wire.routes import PartitionSet
@@ -75,10 +73,10 @@ class _Sending:
     lane: Lane
     producer: int
     ids: BatchIds
-    settings: ClientSettings
     sent: int = 0
     link: Link | None = None
     at_ms: int = 0
+    settings: ClientSettings = field(default_factory=settings)
 
 
 class Sender:
@@ -142,8 +140,7 @@ class Sender:
         target = self._target
         said = "\n".join((self._task.job, str(self._task.number), *lane, target.subject, target.group))
         producer = int.from_bytes(blake2b(said.encode(), digest_size=8).digest(), "big") % SINGLES_FROM
-        settings = secured(ClientSettings(), target.server)
-        self._lanes[lane] = _Sending(lane, producer, BatchIds(producer), settings)
+        self._lanes[lane] = _Sending(lane, producer, BatchIds(producer))
         return self._lanes[lane]
 
     async def _dial(self, one: _Sending) -> Link:
@@ -154,7 +151,7 @@ class Sender:
         row = next((row for row in rows if later or row["group"] == one.lane.group), None)
         if row is None:
             raise BrokerUnreachable(f"nobody leads the broker group {one.lane.group}")
-        host = row["host"] or self._target.server.split(",")[0].rpartition("://")[2].rpartition(":")[0]
+        host = row["host"] or self._target.server.split(",")[0].rpartition(":")[0]
         return await dial(Address(str(row["group"]), host, int(row["port"])), one.settings)
 
     # -- storing -------------------------------------------------------------------------------------------------
@@ -202,7 +199,7 @@ class Sender:
         if isinstance(answer, Sent):
             if not answer.refused:
                 return None
-            answer = wire_error(answer.refused[0][1], answer.refused[0][2])
+            answer = answer.errors[0]
         if isinstance(answer, ConnectionLost | Unavailable):
             return answer
         assert isinstance(answer, TidemillError)
@@ -248,10 +245,10 @@ def _routes(place: str, subject: str) -> Mapping[str, Any]:
 
 
 def _ask(place: str, method: str, path: str, body: str | None = None) -> tuple[int, bytes]:
-    connection = connection_to(place, TIMEOUT_S)
+    connection = connect(place)
     try:
-        kind = {"Content-Type": "application/json"} if body else None
-        connection.request(method, path, body, heads_for(place, kind))
+        head = heads(content_type="application/json") if body else heads()
+        connection.request(method, path, body, head)
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:

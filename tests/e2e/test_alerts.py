@@ -25,7 +25,7 @@ from e2e.watched import alerts, hurried
 from samples.authorities import Authority
 from tidemill import Client
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 90.0
 LAG_SECONDS = 2

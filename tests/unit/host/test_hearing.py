@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 30
 
 @asynccontextmanager
 async def meta(streams: Sequence[Sequence[bytes]], status: int = 200) -> AsyncIterator[tuple[str, list[int]]]:
-    """Something that answers each request with the next stream, of which the last does not end; how often it was asked."""
+    """Something that answers each request with the next stream, the last without an end; how often it was asked."""
     asked: list[int] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
