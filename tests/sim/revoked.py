@@ -19,7 +19,6 @@ from typing import Any, cast
 from aiohttp import web
 
 from sim.autopsy import HERB
-from sim.calls import Calls
 from sim.cleared import CUTTERS, _manifests
 from sim.clients import draw_client
 from sim.gate import Asking
@@ -262,6 +261,7 @@ class Visiting:
 class Revoked(Whole):
     """The scenario: a whole cluster, of which nobody weeds."""
 
+    meta = LockedMeta
     probes = ("failovers", "hand_overs", "revoked", "guest_sent", "guest_given", "guest_refused")
 
     def __init__(self, seed: str) -> None:
@@ -272,9 +272,6 @@ class Revoked(Whole):
             cell.chronicle.silence_s = silence_s
         self.cells = list[Cell](cells)
         self._weeding = cast("Any", Visiting(cells[-1], METAS))
-
-    def _meta(self, calls: Calls) -> MetaNode:
-        return LockedMeta(self._settings, calls)
 
 
 def make(seed: str) -> Revoked:

@@ -283,6 +283,7 @@ class Cell(Replicated):
 class Whole:
     """The scenario."""
 
+    meta: type[MetaNode] = MetaNode
     kinds = KINDS
     probes = (
         "failovers",
@@ -322,14 +323,11 @@ class Whole:
         self._calls = Calls(world.network)
         world.add_server(STORE, self._house.serve)
         for name in METAS:
-            world.add_server(name, self._meta(self._calls).serve)
+            world.add_server(name, self.meta(self._settings, self._calls).serve)
         for cell in self.cells:
             cell.furnish(world, self._calls)
         world.add_client(PERSON, self._person)
         world.add_client(GARDENER, self._weeding.run)
-
-    def _meta(self, calls: Calls) -> MetaNode:
-        return MetaNode(self._settings, calls)
 
     def drained(self) -> bool:
         for cell in self.cells:
