@@ -201,7 +201,9 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
     async with asyncio.TaskGroup() as tasks:
         host, port = split_address(part.master_address)
         stalls = tasks.create_task(service.stalls.keep())
-        work = [tasks.create_task(Attending(service, Attendance[None](identity), metas).keep())]
+        locked = service.server.gate.access.locked
+        attending = Attending(service, Attendance[None](identity), metas, hears=locked)
+        work = [tasks.create_task(attending.keep())]
         if part.role is Role.SLAVE and port.isdigit():
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
         if part.role is Role.MASTER:

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemill_host import log
@@ -122,8 +123,7 @@ async def _serve(
     from tidemill_meta.doors.takeovers import Takeovers
     from tidemill_meta.doors.watch import Watch
 
-    stopping = stop_event()
-    clock = RealClock()
+    stopping, clock = stop_event(), RealClock()
     replica = Replica(settings, store, clock)
     watch = Watch(replica.meta, clock)
     locks: Locks = arguments.locks
@@ -150,7 +150,8 @@ async def _serve(
     relay = Relay(replica.meta.control_of, locks.caller)
     routes = [*api.routes(), *door.routes(), *Pages().routes(), *relay.routes()]
     names = parse_names(settings.console_hosts)
-    web = Web(values, lambda: render_metrics(replica, watch, api, takeovers), refused, routes, doorman, names)
+    metrics = partial(render_metrics, replica, watch, api, takeovers, locks.certificates)
+    web = Web(values, metrics, refused, routes, doorman, names)
     connections_max = min(settings.connections_max, files_max * 3 // 4)
     with listening(arguments.host, arguments.port, "port"):
         port = await web.listen(arguments.host, arguments.port, connections_max, arguments.locks.tls)

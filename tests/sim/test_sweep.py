@@ -171,6 +171,13 @@ def test_pods_that_are_said_to_be_gone_lose_nothing() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_of_a_guest_whose_token_is_revoked_nothing_is_taken_two_seconds_later() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 8))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.revoked:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_subjects_that_are_removed_if_they_are_empty_lose_nothing() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.cleared:make")

@@ -40,6 +40,10 @@ FOUND_BY_FAMILIES = {
     "sim.cleared:make": {
         "taken-while-it-is-asked-what-is-left": "3",
     },
+    "sim.revoked:make": {
+        "charter-asked-for-once": "0",
+        "token-believed-while-it-is-connected": "0",
+    },
     "sim.shut:make": {
         "master-takes-before-it-is-told": "14",
     },
