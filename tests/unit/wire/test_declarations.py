@@ -375,7 +375,8 @@ def test_the_table_has_the_fields_of_the_design() -> None:
         "clusterRef.name", "subjectName", "placement.minBrokerGroups", "placement.brokerGroups",
         "placement.brokerGroupSelector.matchLabels", "retention.messageSeconds", "retention.maxBytes", "retention.archive",
         "message.maxBytes", "delay.mode", "delay.maxDelaySeconds", "deadLetter.mode", "config", "config[].name",
-        "config[].value", "orderStrategy", "deduplicationSeconds", "managementPolicy", "deletionPolicy",
+        "config[].value", "orderStrategy", "deduplicationSeconds", "quota.messagesPerSecond", "quota.bytesPerSecond",
+        "managementPolicy", "deletionPolicy",
     }  # fmt: skip
     assert set(CONFIG) == {"durability"}
 
