@@ -138,7 +138,7 @@ class Intake:
                 if forbidden:
                     _check_forbidden(forbidden, taken)
                 partition = self.admit(view, at, header, now_ms)
-                first = partition.repeated(header.producer_id, header.producer_sequence)
+                first = partition.repeated(header.producer_id, header.producer_sequence, header.flags)
                 if first is None:
                     check_bodies(view, at, header, partition.settings.message_bytes_max)
                 if header.flags & DEDUPLICATED:

@@ -27,6 +27,7 @@ class Flight:
 
     batches: list[Parcel]
     size: int
+    number: int
     asked_at: float = NEVER
     """When it was written last. Never: certainly nobody has stored it."""
     doubtful: bool = False
@@ -38,6 +39,7 @@ class Flights:
 
     def __init__(self, backoff: Backoff, chance: random.Random) -> None:
         self._flights: list[Flight] = []
+        self._departed = 0
         self._backoff = backoff
         self._chance = chance
         self._refused: dict[Partition, float] = {}
@@ -55,8 +57,11 @@ class Flights:
 
     @property
     def full(self) -> bool:
-        """One more, and the broker might not recognise the oldest when it comes twice."""
-        return len(self._flights) >= PRODUCER_BATCHES_REMEMBERED
+        """One more, and the broker might not know any more whether it has the oldest. Those that were answered since
+        that left count, too.
+        """
+        since = self._departed - self._flights[0].number if self._flights else 0
+        return since >= PRODUCER_BATCHES_REMEMBERED
 
     @property
     def refused(self) -> bool:
@@ -65,7 +70,8 @@ class Flights:
 
     def depart(self, batches: list[Parcel]) -> Flight:
         """They leave together."""
-        flight = Flight(batches, sum(len(batch.data) for batch in batches))
+        flight = Flight(batches, sum(len(batch.data) for batch in batches), self._departed)
+        self._departed += 1
         self._flights.append(flight)
         for batch in batches:
             batch.partition.in_flight += 1

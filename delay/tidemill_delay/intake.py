@@ -98,7 +98,7 @@ class Intake:
                     raise forbidden[len(taken.firsts)]
                 due = self._admit(view, at, header, now_ms)
                 senders = self._state.senders(lane_of(view, at, header))
-                first = senders.repeated(header.producer_id, header.producer_sequence)
+                first = senders.repeated(header.producer_id, header.producer_sequence, header.flags)
                 if first is None and self.refusal is not None:
                     raise self.refusal
                 if first is None and payer is not None and not is_own(view, at):

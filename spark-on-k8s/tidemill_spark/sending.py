@@ -25,7 +25,8 @@ from tidemill.errors import BrokerUnreachable, ConnectionLost, TidemillError, Un
 from tidemill.link import Answer, Link, dial
 from tidemill.routes import Address
 from tidemill.settings import ClientSettings
-from tidemill_spark.ranges import PATIENCE_S, PAUSE_S, TIMEOUT_S, NobodyAnswers
+from tidemill_spark.calling import TIMEOUT_S, connect, heads, settings
+from tidemill_spark.ranges import PATIENCE_S, PAUSE_S, NobodyAnswers
 from tidemill_spark.rows import Cut, cut_rows
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin
 from tidemill_wire.columns import build_batch
@@ -75,7 +76,7 @@ class _Sending:
     sent: int = 0
     link: Link | None = None
     at_ms: int = 0
-    settings: ClientSettings = field(default_factory=ClientSettings)
+    settings: ClientSettings = field(default_factory=settings)
 
 
 class Sender:
@@ -244,9 +245,10 @@ def _routes(place: str, subject: str) -> Mapping[str, Any]:
 
 
 def _ask(place: str, method: str, path: str, body: str | None = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(place, timeout=TIMEOUT_S)
+    connection = connect(place)
     try:
-        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+        head = heads(content_type="application/json") if body else heads()
+        connection.request(method, path, body, head)
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:

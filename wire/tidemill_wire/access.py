@@ -139,7 +139,7 @@ class Charter:
 class Identity:
     """Somebody, and what they may do; decided once for each subject."""
 
-    __slots__ = ("_known", "_permissions", "all", "expires_ms", "payer", "sends", "who")
+    __slots__ = ("_known", "all", "expires_ms", "payer", "permissions", "sends", "who")
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class Identity:
         """Names of partitions that it may send to, as they stand in batches; those that were asked for."""
         self.payer: Meter | None = None
         """What it may send, if that is bounded, and what of it it has used."""
-        self._permissions = tuple(permissions)
+        self.permissions = tuple(permissions)
         self._known: dict[tuple[Operation, str, str], bool] = {}
 
     def may(self, operation: Operation, subject: str, group: str = "") -> bool:
@@ -171,14 +171,14 @@ class Identity:
                 self._known.clear()
             plain = living_subject(subject) if subject[:1] == "%" or "#" in subject else subject
             right = Right(operation, plain, group)
-            known = self._known[asked] = any(one.allows(right) for one in self._permissions)
+            known = self._known[asked] = any(one.allows(right) for one in self.permissions)
         return known
 
     def may_any(self, subject: str) -> bool:
         """Whether anything is granted there, so that it may know of it."""
         return any(self.may(operation, subject) for operation in Operation) or any(
             Operation.CONSUME in one.operations and any(covers(each, subject) for each in one.subjects)
-            for one in self._permissions
+            for one in self.permissions
         )
 
     def check(self, *rights: Right) -> None:

@@ -80,6 +80,7 @@ ERROR_KINDS = (
         True,
         "send to another broker group, or wait until a person lets it take messages again",
     ),
+    ErrorKind(33, "not_told", True, "wait a moment: the master asks meta what people let it take"),
     ErrorKind(
         60, "allocation_outdated", True, "ask meta which partitions are yours now, and pull those only"
     ),

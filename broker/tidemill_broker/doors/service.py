@@ -81,6 +81,8 @@ class Service(Hosted[Runs]):
         self.server.epoch = broker.logs.epoch
         if machine is not None:
             self.hear_itself()
+        if isinstance(machine, Master) and broker.settings.meta:
+            broker.intake.gate.wait()
 
     def began(self, report: Report, seconds: float) -> None:
         """What it took to read what lies on the disk."""

@@ -63,7 +63,15 @@ def paths() -> dict[str, Part]:
             ),
         },
         "/v1/access/tokens/{token}": {
-            "delete": _asked("revokeToken", "Let a token hold no more", gone, {"removed": "0"}, name="token")
+            "put": _asked(
+                "setToken",
+                "Let a token hold that was made elsewhere",
+                record(row),
+                TOKEN_EXAMPLE,
+                body=record({"who": whom, "digest": pattern("[0-9a-f]{64}", "the SHA-256 of the token")}),
+                name="token",
+            ),
+            "delete": _asked("revokeToken", "Let a token hold no more", gone, {"removed": "0"}, name="token"),
         },
     }
 
