@@ -42,6 +42,7 @@ FAMILIES = {
     "sim.repeated:make": 1,
     "sim.deduped:make": 1,
     "sim.archived:make": 1,
+    "sim.granted:make": 1,
     "sim.worked:make": 1,
     "sim.later:make": 1,
     "sim.halves:make": 1,

@@ -73,6 +73,13 @@ def test_messages_with_dedup_keys_are_stored_once_within_their_window() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_what_is_told_to_wait_or_refused_is_told_so_and_nothing_else_is_lost() -> None:
+    seeds = os.environ.get("SEEDS", "50")
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.granted:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_messages_for_later_come_once_and_not_before_their_time() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.later:make")

@@ -90,6 +90,10 @@ FOUND_BY_FAMILIES = {
     "sim.repeated:make": {
         "send-that-comes-twice-stored-twice": "0",
     },
+    "sim.granted:make": {
+        "send-in-doubt-told-as-refused": "127",
+        "what-is-told-to-wait-is-taken-for-stored": "0",
+    },
     "sim.deduped:make": {
         "dedup-keys-forgotten-by-a-start": "0",
         "dedup-keys-not-in-checkpoint": "0",
