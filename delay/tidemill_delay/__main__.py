@@ -202,6 +202,8 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
         host, port = split_address(part.master_address)
         stalls = tasks.create_task(service.stalls.keep())
         work = [tasks.create_task(Attending(service, Attendance[None](identity), metas).keep())]
+        reviewing = arguments.locks.reviewing(settings.meta, service.server.turn.now_ms)
+        work.append(tasks.create_task(reviewing.keep()))
         if part.role is Role.SLAVE and port.isdigit():
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
         if part.role is Role.MASTER:
