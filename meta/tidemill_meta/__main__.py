@@ -123,8 +123,7 @@ async def _serve(
     from tidemill_meta.doors.takeovers import Takeovers
     from tidemill_meta.doors.watch import Watch
 
-    stopping = stop_event()
-    clock = RealClock()
+    stopping, clock = stop_event(), RealClock()
     replica = Replica(settings, store, clock)
     watch = Watch(replica.meta, clock)
     locks: Locks = arguments.locks
