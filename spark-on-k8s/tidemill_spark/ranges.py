@@ -109,14 +109,15 @@ def brokers(server: str, prefers: Prefers = "slave") -> dict[str, list[Broker]]:
                 who = _json(_Port.ask(place, f"{PATH}?subject=-")[2])
                 return {str(who["group"]): [Broker(str(who["group"]), place)]}
             if status == 200:
-                return _listed(json.loads(body), prefers)
+                return _listed(json.loads(body), prefers, place)
             error = NobodyAnswers(f"{place} answers {status}")
         except (OSError, http.client.HTTPException, ValueError) as caught:
             error = caught
     raise NobodyAnswers(f"nobody answers at {server}: {error}") from error
 
 
-def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers) -> dict[str, list[Broker]]:
+def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers, place: str) -> dict[str, list[Broker]]:
+    """As meta at that place has them. A broker without a host is in the same process."""
     found: dict[str, list[Broker]] = {}
     for row in rows:
         if row["retired"]:
@@ -124,8 +125,9 @@ def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers) -> dict[str, li
         members = sorted(
             row["brokers"], key=lambda one: (not one["alive"], one["role"] != prefers, not one["in_sync"])
         )
+        controls = [str(one["addresses"]["control"]) for one in members]
         found[str(row["group"])] = [
-            Broker(str(row["group"]), str(one["addresses"]["control"])) for one in members
+            Broker(str(row["group"]), place if control.startswith(":") else control) for control in controls
         ]
     return found
 

@@ -31,7 +31,6 @@ from tidemill_spark.rows import Cut, cut_rows
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin
 from tidemill_wire.columns import build_batch
 from tidemill_wire.commands import Sent
-from tidemill_wire.errors import wire_error
 from tidemill_wire.fields import again_for
 from tidemill_wire.ordering import Chart
 from tidemill_wire.routes import PartitionSet
@@ -200,7 +199,7 @@ class Sender:
         if isinstance(answer, Sent):
             if not answer.refused:
                 return None
-            answer = wire_error(answer.refused[0][1], answer.refused[0][2])
+            answer = answer.errors[0]
         if isinstance(answer, ConnectionLost | Unavailable):
             return answer
         assert isinstance(answer, TidemillError)

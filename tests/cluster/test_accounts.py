@@ -120,6 +120,7 @@ def queue(accounts: Accounts, tmp_path: Path) -> Iterator[Cluster]:
     path = made.url("/v1/access/grants/shop")
     with made.open(urllib.request.Request(path, json.dumps(grant).encode(), method="PUT")) as answer:
         assert answer.status == 200
+    asyncio.run(wait_heeded(made, tmp_path / "first", accounts.token("shop")))
     yield made
     made.close()
 
@@ -128,6 +129,19 @@ def client(queue: Cluster, file: Path) -> Client:
     return Client(
         queue.server, settings=ClientSettings(security=Security(token_file=file), send_timeout_s=20.0)
     )
+
+
+async def wait_heeded(queue: Cluster, file: Path, token: str) -> None:
+    """Until the broker knows of the grant, too."""
+    file.write_text(token)
+    async with asyncio.timeout(PATIENCE_SECONDS), client(queue, file) as mq:
+        while True:
+            try:
+                await mq.send("order.first", b"x")
+            except Refused:
+                await asyncio.sleep(0.2)
+            else:
+                return
 
 
 async def wait_refused(mq: Client) -> None:

@@ -98,7 +98,7 @@ class Stream:
         except (OSError, ValueError, http.client.HTTPException):
             return  # the replica ended, or the test closed it
 
-    def wait_line(self, holds: Any, seconds: float = 10.0) -> float:
+    def wait_line(self, holds: Any, seconds: float = 30.0) -> float:
         """When the first line came of which this holds."""
         with self._came:
             assert self._came.wait_for(lambda: any(holds(line) for _, line in self.lines), seconds), (
