@@ -320,6 +320,8 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
         attending = _attending(service, premises)
         if attending is not None:
+            reviewing = premises.arguments.locks.reviewing(premises.settings.meta, premises.clock.now_ms)
+            work.append(tasks.create_task(reviewing.keep()))
             work.append(tasks.create_task(attending.keep()))
         stopped = tasks.create_task(premises.stopping.wait())
         await asyncio.wait((service.failed, service.turned, stopped), return_when=asyncio.FIRST_COMPLETED)

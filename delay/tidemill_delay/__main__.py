@@ -204,6 +204,8 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
         locked = service.server.gate.access.locked
         attending = Attending(service, Attendance[None](identity), metas, hears=locked)
         work = [tasks.create_task(attending.keep())]
+        reviewing = arguments.locks.reviewing(settings.meta, service.server.turn.now_ms)
+        work.append(tasks.create_task(reviewing.keep()))
         if part.role is Role.SLAVE and port.isdigit():
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
         if part.role is Role.MASTER:
