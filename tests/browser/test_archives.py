@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import urllib.parse
 import urllib.request
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -27,7 +26,9 @@ def archived(queue: Queue, tmp_path_factory: pytest.TempPathFactory) -> Queue:
     for subject in SUBJECTS:
         send(queue, subject, *(f"{subject} {number}" for number in range(5)), key="k")
     asked = ("archive", "run", "--subject", "kept.*", "--name", "years", "--to", str(folder / "lake"))
-    done = run_command(*asked, "--safety-lag-seconds", "0", "--workers", "1", server=queue.server, seconds=120)
+    done = run_command(
+        *asked, "--safety-lag-seconds", "0", "--workers", "1", server=queue.server, seconds=120
+    )
     assert done.returncode == 0, done.stderr
     send(queue, "kept.in", "after the run", "and another")
     (folder / "file").write_text("where a folder should be")
@@ -92,7 +93,9 @@ def test_archive_says_how_far_it_is_behind_each_partition(page: Page, archived: 
     assert (again["Archived below"], again["Behind"]) == ("–", "5")
     assert tile(page, "Behind") == "7"
     send(archived, "kept.out", "one more")
-    expect(page.get_by_role("table", name="How far it is").locator("tbody tr", has_text="kept.out")).to_contain_text("6")
+    expect(
+        page.get_by_role("table", name="How far it is").locator("tbody tr", has_text="kept.out")
+    ).to_contain_text("6")
 
 
 def test_run_that_failed_says_of_what_first(page: Page, archived: Queue) -> None:

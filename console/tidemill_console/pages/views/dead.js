@@ -44,7 +44,7 @@ function group(place, subject, name) {
     { title: "Fingerprint", cell: (row) => data(row.fingerprint, "mono"), changes: (row) => row.fingerprint },
     { title: "Messages", number: true, hint: "that failed of it, handled since or not", cell: (row) => count(row.messages) },
     { title: "Last", cell: (row) => ago(row.last_ms) },
-    ...(barred ? [] : [{ title: "", cell: (row) => [button("Redrive…", () => settle("redrive", { fingerprint: row.fingerprint }), { "aria-label": `Redrive ${row.fingerprint}` }), " ", button("Purge…", () => settle("purge", { fingerprint: row.fingerprint }), { class: "danger", "aria-label": `Purge ${row.fingerprint}` })], changes: (row) => row.fingerprint }]),
+    ...(barred ? [] : [{ title: "Decide", cell: (row) => [button("Redrive…", () => settle("redrive", { fingerprint: row.fingerprint }), { "aria-label": `Redrive ${row.fingerprint}` }), " ", button("Purge…", () => settle("purge", { fingerprint: row.fingerprint }), { class: "danger", "aria-label": `Purge ${row.fingerprint}` })], changes: (row) => row.fingerprint }]),
   ], { key: (row) => row.fingerprint, empty: "No message of this group has failed of late." });
   const letters = table("Newest dead letters", [
     { title: "Message", cell: (row) => link("messages", ["id", row.origin ?? row.id], data(row.origin ?? row.id, "mono")), changes: (row) => row.id },
