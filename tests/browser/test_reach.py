@@ -142,6 +142,13 @@ def test_every_text_stands_out_from_its_ground(page: Page, seen: Seen, theme: An
     assert len(grounds) == 1
 
 
+def test_what_is_not_there_is_not_written(page: Page, seen: Seen) -> None:
+    for view in VIEWS:
+        shown(page, seen, view)
+        said = page.locator("body").inner_text().split()
+        assert not {"null", "undefined", "false", "NaN", "[object"} & set(said), view
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_on_any_page(page: Page, seen: Seen, theme: Any) -> None:
     """Names, roles, landmarks, order of headings, contrast, labels and the rest of what Lighthouse looks at; that the

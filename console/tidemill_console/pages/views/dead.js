@@ -2,7 +2,7 @@
 
 import { askAll, found, get, ofGroup, post } from "../api.js";
 import { attempt, confirm, failed, shut, silence } from "../dialogs.js";
-import { button, clear, data, h, link, say } from "../dom.js";
+import { button, clear, data, h, link, put, say } from "../dom.js";
 import { ago, count, plural } from "../format.js";
 import { groupColumns, groupKey } from "../groupRows.js";
 import { listGroups, live, lookNow } from "../live.js";
@@ -53,7 +53,7 @@ function group(place, subject, name) {
     { title: "Attempts", number: true, cell: (row) => count(row.attempts) },
     { title: "Body", cell: preview, changes: (row) => row.id },
   ], { key: (row) => row.id, empty: "None is kept." });
-  place.append(
+  put(place,
     h("p", { class: "crumbs" }, link("dead", [], "Dead letters"), " / ", link("groups", [subject, name], data(`${subject} ${name}`)), " /"),
     h("h1", {}, "Dead letters of ", data(name)),
     waiting,
