@@ -56,7 +56,8 @@ class Web:
     ) -> None:
         self._router = Router([*routes, *log_routes()])
         self._names = names
-        self._values = {**values, SYSTEM: system, OWN_RIGHTS: lambda: rights_of(asker())}
+        own: dict[str, Callable[[], Any]] = {SYSTEM: system, OWN_RIGHTS: lambda: rights_of(asker())}
+        self._values = {**values, **own}
         self._doorman = doorman
         self._metrics = metrics
         self._refused = refused

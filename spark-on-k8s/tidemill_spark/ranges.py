@@ -20,13 +20,13 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
+from tidemill_spark.calling import connect, heads
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.limits import MIB, RANGE_PIECES_MAX
 
 TARGET_BYTES = 128 * MIB
 """Of a range: a task of some seconds."""
 ANSWER_BYTES = 16 * MIB
-TIMEOUT_S = 30.0
 PATIENCE_S = 60.0
 """With brokers that are away: a failover takes ten seconds at most."""
 PAUSE_S = 0.25
@@ -348,10 +348,10 @@ class _Port:
     """A connection to an HTTP port."""
 
     def __init__(self, place: str) -> None:
-        self._connection = http.client.HTTPConnection(place, timeout=TIMEOUT_S)
+        self._connection = connect(place)
 
     def get(self, path: str) -> tuple[int, http.client.HTTPMessage, bytes]:
-        self._connection.request("GET", path)
+        self._connection.request("GET", path, headers=heads())
         answer = self._connection.getresponse()
         return answer.status, answer.headers, answer.read()
 
