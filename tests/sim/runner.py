@@ -48,6 +48,7 @@ FAMILIES = {
     "sim.calendars:make": 1,
     "sim.couriers:make": 1,
     "sim.hoarded:make": 1,
+    "sim.watched:make": 1,
     "sim.whole:make": 1,
     "sim.crontabs:make": 2,
     "sim.traded:make": 2,
