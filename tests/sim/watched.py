@@ -19,9 +19,9 @@ from sim.cluster import declare_subjects
 from sim.disk import Mount
 from sim.replicated import Replicated
 from sim.world import Env, World
+from tidemill.canary.options import CanarySettings
 from tidemill.canary.patrol import Patrol
 from tidemill.canary.probes import group_manifest, subject_manifest, subject_of
-from tidemill.canary.settings import CanarySettings
 from tidemill.canary.stream import Came
 from tidemill.errors import OutcomeUnknown, TidemillError
 from tidemill.receipts import Receipt
