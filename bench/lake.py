@@ -34,7 +34,7 @@ from tidemill_spark.lake import Lake
 from tidemill_spark.layout import Hour, ids_name
 from tidemill_spark.queries import Query
 from tidemill_spark.ranges import standings
-from tidemill_spark.tables import make_file, pq
+from tidemill_spark.tables import pq, write_file
 from tidemill_spark.workers import processes
 
 NOON_MS = 1_800_014_400_000
@@ -110,9 +110,7 @@ def bench_find(count: int, folder: Path) -> dict[str, Any]:
     for number, first in enumerate(range(0, count, FILE_ROWS)):
         rows = min(FILE_ROWS, count - first)
         table, hour = generated(first, rows), Hour("orders", f"2027-01-{1 + number // 24:02d}", number % 24)
-        file, data, ids = make_file(table, hour, str(first), "Zstd")
-        lake.store.write(file.name, data)
-        lake.store.write(ids_name(file.name), ids)
+        file = write_file(lake.store, table, hour, str(first), "Zstd")
         lake.commit(
             Commit(str(number), "bench", 0, (Piece(place, first or None, first, first + rows, (file,)),))
         )

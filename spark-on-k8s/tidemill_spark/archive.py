@@ -25,7 +25,7 @@ from tidemill_spark.lake import COMMIT_WITHIN_MS, Lake
 from tidemill_spark.layout import ids_name
 from tidemill_spark.ranges import Range, RangeGone, Standing, ranges_of, read, standings
 from tidemill_spark.stores import open_store
-from tidemill_spark.tables import hours_of, make_file
+from tidemill_spark.tables import hours_of, write_file
 from tidemill_spark.workers import Workers
 from tidemill_wire.batch import read_header
 from tidemill_wire.limits import MIB
@@ -206,12 +206,8 @@ def _moment(ms: int) -> datetime:
 def write_range(task: Task) -> Written:
     """Read a range and write its files. They are on the store's disk when this returns, and in no commit."""
     wanted = task.range
-    tables: list[Any] = []
-    read_bytes = 0
     try:
-        for table, size in decoded(wanted):
-            tables.append(table)
-            read_bytes += size
+        table, read_bytes = _whole(wanted)
     except RangeGone as gone:  # retention was faster, also than what this task has read already
         first = wanted.next_sequence if gone.first is None else min(gone.first, wanted.next_sequence)
         if first <= wanted.first_sequence:
@@ -219,33 +215,49 @@ def write_range(task: Task) -> Written:
         if first < wanted.next_sequence:
             return write_range(replace(task, range=replace(wanted, first_sequence=first)))
         return Written(Piece(task.partition, task.after, first, wanted.next_sequence), 0)
-    table = pa.concat_tables(tables)
     _check_whole(table, wanted)
     store = open_store(task.uri)
     files: list[File] = []
     for hour, part in hours_of(table, wanted.subject):
         stem = f"{wanted.first_sequence}-{secrets.token_hex(8)}"
-        file, data, ids = make_file(part, hour, stem, task.compression)
-        store.write(file.name, data)
-        store.write(ids_name(file.name), ids)
-        files.append(file)
+        files.append(write_file(store, part, hour, stem, task.compression))
     piece = Piece(task.partition, task.after, wanted.first_sequence, wanted.next_sequence, tuple(files))
     return Written(piece, read_bytes)
 
 
+def _whole(wanted: Range) -> tuple[Any, int]:
+    """The messages of a range as one table, whose bodies stay where the network brought them; and how many bytes it
+    brought.
+    """
+    batches: list[memoryview] = []
+    for some in _batches(wanted):
+        batches += some
+    return _table(wanted, batches, in_place=True), sum(map(len, batches))
+
+
 def decoded(wanted: Range) -> Iterator[tuple[Any, int]]:
     """The messages of a range as tables, and how many bytes were read for each."""
-    place = Place(wanted.subject, wanted.broker_group, wanted.partition)
+    for batches in _batches(wanted):
+        yield _table(wanted, batches, in_place=False), sum(map(len, batches))
+
+
+def _batches(wanted: Range) -> Iterator[list[memoryview]]:
     for data in read(wanted):
         batches, used = split(data)
         if used != len(data):
             raise StoreFailed(
-                f"a broker gave {len(data) - used} bytes of {place.partition} that are no batch"
+                f"a broker gave {len(data) - used} bytes of {wanted.partition} that are no batch"
             )
-        some = decode(
-            batches, place, first_sequence=wanted.first_sequence, next_sequence=wanted.next_sequence
-        )
-        yield pa.Table.from_batches([some]), len(data)
+        yield batches
+
+
+def _table(wanted: Range, batches: Sequence[memoryview], *, in_place: bool) -> Any:
+    place = Place(wanted.subject, wanted.broker_group, wanted.partition)
+    rows = decode(
+        batches, place, first_sequence=wanted.first_sequence, next_sequence=wanted.next_sequence,
+        in_place=in_place,
+    )  # fmt: skip
+    return pa.Table.from_batches([rows])
 
 
 def _check_whole(table: Any, wanted: Range) -> None:

@@ -3,6 +3,8 @@ is per message is numpy's and Arrow's.
 
 A text column of a batch is offsets and bytes, as Arrow's are: bytes are joined, offsets moved, and what is empty is
 null. Ids are made of fixed prefixes and numbers, as a matrix of bytes. Both sums of each batch are checked.
+
+Bodies that are long may stay where they lie (``in_place``): see ``views.py``.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 
 from tidemill_spark.arrow import pa, pc
 from tidemill_spark.schema import COLUMNS, TIME, schema_of
+from tidemill_spark.views import views_of
 from tidemill_wire.batch import Flags, check_stamp
 from tidemill_wire.columns import Batch, Column
 from tidemill_wire.errors import CorruptBatch
@@ -27,6 +30,8 @@ DIGITS_MAX = 7
 POWERS = 10 ** np.arange(1, DIGITS_MAX)
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 BYTES_MAX = 0x7FFF_FFFF  # what 32-bit offsets reach
+LONG_BYTES = 64
+"""Of a body, on average: shorter ones are copied as fast as pointed to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +49,17 @@ def decode(
     columns: Sequence[str] = COLUMNS,
     first_sequence: int = 0,
     next_sequence: int | None = None,
+    *,
+    in_place: bool = False,
 ) -> Any:
     """The messages of these batches, one after the other, without those below ``first_sequence`` and those from
-    ``next_sequence`` on. ``CorruptBatch``: what is there is not what was stored.
+    ``next_sequence`` on. ``CorruptBatch``: what is there is not what was stored. ``in_place``: bodies may be views of
+    the batches, which are not changed then as long as the rows live.
     """
     rows = _Rows([_opened(data) for data in batches], place)
-    made = [rows.make(name) for name in columns]
-    table = pa.RecordBatch.from_arrays(made, schema=schema_of(columns))
+    made = [rows.bodies_in_place() if in_place and name == "body" else rows.make(name) for name in columns]
+    fields = [pa.field(name, column.type) for name, column in zip(columns, made, strict=True)]
+    table = pa.RecordBatch.from_arrays(made, schema=pa.schema(fields) if in_place else schema_of(columns))
     if rows.count == 0:
         return table
     sequences = rows.sequences
@@ -117,6 +126,14 @@ class _Rows:
         if name in same:
             return _repeated(same[name], self.count)
         return self._number(name)
+
+    def bodies_in_place(self) -> Any:
+        """The column of bodies, as views when they are long."""
+        lengths, data = self._pairs(Column.BODY_OFFSETS, Column.BODIES, self._counts)
+        total = sum(map(len, data))
+        if total < LONG_BYTES * self.count:
+            return _from_lengths(lengths, data, pa.binary(), nullable=False)
+        return views_of(lengths, data)
 
     # -- numbers -----------------------------------------------------------------------------------------------
 

@@ -20,13 +20,13 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
+from tidemill_spark.calling import connect, heads
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.limits import MIB, RANGE_PIECES_MAX
 
 TARGET_BYTES = 128 * MIB
 """Of a range: a task of some seconds."""
 ANSWER_BYTES = 16 * MIB
-TIMEOUT_S = 30.0
 PATIENCE_S = 60.0
 """With brokers that are away: a failover takes ten seconds at most."""
 PAUSE_S = 0.25
@@ -109,14 +109,15 @@ def brokers(server: str, prefers: Prefers = "slave") -> dict[str, list[Broker]]:
                 who = _json(_Port.ask(place, f"{PATH}?subject=-")[2])
                 return {str(who["group"]): [Broker(str(who["group"]), place)]}
             if status == 200:
-                return _listed(json.loads(body), prefers)
+                return _listed(json.loads(body), prefers, place)
             error = NobodyAnswers(f"{place} answers {status}")
         except (OSError, http.client.HTTPException, ValueError) as caught:
             error = caught
     raise NobodyAnswers(f"nobody answers at {server}: {error}") from error
 
 
-def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers) -> dict[str, list[Broker]]:
+def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers, place: str) -> dict[str, list[Broker]]:
+    """As meta at that place has them. A broker without a host is in the same process."""
     found: dict[str, list[Broker]] = {}
     for row in rows:
         if row["retired"]:
@@ -124,8 +125,9 @@ def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers) -> dict[str, li
         members = sorted(
             row["brokers"], key=lambda one: (not one["alive"], one["role"] != prefers, not one["in_sync"])
         )
+        controls = [str(one["addresses"]["control"]) for one in members]
         found[str(row["group"])] = [
-            Broker(str(row["group"]), str(one["addresses"]["control"])) for one in members
+            Broker(str(row["group"]), place if control.startswith(":") else control) for control in controls
         ]
     return found
 
@@ -346,10 +348,10 @@ class _Port:
     """A connection to an HTTP port."""
 
     def __init__(self, place: str) -> None:
-        self._connection = http.client.HTTPConnection(place, timeout=TIMEOUT_S)
+        self._connection = connect(place)
 
     def get(self, path: str) -> tuple[int, http.client.HTTPMessage, bytes]:
-        self._connection.request("GET", path)
+        self._connection.request("GET", path, headers=heads())
         answer = self._connection.getresponse()
         return answer.status, answer.headers, answer.read()
 

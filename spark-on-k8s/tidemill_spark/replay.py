@@ -40,7 +40,8 @@ WINDOW_CHUNKS = 64
 """Between two notes of a task, about."""
 TASKS_MAX = 12
 """At once. Of single batches a broker remembers 1,024 of each partition: fewer are answered and not noted."""
-IN_FLIGHT = 8
+IN_FLIGHT = 16
+"""Chunks of a task, to each partition of the target."""
 
 
 @dataclass(frozen=True, slots=True)

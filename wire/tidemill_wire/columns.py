@@ -133,7 +133,8 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
         return _build_single(origin, bodies[0])
     columns: Columns = [(Column.BODY_OFFSETS, [offsets_of(bodies)]), (Column.BODIES, bodies)]
     _add_keys(columns, content.keys)
-    bloom = _add_tags(columns, content, origin.batch_id)
+    tags, bloom = columns_of_tags(content, origin.batch_id)
+    columns += tags
     _add_text(columns, Column.ORDER_KEY_OFFSETS, Column.ORDER_KEYS, content.order_keys)
     if content.properties is not None:
         columns += [
@@ -174,22 +175,23 @@ def _add_keys(columns: Columns, keys: Sequence[str | None] | None) -> None:
     ]
 
 
-def _add_tags(columns: Columns, content: Content, batch_id: bytes) -> int:
+def columns_of_tags(content: Content, batch_id: bytes) -> tuple[Columns, int]:
+    """What a batch says of the tags of its messages, none when they have none; and its word of tags."""
     tags = content.tags
     if tags is None:
-        return 0
+        return [], 0
     texts = [tag.encode() for row in tags for tag in row]
     hashes = array("Q", map(hash_text, texts))
     counts = array("i", accumulate(map(len, tags), initial=0))
     sums = message_sums(content.bodies, content.keys, tags, content.properties)
-    columns += [
+    columns: Columns = [
         (Column.TAG_COUNTS, [counts.tobytes()]),
         (Column.TAG_HASHES, [hashes.tobytes()]),
         (Column.SUMS, [pack_sums(tag_sum(batch_id, counts.tobytes(), hashes.tobytes()), sums)]),
         (Column.TAG_OFFSETS, [offsets_of(texts)]),
         (Column.TAGS, texts),
     ]
-    return bloom_of(hashes)
+    return columns, bloom_of(hashes)
 
 
 def _add_text(columns: Columns, offsets: Column, kind: Column, texts: Sequence[str | None] | None) -> None:

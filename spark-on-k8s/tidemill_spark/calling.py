@@ -1,0 +1,36 @@
+"""How jobs call meta and brokers: as the environment says that a client does, in clear or by TLS, and with a token.
+
+    TIDEMILL_CA            a file of authorities; with it TLS is spoken
+    TIDEMILL_TOKEN_FILE    who the job is; read for each connection
+
+Files and no options: command lines are seen by everybody who sees the job.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+
+from tidemill.security import Security, secured
+from tidemill.settings import ClientSettings
+
+TIMEOUT_S = 30.0
+
+
+def connect(place: str) -> http.client.HTTPConnection:
+    """A connection to an HTTP port, HOST:PORT."""
+    context = Security.of(os.environ).context()
+    if context is None:
+        return http.client.HTTPConnection(place, timeout=TIMEOUT_S)
+    return http.client.HTTPSConnection(place, timeout=TIMEOUT_S, context=context)
+
+
+def heads(**more: str) -> dict[str, str]:
+    """Of a request; what it says besides who asks, with dashes for underlines."""
+    said = {name.replace("_", "-").title(): value for name, value in more.items()}
+    return {**said, **Security.of(os.environ).headers()}
+
+
+def settings() -> ClientSettings:
+    """Of a connection to a data port."""
+    return secured(ClientSettings(), None)
