@@ -49,6 +49,7 @@ FAMILIES = {
     "sim.calendars:make": 1,
     "sim.couriers:make": 1,
     "sim.hoarded:make": 1,
+    "sim.watched:make": 1,
     "sim.whole:make": 1,
     "sim.shut:make": 2,
     "sim.forgotten:make": 2,

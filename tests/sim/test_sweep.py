@@ -59,6 +59,13 @@ def test_broker_groups_keep_theirs_through_failovers() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_canary_beside_failovers_says_nothing_false() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 4))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.watched:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_transactions_are_there_once_or_not_at_all_through_failovers() -> None:
     seeds = os.environ.get("SEEDS", "50")
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.halves:make")

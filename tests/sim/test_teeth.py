@@ -37,6 +37,9 @@ FOUND_BY_FAMILIES = {
         "meta-promotes-out-of-the-set": "0",
         "slave-shows-what-is-not-committed": "0",
     },
+    "sim.watched:make": {
+        "canary-expects-what-failed": "5",
+    },
     "sim.cleared:make": {
         "taken-while-it-is-asked-what-is-left": "3",
     },
