@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +21,15 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
-from tidemill_wire.errors import TidemillError
+from tidemill_spark.decode import split
+from tidemill_wire.errors import CorruptBatch, TidemillError
 from tidemill_wire.limits import MIB, RANGE_PIECES_MAX
 
 TARGET_BYTES = 128 * MIB
 """Of a range: a task of some seconds."""
 ANSWER_BYTES = 16 * MIB
+TOGETHER_BYTES = 64 * MIB
+WOVEN = struct.Struct("<II")
 TIMEOUT_S = 30.0
 PATIENCE_S = 60.0
 """With brokers that are away: a failover takes ten seconds at most."""
@@ -310,6 +314,59 @@ def read(one: Range, answer_bytes: int = ANSWER_BYTES) -> Iterator[bytes]:
             port.close()
 
 
+def read_together(wanted: Sequence[Range], answer_bytes: int = TOGETHER_BYTES) -> list[list[memoryview]]:
+    """The batches of ranges of one broker group, of each its own: a request for many small ones. The caller bounds what
+    they hold together. A broker of an earlier version, and a range that has expired, are asked for one by one.
+    """
+    at = [one.first_sequence for one in wanted]
+    found: list[list[memoryview]] = [[] for _ in wanted]
+    urls = list(wanted[0].urls)
+    while urls:
+        open_ = [number for number, one in enumerate(wanted) if at[number] < one.next_sequence]
+        if not open_:
+            return found
+        port = _Port(urls[0])
+        try:
+            answer = _together(port, [(wanted[number], at[number]) for number in open_], answer_bytes)
+        finally:
+            port.close()
+        if answer is None or not any(answer[0][row] > at[number] for row, number in enumerate(open_)):
+            urls.pop(0)
+            continue
+        for row, number in enumerate(open_):
+            at[number] = max(at[number], answer[0][row])
+        for row, batch in zip(answer[1], answer[2], strict=True):
+            found[open_[row]].append(batch)
+    for number, one in enumerate(wanted):
+        if at[number] < one.next_sequence:
+            for data in read(replace(one, first_sequence=at[number])):
+                found[number] += split(data)[0]
+    return found
+
+
+def _together(
+    port: _Port, spans: Sequence[tuple[Range, int]], size: int
+) -> tuple[list[int], list[int], list[memoryview]] | None:
+    """Where each goes on, of which each batch is, and the batches; ``None``: ask somebody else, or in another way."""
+    asked = {"spans": [[one.partition, at, one.next_sequence] for one, at in spans], "size": size}
+    try:
+        status, _, body = port.get(f"{PATH}/batches", json.dumps(asked))
+    except (OSError, http.client.HTTPException):
+        return None
+    if status != 200:
+        return None
+    ranges, batches = WOVEN.unpack_from(body)
+    owners = WOVEN.size + 8 * ranges
+    data, used = split(memoryview(body)[owners + 4 * batches :])
+    if ranges != len(spans) or len(data) != batches or owners + 4 * batches + used != len(body):
+        raise CorruptBatch(f"an answer says {batches} batches and has {len(data)}")
+    return (
+        list(struct.unpack_from(f"<{ranges}q", body, WOVEN.size)),
+        list(struct.unpack_from(f"<{batches}I", body, owners)),
+        data,
+    )
+
+
 def _wait(one: Range, deadline: float) -> None:
     if time.monotonic() > deadline:
         raise NobodyAnswers(
@@ -348,8 +405,9 @@ class _Port:
     def __init__(self, place: str) -> None:
         self._connection = http.client.HTTPConnection(place, timeout=TIMEOUT_S)
 
-    def get(self, path: str) -> tuple[int, http.client.HTTPMessage, bytes]:
-        self._connection.request("GET", path)
+    def get(self, path: str, body: str | None = None) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """What is answered; with a body it is asked with it."""
+        self._connection.request("GET" if body is None else "POST", path, body)
         answer = self._connection.getresponse()
         return answer.status, answer.headers, answer.read()
 
