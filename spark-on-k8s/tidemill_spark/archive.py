@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemill_spark.arrow import pa
+from tidemill_spark.arrow import numpy_of, pa
 from tidemill_spark.commits import Commit, File, Partition, Piece, State
 from tidemill_spark.decode import Place, decode, split
 from tidemill_spark.errors import StoreFailed, WrongRequest
@@ -304,7 +304,7 @@ def _table(wanted: Range, batches: Sequence[memoryview], *, in_place: bool) -> A
 def _check_whole(table: Any, wanted: Range) -> None:
     """A range is archived as a whole: a message that is missing in the middle would never be asked for again."""
     count = wanted.next_sequence - wanted.first_sequence
-    sequences = table["sequence"].to_numpy()
+    sequences = numpy_of(table["sequence"])
     if len(sequences) != count or (len(sequences) > 0 and (sequences[1:] - sequences[:-1] != 1).any()):
         raise StoreFailed(
             f"brokers gave {len(sequences)} messages of {wanted.partition} for {wanted.first_sequence} to "
