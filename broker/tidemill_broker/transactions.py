@@ -99,6 +99,8 @@ class Transactions:
         if self._intake.refusal is not None:
             raise self._intake.refusal
         self._check_bounds(known, len(batch))
+        partition = self._intake.found(subject, now_ms)
+        self._intake.quotas.charge(partition, (header.messages, header.length), half.payer, now_ms)
         held = self._intake.declare(HALF_PARTITION, KEPT, now_ms)
         self._sequence += 1
         producer = PRODUCER | self._desk.state.boot

@@ -24,7 +24,6 @@ from tidemill.errors import (
     ProtocolError,
     TidemillError,
     Unavailable,
-    wire_error,
 )
 from tidemill.routes import Address
 from tidemill.settings import ClientSettings
@@ -190,7 +189,7 @@ class Link(asyncio.BufferedProtocol):
                 if on_answer is None:
                     self._unasked(command)
                 elif isinstance(command, Failed):
-                    refusal = wire_error(command.number, command.detail)
+                    refusal = command.error
                     if refusal.kind.name == "not_master":  # the routes know who is; who dials asks for them
                         self._answers[event.correlation] = on_answer
                         self._lose(ConnectionLost(str(refusal)))
@@ -227,7 +226,7 @@ class Link(asyncio.BufferedProtocol):
                 if not self.opened.done():
                     self.opened.set_result(command)
             case Failed():
-                refusal = wire_error(command.number, command.detail)
+                refusal = command.error
                 # Its token was rotated, or a grant was taken back: what holds now the next connection hears.
                 known = self.opened.done() and refusal.kind.name in {"unauthenticated", "forbidden"}
                 self._lose(ConnectionLost(str(refusal)) if known else refusal)

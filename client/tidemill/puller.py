@@ -23,7 +23,7 @@ from functools import partial
 from tidemill.allotment import Allotment
 from tidemill.backoff import Backoff
 from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, add_range, idle
-from tidemill.errors import ClientClosed, ConnectionLost, CorruptBatch, TidemillError, Unavailable
+from tidemill.errors import ClientClosed, ConnectionLost, CorruptBatch, TidemillError, Unavailable, wait_of
 from tidemill.inbox import Inbox
 from tidemill.link import Answer, Link
 from tidemill.once import OnceSettler
@@ -252,10 +252,14 @@ class Puller:
                 self.share.ask()
                 self._give_all_back()
                 if self._pause is None:
-                    self._pause = self._loop.call_later(self._backoff.next(), self._go_on)
+                    self._pause = self._loop.call_later(
+                        max(self._backoff.next(), wait_of(answer)), self._go_on
+                    )
             case Unavailable():
                 if self._pause is None:
-                    self._pause = self._loop.call_later(self._backoff.next(), self._go_on)
+                    self._pause = self._loop.call_later(
+                        max(self._backoff.next(), wait_of(answer)), self._go_on
+                    )
             case TidemillError():
                 self._inbox.fail(answer)
                 return

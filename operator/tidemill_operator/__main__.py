@@ -21,6 +21,7 @@ from tidemill_operator.doors.advising import Advisor, Lookup
 from tidemill_operator.doors.api import Api, NoAccess, Refused, log_in
 from tidemill_operator.doors.apply import Applier
 from tidemill_operator.doors.health import Health, Sentinel
+from tidemill_operator.doors.keys import Keys
 from tidemill_operator.doors.lease import Lease, LeaseLost
 from tidemill_operator.doors.logs import begin_logging, say
 from tidemill_operator.doors.meta import Metas
@@ -95,7 +96,8 @@ async def _serve(
     arguments: argparse.Namespace, settings: OperatorSettings, access: kopf.ConnectionInfo
 ) -> None:
     metrics = Metrics()
-    api, metas = Api(access, metrics, settings.writes), Metas(settings, metrics)
+    api = Api(access, metrics, settings.writes)
+    metas = Metas(settings, metrics, Keys(api.get))
     await api.open()
     await metas.open()
     namespaces = tuple(dict.fromkeys(arguments.namespace))

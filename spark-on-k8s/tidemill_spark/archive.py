@@ -24,9 +24,10 @@ from tidemill_spark.decode import Place, decode, split
 from tidemill_spark.errors import StoreFailed, WrongRequest
 from tidemill_spark.lake import COMMIT_WITHIN_MS, Lake
 from tidemill_spark.layout import ids_name
-from tidemill_spark.ranges import Range, RangeGone, Standing, ranges_of, read, read_together, standings
+from tidemill_spark.ranges import Range, RangeGone, Standing, ranges_of, read, standings
 from tidemill_spark.stores import open_store
 from tidemill_spark.tables import hours_of, write_file
+from tidemill_spark.together import read_together
 from tidemill_spark.workers import Workers
 from tidemill_wire.batch import read_header
 from tidemill_wire.limits import MIB, RANGE_SPANS_MAX

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,16 +20,13 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
-from tidemill_spark.decode import split
-from tidemill_wire.errors import CorruptBatch, TidemillError
+from tidemill_spark.calling import Port
+from tidemill_wire.errors import TidemillError
 from tidemill_wire.limits import MIB, RANGE_PIECES_MAX
 
 TARGET_BYTES = 128 * MIB
 """Of a range: a task of some seconds."""
 ANSWER_BYTES = 16 * MIB
-TOGETHER_BYTES = 64 * MIB
-WOVEN = struct.Struct("<II")
-TIMEOUT_S = 30.0
 PATIENCE_S = 60.0
 """With brokers that are away: a failover takes ten seconds at most."""
 PAUSE_S = 0.25
@@ -108,19 +104,20 @@ def brokers(server: str, prefers: Prefers = "slave") -> dict[str, list[Broker]]:
     error: Exception = NobodyAnswers(f"{server!r} names nobody")
     for place in filter(None, server.split(",")):
         try:
-            status, _, body = _Port.ask(place, "/v1/brokers")
+            status, _, body = Port.ask(place, "/v1/brokers")
             if status == 404:  # no meta
-                who = _json(_Port.ask(place, f"{PATH}?subject=-")[2])
+                who = _json(Port.ask(place, f"{PATH}?subject=-")[2])
                 return {str(who["group"]): [Broker(str(who["group"]), place)]}
             if status == 200:
-                return _listed(json.loads(body), prefers)
+                return _listed(json.loads(body), prefers, place)
             error = NobodyAnswers(f"{place} answers {status}")
         except (OSError, http.client.HTTPException, ValueError) as caught:
             error = caught
     raise NobodyAnswers(f"nobody answers at {server}: {error}") from error
 
 
-def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers) -> dict[str, list[Broker]]:
+def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers, place: str) -> dict[str, list[Broker]]:
+    """As meta at that place has them. A broker without a host is in the same process."""
     found: dict[str, list[Broker]] = {}
     for row in rows:
         if row["retired"]:
@@ -128,8 +125,9 @@ def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers) -> dict[str, li
         members = sorted(
             row["brokers"], key=lambda one: (not one["alive"], one["role"] != prefers, not one["in_sync"])
         )
+        controls = [str(one["addresses"]["control"]) for one in members]
         found[str(row["group"])] = [
-            Broker(str(row["group"]), str(one["addresses"]["control"])) for one in members
+            Broker(str(row["group"]), place if control.startswith(":") else control) for control in controls
         ]
     return found
 
@@ -170,7 +168,7 @@ def _standing(row: Mapping[str, Any], group: str) -> Standing:
 def _first(members: Sequence[Broker], path: str) -> Mapping[str, Any] | None:
     for broker in members:
         try:
-            status, _, body = _Port.ask(broker.url, path)
+            status, _, body = Port.ask(broker.url, path)
         except (OSError, http.client.HTTPException):
             continue
         if status == 200:
@@ -298,7 +296,7 @@ def read(one: Range, answer_bytes: int = ANSWER_BYTES) -> Iterator[bytes]:
                 _wait(one, deadline)
                 urls = _urls(one)
                 continue
-            port = port or _Port(urls[0])
+            port = port or Port(urls[0])
             answer = _batches(port, one, at, answer_bytes)
             if answer is None or answer[0] <= at:  # it is gone, or has not got so far yet
                 port.close()
@@ -312,59 +310,6 @@ def read(one: Range, answer_bytes: int = ANSWER_BYTES) -> Iterator[bytes]:
     finally:
         if port is not None:
             port.close()
-
-
-def read_together(wanted: Sequence[Range], answer_bytes: int = TOGETHER_BYTES) -> list[list[memoryview]]:
-    """The batches of ranges of one broker group, of each its own: a request for many small ones. The caller bounds what
-    they hold together. A broker of an earlier version, and a range that has expired, are asked for one by one.
-    """
-    at = [one.first_sequence for one in wanted]
-    found: list[list[memoryview]] = [[] for _ in wanted]
-    urls = list(wanted[0].urls)
-    while urls:
-        open_ = [number for number, one in enumerate(wanted) if at[number] < one.next_sequence]
-        if not open_:
-            return found
-        port = _Port(urls[0])
-        try:
-            answer = _together(port, [(wanted[number], at[number]) for number in open_], answer_bytes)
-        finally:
-            port.close()
-        if answer is None or not any(answer[0][row] > at[number] for row, number in enumerate(open_)):
-            urls.pop(0)
-            continue
-        for row, number in enumerate(open_):
-            at[number] = max(at[number], answer[0][row])
-        for row, batch in zip(answer[1], answer[2], strict=True):
-            found[open_[row]].append(batch)
-    for number, one in enumerate(wanted):
-        if at[number] < one.next_sequence:
-            for data in read(replace(one, first_sequence=at[number])):
-                found[number] += split(data)[0]
-    return found
-
-
-def _together(
-    port: _Port, spans: Sequence[tuple[Range, int]], size: int
-) -> tuple[list[int], list[int], list[memoryview]] | None:
-    """Where each goes on, of which each batch is, and the batches; ``None``: ask somebody else, or in another way."""
-    asked = {"spans": [[one.partition, at, one.next_sequence] for one, at in spans], "size": size}
-    try:
-        status, _, body = port.get(f"{PATH}/batches", json.dumps(asked))
-    except (OSError, http.client.HTTPException):
-        return None
-    if status != 200:
-        return None
-    ranges, batches = WOVEN.unpack_from(body)
-    owners = WOVEN.size + 8 * ranges
-    data, used = split(memoryview(body)[owners + 4 * batches :])
-    if ranges != len(spans) or len(data) != batches or owners + 4 * batches + used != len(body):
-        raise CorruptBatch(f"an answer says {batches} batches and has {len(data)}")
-    return (
-        list(struct.unpack_from(f"<{ranges}q", body, WOVEN.size)),
-        list(struct.unpack_from(f"<{batches}I", body, owners)),
-        data,
-    )
 
 
 def _wait(one: Range, deadline: float) -> None:
@@ -383,7 +328,7 @@ def _urls(one: Range) -> list[str]:
         return list(one.urls)
 
 
-def _batches(port: _Port, one: Range, at: int, size: int) -> tuple[int, bytes] | None:
+def _batches(port: Port, one: Range, at: int, size: int) -> tuple[int, bytes] | None:
     """Where they end, and they; ``None``: ask somebody else."""
     asked = urlencode({"from": at, "until": one.next_sequence, "size": size})
     try:
@@ -397,30 +342,6 @@ def _batches(port: _Port, one: Range, at: int, size: int) -> tuple[int, bytes] |
                 f"{one.partition} on {one.broker_group} begins at {first}, not at {at}", int(first)
             )
     return (int(head.get(NEXT, "0")), body) if status == 200 else None
-
-
-class _Port:
-    """A connection to an HTTP port."""
-
-    def __init__(self, place: str) -> None:
-        self._connection = http.client.HTTPConnection(place, timeout=TIMEOUT_S)
-
-    def get(self, path: str, body: str | None = None) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """What is answered; with a body it is asked with it."""
-        self._connection.request("GET" if body is None else "POST", path, body)
-        answer = self._connection.getresponse()
-        return answer.status, answer.headers, answer.read()
-
-    def close(self) -> None:
-        self._connection.close()
-
-    @classmethod
-    def ask(cls, place: str, path: str) -> tuple[int, http.client.HTTPMessage, bytes]:
-        port = cls(place)
-        try:
-            return port.get(path)
-        finally:
-            port.close()
 
 
 def _json(body: bytes) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from browser.asking import bury, receive, send
 from browser.conftest import PATIENCE_MS
 from e2e.queues import Queue, wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENCE_MS)
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,7 +11,7 @@ from browser.asking import bury, receive, send
 from browser.conftest import PATIENCE_MS
 from e2e.queues import Queue
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENCE_MS)
 
 CONTRAST_MIN = 4.5

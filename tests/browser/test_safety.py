@@ -18,7 +18,7 @@ from browser.conftest import PATIENCE_MS
 from e2e.conftest import STANDALONE
 from e2e.queues import Queue
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENCE_MS)
 
 HOSTILE = (

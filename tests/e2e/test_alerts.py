@@ -23,7 +23,7 @@ from e2e.queues import Queue, wait_until
 from e2e.watched import alerts, hurried
 from tidemill import Client
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 90.0
 LAG_SECONDS = 2

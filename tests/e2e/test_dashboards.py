@@ -25,7 +25,7 @@ from tidemill_operator.doors.metrics import Metrics
 from tidemill_wire.metrics.of_clients import CLIENT, WORKER
 from tidemill_wire.metrics.reference import EVERYTHING
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 90.0
 TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)

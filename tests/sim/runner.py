@@ -49,6 +49,7 @@ FAMILIES = {
     "sim.couriers:make": 1,
     "sim.hoarded:make": 1,
     "sim.whole:make": 1,
+    "sim.shut:make": 2,
     "sim.crontabs:make": 2,
     "sim.traded:make": 2,
     "sim.inherited:make": 2,

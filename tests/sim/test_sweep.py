@@ -178,6 +178,13 @@ def test_subjects_that_are_removed_if_they_are_empty_lose_nothing() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_what_people_closed_is_closed_for_the_next_master_too() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.shut:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_workers_and_clients_over_http_keep_theirs() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.worked:make")

@@ -40,6 +40,9 @@ FOUND_BY_FAMILIES = {
     "sim.cleared:make": {
         "taken-while-it-is-asked-what-is-left": "3",
     },
+    "sim.shut:make": {
+        "master-takes-before-it-is-told": "14",
+    },
     "sim.vanished:make": {
         "deliveries-go-with-their-pod": "0",
     },
@@ -122,6 +125,7 @@ FOUND_BY_EXPERIMENTS = {
     "moved-message-stays-where-it-was": "sim.timing",
     "occurrence-placed-anew-by-a-start": "sim.recurring",
     "seek-leaves-old-leases-valid": "sim.seeking",
+    "refused-and-passed-counts-as-stored": "sim.passed",
     "segment-goes-before-a-checkpoint-remembers": "sim.late",
     "senders-of-all-subjects-are-one": "sim.delaying",
     "series-not-in-checkpoint": "sim.recurring",

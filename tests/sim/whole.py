@@ -150,6 +150,7 @@ class Cell(Replicated):
     def __init__(self, seed: str, group: str) -> None:
         super().__init__(f"{seed}/{group}", f"{group}-")
         self.group = group
+        self.settings = replace(self.settings, meta=",".join(METAS))
         self._producers = self._producers[:1]
         self._consumers = self._consumers[:1]
         self.clients = (*self._producers, *self._consumers)

@@ -25,9 +25,9 @@ from tidemill_spark.ranges import (
     brokers,
     plan,
     read,
-    read_together,
     standings,
 )
+from tidemill_spark.together import read_together
 
 pytestmark = pytest.mark.e2e
 

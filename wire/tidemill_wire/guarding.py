@@ -5,6 +5,8 @@
     known     a SEND with some batches that are not    goes on, and those batches are marked
     known     another charter, which grants less of what it consumes, or knows it not any more    to be closed
     known     its token is over               to be closed
+    known     a SEND, and a quota of who sends     goes on, and says who pays
+    known     one connection more than its quota has   refused, and told when to come again
 
 What somebody waits for comes later: so a connection that consumes what it may not any more is closed, for its PULL is
 with the machine. One that only sends goes on, and the next batch is judged by what holds then.
@@ -72,6 +74,8 @@ class Guard:
         self._version = gate.access.version
         self.identity = gate.access.identify(token, names, now_ms)
         self._consumed: dict[Right, None] = {}
+        self._counted_as = self.identity.who
+        gate.access.usage.came(self._counted_as)
 
     def judge(self, event: Event, now_ms: int) -> Event:
         """The same, or what it becomes."""
@@ -81,13 +85,15 @@ class Guard:
             identity = self._renewed(now_ms)
             if identity.all:
                 return event
+            payer = identity.payer
             if isinstance(event.command, SendBatches):
                 refused = refused_batches(event.command.batches, identity)
-                return (
-                    event if not refused
-                    else Received(event.correlation, replace(event.command, refused=refused))
-                )  # fmt: skip
+                if not refused and payer is None:
+                    return event
+                return Received(event.correlation, replace(event.command, refused=refused, payer=payer))
             self._check(event.command, identity)
+            if isinstance(event.command, Half) and payer is not None:
+                return Received(event.correlation, replace(event.command, payer=payer))
         except WireError as error:
             self._tell(event.command, error.kind.name)
             return Rejected(event.correlation, error)
@@ -103,6 +109,10 @@ class Guard:
         except WireError as error:
             return None if error.kind.retryable else error
         return None
+
+    def left(self) -> None:
+        """The connection has ended."""
+        self._gate.access.usage.went(self._counted_as)
 
     def _renewed(self, now_ms: int) -> Identity:
         """Who it is by what holds now."""

@@ -193,6 +193,7 @@ CONSUMERS_MAX = 10_000  # of a group on a subject: each is looked at when its gr
 METRIC_SUBJECTS_MAX = 100  # with a name on a metrics page: each is some lines at each scrape, for ever
 METRIC_GROUPS_MAX = 200
 METRIC_MISTAKES_MAX = 50
+METRIC_QUOTAS_MAX = 50
 METRIC_LOOKS_MAX = 4096  # at failures, or runs of deliveries, of one group for the oldest: all of most groups
 
 VIGIL_US = 250  # of one wait are spent awake at most: more than the slowest answer that sleepers give

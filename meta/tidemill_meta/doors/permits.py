@@ -64,5 +64,6 @@ PERMITS: Permits = {
     ("DELETE", "/v1/access/grants/{grant}"): ADMIN_ALL,
     ("GET", "/v1/access/tokens"): ADMIN_ALL,
     ("POST", "/v1/access/tokens"): ADMIN_ALL,
+    ("PUT", "/v1/access/tokens/{token}"): ADMIN_ALL,
     ("DELETE", "/v1/access/tokens/{token}"): ADMIN_ALL,
 }

@@ -13,6 +13,7 @@ from samples.pictures import (
     NOW_MS,
     SYSTEM,
     broker_group,
+    canary_page,
     consumer_group,
     member,
     node,
@@ -82,6 +83,7 @@ ILL: dict[str, tuple[Severity, str, Case]] = {
         Severity.WARNING, "ordres",
         Case(with_nodes({"g1-0": {"subjects": [{"name": "ordres", "messages": 2}]}})),
     ),
+    "canary": (Severity.ERROR, "g0", Case(picture(canary=canary_page(silent_ms=99_000)))),
 }  # fmt: skip
 
 
@@ -149,3 +151,27 @@ def test_errors_come_first_and_what_is_much_is_not_all_named() -> None:
     assert sum("dead letter" in line for line in lines) == NAMED_MAX
     assert any("… and 5 more" in line for line in lines)
     assert sentences([("buried", warning("a", "b", "c"))])[0] == "WARNING  a: b"
+
+
+@pytest.mark.parametrize(
+    "ill, said",
+    [
+        (
+            {"probes": {"now": {"lost": 3, "found": 1}}, "lost_of_late": ["1f-0"]},
+            "2 probes of its canary were stored",
+        ),
+        ({"doubled": {"stored": 1, "acknowledged": 0}}, "1 were stored twice"),
+        ({"doubled": {"stored": 0, "acknowledged": 2}}, "2 came after their ack"),
+        ({"problem": "consuming failed: no"}, "of its canary consuming failed: no"),
+        ({"failovers": [{"rto_ms": 12_000}]}, "its last change of the master took 12.0 s"),
+        ({"crowded": True}, "two canaries of one name"),
+    ],
+)
+def test_what_a_canary_sees_is_told(ill: dict[str, Any], said: str) -> None:
+    [(check, found)] = examined(Case(picture(canary=canary_page(**ill))))
+    assert check == "canary"
+    assert said in found.what
+
+
+def test_a_canary_that_is_well_is_not_mentioned() -> None:
+    assert examined(Case(picture(canary=canary_page()))) == []

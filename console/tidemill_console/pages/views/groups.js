@@ -8,6 +8,7 @@ import { count, plural } from "../format.js";
 import { groupColumns, groupKey, mark, stateOf, trendOf } from "../groupRows.js";
 import { byTrouble, history, listGroups, live, lookNow, nameOf, past, rates, series } from "../live.js";
 import { filtered } from "../listing.js";
+import { unless } from "../rights.js";
 import { table } from "../table.js";
 
 export function groups(place, parts) {
@@ -41,10 +42,12 @@ function group(place, subject, name) {
   const row = { subject, group: name };
   const suspend = button("Suspend…", () => steer("suspend"));
   const resume = button("Resume", () => steer("resume"));
+  const barred = unless("Admin", subject);
   place.append(
     h("p", { class: "crumbs" }, link("groups", [], "Groups"), " / ", link("subjects", [subject], data(subject)), " /"),
     h("h1", {}, data(name), " ", state),
-    h("div", { class: "actions" }, button("Seek…", seek), suspend, resume, link("dead", [subject, name], "Dead letters", { class: "button" })),
+    h("div", { class: "actions" }, barred ? null : [button("Seek…", seek), suspend, resume], link("dead", [subject, name], "Dead letters", { class: "button" })),
+    barred && h("p", { class: "more" }, barred),
     missing,
     facts,
     h("div", { class: "charts" }, chart.node, flow.node),

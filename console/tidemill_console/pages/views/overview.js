@@ -6,10 +6,19 @@ import { clear, data, h, link } from "../dom.js";
 import { count, plural, rate } from "../format.js";
 import { groupColumns, groupKey, stateOf } from "../groupRows.js";
 import { history, rates, series } from "../live.js";
+import { browsable, may, rights } from "../rights.js";
 import { table } from "../table.js";
 
 const SHOWN = 15;
 const NAMED_MAX = 8;
+
+// Who may not look at all is told what this is a part of.
+function partly() {
+  const some = browsable();
+  if (!rights.who) return "Nothing is shown to who has not said who asks: write a token.";
+  if (!some.length) return `${rights.who} may look at no subject: ask whoever administers the queue for a grant.`;
+  return [`Sums and groups are of what ${rights.who} may look at: `, data(some.join(", ")), "."];
+}
 
 export function overview(place) {
   const troubles = h("ul", { class: "troubles" });
@@ -21,6 +30,7 @@ export function overview(place) {
   place.append(
     h("h1", { class: "unseen" }, "Overview"),
     h("section", { "aria-label": "What is wrong" }, troubles),
+    may("Browse") ? null : h("p", { class: "note" }, partly()),
     missing,
     tiles,
     h("div", { class: "charts" }, undone.node, flow.node),

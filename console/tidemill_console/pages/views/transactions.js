@@ -1,13 +1,16 @@
 // Transactions that nobody has decided, and a person's word on one.
 
 import { askAll, get, part, post } from "../api.js";
-import { attempt, confirm, silence } from "../dialogs.js";
+import { attempt, confirm, shut, silence } from "../dialogs.js";
 import { button, data, h, link, say } from "../dom.js";
 import { ago, bytes, count, plural } from "../format.js";
 import { live, lookNow } from "../live.js";
+import { unless } from "../rights.js";
 import { table } from "../table.js";
 
 export function transactions(place) {
+  const barred = unless("Admin");
+  if (barred) return shut(place, "Transactions", barred);
   const missing = h("div");
   const many = h("p", { class: "more", role: "status" });
   const rows = table("Pending transactions", [
