@@ -51,6 +51,7 @@ PERMITS: Permits = {
         ("GET", f"/v1/ranges/{{partition}}{what}"): Permit(Need.A_RIGHT, Operation.BROWSE, "{partition}")
         for what in ("", "/batches")
     },
+    ("POST", "/v1/ranges/batches"): BROWSE_ALL,
     ("GET", "/v1/segments"): BROWSE_ALL,
     ("GET", "/v1/segments/{log}/{base}"): BROWSE_ALL,
     ("GET", "/v1/replication"): BROWSE_ALL,
