@@ -269,9 +269,8 @@ class Cell(Replicated):
         for partition in machine.inner.state.partitions.values():
             rows, last = partition.recent, partition.visible - 1
             if len(rows) and last >= rows.firsts[0]:
-                place = min(
-                    rows.find(last), len(rows) - 1
-                )  # what a power cut took has no row, and keeps its number
+                # What a power cut took has no row, and keeps its number.
+                place = min(rows.find(last), len(rows) - 1)
                 end = rows.positions[place] + row_length(rows.sizes[place])
                 if end > self._committed:
                     self._committed = end  # said once
