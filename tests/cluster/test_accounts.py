@@ -19,7 +19,7 @@ from cluster.kwok import KwokCluster
 from e2e.clusters import Cluster
 from e2e.operators import wait_until
 from tidemill import Client
-from tidemill.errors import Refused
+from tidemill.errors import Refused, TidemillError
 from tidemill.security import Security
 from tidemill.settings import ClientSettings
 
@@ -179,7 +179,7 @@ def test_a_program_is_its_service_account_until_that_is_gone(
             file.write_text(accounts.token("shop"))  # as the kubelet does, long before it ends
             await mq.send("order.a", b"more")
             accounts.remove("shop")
-            with pytest.raises(Refused, match="unauthenticated"):
+            with pytest.raises(TidemillError, match="unauthenticated"):
                 await wait_refused(mq)
 
     asyncio.run(main())
