@@ -353,7 +353,8 @@ def _attending(service: Service, premises: Premises) -> Attending | None:
     if not (settings.replicated and settings.meta):
         return None
     attendance = Attendance(_identity(premises), Load(settings.load_bytes))
-    return Attending(service, attendance, settings.meta.split(","))
+    locked = service.server.gate.access.locked
+    return Attending(service, attendance, settings.meta.split(","), hears=locked)
 
 
 def _identity(premises: Premises) -> Identity:

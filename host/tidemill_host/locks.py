@@ -53,7 +53,7 @@ class Locks:
     def guard(self, server: Server, subjects: Subjects = no_subjects, service: str = "broker") -> Audit:
         """A server that is about to listen; what is noted of its service."""
         audit = self.audit(service, server.turn.now_ms)
-        server.tls, server.caller = self.tls, self.caller
+        server.tls, server.caller, server.certificates = self.tls, self.caller, self.certificates
 
         def told(who: str, what: str, outcome: str) -> None:
             say = audit.note if outcome == PASSED_ON else audit.refused

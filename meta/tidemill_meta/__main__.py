@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemill_host import log
@@ -151,7 +152,8 @@ async def _serve(
     relay = Relay(replica.meta.control_of, locks.caller)
     routes = [*api.routes(), *door.routes(), *reviews.routes(), *Pages().routes(), *relay.routes()]
     names = parse_names(settings.console_hosts)
-    web = Web(values, lambda: render_metrics(replica, watch, api, takeovers), refused, routes, doorman, names)
+    metrics = partial(render_metrics, replica, watch, api, takeovers, locks.certificates)
+    web = Web(values, metrics, refused, routes, doorman, names)
     most = min(settings.connections_max, files_max * 3 // 4)
     with listening(arguments.host, arguments.port, "port"):
         port = await web.listen(arguments.host, arguments.port, most, locks.tls)

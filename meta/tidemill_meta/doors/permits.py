@@ -24,7 +24,7 @@ PERMITS: Permits = {
     ("POST", _BROKERS): CLUSTER_AUDITED,
     **{
         ("POST", f"{_BROKERS}/{what}"): CLUSTER
-        for what in ("heartbeat", "declared", "fenced", "emptying", "access", "reviews")
+        for what in ("heartbeat", "declared", "fenced", "emptying", "access", "access/watch", "reviews")
     },
     ("POST", f"{_BROKERS}/leave"): CLUSTER_AUDITED,
     ("GET", _BROKERS): KNOWN,
