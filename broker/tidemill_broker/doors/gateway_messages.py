@@ -234,7 +234,9 @@ def parse_tags(value: object, place: str) -> tuple[str, ...]:
 def _properties(value: object, place: str, context: Mapping[str, str] = NONE) -> bytes:
     if not isinstance(value, dict):
         raise malformed(f"{place} is no JSON object")
-    found = {**context, **value} if context and TRACEPARENT not in value else cast("dict[str, Any]", value)
+    found = cast("dict[str, Any]", value)
+    if context and TRACEPARENT not in found:
+        found = {**context, **found}
     try:
         return cast("bytes", msgpack.packb(found)) if found else b""
     except (ValueError, OverflowError, UnicodeEncodeError) as error:

@@ -128,8 +128,8 @@ class Patrol:
             if body.sent_ms > self._began_ms:
                 self.judge.crowded(now_ms)
             return
-        epoch = message._delivery.batch.header.epoch
-        self.judge.seen(Sighting(body.later, body.number, message.sequence, epoch, message.attempts), now_ms)
+        seen = Sighting(body.later, body.number, message.sequence, message.epoch, message.attempts)
+        self.judge.seen(seen, now_ms)
 
     async def _ack(self, message: Message) -> None:
         body = parse_body(message.body)
