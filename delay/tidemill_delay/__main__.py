@@ -11,7 +11,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -139,7 +139,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
         named = {"name": premises.settings.name, "role": part.role.value}
         return {**named, "epoch": part.epoch, "pid": os.getpid()}
 
-    values = {
+    values: dict[str, Callable[[], Any]] = {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": ready_when(lambda: _why_not_ready(service)),
         "/v1/process": process,
