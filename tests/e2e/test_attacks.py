@@ -23,10 +23,12 @@ VARIABLES = {"subject": "secret", "group": "billing", "id": "0" * 32 + "-0", "tr
              "archive": "a", "replay": "a", "run": "r"}  # fmt: skip
 OF_GROUPS = ("/v1/replication", "/v1/segments")
 """What a broker has that is one of a group."""
+ON_KUBERNETES = ("/v1/brokers/reviews",)
+"""What meta has where there are ServiceAccounts: see tests/cluster/test_accounts.py."""
 ROUTES = [
     (method, path, permit)
     for (method, path), permit in {**METAS, **BROKERS}.items()
-    if permit.need is not Need.NOTHING and not path.startswith(OF_GROUPS)
+    if permit.need is not Need.NOTHING and not path.startswith((*OF_GROUPS, *ON_KUBERNETES))
 ]
 NAMED = [f"{method} {path}" for method, path, _ in ROUTES]
 
@@ -300,7 +302,8 @@ def test_permits_cover_every_path_there_is(tower: Tower) -> None:
     described = {
         (method.upper(), path) for path, item in page.items() for method in item if method != "parameters"
     }
-    of_groups = {key for key in BROKERS if key[1].startswith(OF_GROUPS)}
+    elsewhere = {key for key in (*METAS, *BROKERS) if key[1].startswith((*OF_GROUPS, *ON_KUBERNETES))}
     assert described - {*METAS, *BROKERS} == set()
     pages = {key for key in METAS if key[1] == "/" or key[1].startswith("/console")}
-    assert {*METAS, *BROKERS} - of_groups - pages - described - {("POST", "/v1/brokers/access")} == set()
+    among_services = {("POST", "/v1/brokers/access"), ("POST", "/v1/brokers/access/watch")}
+    assert {*METAS, *BROKERS} - elsewhere - pages - described - among_services == set()

@@ -86,7 +86,7 @@ def test_nothing_is_open_at_a_queue_to_who_was_granted_nothing(
     """Broker, gateway, timers and meta behind one port."""
     before = standing(tower)
     page = saved_page(tower, tmp_path / "page.json")
-    asked = (*ENDLESS, "--phases", "examples,coverage")
+    asked = (*ENDLESS, "--phases", "examples,fuzzing")
     said = refused_everywhere(tower.server, tmp_path, tower.tokens.get(who, ""), ALL, *asked, page=page)
 
     assert selected(said) >= 80
