@@ -18,41 +18,41 @@ ERROR_CHARS = 64
 Key = TypeVar("Key")
 
 
+@dataclass(slots=True)
 class Most(Generic[Key]):
     """How many there are of each of something. Of many those with most are kept, and what becomes of the others is
     counted together; whoever has been counted there stays there until it is among those with most by what came later.
     """
 
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
-        self._counts: dict[Key, int] = {}
-        self._others = 0
+    kept: int
+    counts: dict[Key, int] = field(default_factory=dict[Key, int])
+    others: int = 0
 
     def note(self, key: Key, count: int) -> None:
         """So many more."""
-        self._counts[key] = self._counts.get(key, 0) + count
-        if len(self._counts) > self._kept:
-            self._others += self._counts.pop(min(self._counts, key=self._counts.__getitem__))
+        self.counts[key] = self.counts.get(key, 0) + count
+        if len(self.counts) > self.kept:
+            self.others += self.counts.pop(min(self.counts, key=self.counts.__getitem__))
 
     def rows(self, others: Key) -> list[tuple[Key, int]]:
         """Each, and how many; ``others`` is what the rest is called."""
-        return [*self._counts.items(), *([(others, self._others)] if self._others else [])]
+        return [*self.counts.items(), *([(others, self.others)] if self.others else [])]
 
 
+@dataclass(slots=True)
 class Mistakes:
     """How many dead letters there are of each mistake, by fingerprint and type."""
 
-    def __init__(self) -> None:
-        self._most: Most[tuple[str, str]] = Most(METRIC_MISTAKES_MAX)
+    most: Most[tuple[str, str]] = field(default_factory=lambda: Most(METRIC_MISTAKES_MAX))
 
     def note(self, detail: FailureDetail | None, fingerprint: str, messages: int) -> None:
         """Messages were buried."""
         error = "" if detail is None else detail.error[:ERROR_CHARS]
-        self._most.note((fingerprint or "none", error), messages)
+        self.most.note((fingerprint or "none", error), messages)
 
     def rows(self) -> list[tuple[tuple[str, str], int]]:
         """Labels, and how many."""
-        return self._most.rows((OTHER, ""))
+        return self.most.rows((OTHER, ""))
 
 
 @dataclass(slots=True)
