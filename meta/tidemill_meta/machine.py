@@ -167,6 +167,13 @@ class Meta:
             return self.settings.exchange_ms
         return self.settings.ordered_beat_ms if ordered else self.settings.client_beat_ms
 
+    def owner_of(self, client: str, now_ms: int) -> str:
+        """The identity whose client that is, as long as it is heard; empty when nobody speaks for it."""
+        beat = self.senses.clients.beat(client)
+        silent_ms = max(self.settings.authorisation_ms, 3 * self.settings.client_beat_ms)
+        there = beat is not None and self.senses.clients.present(client, silent_ms, now_ms)
+        return beat.who if beat is not None and there else ""
+
     def client_left(self, client: str, now_ms: int) -> None:
         """A client process ends; it has let go of everything."""
         self.senses.clients.leave(client, ClientBeat(client), now_ms)

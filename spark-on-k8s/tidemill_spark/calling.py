@@ -34,3 +34,27 @@ def heads(**more: str) -> dict[str, str]:
 def settings() -> ClientSettings:
     """Of a connection to a data port."""
     return secured(ClientSettings(), None)
+
+
+class Port:
+    """A connection to an HTTP port."""
+
+    def __init__(self, place: str) -> None:
+        self._connection = connect(place)
+
+    def get(self, path: str, body: str | None = None) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """What is answered; with a body it is asked with it."""
+        self._connection.request("GET" if body is None else "POST", path, body, heads())
+        answer = self._connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @classmethod
+    def ask(cls, place: str, path: str) -> tuple[int, http.client.HTTPMessage, bytes]:
+        port = cls(place)
+        try:
+            return port.get(path)
+        finally:
+            port.close()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tidemill_spark.arrow import pa, pc
+from tidemill_spark.arrow import numbers_of, numpy_of, pa, pc
 from tidemill_spark.commits import File, Span
 from tidemill_spark.errors import LakeDamaged, WrongRequest
 from tidemill_spark.ids import build_ids
@@ -45,7 +45,7 @@ COMPRESSIONS = {"Zstd": ("zstd", ZSTD_LEVEL), "Snappy": ("snappy", None), "None"
 
 def hours_of(table: Any, subject: str) -> Iterator[tuple[Hour, Any]]:
     """A table by the hours in which its messages were stored, in the order of time."""
-    hours = np.asarray(table["stored_at"].cast(pa.int64())) // (MS_A_HOUR * 1000)
+    hours = numpy_of(table["stored_at"].cast(pa.int64())) // (MS_A_HOUR * 1000)
     for one in np.unique(hours).tolist():
         rows = np.flatnonzero(hours == one)
         whole = len(rows) == table.num_rows
@@ -68,7 +68,7 @@ def sorted_by_key(table: Any) -> Any:
         ("key", "sequence") if same(table["partition"]) and same(table["broker_group"]) else ("key", *PLACE)
     )
     wanted = pc.sort_indices(table.select(list(names)), sort_keys=[(name, "ascending") for name in names])
-    return taken(table, wanted.to_numpy())
+    return taken(table, numpy_of(wanted))
 
 
 def same(column: Any) -> bool:
@@ -78,6 +78,10 @@ def same(column: Any) -> bool:
 
 def spans_of(table: Any) -> tuple[Span, ...]:
     """Which sequences of which partitions a table has."""
+    if table.num_rows and same(table["partition"]) and same(table["broker_group"]):
+        bounds = pc.min_max(table["sequence"]).as_py()
+        place = table["broker_group"][0].as_py(), table["partition"][0].as_py()
+        return (Span(*place, bounds["min"], bounds["max"] + 1, table.num_rows),)
     groups = table.select(PLACE).group_by(["broker_group", "partition"])
     found = groups.aggregate([("sequence", "min"), ("sequence", "max"), ("sequence", "count")]).to_pylist()
     spans = (
@@ -158,7 +162,7 @@ def _some_rows(parquet: Any, columns: Sequence[str], rows: Any) -> Any:
         end = begin + metadata.row_group(group).num_rows
         own = rows[(rows >= begin) & (rows < end)] - begin
         if len(own):
-            parts.append(parquet.read_row_group(group, list(columns)).take(pa.array(own)))
+            parts.append(parquet.read_row_group(group, list(columns)).take(numbers_of(own)))
         begin = end
     return pa.concat_tables(parts) if parts else parquet.schema_arrow.empty_table().select(list(columns))
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tidemill_spark.arrow import pa
+from tidemill_spark.arrow import numbers_of, pa
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -70,7 +70,7 @@ def _begin(made: Array, at: Array, sizes: Array, firsts: Array, data: Sequence[m
 def taken(table: Any, rows: Any) -> Any:
     """These rows of a table, in this order, of views, too, which Arrow does not take itself."""
     made = [
-        _viewed(column, rows) if pa.types.is_binary_view(column.type) else column.take(pa.array(rows))
+        _viewed(column, rows) if pa.types.is_binary_view(column.type) else column.take(numbers_of(rows))
         for column in table.columns
     ]
     return pa.Table.from_arrays(made, schema=table.schema)

@@ -283,6 +283,7 @@ class Cell(Replicated):
 class Whole:
     """The scenario."""
 
+    meta: type[MetaNode] = MetaNode
     kinds = KINDS
     guests: Sequence[Cell] = ()
     """Broker groups that are not looked at as the others are."""
@@ -324,7 +325,7 @@ class Whole:
         self._calls = Calls(world.network)
         world.add_server(STORE, self._house.serve)
         for name in METAS:
-            world.add_server(name, MetaNode(self._settings, self._calls).serve)
+            world.add_server(name, self.meta(self._settings, self._calls).serve)
         for cell in self.cells:
             cell.furnish(world, self._calls)
         world.add_client(PERSON, self._person)

@@ -144,8 +144,9 @@ QUERIES_WAITING_MAX = 64
 
 # Ranges, which archives read.
 RANGE_BYTES_MAX = 64 * MIB  # of batches in one answer; one batch may be larger
-RANGE_CHUNK_BYTES = 1 * MIB  # read and written at once
+RANGE_CHUNK_BYTES = 4 * MIB  # read and written at once
 RANGE_EXTENTS_MAX = 1 << 16  # of one answer: batches that do not lie side by side
+RANGE_SPANS_MAX = 1_000  # partitions in one request for batches
 RANGE_PATIENCE_S = 30  # with who does not read what it asked for
 RANGES_RUNNING_MAX = 2  # of four threads that read; the others are the consumers'
 RANGES_WAITING_MAX = 256

@@ -60,9 +60,29 @@ def paths() -> dict[str, Part]:
         "parameters": [partition, *span, size],
         "responses": batches,
     }
+    bounds: Part = {"type": "array", "minItems": 3, "maxItems": 3, "items": {}}
+    wanted = record({"spans": {"type": "array", "items": bounds, "minItems": 1, "maxItems": limits.RANGE_SPANS_MAX},
+                     "size": whole(1, limits.RANGE_BYTES_MAX)}, ("size",))  # fmt: skip
+    woven = answers({}, None, "", (400, 404, 408, 410, 413, 415, 429, 500, 503))
+    woven["200"] = {
+        "description": "two numbers, partitions and batches; where each partition goes on; of which each batch is; "
+        "and the batches as they lie in the log",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+    example = {"spans": [["order.paid", 0, 3], ["order.sent", 0, 5]]}
+    together = {
+        "operationId": "range_batches_together",
+        "summary": "Batches of several partitions, raw",
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": wanted, "example": example}},
+        },
+        "responses": woven,
+    }
     path = "/v1/ranges"
     return {
         path: {"get": listed},
+        f"{path}/batches": {"post": together},
         f"{path}/{{partition}}": {"get": cut},
         f"{path}/{{partition}}/batches": {"get": given},
     }
