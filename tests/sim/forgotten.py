@@ -92,12 +92,33 @@ class Undertaker:
         self._cell = cell
         self._metas = metas
         self._comes_again = comes_again
+        self._retired = self._forgotten = False
 
     def witness(self, entries: Sequence[Entry], now_s: float) -> None:
         """What was stored."""
 
     async def run(self, env: Env) -> None:
         metas, probes = self._metas(env), self._cell.world.probes
+        if not self._retired:  # one that is killed goes on where it was
+            await self._retire(env, metas)
+        if not self._forgotten:
+            for name in self._cell.servers:
+                await until_done(metas, "DELETE", f"/v1/groups/{LEAVING}/brokers/{name}", {})
+            self._forgotten = True
+            probes["forgotten"] += 1
+            if self._comes_again:
+                self._cell.begin_again()
+        if self._comes_again:
+            began_s = env.loop.now
+            while not self._cell.is_led():
+                await asyncio.sleep(AGAIN_S)
+                if env.quiet.is_set() and env.loop.now > began_s + LED_WITHIN_S:
+                    self.problems.append(f"no master: {LEAVING}, which came again")
+                    break
+            probes["came_again"] += 1
+        self.finished = True
+
+    async def _retire(self, env: Env, metas: Metas) -> None:
         for manifest in _manifests():
             await until_done(metas, "POST", "/v1/declarations", manifest)
         await asyncio.sleep(env.rng.random() * BEFORE_S)
@@ -106,19 +127,7 @@ class Undertaker:
             await asyncio.sleep(AGAIN_S)
         await until_done(metas, "POST", f"/v1/groups/{LEAVING}/retire", {})
         self._cell.stop()
-        for name in self._cell.servers:
-            await until_done(metas, "DELETE", f"/v1/groups/{LEAVING}/brokers/{name}", {})
-        probes["forgotten"] += 1
-        if self._comes_again:
-            forgotten_s = env.loop.now
-            self._cell.begin_again()
-            while not self._cell.is_led():
-                await asyncio.sleep(AGAIN_S)
-                if env.quiet.is_set() and env.loop.now > forgotten_s + LED_WITHIN_S:
-                    self.problems.append(f"no master: {LEAVING}, which came again at {forgotten_s:.6f} s")
-                    break
-            probes["came_again"] += 1
-        self.finished = True
+        self._retired = True
 
     def check(self, _world: World) -> list[str]:
         return self.problems

@@ -284,8 +284,7 @@ class Whole:
 
     meta: type[MetaNode] = MetaNode
     kinds = KINDS
-    guests: Sequence[Cell] = ()
-    """Broker groups that are not looked at as the others are."""
+    guests: Sequence[Cell] = ()  # broker groups that are not looked at as the others are
     probes = (
         "failovers",
         "truncations",
