@@ -104,11 +104,14 @@ def test_ranges_of_many_partitions_are_read_together_as_they_are_one_by_one(queu
             assert b"".join(batches) == b"".join(read(one))
     gone = [replace(one, urls=("127.0.0.1:1",)) for one in ranges]
     assert [len(one) for one in read_together(gone)] == [len(one) for one in found]
+    span = {"partition": "many.s1", "from": 0, "until": 1}
     for wrong in (
         {"spans": []},
-        {"spans": [["a", 1]]},
-        {"spans": [["many.s1", 0, 1]], "more": 1},
-        {"spans": [["x", 0, 1]]},
+        {"spans": [["many.s1", 0, 1]]},
+        {"spans": [{"partition": "many.s1", "from": 0}]},
+        {"spans": [{**span, "until": -1}]},
+        {"spans": [span], "more": 1},
+        {"spans": [{**span, "partition": "nobody"}]},
     ):
         with pytest.raises(HTTPError) as caught:
             queue.open(Request(queue.url("/v1/ranges/batches"), json.dumps(wrong).encode()))
