@@ -104,6 +104,7 @@ def test_ranges_of_many_partitions_are_read_together_as_they_are_one_by_one(queu
             assert b"".join(batches) == b"".join(read(one))
     gone = [replace(one, urls=("127.0.0.1:1",)) for one in ranges]
     assert [len(one) for one in read_together(gone)] == [len(one) for one in found]
+    assert queue.get_text("/v1/ranges/many.s1/batches?from=30&until=30") == ""
     span = {"partition": "many.s1", "from": 0, "until": 1}
     for wrong in (
         {"spans": []},
