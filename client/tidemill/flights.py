@@ -45,6 +45,8 @@ class Flights:
         self._refused: dict[Partition, float] = {}
         """When the first batch of each is tried again."""
         self._again_at = 0.0
+        self._woken_at = NEVER
+        """When what was refused last is tried again."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -110,10 +112,12 @@ class Flights:
         """The broker takes things: the next refusal is the first one."""
         self._backoff.reset()
 
-    def refuse(self, batch: Parcel, again_at: float) -> None:
-        """Try it again then."""
+    def refuse(self, batch: Parcel, again_at: float) -> bool:
+        """Try it again then; whether what was refused just before is not."""
         insort(batch.partition.refused, batch, key=_number)
         self._refused[batch.partition] = max(again_at, self._refused.get(batch.partition, again_at))
+        is_other, self._woken_at = self._woken_at != again_at, again_at
+        return is_other
 
     def give_up(self, partition: Partition) -> list[Parcel]:
         """The refused batches of a partition, taken out: no broker has them, and they go somewhere else."""

@@ -214,8 +214,8 @@ class Lane:
             batch.failed(error)
             return
         batch.error = error
-        self.flights.refuse(batch, again_at)
-        self._loop.call_at(again_at, self.wake)
+        if self.flights.refuse(batch, again_at):
+            self._loop.call_at(again_at, self.wake)
         if error.kind.name == OUTDATED:
             self._owner.outdated(batch.partition)
             return

@@ -45,6 +45,9 @@ PART_S = 1.0
 JOIN_BYTES = 32 * 1024
 """Below it, one copy is cheaper than a vector of writes."""
 
+ANEW = frozenset({"not_master", "unauthenticated"})
+"""What the next connection may hear otherwise: routes know who is master, and a file has the token that holds now."""
+
 
 class Link(asyncio.BufferedProtocol):
     """See the module."""
@@ -190,7 +193,7 @@ class Link(asyncio.BufferedProtocol):
                     self._unasked(command)
                 elif isinstance(command, Failed):
                     refusal = command.error
-                    if refusal.kind.name == "not_master":  # the routes know who is; who dials asks for them
+                    if refusal.kind.name in ANEW:
                         self._answers[event.correlation] = on_answer
                         self._lose(ConnectionLost(str(refusal)))
                         return

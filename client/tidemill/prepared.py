@@ -22,6 +22,7 @@ from tidemill.errors import BrokerUnreachable, OutcomeUnknown, TidemillError, Un
 from tidemill.link import Link, OnAnswer
 from tidemill.router import Router
 from tidemill.routes import parse_servers
+from tidemill.security import secured
 from tidemill.servers import Servers
 from tidemill.settings import ClientSettings
 from tidemill.tasks import Tasks
@@ -35,7 +36,7 @@ class Prepared:
     """See the module. It belongs to the event loop in which it is opened."""
 
     def __init__(self, server: str | None = None, settings: ClientSettings | None = None) -> None:
-        self.settings = settings or ClientSettings()
+        self.settings = secured(settings or ClientSettings(), server)
         self._router = Router(
             Servers(parse_servers(server), self.settings.open_port), self.settings, self._crashed
         )

@@ -248,18 +248,13 @@ class Puller:
                 self._known = self._resumed = True
                 self._backoff.reset()
                 self._granted(answer, asked)
-            case Unavailable() if answer.kind.name == "allocation_outdated" and self.share is not None:
-                self.share.ask()
-                self._give_all_back()
-                if self._pause is None:
-                    self._pause = self._loop.call_later(
-                        max(self._backoff.next(), wait_of(answer)), self._go_on
-                    )
             case Unavailable():
+                if answer.kind.name == "allocation_outdated" and self.share is not None:
+                    self.share.ask()
+                    self._give_all_back()
                 if self._pause is None:
-                    self._pause = self._loop.call_later(
-                        max(self._backoff.next(), wait_of(answer)), self._go_on
-                    )
+                    wait_s = max(self._backoff.next(), wait_of(answer))
+                    self._pause = self._loop.call_later(wait_s, self._go_on)
             case TidemillError():
                 self._inbox.fail(answer)
                 return

@@ -60,6 +60,8 @@ class Doorman:
         self._audit = audit
         self._now_ms = now_ms
         self._refused = refused
+        self.review: Callable[[str], Awaitable[None]] | None = None
+        """Who finds out whose a token is, before it is asked here; None: nobody can."""
 
     async def serve(
         self, asked: Asked, answer: Callable[[], Awaitable[web.StreamResponse]]
@@ -71,7 +73,10 @@ class Doorman:
         try:
             identity = ANYBODY
             if self._access.locked and permit.need is not Need.NOTHING:
-                identity = self._access.identify(*shown_by(asked.request), self._now_ms())
+                token, names = shown_by(asked.request)
+                if self.review is not None:
+                    await self.review(token)
+                identity = self._access.identify(token, names, self._now_ms())
                 who = identity.who
                 if asked.template:
                     check(identity, permit, asked)

@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any, cast
 
 from tidemill_host.calling import IN_CLEAR, Caller
-from tidemill_host.certificates import names_of
+from tidemill_host.certificates import Watched, names_of
 from tidemill_host.files import Files
 from tidemill_host.machine import Peer, Send, Unread
 from tidemill_host.peers import Connected, Statistics
@@ -45,6 +45,7 @@ class Server:
         self.statistics = Statistics()
         self.caller: Caller = IN_CLEAR
         self.tls: ssl.SSLContext | None = None
+        self.certificates: Watched | None = None
         self.gate = OPEN
         """What may be said here, and by whom."""
         self.connections: dict[Peer, Connected] = {}

@@ -115,7 +115,7 @@ async def _serve(
     health.stands_by = lease.stands_by
     health.sentinel = sentinel = Sentinel(api, settings, home, runtime)
     port = await health.listen(arguments.host, arguments.port)
-    scaling = await _scaler(arguments, advisor)
+    scaling = await _scaler(arguments, settings, advisor)
     sys.stdout.write(f"ready http://{arguments.host}:{port}\n")
     sys.stdout.flush()
     try:
@@ -151,13 +151,20 @@ async def _serve(
         await api.close()
 
 
-async def _scaler(arguments: argparse.Namespace, advisor: Advisor) -> grpc.aio.Server | None:
+async def _scaler(
+    arguments: argparse.Namespace, settings: OperatorSettings, advisor: Advisor
+) -> grpc.aio.Server | None:
     """What answers KEDA, where it is wanted."""
     if not arguments.scaler_port:
         return None
     from tidemill_operator.doors.scaler import Scaler, serve  # gRPC takes a tenth of the start
 
-    server, _ = await serve(arguments.scaler_port, Scaler(advisor), arguments.host)
+    credentials = None
+    if settings.scaler_tls:
+        from tidemill_operator.doors.scaler_tls import ScalerFiles
+
+        credentials = ScalerFiles(settings.scaler_tls, clients=settings.scaler_clients).credentials()
+    server, _ = await serve(arguments.scaler_port, Scaler(advisor), arguments.host, credentials)
     return server
 
 

@@ -33,6 +33,8 @@ from tidemill_wire.resources import parse_resource
 from tidemill_wire.schema import ManifestError
 
 GRANTS, TOKENS = "/v1/access/grants", "/v1/access/tokens"
+ROWS_OWN = frozenset({"grant", "version"})
+"""What meta says of a grant beside what it was told."""
 SECRETS_MS = 30_000
 """How often Secrets are looked at, which nobody watches."""
 
@@ -131,7 +133,7 @@ def _unknown(spec: GrantSpec, locks: Locks) -> str:
 def _settled(seen: Seen, wish: Wish, now_ms: int) -> Plan:
     """The pass of one that nothing stands against."""
     row, there = _row(seen, wish.name), _tokens(seen, wish.name)
-    wrong = tuple(name for name, value in wish.granted.items() if row is not None and row.get(name) != value)
+    wrong = () if row is None else _differing(wish.granted, row)
     steps: list[Step] = [] if marks.is_held(seen.resource) else [Hold(True)]
     asked: list[Step] = []
     if row is None or wrong:
@@ -150,6 +152,12 @@ def _settled(seen: Seen, wish: Wish, now_ms: int) -> Plan:
     drift = declared.drift_of(seen.resource, fields, now_ms)
     said = (_ready(wish), synced("DriftReverted", f"changed past this object: {', '.join(fields)}"))
     return replace(made, conditions=said, status={**status, "drift": drift})
+
+
+def _differing(wanted: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Fields in which meta's is another one; what is not said is not there, either."""
+    names = {*wanted, *row} - ROWS_OWN
+    return tuple(sorted(name for name in names if row.get(name) != wanted.get(name)))
 
 
 def _event(

@@ -112,6 +112,7 @@ def test_who_may_look_at_some_sees_these_and_no_trace_of_others(
             page.locator("tbody tr, main .tile").first.wait_for()
         assert HIDDEN not in page.content(), view
         assert "smelters" not in page.content(), view
+        assert not {"null", "undefined"} & set(page.locator("body").inner_text().split()), view
         if view not in {"transactions", "brokers"}:
             page.locator("main").get_by_text(re.compile("order|billing")).first.wait_for()
         assert page.locator("main").get_by_role("button", name=CHANGES).count() == 0, view

@@ -27,7 +27,7 @@ HOSTILE = (
 INJECTED = "main img, main script, main iframe, main [onerror], main [onload], main a:not([href^='#/'])"
 VIEWS = (
     "overview", "groups", "groups/hostile.in/g", "subjects", "subjects/hostile.in", "messages/hostile.in",
-    "messages/hostile.in/tail", "dead", "dead/hostile.in/g", "timers/hostile.in", "transactions", "brokers",
+    "messages/hostile.in/tail", "dead", "dead/hostile.in/g", "timers/hostile.in", "transactions", "archives", "brokers",
 )  # fmt: skip
 
 

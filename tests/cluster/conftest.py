@@ -20,6 +20,7 @@ from cluster.kwok import KwokCluster
 from cluster.prerequisites import Verdict, obstacle, verdict
 from cluster.queue import BEFORE, IMAGE, VERSION
 from cluster.real import RealCluster
+from cluster.spark_operator import add_operator
 from e2e.metas import Meta
 from e2e.operators import Operator
 from e2e.shops import Shop
@@ -80,13 +81,38 @@ def real_cluster(
 @pytest.fixture(scope="session")
 def with_image(real_cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> RealCluster:
     """That cluster, whose nodes have the image by the name that the charts know, and by that of a version before."""
-    archive = tmp_path_factory.mktemp("image") / "tidemill.tar"
-    options = ["--debootstrap", "--install", "--cache", str(base() / "images"), "--output", str(archive)]
-    subprocess.run([sys.executable, str(ROOT / "images/build.py"), *options], check=True)
+    archive = built_image(tmp_path_factory.mktemp("image") / "tidemill.tar")
     real_cluster.import_image(archive)
     real_cluster.name_image(f"{IMAGE}:{VERSION}", f"{IMAGE}:{BEFORE}")
     archive.unlink()
     return real_cluster
+
+
+@pytest.fixture(scope="session")
+def with_spark(
+    request: pytest.FixtureRequest, with_image: RealCluster, tmp_path_factory: pytest.TempPathFactory
+) -> RealCluster:
+    """That cluster, whose nodes have the image with Spark besides, and that of Spark's operator."""
+    archive = built_image(tmp_path_factory.mktemp("spark") / "tidemill-spark.tar", "--spark")
+    add_operator(archive, lambda text: show(request.config, text))
+    with_image.import_image(archive)
+    archive.unlink()
+    return with_image
+
+
+def built_image(archive: Path, *more: str) -> Path:
+    """One of our images, on a base of Debian's packages, as every machine can have it."""
+    options = [
+        *more,
+        "--debootstrap",
+        "--install",
+        "--cache",
+        str(base() / "images"),
+        "--output",
+        str(archive),
+    ]
+    subprocess.run([sys.executable, str(ROOT / "images/build.py"), *options], check=True)
+    return archive
 
 
 def need_nodes() -> None:

@@ -12,9 +12,12 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+MANIFEST = "manifest.json"
 PAUSE = "localhost/pause:1"
 COREDNS = "localhost/coredns:1"
 PYTHON = "localhost/python:tests"
@@ -25,27 +28,63 @@ GROUPS = "root:x:0:\napp:x:10001:\n"
 
 def pack(target: Path, name: str, root: Path, entrypoint: Sequence[str] = ()) -> Path:
     """One layer: all that is below ``root``, as files of root."""
-    layer = target.with_name(f"{target.name}.layer")
-    with tarfile.open(layer, "w") as archive:
-        archive.add(root, ".", filter=owned_by_root)
-    with layer.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    config = json.dumps({
+    config = {
         "architecture": "arm64" if os.uname().machine == "aarch64" else "amd64",
         "os": "linux",
         "config": {"Entrypoint": [*entrypoint], "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "WorkingDir": "/"},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-    }).encode()  # fmt: skip
-    config_name = f"{hashlib.sha256(config).hexdigest()}.json"
-    manifest = [{"Config": config_name, "RepoTags": [name], "Layers": [f"{digest}.tar"]}]
+        "rootfs": {"type": "layers", "diff_ids": []},
+    }  # fmt: skip
     with tarfile.open(target, "w") as archive:
-        for file, content in (("manifest.json", json.dumps(manifest).encode()), (config_name, config)):
-            member = tarfile.TarInfo(file)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-        archive.add(layer, f"{digest}.tar")
-    layer.unlink()
+        archive.addfile(*in_memory(MANIFEST, json.dumps([put(archive, name, config, [], root)]).encode()))
     return target
+
+
+def pack_beside(target: Path, name: str, root: Path, entrypoint: Sequence[str]) -> None:
+    """Another image in an archive: that which is there, one layer more, and begun with something else.
+
+    What is appended counts: of two files of a name, the last one is what a tar holds.
+    """
+    with tarfile.open(target) as archive:
+        manifest = json.loads(content_of(archive, MANIFEST))
+        config = json.loads(content_of(archive, manifest[0]["Config"]))
+    config["config"] |= {"Entrypoint": [*entrypoint], "Cmd": []}
+    config.pop("history", None)
+    with tarfile.open(target, "a") as archive:
+        manifest.append(put(archive, name, config, manifest[0]["Layers"], root))
+        archive.addfile(*in_memory(MANIFEST, json.dumps(manifest).encode()))
+
+
+def put(
+    archive: tarfile.TarFile, name: str, config: dict[str, Any], below: Sequence[str], root: Path
+) -> dict[str, object]:
+    """A layer on those below, and what the image is; what the manifest says of it."""
+    with tempfile.TemporaryFile() as layer:
+        with tarfile.open(fileobj=layer, mode="w") as packed:
+            packed.add(root, ".", filter=owned_by_root)
+        size = layer.tell()
+        layer.seek(0)
+        digest = hashlib.file_digest(layer, "sha256").hexdigest()
+        layer.seek(0)
+        member = tarfile.TarInfo(f"{digest}.tar")
+        member.size = size
+        archive.addfile(member, layer)
+    config["rootfs"]["diff_ids"].append(f"sha256:{digest}")
+    content = json.dumps(config).encode()
+    config_name = f"{hashlib.sha256(content).hexdigest()}.json"
+    archive.addfile(*in_memory(config_name, content))
+    return {"Config": config_name, "RepoTags": [name], "Layers": [*below, f"{digest}.tar"]}
+
+
+def in_memory(name: str, content: bytes) -> tuple[tarfile.TarInfo, io.BytesIO]:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    return member, io.BytesIO(content)
+
+
+def content_of(archive: tarfile.TarFile, name: str) -> bytes:
+    member = archive.extractfile(name)
+    assert member is not None
+    return member.read()
 
 
 def owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:

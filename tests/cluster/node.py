@@ -29,7 +29,7 @@ SOCKET = "/run/containerd.sock"
 CGROUPS = Path("/sys/fs/cgroup")
 CGROUP = "tidemill-tests"
 CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
-BOOT_SECONDS = 30.0
+BOOT_SECONDS = 120.0
 PARTS = ("containerd", "kubelet", "kube-proxy")
 
 

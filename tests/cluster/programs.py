@@ -16,6 +16,8 @@ from pathlib import Path
 
 GRACE_SECONDS = 4.0
 """All of them together: what they would still do is for nobody."""
+KILLED_SECONDS = 60.0
+"""A process that the disk holds back dies when that lets go."""
 LOG_LINES = 12
 
 
@@ -77,7 +79,7 @@ class Programs:
         deadline = time.monotonic() + GRACE_SECONDS
         if not self.wait_gone(names, deadline):
             self._tell(names, signal.SIGKILL)
-            assert self.wait_gone(names, deadline + GRACE_SECONDS), f"{names}: one outlives a SIGKILL"
+            assert self.wait_gone(names, deadline + KILLED_SECONDS), f"{names}: one outlives a SIGKILL"
         for name in names:
             (self._ids / name).unlink(missing_ok=True)
             if (child := self._children.pop(name, None)) is not None:

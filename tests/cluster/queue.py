@@ -20,6 +20,8 @@ CHARTS = ROOT / "charts"
 OPERATORS = "tidemill-system"
 IMAGE, VERSION, BEFORE = "localhost/tidemill", "0.1.0", "0.0.9"
 """The image has two names, so that one can be upgraded to the other."""
+API = "tidemill.dev/v1alpha1"
+GROUP = "billing"
 HELM_SECONDS = 200.0
 ENDS_SECONDS = 300.0
 TURN_SECONDS = 600.0
@@ -86,21 +88,24 @@ class Queue:
     def ready(self, kind: str, name: str) -> None:
         self.ask("wait", kind, name, "--for=condition=Ready", "--timeout=180s", seconds=HELM_SECONDS)
 
-    def declare(self, name: str) -> float:
-        """A subject, and a group that consumes it; the seconds until both are ready."""
-        reference = {"clusterRef": {"name": "queue"}}
-        kinds = {"Subject": {}, "ConsumerGroup": {"groupName": "billing", "subjectRef": {"name": name}}}
+    def declare(self, name: str, *others: str) -> float:
+        """A subject, a group that consumes it, and others that do; the seconds until all are ready."""
+        groups = {name: GROUP, **{f"{name}-{other}": other for other in others}}
+        subject: Object = {"subjectRef": {"name": name}}
         items = [
-            {"apiVersion": "tidemill.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": reference | spec}
-            for kind, spec in kinds.items()
-        ]  # fmt: skip
+            resource("ConsumerGroup", one, {"groupName": group} | subject) for one, group in groups.items()
+        ]
         began = time.monotonic()
-        self.cluster.apply(
-            json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), "-n", self.namespace
-        )
-        for kind in kinds:
-            self.ready(kind.lower(), name)
+        self.apply(resource("Subject", name, {}), *items)
+        self.ready("subject", name)
+        for one in groups:
+            self.ready("consumergroup", one)
         return time.monotonic() - began
+
+    def apply(self, *resources: Object) -> None:
+        self.cluster.apply(
+            json.dumps({"apiVersion": "v1", "kind": "List", "items": resources}), "-n", self.namespace
+        )
 
     def brokers(self) -> dict[str, str]:
         """Name and uid of the pods of all groups."""
@@ -137,11 +142,11 @@ class Queue:
 
     # -- pods of programs ----------------------------------------------------------------------------------------
 
-    def begin(self, way: str, subject: str, amount: int, node: str = "") -> str:
+    def begin(self, way: str, subject: str, amount: int, node: str = "", group: str = GROUP) -> str:
         """A pod of a program; its name."""
-        name = f"{way}-{subject}"
+        name = f"{way}-{subject}" if group == GROUP else f"{way}-{subject}-{group}"
         program = (ROOT / "tests/cluster/traffic.py").read_text()
-        container = PROGRAM | {"command": ["python", "-c", program, way, subject, str(amount)]}
+        container = PROGRAM | {"command": ["python", "-c", program, way, subject, str(amount), group]}
         spec = POD | {"containers": [container]} | ({"nodeName": node} if node else {})
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         self.cluster.apply(json.dumps(pod), "-n", self.namespace)
@@ -218,6 +223,12 @@ class Flow:
             f"no send longer than {self.wait_seconds:.2f} s "
             f"(stalls {sent['stalls']}; {sent['slow']} slow sends, as {sent['slowest']})"
         )
+
+
+def resource(kind: str, name: str, spec: Object) -> Object:
+    """One of our kinds, of the queue."""
+    spec = {"clusterRef": {"name": "queue"}} | spec
+    return {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def state(resource: Object, kind: str) -> str:

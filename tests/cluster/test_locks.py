@@ -123,21 +123,27 @@ def rows_of(meta: LockedMeta, what: str) -> list[dict[str, Any]]:
     return list(rows)
 
 
-def allowed(meta: LockedMeta, token: str) -> int:
-    """What meta answers to who looks at a subject with it."""
+def asked(meta: LockedMeta, token: str, path: str) -> tuple[int, Any]:
+    """What meta answers to whoever shows that token."""
     former = meta.security
     meta.security = type(former)(ca=meta.authority.ca, token=token)
     try:
-        return meta.ask("GET", "/v1/subjects/orders")[0]
+        return meta.ask("GET", path)
     finally:
         meta.security = former
+
+
+def allowed(meta: LockedMeta, token: str) -> int:
+    """What comes of it to look at a subject."""
+    return asked(meta, token, "/v1/subjects/orders")[0]
 
 
 def test_a_grant_is_declared_reverted_changed_and_taken_back_with_its_token(
     shop: Shop, secrets: Secrets, meta: LockedMeta, operator: Operator
 ) -> None:
-    shop.apply("Subject", "orders")
-    shop.wait("subject", "orders", "True", "Reconciled")
+    for name in ("orders", "invoices"):
+        shop.apply("Subject", name)
+        shop.wait("subject", name, "True", "Reconciled")
     spec: dict[str, Any] = {
         "principals": [{"kind": "Token", "name": "till", "secretRef": {"name": "till", "key": "token"}}],
         "permissions": [{"subjects": ["orders"], "operations": ["Browse"]}],
@@ -148,6 +154,7 @@ def test_a_grant_is_declared_reverted_changed_and_taken_back_with_its_token(
     assert allowed(meta, token) == 401
     secrets.put("till", {"token": token})
     wait_until("the token holds", lambda: allowed(meta, token) == 200, ROTATION_SECONDS)
+    assert [row["name"] for row in asked(meta, token, "/v1/subjects")[1]] == ["orders"]
     shop.wait("grant", "till", "True", "Reconciled")
     shop.wait("grant", "till", "True", "InSync", "Synced")
     wait_until("it was told", lambda: ("till", "Created") in shop.events())

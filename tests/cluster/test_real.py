@@ -9,7 +9,7 @@ import pytest
 
 from cluster.images import PYTHON, pack_python
 from cluster.programs import wait_until
-from cluster.real import RealCluster
+from cluster.real import READY_SECONDS, RealCluster
 
 pytestmark = pytest.mark.real_cluster
 
@@ -73,7 +73,7 @@ spec:
 """
 READ = """
 import sys, urllib.request
-print(urllib.request.urlopen(f"http://{sys.argv[1]}:8000/boots", timeout=5).read().decode(), end="")
+print(urllib.request.urlopen(f"http://{sys.argv[1]}:8000/boots", timeout=60).read().decode(), end="")
 """
 
 
@@ -85,10 +85,10 @@ def diaries(real_cluster: RealCluster, tmp_path: Path) -> Iterator[RealCluster]:
     real_cluster.apply(DIARIES, "-n", NAMESPACE)
     wait_ready_pods(real_cluster, 2)
     yield real_cluster
-    real_cluster.ask("delete", "namespace", NAMESPACE, "--timeout=120s")
+    real_cluster.ask("delete", "namespace", NAMESPACE, "--timeout=100s")
 
 
-def wait_ready_pods(cluster: RealCluster, count: int, seconds: float = 120.0) -> None:
+def wait_ready_pods(cluster: RealCluster, count: int, seconds: float = READY_SECONDS) -> None:
     def holds() -> bool:
         status = cluster.json("get", "statefulset", "diary", "-n", NAMESPACE)["status"]
         return bool(status.get("readyReplicas", 0) == count)
@@ -106,7 +106,7 @@ def node_of(cluster: RealCluster, pod: str) -> str:
     return str(cluster.json("get", "pod", pod, "-n", NAMESPACE)["spec"]["nodeName"])
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_pod_comes_back_with_its_data_when_its_node_does_after_a_power_cut(diaries: RealCluster) -> None:
     """They find each other by name, before and after, and nobody but the pods of that node is disturbed."""
     cut, other = node_of(diaries, "diary-0"), node_of(diaries, "diary-1")
@@ -115,7 +115,7 @@ def test_pod_comes_back_with_its_data_when_its_node_does_after_a_power_cut(diari
     assert boots(diaries, "diary-0", of="diary-1") == [other]
 
     diaries.power_cut(cut)
-    wait_until("the node is missed", lambda: cut not in ready_nodes(diaries), 60.0)
+    wait_until("the node is missed", lambda: cut not in ready_nodes(diaries), READY_SECONDS)
     wait_ready_pods(diaries, 1)
     assert boots(diaries, "diary-1", of="diary-1") == [other]
 

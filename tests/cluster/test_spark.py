@@ -4,7 +4,10 @@ it would say of its objects, the tests say.
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +17,13 @@ import yaml
 
 from cluster.build import programs
 from cluster.kwok import KwokCluster
-from cluster.spark_kinds import spark_kinds
+from cluster.spark_operator import spark_chart, spark_kinds
 from e2e.metas import Meta
 from e2e.operators import Operator, Proxy, wait_until
 from e2e.shops import Shop
 from samples.pipelines import ARCHIVE, IMAGE, REPLAY
 from samples.scripts import ROOT
+from spark.conftest import install_java
 from tidemill_operator.kinds import OURS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -107,6 +111,46 @@ def test_an_api_server_takes_what_the_operator_makes(
             stdin=json.dumps(pod),
         )
         assert said.returncode == 0, said.stderr
+
+
+@pytest.fixture
+def submitter(with_spark: KwokCluster, namespace: str, tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of Spark's operator, with the rights that its own chart gives it."""
+    sets = (f"spark.jobNamespaces={{{namespace}}}", "webhook.enable=false")
+    words = ("--namespace", namespace, "--skip-crds", *(word for one in sets for word in ("--set", one)))
+    done = with_spark.helm("install", "spark-operator", str(spark_chart()), *words)
+    assert done.returncode == 0, done.stderr
+    token = with_spark.ask("create", "token", "spark-operator-controller", "-n", namespace).strip()
+    config = json.loads(Path(with_spark.kubeconfig).read_text())
+    config["users"][0]["user"] = {"token": token}
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config))
+    yield path
+    with_spark.helm("uninstall", "spark-operator", "--namespace", namespace)
+
+
+def test_spark_submits_it_with_the_rights_that_the_chart_of_its_operator_gives(
+    with_spark: KwokCluster, namespace: str, submitter: Path
+) -> None:
+    """As that does it: `spark-submit`, told what the application says. The driver's pod is played."""
+    install_java()
+    home = Path(str(importlib.import_module("pyspark").__file__)).parent
+    [made] = yaml.safe_load_all((ROOT / "tests/golden/operator/replay-orders-again.yaml").read_text())
+    server = json.loads(submitter.read_text())["clusters"][0]["cluster"]["server"]
+    conf = {
+        **made["spec"]["sparkConf"],
+        "spark.kubernetes.namespace": namespace,
+        "spark.kubernetes.container.image": made["spec"]["image"],
+        "spark.kubernetes.submission.waitAppCompletion": "false",
+    }
+    words = [str(home / "bin/spark-submit"), "--master", f"k8s://{server}", "--deploy-mode", "cluster"]
+    words += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    settings = {**os.environ, "KUBECONFIG": str(submitter), "SPARK_HOME": str(home)}
+    command = [*words, made["spec"]["mainApplicationFile"]]
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    [pod] = with_spark.json("get", "pods", "-n", namespace, "-l", "spark-role=driver")["items"]
+    assert pod["spec"]["containers"][0]["image"] == made["spec"]["image"]
 
 
 def test_an_archive_is_scheduled_changed_and_goes(shop: Shop, meta: Meta, working: Operator) -> None:

@@ -1,4 +1,4 @@
-"""What a pod of programs does: ``python -c <this file> WAY SUBJECT AMOUNT``, with the image of all services.
+"""What a pod of programs does: ``python -c <this file> WAY SUBJECT AMOUNT GROUP``, with the image of all services.
 
 A message's body is its number. The last one is not a number: it says how many there were, so that who consumes knows
 when to end. What was seen is written as one JSON object, the only line.
@@ -26,7 +26,7 @@ SLOW_SECONDS, SLOWEST = 1.0, 5
 """How many sends took so long; and of the slowest when they were answered, and after how long."""
 
 
-async def produce(subject: str, messages: int) -> dict[str, float]:
+async def produce(subject: str, messages: int, _: str) -> dict[str, float]:
     """As fast as it goes."""
     async with Client() as queue:
         began = time.monotonic()
@@ -38,7 +38,7 @@ async def produce(subject: str, messages: int) -> dict[str, float]:
     return {"sent": messages, "seconds": took}
 
 
-async def stream(subject: str, a_second: int) -> dict[str, object]:
+async def stream(subject: str, a_second: int, _: str) -> dict[str, object]:
     """So many a second, until it is told to end. A send waits for none before it."""
     longest_send = longest_gap = 0.0
     answered = time.monotonic()
@@ -85,11 +85,11 @@ async def wait_until(moment: float) -> None:
     await asyncio.sleep(max(0.0, moment - time.monotonic()))
 
 
-async def consume(subject: str, _: int) -> dict[str, float]:
+async def consume(subject: str, _: int, group: str) -> dict[str, float]:
     """Until all that were sent are here; or nothing comes any more, and some are lost."""
     seen: set[int] = set()
     given, wanted, began = 0, -1, 0.0
-    async with Client() as queue, queue.consume(subject, group="billing") as messages:
+    async with Client() as queue, queue.consume(subject, group=group) as messages:
         try:
             while wanted < 0 or len(seen) < wanted:
                 async with asyncio.timeout(SILENCE_SECONDS):
@@ -112,5 +112,5 @@ async def consume(subject: str, _: int) -> dict[str, float]:
 WAYS = {"produce": produce, "stream": stream, "consume": consume}
 
 if __name__ == "__main__":
-    way, subject_name, amount = sys.argv[1:]
-    print(json.dumps(asyncio.run(WAYS[way](subject_name, int(amount)))), flush=True)
+    way, subject_name, amount, group_name = sys.argv[1:]
+    print(json.dumps(asyncio.run(WAYS[way](subject_name, int(amount), group_name))), flush=True)

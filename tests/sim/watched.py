@@ -7,6 +7,7 @@ and where no power was cut it lost nothing, so the RPO of each failover it saw i
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -18,9 +19,9 @@ from sim.cluster import declare_subjects
 from sim.disk import Mount
 from sim.replicated import Replicated
 from sim.world import Env, World
+from tidemill.canary.options import CanarySettings
 from tidemill.canary.patrol import Patrol
 from tidemill.canary.probes import group_manifest, subject_manifest, subject_of
-from tidemill.canary.settings import CanarySettings
 from tidemill.canary.stream import Came
 from tidemill.errors import OutcomeUnknown, TidemillError
 from tidemill.receipts import Receipt
@@ -32,6 +33,8 @@ GROUP = "g"
 CANARY = "canary"
 PATIENCE_S = 60.0
 """Longer than a lease, than a consumer is missed, and than clients try: what did not come by then never will."""
+LOOK_S = 0.05
+LAST_ONES = 200
 
 
 class Watched(Replicated):
@@ -44,6 +47,8 @@ class Watched(Replicated):
         rng = random.Random(f"{seed}/watched")
         self.clients = (*self.clients, CANARY)
         self.patrols: list[Patrol] = []
+        self._judged = False
+        self._answered: set[str] = set()
         self._canary = CanarySettings(
             interval_s=rng.choice((0.1, 0.5)),
             later_every_s=0,
@@ -58,8 +63,26 @@ class Watched(Replicated):
     async def _patrol(self, env: Env) -> None:
         mq = draw_client(env, self.fetch)
         mq.send = self._noted(env, mq.send)  # type: ignore[method-assign]
-        self.patrols.append(Patrol(mq, subject_of(GROUP), self._canary))
-        await self.patrols[-1].run()
+        patrol = Patrol(mq, subject_of(GROUP), self._canary)
+        self.patrols.append(patrol)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(patrol.run())
+            await env.quiet.wait()
+            while not self._judged:
+                await self._settle(patrol)
+
+    async def _settle(self, patrol: Patrol) -> None:
+        """Probes go on until all that went before is judged; then none is sent, and the last ones come."""
+        patrol.resume()
+        while patrol.judge.now.expected:  # noqa: ASYNC110  # it is looked at, and tells nobody
+            await asyncio.sleep(LOOK_S)
+        patrol.pause("the end")
+        for _ in range(LAST_ONES):
+            await asyncio.sleep(LOOK_S)
+            tally = patrol.judge.now.tally
+            self._judged = not patrol.judge.now.expected and tally.sent == tally.answered + tally.failed
+            if self._judged:
+                return
 
     def _noted(self, env: Env, send: Callable[..., Awaitable[Receipt]]) -> Callable[..., Awaitable[Receipt]]:
         """Probes are held to the promises of all messages."""
@@ -76,6 +99,7 @@ class Watched(Replicated):
                 ended(one, Outcome.FAILED, env.loop.now)
                 raise
             one.place = place_of(subject, receipt.sequence)
+            self._answered.add(receipt.id)
             ended(one, Outcome.OK, env.loop.now)
             return receipt
 
@@ -86,8 +110,7 @@ class Watched(Replicated):
         service.declare([*declare_subjects(), *parse_manifests(manifests)])
 
     def drained(self) -> bool:
-        """It sees to it that all is judged: probes go on until then."""
-        return super().drained() and not any(patrol.judge.now.expected for patrol in self.patrols[-1:])
+        return super().drained() and self._judged
 
     def _master_problems(self, disk: Mount, broker: Broker, terms: Terms) -> list[str]:
         stored = {
@@ -111,6 +134,8 @@ class Watched(Replicated):
                 yield f"canary lost: {judge.lost_of_late} of life {life}, and no power was cut"
             if wrong := set(judge.lost_of_late) & stored:
                 yield f"canary wrong: {wrong} of life {life} are called lost, and are in the log"
+            if wrong := set(judge.lost_of_late) - self._answered:
+                yield f"canary wrong: {wrong} of life {life} are called lost, and were never answered"
             if any(one.rpo for one in judge.failovers.recent) and not lost:
                 yield f"canary wrong: an RPO of {judge.failovers.recent} without a loss"
             if doubled := judge.doubled[Came.STORED_TWICE]:

@@ -283,7 +283,10 @@ class Cell(Replicated):
 class Whole:
     """The scenario."""
 
+    meta: type[MetaNode] = MetaNode
     kinds = KINDS
+    guests: Sequence[Cell] = ()
+    """Broker groups that are not looked at as the others are."""
     probes = (
         "failovers",
         "truncations",
@@ -322,7 +325,7 @@ class Whole:
         self._calls = Calls(world.network)
         world.add_server(STORE, self._house.serve)
         for name in METAS:
-            world.add_server(name, MetaNode(self._settings, self._calls).serve)
+            world.add_server(name, self.meta(self._settings, self._calls).serve)
         for cell in self.cells:
             cell.furnish(world, self._calls)
         world.add_client(PERSON, self._person)
@@ -387,7 +390,7 @@ class Whole:
             if await self._calls.ask(row["master"], CONTROL, to, HANDOVER_PATIENCE_S) != 200:
                 return
             self._world.probes["left"] += 1
-        [cell] = [cell for cell in self.cells if cell.group == row["group"]]
+        [cell] = [cell for cell in (*self.cells, *self.guests) if cell.group == row["group"]]
         cell.chronicle.asked_s = self._world.now_s
         body = {"to": to, "epoch": row["epoch"]}
         status, _ = await metas.ask("POST", f"/v1/groups/{row['group']}/handover", body)

@@ -106,7 +106,7 @@ def hdfs(folder: Path) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def s3(folder: Path) -> Iterator[dict[str, str]]:
+def s3(folder: Path, address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
     """An S3 server with a bucket."""
     (folder / "data" / "bucket").mkdir(parents=True)
     keys = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "only-for-tests"}
@@ -119,11 +119,11 @@ def s3(folder: Path) -> Iterator[dict[str, str]]:
         keys["AWS_SECRET_ACCESS_KEY"],
     ]
     with (folder / "log").open("wb") as log:
-        serve = [*start, "--port", "127.0.0.1:0", "posix", str(folder / "data")]
+        serve = [*start, "--port", f"{address}:0", "posix", str(folder / "data")]
         process = subprocess.Popen(serve, stdout=log, stderr=log)
     try:
         wait_for(process, lambda: listening(process.pid), folder / "log")
-        endpoint = f"http://127.0.0.1:{listening(process.pid)[0]}"
+        endpoint = f"http://{address}:{listening(process.pid)[0]}"
         yield {"uri": "s3a://bucket", "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1", **keys}
     finally:
         process.kill()

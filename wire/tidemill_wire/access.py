@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from tidemill_wire.errors import Refused, Unavailable
 from tidemill_wire.fields import living_subject
 from tidemill_wire.quotas import Meter, Quota, Usage
+from tidemill_wire.reviewing import Reviews, is_reviewed
 
 CLUSTER = "cluster"
 NOBODY = "nobody"
@@ -198,6 +199,8 @@ class Access:
         self.locked = locked
         self.version = 0
         self.charter: Charter | None = None
+        self.reviews = Reviews()
+        """Of tokens that are in no charter."""
         self._own = own
         """Digests of what the cluster's services show."""
         self._identities: dict[str, Identity] = {}
@@ -221,14 +224,15 @@ class Access:
             raise Refused("unauthenticated", "nothing was shown that says who asks")
         if self.charter is None:
             raise Unavailable("grants_unknown", "this service was not told yet who may do what")
-        return (
-            self._by_token(digest, self.charter, now_ms)
-            if token
-            else self._by_name(names, self.charter, now_ms)
-        )
+        if not token:
+            return self._by_name(names, self.charter, now_ms)
+        return self._by_token(token, digest, self.charter, now_ms)
 
-    def _by_token(self, digest: str, charter: Charter, now_ms: int) -> Identity:
+    def _by_token(self, token: str, digest: str, charter: Charter, now_ms: int) -> Identity:
         row = charter.tokens.get(digest)
+        if row is None and self.reviews.on and is_reviewed(token):
+            who, again_ms = self.reviews.look(digest, token, now_ms)
+            return self._identity(digest, who, again_ms, charter, now_ms)
         if row is None:
             raise Refused("unauthenticated", "the token is none, or was revoked")
         if row.expires_ms and now_ms >= row.expires_ms:
@@ -242,7 +246,7 @@ class Access:
 
     def _identity(self, key: str, who: str, expires_ms: int, charter: Charter, now_ms: int) -> Identity:
         found = self._identities.get(key)
-        if found is None:
+        if found is None or found.expires_ms != expires_ms:
             if len(self._identities) >= KNOWN_MAX:
                 self._identities.clear()
             found = self._identities[key] = Identity(who, charter.grants.get(who, ()), expires_ms)

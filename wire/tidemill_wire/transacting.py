@@ -71,6 +71,8 @@ class Check:
     kind: ClassVar = Kind.CHECK
     group: str
     wait_ms: int
+    may: Callable[[str], bool] | None = None
+    """Of which subjects it may know, if not of all; nothing that crosses a wire."""
 
     def fields(self) -> dict[str, Any]:
         return {"group": self.group, "wait": self.wait_ms}

@@ -45,10 +45,7 @@ PERMITS: Permits = {
     **{("POST", f"{_SUBJECT}/timers/{what}"): SEND for what in ("cancel", "reschedule")},
     # By an id nobody knows the subject before a delay group was asked.
     ("GET", "/v1/timers/{id}"): answer_with("subject"),
-    **{
-        ("POST", f"/v1/timers/{{id}}/{what}"): Permit(Need.A_RIGHT, Operation.SEND)
-        for what in ("cancel", "reschedule")
-    },
+    **{("POST", f"/v1/timers/{{id}}/{what}"): KNOWN for what in ("cancel", "reschedule")},
     ("GET", "/v1/ranges"): BROWSE_ALL,
     **{
         ("GET", f"/v1/ranges/{{partition}}{what}"): Permit(Need.A_RIGHT, Operation.BROWSE, "{partition}")

@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, NoReturn, cast
 from urllib.parse import quote
 
+from tidemill.canary.options import CanarySettings
 from tidemill.canary.page import CanaryStatistics
 from tidemill.canary.patrol import Patrol
 from tidemill.canary.probes import group_manifest, subject_manifest, subject_of
-from tidemill.canary.settings import CanarySettings
 from tidemill.client import Client
 from tidemill.errors import BrokerUnreachable, Refused, TidemillError
 from tidemill.routes import ROUTES_TIMEOUT_S, parse_routes, parse_servers, rows_of

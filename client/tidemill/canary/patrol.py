@@ -10,8 +10,8 @@ import logging
 from typing import NoReturn
 
 from tidemill.canary.judge import Judge, Sighting
+from tidemill.canary.options import CanarySettings
 from tidemill.canary.probes import Body, parse_body
-from tidemill.canary.settings import CanarySettings
 from tidemill.client import Client
 from tidemill.errors import TidemillError
 from tidemill.message import Message

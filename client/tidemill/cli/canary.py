@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.canary.settings import CanarySettings
+from tidemill.canary.options import CanarySettings
 from tidemill.cli.failures import CommandFailed, wrong_usage
 from tidemill.cli.session import SERVER_DEFAULT, ServerOption, perform
 

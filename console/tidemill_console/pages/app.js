@@ -115,7 +115,7 @@ function state() {
   const place = document.getElementById("state");
   const old = live.at ? `, what is shown is of ${clock(live.at)}` : "";
   say(place, live.error ? `${live.error.sentence ?? live.error.message}${old}` : `As of ${clock(live.at)}`);
-  place.classList.toggle("bad", Boolean(live.error));
+  place.parentElement.classList.toggle("bad", Boolean(live.error));
   const who = rights.everything && rights.who === "nobody" ? "" : rights.who;
   clear(document.getElementById("who"), who && data(who));
   document.getElementById("token").classList.toggle("set", Boolean(token.get()));

@@ -18,6 +18,7 @@ from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Route, Variables
 from tidemill_meta.asked import Asked
 from tidemill_meta.charter import GRANTS_MAX, TOKENS_MAX, GrantRecord, TokenRecord, charter_of
+from tidemill_meta.doors.access_watch import AccessWatch
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.requests import denials, parse_body
 from tidemill_meta.registry import Draft
@@ -42,6 +43,7 @@ class AccessDoor:
         self._replica = replica
         self._access = access
         self._bodies = Bodies(4 * MIB)
+        self._watch = AccessWatch(lambda: replica.meta.registry.access_version)
 
     def routes(self) -> list[Route]:
         """Methods, paths, and who answers."""
@@ -54,6 +56,7 @@ class AccessDoor:
             Route("PUT", f"{TOKENS}/{{token}}", self._put_token),
             Route("DELETE", f"{TOKENS}/{{token}}", self._drop_token),
             Route("POST", CHARTER, self._tell),
+            Route("POST", f"{CHARTER}/watch", self._watching),
         ]
 
     def changed(self, keys: Sequence[tuple[str, str]]) -> bool:
@@ -61,6 +64,7 @@ class AccessDoor:
         if not any(kind in KINDS for kind, _ in keys):
             return False
         self.obey()
+        self._watch.changed()
         return True
 
     def obey(self) -> None:
@@ -85,7 +89,8 @@ class AccessDoor:
     async def _put_grant(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
         self._check_locked()
         granted = parse_grant(await self._json(request))
-        record = await self._keep(parse_group(variables["grant"]), granted)
+        with denials():
+            record = await self._keep(parse_group(variables["grant"]), granted)
         return json_response(record.row())
 
     async def _keep(self, name: str, granted: Granted) -> GrantRecord:
@@ -166,6 +171,11 @@ class AccessDoor:
         with denials():
             await self._replica.change(decide)
         return json_response({"removed": key})
+
+    async def _watching(self, request: web.BaseRequest, _: Variables) -> web.StreamResponse:
+        """Of services, which ask for the charter when it is another one."""
+        await self._json(request)
+        return await self._watch.serve(request)
 
     async def _tell(self, request: web.BaseRequest, _: Variables) -> web.StreamResponse:
         await self._json(request)

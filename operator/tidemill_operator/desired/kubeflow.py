@@ -7,6 +7,8 @@ Its manners, of 2.5, which its users and we have to live with:
 - ``concurrencyPolicy`` has no default, and without one only the first run ever begins; ``timeZone`` has the one of the
   operator's own pod;
 - another ``schedule`` does not change when the next run is due; and one that could not be read is never read again;
+- it submits with rights to no network policy, and Spark makes one for executors since 4.2, without which nothing is
+  submitted. So Spark is told to leave that out;
 - what its webhook puts into pods is missing where the webhook is off. So all of it is in the pods' templates;
 - how a run ended is the driver's exit code, and nothing else.
 """
@@ -32,6 +34,7 @@ SPARK_VERSION = "4.2.1"
 """Of the image, whose lock pins it; a test compares."""
 JOBS = "local:///opt/tidemill/jobs"
 PYTHON = "/opt/tidemill/bin/python"
+LEFT_OUT = "org.apache.spark.deploy.k8s.features.NetworkPolicyFeatureStep"
 DRIVER, EXECUTOR = "spark-kubernetes-driver", "spark-kubernetes-executor"
 TMP_SIZE = "4Gi"
 """Of what a pod puts aside beside Spark's own folders, which Spark mounts."""
@@ -198,6 +201,7 @@ def _conf(job: Job) -> dict[str, str]:
     return {
         "spark.pyspark.python": PYTHON,
         "spark.pyspark.driver.python": PYTHON,
+        "spark.kubernetes.driver.pod.excludedFeatureSteps": LEFT_OUT,
         **{one.name: one.value for one in job.spark.conf},
     }
 

@@ -245,48 +245,6 @@ def test_a_master_asks_for_what_was_declared_and_does_so_once() -> None:
     )
 
 
-def test_a_master_is_told_once_even_if_there_is_nothing_to_tell() -> None:
-    """It takes nothing before."""
-    attendance = beating(MASTER)
-
-    assert attendance.answered(200, {**NEWS, "declared": 0, "state": "R"}) == Told(0, "R")
-    assert attendance.answered(200, None) is None
-    attendance.beat(MASTER)
-    assert attendance.answered(200, {**NEWS, "declared": 0, "state": "R"}) is None
-
-
-def test_a_master_is_told_before_it_says_what_it_wishes_which_may_be_refused() -> None:
-    attendance = beating(replace(MASTER, wish=("g1-0", "g1-1")))
-    assert isinstance(attendance.answered(200, NEWS), Request)
-    assert isinstance(attendance.answered(200, DECLARED), Told)
-
-    wish = attendance.answered(200, None)
-
-    assert isinstance(wish, Request)
-    assert wish.path == "/v1/groups/g1/in-sync"
-
-
-def test_a_meta_that_does_not_know_of_the_mastership_has_not_told_the_master() -> None:
-    """What the master before it has obeyed may be news to that replica."""
-    attendance = beating(MASTER)
-    assert attendance.answered(200, {**NEWS, "epoch": 1}) is None
-
-    attendance.beat(MASTER)
-
-    assert isinstance(attendance.answered(200, NEWS), Request)
-
-
-def test_what_is_older_than_was_announced_is_not_believed() -> None:
-    """One address may stand for several replicas of meta."""
-    attendance = listening()
-    with pytest.raises(MetaRefused, match="behind"):
-        attendance.answered(200, {**DECLARED, "revision": 6})
-
-    attendance.beat(MASTER)
-
-    assert isinstance(attendance.answered(200, NEWS), Request)
-
-
 def test_what_could_not_be_done_is_asked_for_again() -> None:
     attendance = listening()
     attendance.answered(200, DECLARED)
@@ -407,12 +365,3 @@ def test_what_meta_did_not_hear_of_a_fence_is_said_again() -> None:
 
 def test_a_slave_is_told_by_its_masters_log() -> None:
     assert beating(replace(MASTER, role="slave")).answered(200, NEWS) is None
-
-
-def test_what_meta_declares_in_the_words_of_a_later_version_is_complained_of() -> None:
-    """It takes messages, though it was not told all: else it would wait for its own next version."""
-    attendance = listening()
-    assert attendance.answered(200, {**DECLARED, "declarations": [{"kind": "Tide"}]}) == Told()
-
-    with pytest.raises(MetaRefused, match="invalid_manifest"):
-        attendance.answered(200, None)

@@ -8,9 +8,9 @@ import pytest
 
 from tidemill.canary.failovers import Interruptions
 from tidemill.canary.judge import Judge, Sighting
+from tidemill.canary.options import CanarySettings
 from tidemill.canary.page import CanaryStatistics
 from tidemill.canary.probes import Body, group_manifest, parse_body, subject_manifest
-from tidemill.canary.settings import CanarySettings
 from tidemill.canary.stream import EXPECTED_MAX, REMEMBERED_MAX, Came, Stream
 from tidemill_wire.declarations import ConsumerGroup, Subject, parse_manifests
 

@@ -72,6 +72,17 @@ def test_a_changed_spec_is_told_and_a_changed_meta_is_put_right(world: Grants) -
     assert resource["status"]["drift"]["count"] == 2
 
 
+def test_a_quota_is_told_and_taken_away_again(world: Grants) -> None:
+    world.grant("shop", SHOP, quota={"messagesPerSecond": 100})
+    world.settle()
+    assert world.grants["shop"]["quota"]
+
+    world.grant("shop", SHOP)
+    world.settle()
+
+    assert "quota" not in world.grants["shop"]
+
+
 def test_one_that_is_there_already_is_taken_over(world: Grants) -> None:
     world.grants["shop"] = {"principals": ["token:x"], "permissions": [], "version": 1}
     key = world.grant("shop", SHOP)

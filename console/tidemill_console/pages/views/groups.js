@@ -3,7 +3,7 @@
 import { lineChart } from "../chart.js";
 import { askAll, get, ofGroup, post, query } from "../api.js";
 import { attempt, confirm, failed, silence } from "../dialogs.js";
-import { button, clear, data, h, link } from "../dom.js";
+import { button, clear, data, h, link, put } from "../dom.js";
 import { count, plural } from "../format.js";
 import { groupColumns, groupKey, mark, stateOf, trendOf } from "../groupRows.js";
 import { byTrouble, history, listGroups, live, lookNow, nameOf, past, rates, series } from "../live.js";
@@ -43,7 +43,7 @@ function group(place, subject, name) {
   const suspend = button("Suspend…", () => steer("suspend"));
   const resume = button("Resume", () => steer("resume"));
   const barred = unless("Admin", subject);
-  place.append(
+  put(place,
     h("p", { class: "crumbs" }, link("groups", [], "Groups"), " / ", link("subjects", [subject], data(subject)), " /"),
     h("h1", {}, data(name), " ", state),
     h("div", { class: "actions" }, barred ? null : [button("Seek…", seek), suspend, resume], link("dead", [subject, name], "Dead letters", { class: "button" })),

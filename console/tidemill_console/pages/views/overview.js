@@ -2,7 +2,7 @@
 
 import { lineChart } from "../chart.js";
 import { silence } from "../dialogs.js";
-import { clear, data, h, link } from "../dom.js";
+import { clear, data, h, link, put } from "../dom.js";
 import { count, plural, rate } from "../format.js";
 import { groupColumns, groupKey, stateOf } from "../groupRows.js";
 import { history, rates, series } from "../live.js";
@@ -27,7 +27,7 @@ export function overview(place) {
   const undone = lineChart("To do", ["lag", "failed", "in flight"]);
   const flow = lineChart("Messages a second", ["sent", "handled"]);
   const worst = table("Groups with most to do", groupColumns(), { key: groupKey, empty: "No consumer group is there yet: a group is made by its first consumer." });
-  place.append(
+  put(place,
     h("h1", { class: "unseen" }, "Overview"),
     h("section", { "aria-label": "What is wrong" }, troubles),
     may("Browse") ? null : h("p", { class: "note" }, partly()),

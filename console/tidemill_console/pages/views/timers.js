@@ -20,13 +20,13 @@ export function timers(place, parts) {
   const more = h("p", { class: "more", role: "status" });
   const rows = table("Timers", [
     { title: "Due", cell: (row) => `${moment(row.due)}` },
-    { title: "", cell: (row) => ago(new Date(row.due).getTime()) },
+    { title: "That is", cell: (row) => ago(new Date(row.due).getTime()) },
     { title: "Subject", cell: (row) => data(row.subject), changes: (row) => row.subject },
     { title: "Timer key", cell: (row) => data(row.timer_key ?? ""), changes: (row) => row.timer_key },
     { title: "Recurs", cell: (row) => data(row.cron ?? ""), changes: (row) => row.cron },
     { title: "Message", cell: (row) => data(row.id, "mono"), changes: (row) => row.id },
     { title: "Size", number: true, cell: (row) => bytes(row.size) },
-    { title: "", cell: (row) => changeable(row) && [button("Cancel…", () => cancel(row), { class: "danger", "aria-label": `Cancel ${row.timer_key ?? row.id}` }), " ", button("Reschedule…", () => reschedule(row), { "aria-label": `Reschedule ${row.timer_key ?? row.id}` })], changes: (row) => row.id },
+    { title: "Change", cell: (row) => changeable(row) && [button("Cancel…", () => cancel(row), { class: "danger", "aria-label": `Cancel ${row.timer_key ?? row.id}` }), " ", button("Reschedule…", () => reschedule(row), { "aria-label": `Reschedule ${row.timer_key ?? row.id}` })], changes: (row) => row.id },
   ], { key: (row) => row.id, empty: "Nothing like that waits." });
   let shown = [];
   let again = look;
