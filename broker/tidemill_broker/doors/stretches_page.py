@@ -61,6 +61,16 @@ def paths() -> dict[str, Part]:
         "parameters": [partition, *span, size],
         "responses": batches,
     }
+    path = "/v1/ranges"
+    return {
+        path: {"get": listed},
+        f"{path}/batches": {"post": _together()},
+        f"{path}/{{partition}}": {"get": cut},
+        f"{path}/{{partition}}/batches": {"get": given},
+    }
+
+
+def _together() -> Part:
     bound = whole(0, SEQUENCE_MAX)
     one_span = record({"partition": {"type": "string", "maxLength": 300}, "from": bound, "until": bound})
     wanted = record({"spans": {"type": "array", "items": one_span, "minItems": 1, "maxItems": limits.RANGE_SPANS_MAX},
@@ -72,7 +82,7 @@ def paths() -> dict[str, Part]:
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
     example = {"spans": [{"partition": "order.paid", "from": 0, "until": 3}]}
-    together = {
+    return {
         "operationId": "range_batches_together",
         "summary": "Batches of several partitions, raw",
         "requestBody": {
@@ -80,13 +90,6 @@ def paths() -> dict[str, Part]:
             "content": {"application/json": {"schema": wanted, "example": example}},
         },
         "responses": woven,
-    }
-    path = "/v1/ranges"
-    return {
-        path: {"get": listed},
-        f"{path}/batches": {"post": together},
-        f"{path}/{{partition}}": {"get": cut},
-        f"{path}/{{partition}}/batches": {"get": given},
     }
 
 
