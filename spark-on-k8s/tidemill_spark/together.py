@@ -54,7 +54,8 @@ def _together(
     port: Port, spans: Sequence[tuple[Range, int]], size: int
 ) -> tuple[list[int], list[int], list[memoryview]] | None:
     """Where each goes on, of which each batch is, and the batches; ``None``: ask somebody else, or in another way."""
-    asked = {"spans": [[one.partition, at, one.next_sequence] for one, at in spans], "size": size}
+    rows = [{"partition": one.partition, "from": at, "until": one.next_sequence} for one, at in spans]
+    asked = {"spans": rows, "size": size}
     try:
         status, _, body = port.get(f"{PATH}/batches", json.dumps(asked))
     except (OSError, http.client.HTTPException):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -102,13 +103,19 @@ def test_ranges_of_many_partitions_are_read_together_as_they_are_one_by_one(queu
         found = read_together(ranges, answer_bytes)
         for one, batches in zip(ranges, found, strict=True):
             assert b"".join(batches) == b"".join(read(one))
-    gone = [replace(one, urls=("127.0.0.1:1",)) for one in ranges]
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = closed.getsockname()[1]
+    gone = [replace(one, urls=(f"127.0.0.1:{nobody}",)) for one in ranges]
     assert [len(one) for one in read_together(gone)] == [len(one) for one in found]
+    assert queue.get_text("/v1/ranges/many.s1/batches?from=30&until=30") == ""
+    span = {"partition": "many.s1", "from": 0, "until": 1}
     for wrong in (
         {"spans": []},
-        {"spans": [["a", 1]]},
-        {"spans": [["many.s1", 0, 1]], "more": 1},
-        {"spans": [["x", 0, 1]]},
+        {"spans": [["many.s1", 0, 1]]},
+        {"spans": [{"partition": "many.s1", "from": 0}]},
+        {"spans": [{**span, "until": -1}]},
+        {"spans": [span], "more": 1},
+        {"spans": [{**span, "partition": "nobody"}]},
     ):
         with pytest.raises(HTTPError) as caught:
             queue.open(Request(queue.url("/v1/ranges/batches"), json.dumps(wrong).encode()))

@@ -177,8 +177,7 @@ def _add_keys(columns: Columns, keys: Sequence[str | None] | None) -> None:
 
 def columns_of_tags(content: Content, batch_id: bytes) -> tuple[Columns, int]:
     """What a batch says of the tags of its messages, none when they have none; and its word of tags."""
-    tags = content.tags
-    if tags is None:
+    if (tags := content.tags) is None:
         return [], 0
     texts = [tag.encode() for row in tags for tag in row]
     hashes = array("Q", map(hash_text, texts))

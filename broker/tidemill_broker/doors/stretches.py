@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
+from tidemill_broker.doors.gateway_letters import SEQUENCE_MAX
 from tidemill_broker.doors.gateway_messages import check_fields, integer, parse_json
 from tidemill_broker.doors.parameters import number_of, parameters_of, time_of, wrong
 from tidemill_broker.doors.service import Service
@@ -51,7 +52,6 @@ SPARSE = 2
 """Extents that lie within so many times their size are read at once, with what is between them."""
 VIEWS_AT_ONCE = 64
 SPANS_BYTES_MAX = 512 * limits.RANGE_SPANS_MAX
-SEQUENCE_MAX = 10**18
 OTHERS = "the other replicas of its broker group have the same messages"
 
 T = TypeVar("T")
@@ -115,6 +115,8 @@ class Stretches:
         self, partition: Partition, first: int, end: int, rows_max: int = limits.RANGE_EXTENTS_MAX
     ) -> Wanted:
         """No more rows than one answer has anyway are copied."""
+        if first >= end:
+            return Wanted((), first, end)
         found = tuple(parts(partition, self._service.broker.logs.messages, first, end, rows_max))
         last = found[-1].rows if found and found[-1].run is None else None
         return Wanted(found, first, end if last is None else min(end, max(first, last.end_sequence)))
@@ -315,16 +317,18 @@ def _spans(said: object) -> list[tuple[str, int, int]]:
     """Partitions with their first sequence and the one behind their last."""
     rows = cast("list[object]", said) if isinstance(said, list) else []
     if not 0 < len(rows) <= limits.RANGE_SPANS_MAX:
-        raise wrong(f"spans are a list of 1 to {limits.RANGE_SPANS_MAX} of [PARTITION, FROM, UNTIL]")
+        raise wrong(f"spans are a list of 1 to {limits.RANGE_SPANS_MAX}")
     return [_one_span(row) for row in rows]
 
 
 def _one_span(row: object) -> tuple[str, int, int]:
-    match row:
-        case [str(name), int(first), int(until)] if 0 <= first <= until <= SEQUENCE_MAX:
-            return name, first, until
-        case _:
-            raise wrong(f"{str(row)[:100]} is no [PARTITION, FROM, UNTIL]")
+    span = cast("dict[str, Any]", row) if isinstance(row, dict) else {}
+    check_fields(span, frozenset({"partition", "from", "until"}), "of a span ")
+    name = span.get("partition")
+    if not isinstance(name, str) or not {"from", "until"} <= span.keys():
+        raise wrong(f"{str(row)[:100]} is no span: it has a partition, from and until")
+    first, until = (integer(span, bound, (0, SEQUENCE_MAX), 0) for bound in ("from", "until"))
+    return name, first, until
 
 
 def _matches(subject: str, subjects: set[str], patterns: Iterable[str]) -> bool:
