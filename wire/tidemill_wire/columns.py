@@ -1,9 +1,8 @@
 """The columns of a batch: the directory, building them, reading them.
 
 A directory entry is 16 bytes: kind u16, flags u16 (bit 0: compressed by the batch's codec), place u32 (from the end of
-the directory), stored size u32, raw size u32. Body offsets and bodies together are an Arrow binary array. Text columns
-come as a pair, offsets and bytes, of the same layout. A column that no message needs is absent. Columns lie in the
-order of the directory and do not overlap.
+the directory), stored size u32, raw size u32. Body offsets and bodies together are an Arrow binary array; text columns
+come as such a pair, too. A column that no message needs is absent. Columns lie in the directory's order, and apart.
 """
 
 from __future__ import annotations
