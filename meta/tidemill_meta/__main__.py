@@ -113,12 +113,10 @@ async def _serve(
     # aiohttp's server takes a third of the start; nothing before needs it.
     from tidemill_console.relay import Relay
     from tidemill_console.serving import Pages
-    from tidemill_host.health import ready_when
     from tidemill_host.web import Web
     from tidemill_meta.doors.access import AccessDoor
     from tidemill_meta.doors.api import Api
     from tidemill_meta.doors.metrics import render_metrics
-    from tidemill_meta.doors.page import page
     from tidemill_meta.doors.replica import Replica
     from tidemill_meta.doors.reviewing import ReviewDoor
     from tidemill_meta.doors.takeovers import Takeovers
@@ -144,16 +142,11 @@ async def _serve(
     locks.count(refused)
     reviews = ReviewDoor(locks.access, settings, clock.now_ms)
     doorman = _doorman(locks, reviews, clock.now_ms, refused)
-    values: dict[str, Callable[[], Any]] = {
-        "/healthz": lambda: {"status": "ok"},
-        "/readyz": ready_when(lambda: why_not_ready(replica)),
-        "/openapi.json": page,
-    }
     relay = Relay(replica.meta.control_of, locks.caller)
     routes = [*api.routes(), *door.routes(), *reviews.routes(), *Pages().routes(), *relay.routes()]
     names = parse_names(settings.console_hosts)
     metrics = partial(render_metrics, replica, watch, api, takeovers, locks.certificates)
-    web = Web(values, metrics, refused, routes, doorman, names)
+    web = Web(_values(replica), metrics, refused, routes, doorman, names)
     most = min(settings.connections_max, files_max * 3 // 4)
     with listening(arguments.host, arguments.port, "port"):
         port = await web.listen(arguments.host, arguments.port, most, locks.tls)
@@ -168,6 +161,18 @@ async def _serve(
         work.cancel()
     await replica.close()
     return 0
+
+
+def _values(replica: Replica) -> dict[str, Callable[[], Any]]:
+    """What paths without parameters answer."""
+    from tidemill_host.health import ready_when
+    from tidemill_meta.doors.page import page
+
+    return {
+        "/healthz": lambda: {"status": "ok"},
+        "/readyz": ready_when(lambda: why_not_ready(replica)),
+        "/openapi.json": page,
+    }
 
 
 def _doorman(locks: Locks, reviews: ReviewDoor, now_ms: Callable[[], int], refused: Counter[str]) -> Doorman:
