@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import aiohttp
 
@@ -55,7 +56,7 @@ class Hearing:
         return True
 
     def _told(self, said: object) -> None:
-        version = said.get("access") if isinstance(said, dict) else None
+        version = cast("dict[str, object]", said).get("access") if isinstance(said, dict) else None
         if version is not None and version != self._known:
             self._known = version
             self._news()

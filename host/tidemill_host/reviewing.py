@@ -44,7 +44,9 @@ class Reviewing:
                 self._wake.clear()
                 wanted = dict(self._reviews.wanted())
                 began_ms = self._now_ms()
-                found = await self._ask(session, list(wanted.values())) if wanted else {}
+                found: Mapping[str, Finding] = {}
+                if wanted:
+                    found = await self._ask(session, list(wanted.values()))
                 settle(self._reviews, wanted, found, began_ms)
 
     async def _ask(self, session: aiohttp.ClientSession, tokens: Sequence[str]) -> Mapping[str, Finding]:

@@ -36,7 +36,7 @@ class Failure(TidemillError):
 
     def __init__(self, kind: FailureKind, reason: str, sentence: str, after_ms: int = 0) -> None:
         super().__init__(sentence)
-        self.kind = kind
+        self.kind: FailureKind = kind
         self.reason = reason
         self.sentence = sentence
         self.after_ms = after_ms

@@ -76,7 +76,8 @@ def account_of(answer: object, audience: str) -> str | None:
     if not isinstance(status, dict):
         return None
     said = cast("Mapping[str, Any]", status)
-    name = str((said.get("user") or {}).get("username", ""))
+    user = cast("Mapping[str, object]", said.get("user") or {})
+    name = str(user.get("username", ""))
     if said.get("authenticated") is not True or audience not in (said.get("audiences") or ()):
         return ""
     if not name.startswith(PREFIX_OF_ACCOUNTS):
