@@ -33,7 +33,7 @@ KEYS, OTHERS = "lake-keys", "audit"
 APPLICATIONS, SCHEDULES = "sparkapplications", "scheduledsparkapplications"
 SPARK_IMAGE = "localhost/tidemill-spark:0.1.0"
 MESSAGES, A_SECOND = 4_000, 200
-RUN_SECONDS, GONE_SECONDS = 600.0, 180.0
+RUN_SECONDS, FLOWS_SECONDS, GONE_SECONDS = 600.0, 300, 180.0
 """A run has a JVM that submits it, one that drives it and two that do it, and a minute's pause when one was killed."""
 VALUES: Object = {
     "cluster": {"meta": {"storage": {"size": "128Mi"}}},
@@ -123,7 +123,8 @@ def test_drivers_that_are_killed_cost_nothing(queue: Queue, keys: dict[str, str]
             "it is under way", lambda: attempt(queue, "parcels").get("state") == "RUNNING", RUN_SECONDS
         )
         consumer = queue.begin("consume", "parcels", 0)
-        queue.ask("wait", f"pod/{consumer}", "--for=condition=Ready", "--timeout=100s")
+        ready = ("--for=condition=Ready", f"--timeout={FLOWS_SECONDS}s")
+        queue.ask("wait", f"pod/{consumer}", *ready, seconds=FLOWS_SECONDS + 20)
         driver(queue, queue.get("replay", "parcels")["status"]["sparkApplication"])
         assert_replayed(queue, "parcels")
         assert queue.get("replay", "parcels")["status"]["attempts"] == 2
