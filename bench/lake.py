@@ -28,13 +28,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from e2e.queues import Queue, wait_until
 from tidemill import Client
 from tidemill_spark import archive, finding, replay
-from tidemill_spark.arrow import pa
+from tidemill_spark.arrow import pa, pc
 from tidemill_spark.commits import Commit, Partition, Piece
 from tidemill_spark.lake import Lake
 from tidemill_spark.layout import Hour, ids_name
 from tidemill_spark.queries import Query
 from tidemill_spark.ranges import standings
-from tidemill_spark.tables import make_file, pq
+from tidemill_spark.tables import pq, write_file
 from tidemill_spark.workers import processes
 
 NOON_MS = 1_800_014_400_000
@@ -110,9 +110,7 @@ def bench_find(count: int, folder: Path) -> dict[str, Any]:
     for number, first in enumerate(range(0, count, FILE_ROWS)):
         rows = min(FILE_ROWS, count - first)
         table, hour = generated(first, rows), Hour("orders", f"2027-01-{1 + number // 24:02d}", number % 24)
-        file, data, ids = make_file(table, hour, str(first), "Zstd")
-        lake.store.write(file.name, data)
-        lake.store.write(ids_name(file.name), ids)
+        file = write_file(lake.store, table, hour, str(first), "Zstd")
         lake.commit(
             Commit(str(number), "bench", 0, (Piece(place, first or None, first, first + rows, (file,)),))
         )
@@ -138,12 +136,13 @@ def bench_find(count: int, folder: Path) -> dict[str, Any]:
 def generated(first: int, count: int) -> Any:
     """Messages of an hour, a thousand a batch."""
     at = np.arange(first, first + count)
-    prefixes = [
+    prefixes = pa.array(
         f"{((NOON_MS + batch) << 16):016x}{7:016x}-"
         for batch in range(first // 1000, (first + count) // 1000 + 1)
-    ]
-    ids = pa.array([f"{prefixes[row // 1000 - first // 1000]}{row % 1000}" for row in at.tolist()])
-    keys = pa.array([f"o-{row % 100_000}" for row in at.tolist()])
+    )
+    numbers = pa.array(at % 1000).cast(pa.string())
+    ids = pc.binary_join_element_wise(prefixes.take(pa.array(at // 1000 - first // 1000)), numbers, "")
+    keys = pc.binary_join_element_wise("o-", pa.array(at % 100_000).cast(pa.string()), "")
     times = pa.array((NOON_MS + at // 1000) * 1000).cast(finding.SCHEMA.field("stored_at").type)
     known = {
         "id": ids, "key": keys, "created_at": times, "stored_at": times, "sequence": pa.array(at),

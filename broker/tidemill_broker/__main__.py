@@ -320,6 +320,8 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
         attending = _attending(service, premises)
         if attending is not None:
+            reviewing = premises.arguments.locks.reviewing(premises.settings.meta, premises.clock.now_ms)
+            work.append(tasks.create_task(reviewing.keep()))
             work.append(tasks.create_task(attending.keep()))
         stopped = tasks.create_task(premises.stopping.wait())
         await asyncio.wait((service.failed, service.turned, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -351,7 +353,8 @@ def _attending(service: Service, premises: Premises) -> Attending | None:
     if not (settings.replicated and settings.meta):
         return None
     attendance = Attendance(_identity(premises), Load(settings.load_bytes))
-    return Attending(service, attendance, settings.meta.split(","))
+    locked = service.server.gate.access.locked
+    return Attending(service, attendance, settings.meta.split(","), hears=locked)
 
 
 def _identity(premises: Premises) -> Identity:

@@ -1,8 +1,12 @@
 """What a broker of a group says to meta besides what any server of a group does, and is told.
 
-told     --what people declared or made read-only since, of a master; what it owes of it-->  looking
+warded   --what people declared or made read-only since, of a master; what it owes of it-->  wishing
+wishing  --the set that it wishes-->  looking
 looking  --what is left of subjects that are to go when they are empty-->  fencing
 fencing  --FENCE, and what came of it when that is news; which one is refused, when that is-->  done
+
+A master takes nothing before it was told for the first time, so that comes before a wish, which may be refused. Who
+tells it must know of its mastership: another replica of meta may be behind what the master before it has obeyed.
 
 What cannot be made of what was declared is owed, and tried again beat by beat; it holds up nothing. Nor does a fence
 whose partition cannot be made. But a FENCE waits until it is committed, so it comes last.
@@ -60,8 +64,11 @@ class Attendance(attendance.Attending[Told | Fence | Unfenced | Inventory]):
             self._heard = answer
         return super().answered(status, answer)
 
+    def _first(self, answer: Mapping[str, Any]) -> Iterator[Next]:
+        if self._told is not None or answer.get("epoch", 0) >= self._epoch:
+            yield from self._listen(answer)
+
     def _besides(self, answer: Mapping[str, Any]) -> Iterator[Next]:
-        yield from self._listen(answer)
         yield from self._look()
         yield from self._fence()
 
@@ -75,13 +82,19 @@ class Attendance(attendance.Attending[Told | Fence | Unfenced | Inventory]):
             try:
                 told = read_told(self._answer, state)
             except TidemillError as error:
+                if (
+                    self._told is None
+                ):  # it takes what it can: nobody but an upgrade could ever end its waiting
+                    yield replace(known, state=state)
                 raise MetaRefused("invalid_manifest", str(error)) from None
+            if told.revision < answer["declared"]:
+                raise MetaRefused("behind", "a replica of meta answered that is behind the one before")
             yield from self._tell(replace(told, declared=owed_with(self._owed, told)))
             self._survey.removed(one.subject for one in told.removed if not one.group)
             self._survey.told(told.fences)
             self._known = told.revision
             self._told = replace(told, declared=(), removed=(), fences=(), vanished=())
-        elif known.state != state or self._owed:
+        elif self._told is None or known.state != state or self._owed:
             told = replace(known, state=state)
             yield from self._tell(replace(told, declared=self._owed))
             self._told = told

@@ -82,8 +82,8 @@ def group_row(state: State, group: Group, now_ms: int) -> OfGroup:
     lag, first_ms, oldest_ms, buried = 0, now_ms, now_ms, 0
     for one in family:
         partition = state.partitions[one.partition]
-        beyond = partition.visible - one.reached
-        if beyond > 0:
+        beyond = not_given(partition, one)
+        if beyond:
             lag += beyond
             first_ms = min(first_ms, stored_ms(partition, one.reached, now_ms))
         if one.in_flight or one.failed:
@@ -103,6 +103,11 @@ def group_row(state: State, group: Group, now_ms: int) -> OfGroup:
     return OfGroup(
         lag + untried, lag_ms, oldest_ms, in_flight, failed - untried, dead, consumers, paused, suspended, acked, buried
     )  # fmt: skip
+
+
+def not_given(partition: Partition, group: Group) -> int:
+    """How many messages that are kept were never given to a group; what retention took before is nobody's business."""
+    return max(0, partition.visible - max(group.reached, partition.first_kept))
 
 
 def oldest_undone(group: Group) -> int:

@@ -12,6 +12,7 @@ answer when it ends is asked of the next one at once. The answer is a DECIDE, fr
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tidemill_broker.desk import Desk
@@ -29,6 +30,10 @@ class Waiting(NamedTuple):
     peer: Peer
     correlation: int
     until_ms: int
+    may: Callable[[str], bool] | None
+    """Of which subjects it may know, if not of all: of its producer group's transactions it is asked about those alone
+    that are for nothing else.
+    """
 
 
 class Checking:
@@ -43,7 +48,7 @@ class Checking:
 
     def wait(self, peer: Peer, correlation: int, check: Check, now_ms: int) -> None:
         """Somebody can be asked."""
-        one = Waiting(peer, correlation, now_ms + check.wait_ms)
+        one = Waiting(peer, correlation, now_ms + check.wait_ms, check.may)
         self._waiting.setdefault(check.group, deque()).append(one)
         self._desk.wake(max(one.until_ms, now_ms + 1))
         self._ask(check.group)
@@ -87,8 +92,11 @@ class Checking:
     def _ask(self, group: str) -> None:
         """Ask those that wait, as long as there is something to ask."""
         waiting = self._waiting.get(group, deque())
-        while waiting and (chosen := self._transactions.take_due(group)):
-            one = waiting.popleft()
+        for one in list(waiting):
+            chosen = self._transactions.take_due(group, one.may)
+            if not chosen:
+                continue
+            waiting.remove(one)
             self._asked.setdefault(one.peer, {}).update(dict.fromkeys(chosen))
             slices = [piece for pending in chosen.values() for piece in self._slices(pending)]
             rows = [

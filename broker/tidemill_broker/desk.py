@@ -52,7 +52,7 @@ class Desk:
     def refuse(self, peer: Peer, correlation: int, error: WireError) -> None:
         """An answer that says no, counted by its reason."""
         self.counters.refused[error.kind.name] += 1
-        self.say(peer, correlation, Failed(error.kind.number, error.detail), Durability.HERE)
+        self.say(peer, correlation, Failed(error.kind.number, error.detail, error.wait_ms), Durability.HERE)
 
     def level(self, partition: Partition) -> Durability:
         """How durable an answer about a subject has to be."""

@@ -1,16 +1,18 @@
 """What people said at meta of this broker's subjects: declarations, and what takes no messages for now.
 
+    waits --meta tells it for the first time-->  open, or shut                  sends are refused with ``not_told``
     open  --a person makes the broker group, or a subject, read-only-->  shut   sends are refused with ``read_only``
     shut  --and lets it take messages again-->  open                            clients have tried again, or gone on
 
-Only what clients send is refused. What the broker stores itself, as dead letters and retries, is what reading needs;
-of a subject that meta is about to remove if it is empty, only what is its own.
+A master under meta begins by waiting: the one before it may have obeyed what it has not heard of. Any other broker is
+open. Only what clients send is refused. What the broker stores itself, as dead letters and retries, is what reading
+needs; of a subject that meta is about to remove if it is empty, only what is its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any, NamedTuple
 
@@ -49,6 +51,8 @@ class Told:
     """Of partitions that are kept until archives have them: the sequence below which they do."""
     released: frozenset[str] = frozenset()
     """Subjects whose archives have ended: they hold nothing any more."""
+    shares: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Of subjects with a quota: how many of their partitions lie here, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +99,11 @@ def read_told(answer: Mapping[str, Any], state: State) -> Told:
             read_only, vanished = frozenset(map(str, names)), tuple(map(str, answer.get("vanished", ())))
             archived = tuple((str(name), int(number)) for name, number in answer.get("archived", ()))
             released = frozenset(map(str, answer.get("released", ())))
+            shares = {str(name): (int(here), int(all_)) for name, here, all_ in answer.get("shares", ())}
             return Told(
-                revision, state, read_only, declared, removed, fences, emptying, vanished, archived, released
-            )
+                revision, state, read_only, declared, removed, fences, emptying, vanished, archived, released,
+                shares,
+            )  # fmt: skip
         case _:
             raise malformed("an answer of meta does not say what was declared")
 
@@ -111,20 +117,27 @@ def read_removal(key: str, number: int) -> Removal:
 class Gate:
     """Whom a broker takes messages of."""
 
-    __slots__ = ("_told", "shut")
+    __slots__ = ("_told", "_waits", "shut")
 
     def __init__(self) -> None:
         self._told = Told()
+        self._waits = False
+        """Nothing was told yet, and somebody will."""
         self.shut = False
         """Something is refused: the fast way looks no further when nothing is."""
 
+    def wait(self) -> None:
+        """Until something is told."""
+        self._waits = self.shut = True
+
     def obey(self, told: Told) -> None:
         """From now on."""
-        self._told = told
+        self._told, self._waits = told, False
         self.shut = not writable(told.state) or bool(told.read_only)
 
     def check(self, name: str) -> None:
         """``Unavailable`` when nothing is taken for a partition now."""
+        self._check_told()
         told = self._told
         if not writable(told.state):
             raise Unavailable("read_only", "this broker group takes no messages now")
@@ -133,6 +146,13 @@ class Gate:
 
     def check_adopted(self, name: str) -> None:
         """``Unavailable`` when a partition takes not even failures of another broker's messages."""
+        self._check_told()
         if living_subject(name) in self._told.emptying:
             detail = f"subject {living_subject(name)!r} is to be removed if it is empty"
             raise Unavailable("read_only", detail)
+
+    def _check_told(self) -> None:
+        if self._waits:
+            raise Unavailable(
+                "not_told", "this broker leads from now on, and meta has not told it what it may take"
+            )

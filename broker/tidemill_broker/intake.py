@@ -13,9 +13,10 @@ from tidemill_broker.actions import SubjectNamed
 from tidemill_broker.duplicates import Duplicates, Look, check_told
 from tidemill_broker.further import Further, subject_of
 from tidemill_broker.gate import Gate
-from tidemill_broker.lanes import base_of
+from tidemill_broker.lanes import Lane, base_of
 from tidemill_broker.logs import Logs
 from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_broker.quotas import Quotas
 from tidemill_broker.singles import Run, find_runs
 from tidemill_broker.state import State
 from tidemill_journal.entries import pack_size
@@ -36,6 +37,7 @@ from tidemill_wire.counted import counted
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import living_subject, parse_stored
 from tidemill_wire.lanes import lane_name, parse_priority
+from tidemill_wire.quotas import Meter
 
 AGAIN = b"%again%"
 NO_DUPLICATES = Look(None)
@@ -52,12 +54,16 @@ class Sealer(Protocol):
 class Taken:
     """What became of the batches of one SEND."""
 
-    __slots__ = ("duplicates", "first_sequences", "messages", "refused", "repeated", "synced", "touched")
+    __slots__ = (
+        "duplicates", "first_sequences", "messages", "payer", "refused", "repeated", "synced", "touched", "waits",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, payer: Meter | None = None) -> None:
+        self.payer = payer
         self.first_sequences: list[int] = []
         self.duplicates: list[tuple[int, bytes]] = []
         self.refused: list[tuple[int, int, str]] = []
+        self.waits: list[int] = []
         self.messages = 0
         self.synced = False
         self.repeated = False
@@ -89,15 +95,28 @@ class Intake:
         self.refusal: WireError | None = None
         """Set while nothing may be written, with the reason."""
         self.gate = Gate()
+        self.quotas = Quotas()
         self.again: Callable[[memoryview, int], Partition] = _nobody
         """Takes what failed in a group and was kept for later: where it lies then."""
 
-    def take(self, buffer: bytearray, now_ms: int, forbidden: Mapping[int, WireError] | None = None) -> Taken:
+    def take(
+        self,
+        buffer: bytearray,
+        now_ms: int,
+        forbidden: Mapping[int, WireError] | None = None,
+        payer: Meter | None = None,
+    ) -> Taken:
         """Store what can be stored. A batch that is refused, as some are already, harms no other of the frame."""
-        taken, view = Taken(), memoryview(buffer)
+        taken = Taken(payer)
+        self._take(memoryview(buffer), now_ms, forbidden, taken)
+        return taken
+
+    def _take(
+        self, view: memoryview, now_ms: int, forbidden: Mapping[int, WireError] | None, taken: Taken
+    ) -> None:
         at, size = 0, len(view)
         start, file = 0, ""  # the piece of memory that is accepted and not yet handed on
-        runs = {} if forbidden else find_runs(view)
+        runs = {} if forbidden or taken.payer is not None else find_runs(view)
         while at < size:
             run = runs.get(at)
             if run is not None and (place_file := self._take_run(run, taken, now_ms)):
@@ -119,7 +138,7 @@ class Intake:
                 if forbidden:
                     _check_forbidden(forbidden, taken)
                 partition = self.admit(view, at, header, now_ms)
-                first = partition.repeated(header.producer_id, header.producer_sequence)
+                first = partition.repeated(header.producer_id, header.producer_sequence, header.flags)
                 if first is None:
                     check_bodies(view, at, header, partition.settings.message_bytes_max)
                 if header.flags & DEDUPLICATED:
@@ -128,6 +147,8 @@ class Intake:
                     first = look.first
                 if first is None and (self.refusal is not None or self.gate.shut or self._state.fences):
                     self._check_open(view[at:stop], header, partition)
+                if first is None and (taken.payer is not None or partition.metered):
+                    self._charge(partition, header, taken, now_ms)
                 if look.part is not None:
                     self._hand_on(file, view[start:at])
                     start, first = at, self._take_part(look.part, partition, taken, now_ms)
@@ -150,7 +171,6 @@ class Intake:
                 start, file = at, place_file
             at = stop
         self._hand_on(file, view[start:at])
-        return taken
 
     def _head(self, view: memoryview, at: int, taken: Taken) -> Header | None:
         """Of the next batch, when that is there."""
@@ -171,7 +191,7 @@ class Intake:
         partitions: list[Partition] = []
         for name, producer, sequence in zip(run.names, producers, sequences, strict=True):
             partition = self._state.by_name.get(name)
-            if partition is None or partition.settings.message_bytes_max < run.largest:
+            if partition is None or partition.settings.message_bytes_max < run.largest or partition.metered:
                 return ""
             seen = partition.producers.get(producer)
             if seen is not None and sequence <= seen[-2]:
@@ -254,6 +274,8 @@ class Intake:
         if isinstance(error, CorruptBatch):
             error = Refused("corrupt_batch", str(error))
         taken.refused.append((len(taken.first_sequences), error.kind.number, error.detail))
+        if error.wait_ms:
+            taken.waits += (len(taken.first_sequences), error.wait_ms)
         taken.first_sequences.append(-1)
 
     def admit(
@@ -280,6 +302,11 @@ class Intake:
         self.gate.check(partition.name)
         if header.flags & Flags.ORDERED or header.column_count > 2:
             self._state.fences.check(base_of(partition), batch)
+
+    def _charge(self, partition: Partition, header: Header, taken: Taken, now_ms: int) -> None:
+        """What is stored for the first time; failures that come back were."""
+        if partition.raw_name[:1] != OWN or isinstance(partition, Lane):
+            self.quotas.charge(partition, (header.messages, header.length), taken.payer, now_ms)
 
     def lane(self, partition: Partition, priority: int, now_ms: int) -> Partition:
         """The lane of a subject, made by its first message."""

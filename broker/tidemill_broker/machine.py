@@ -235,7 +235,7 @@ class Broker:
 
     def _take(self, peer: Peer, correlation: int, command: SendBatches, now_ms: int) -> None:
         self._refuse_work()
-        taken = self.intake.take(command.batches, now_ms, command.refused)
+        taken = self.intake.take(command.batches, now_ms, command.refused, command.payer)
         batches = len(taken.first_sequences)
         self.counters.batches += batches
         self.counters.messages_in += taken.messages
@@ -249,7 +249,7 @@ class Broker:
             self._desk.stored(partition)
             low &= partition.low
         self.keeping.note(len(taken.first_sequences), now_ms, low=low)
-        answer = commands.Sent(taken.first_sequences, taken.refused, taken.duplicates)
+        answer = commands.Sent(taken.first_sequences, taken.refused, taken.duplicates, taken.waits)
         level = Durability.SYNCED if taken.synced else Durability.WRITTEN
         if taken.touched and not (taken.synced or taken.repeated):
             level = max(map(self._desk.level, taken.touched.values()))

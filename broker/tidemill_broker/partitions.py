@@ -21,6 +21,7 @@ from tidemill_journal.entries import Rows, Run, row_count, row_length
 from tidemill_ledger.producers import Remembering
 from tidemill_wire.lanes import priority_of
 from tidemill_wire.limits import DEDUPLICATION_SECONDS_DEFAULT
+from tidemill_wire.quotas import Rates
 from tidemill_wire.transacting import HALF_PARTITION
 
 Archived: TypeAlias = tuple[tuple[int, int], ...]
@@ -42,6 +43,9 @@ class SubjectSettings:
     archived: Archived | None = None
     """Of a subject whose messages are kept until an archive has them: what archives have."""
 
+    rates: Rates | None = None
+    """What may be sent to it here, if that is bounded."""
+
     def to_map(self) -> dict[str, Any]:
         said: dict[str, Any] = {
             "durability": self.durability, "retention": self.retention_seconds,
@@ -53,6 +57,8 @@ class SubjectSettings:
             said["dedup"] = self.deduplication_seconds
         if self.archived is not None:
             said["archived"] = [list(one) for one in self.archived]
+        if self.rates is not None:
+            said["rates"] = [self.rates.messages, self.rates.bytes]
         return said
 
     @classmethod
@@ -65,6 +71,7 @@ class SubjectSettings:
             values.get("best_tried", False),
             values.get("dedup", DEDUPLICATION_SECONDS_DEFAULT),
             tuple((*one,) for one in values["archived"]) if "archived" in values else None,
+            Rates(*values["rates"]) if "rates" in values else None,
         )
 
     def having(self, archived: Archived | None) -> SubjectSettings:
@@ -82,8 +89,8 @@ class Partition(Remembering):
     """One subject on this broker."""
 
     __slots__ = (
-        "bytes_in", "groups", "identity", "low", "name", "next_sequence", "raw_name", "recent", "runs", "settings",
-        "synced", "visible",
+        "bytes_in", "groups", "identity", "low", "metered", "name", "next_sequence", "raw_name", "recent", "runs",
+        "settings", "synced", "visible",
     )  # fmt: skip
 
     def __init__(self, identity: int, name: str, settings: SubjectSettings) -> None:
@@ -94,6 +101,7 @@ class Partition(Remembering):
         self.settings = settings
         self.synced = settings.durability == "high"
         self.low = settings.durability == "low"
+        self.metered = settings.rates is not None
         self.next_sequence = 0
         self.visible = 0
         self.bytes_in = 0
@@ -107,6 +115,7 @@ class Partition(Remembering):
         self.settings = settings
         self.synced = settings.durability == "high"
         self.low = settings.durability == "low"
+        self.metered = settings.rates is not None
 
     def given(self, cursor: int) -> None:
         """Sequences below a group's cursor are used: a power cut may take their messages, and nobody else knows."""

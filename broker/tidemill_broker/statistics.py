@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from tidemill_broker.actions import FailureDetail
 from tidemill_wire.limits import METRIC_MISTAKES_MAX
@@ -14,27 +15,44 @@ LEVEL_MAX = 12
 """Attempts from this one on are counted together: their backoff has stopped growing."""
 ERROR_CHARS = 64
 
+Key = TypeVar("Key")
+
+
+@dataclass(slots=True)
+class Most(Generic[Key]):
+    """How many there are of each of something. Of many those with most are kept, and what becomes of the others is
+    counted together; whoever has been counted there stays there until it is among those with most by what came later.
+    """
+
+    kept: int
+    counts: dict[Key, int] = field(default_factory=dict[Key, int])
+    others: int = 0
+
+    def note(self, key: Key, count: int) -> None:
+        """So many more."""
+        self.counts[key] = self.counts.get(key, 0) + count
+        if len(self.counts) > self.kept:
+            self.others += self.counts.pop(min(self.counts, key=self.counts.__getitem__))
+
+    def rows(self, others: Key) -> list[tuple[Key, int]]:
+        """Each, and how many; ``others`` is what the rest is called."""
+        return [*self.counts.items(), *([(others, self.others)] if self.others else [])]
+
 
 @dataclass(slots=True)
 class Mistakes:
-    """How many dead letters there are of each mistake, by fingerprint and type. Of many those with most are kept, and
-    what becomes of the others is counted together; whoever has been counted there stays there until it is among those
-    with most by what came later.
-    """
+    """How many dead letters there are of each mistake, by fingerprint and type."""
 
-    messages: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    others: int = 0
+    most: Most[tuple[str, str]] = field(default_factory=lambda: Most(METRIC_MISTAKES_MAX))
 
     def note(self, detail: FailureDetail | None, fingerprint: str, messages: int) -> None:
         """Messages were buried."""
-        key = (fingerprint or "none", "" if detail is None else detail.error[:ERROR_CHARS])
-        self.messages[key] = self.messages.get(key, 0) + messages
-        if len(self.messages) > METRIC_MISTAKES_MAX:
-            self.others += self.messages.pop(min(self.messages, key=self.messages.__getitem__))
+        error = "" if detail is None else detail.error[:ERROR_CHARS]
+        self.most.note((fingerprint or "none", error), messages)
 
     def rows(self) -> list[tuple[tuple[str, str], int]]:
         """Labels, and how many."""
-        return [*self.messages.items(), *([((OTHER, ""), self.others)] if self.others else [])]
+        return self.most.rows((OTHER, ""))
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ its transaction as its producer. Copies and COMMIT are of one ``Ready``; which o
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from heapq import heapify, heappop, heappush
 
@@ -99,6 +100,8 @@ class Transactions:
         if self._intake.refusal is not None:
             raise self._intake.refusal
         self._check_bounds(known, len(batch))
+        partition = self._intake.found(subject, now_ms)
+        self._intake.quotas.charge(partition, (header.messages, header.length), half.payer, now_ms)
         held = self._intake.declare(HALF_PARTITION, KEPT, now_ms)
         self._sequence += 1
         producer = PRODUCER | self._desk.state.boot
@@ -291,12 +294,16 @@ class Transactions:
         heappush(self._due, (due_ms, number))
         self._desk.wake(due_ms)
 
-    def take_due(self, group: str) -> dict[int, Pending]:
-        """Some that are to be asked about, as many as fit into one answer, one at least if there is any."""
+    def take_due(self, group: str, may: Callable[[str], bool] | None = None) -> dict[int, Pending]:
+        """Some that are to be asked about, as many as fit into one answer, one at least if there is any; only those
+        whose subjects somebody may know of.
+        """
         chosen: dict[int, Pending] = {}
         size = 0
         for number in list(self.due.get(group, ())):
             pending = self._transactions.pending[number]
+            if may is not None and not all(map(may, pending.subjects)):
+                continue
             size += pending.size
             if chosen and (size > limits.CHECK_BYTES or len(chosen) >= limits.CHECK_ROWS_MAX):
                 break

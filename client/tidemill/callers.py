@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeAlias
 
 from tidemill.backoff import Backoff
+from tidemill.doubts import denied
 from tidemill.errors import (
     BrokerUnreachable,
     ConnectionLost,
@@ -19,6 +20,7 @@ from tidemill.errors import (
     TidemillError,
     Unavailable,
     again,
+    wait_of,
 )
 from tidemill.link import Answer, Link, OnAnswer
 from tidemill.router import Router
@@ -53,7 +55,7 @@ class Caller:
         deadline = self._loop.time() + patience_s
         settings = self._settings
         backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
-        said = False
+        said = doubtful = False
         while True:
             link = await self._linked(deadline)
             if link is None:
@@ -65,15 +67,16 @@ class Caller:
                     link.close()  # it answers pings and nothing else: a new connection may do better
                     raise self._late(what, patience_s, said=True)
                 case ConnectionLost():
+                    doubtful = True
                     if self._link is link:
                         self._link = None
                 case Unavailable():
-                    wait_s = backoff.next()
+                    wait_s = max(backoff.next(), wait_of(answer))
                     if self._loop.time() + wait_s >= deadline:
                         raise answer
                     await asyncio.sleep(wait_s)
                 case TidemillError():
-                    raise answer
+                    raise denied(what, answer) if doubtful else answer
                 case _:
                     return answer
 

@@ -58,6 +58,8 @@ from tidemill_wire.steering import Suspend
 class Client(Timing, Transacting):
     """``Client("localhost:7401")``: HOST:HTTP_PORT; without it TIDEMILL_SERVER, or this machine."""
 
+    consumer_type = Consumer
+
     def __init__(
         self,
         server: str | None = None,
@@ -213,7 +215,7 @@ class Client(Timing, Transacting):
         self._check()
         ways = Ways(at_most_once, exclusive, broadcast)
         subscription = Subscription.parse(subjects, group, start, name, ways, parse_match(tags, match))
-        return Consumer(
+        return self.consumer_type(
             subscription, self.settings, self._router, self._consumers, Chain(filter), self._keeper
         )
 

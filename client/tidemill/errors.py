@@ -46,6 +46,7 @@ __all__ = [
     "Unavailable",
     "WireError",
     "again",
+    "wait_of",
     "wire_error",
 ]
 
@@ -74,6 +75,11 @@ class LeaseLost(TidemillError):
 
 class ClientClosed(TidemillError):
     """The client or consumer is closed, or was made before a fork."""
+
+
+def wait_of(error: BaseException) -> float:
+    """Seconds that whoever refused asks to wait; 0: any."""
+    return error.wait_ms / 1000 if isinstance(error, WireError) else 0.0
 
 
 def again(error: TidemillError) -> TidemillError:

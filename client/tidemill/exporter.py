@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 from tidemill_wire.metrics.page import CONTENT_TYPE
 
+NOTHING: Mapping[str, Callable[[], object]] = {}
 ADDRESS = "0.0.0.0"  # one socket: with port 0, each family of addresses would get a port of its own
 
 
@@ -20,8 +21,12 @@ class Numbers(Protocol):
 
 
 @asynccontextmanager
-async def metrics_page(port: int, *statistics: Callable[[], Numbers]) -> AsyncGenerator[int]:
-    """``/metrics`` on all IPv4 addresses, and ``/healthz``; gives the port, which 0 leaves to the system."""
+async def metrics_page(
+    port: int, *statistics: Callable[[], Numbers], told: Mapping[str, Callable[[], object]] = NOTHING
+) -> AsyncGenerator[int]:
+    """``/metrics`` on all IPv4 addresses, and ``/healthz``; gives the port, which 0 leaves to the system. ``told`` has
+    further paths, and what is answered there, as JSON.
+    """
     from aiohttp import web
 
     async def page(_request: web.Request) -> web.Response:
@@ -33,6 +38,12 @@ async def metrics_page(port: int, *statistics: Callable[[], Numbers]) -> AsyncGe
 
     application = web.Application()
     application.add_routes([web.get("/metrics", page), web.get("/healthz", health)])
+    for path, tell in told.items():
+
+        async def answer(_request: web.Request, tell: Callable[[], object] = tell) -> web.Response:
+            return web.json_response(tell())
+
+        application.add_routes([web.get(path, answer)])
     runner = web.AppRunner(application, access_log=None, handle_signals=False)
     await runner.setup()
     try:

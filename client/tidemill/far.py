@@ -21,7 +21,7 @@ import msgpack
 
 from tidemill.asking import ask
 from tidemill.delivery import Delivery
-from tidemill.errors import BrokerUnreachable, Refused, TidemillError, Unavailable
+from tidemill.errors import BrokerUnreachable, Refused, TidemillError, Unavailable, wait_of
 from tidemill.router import Router
 from tidemill.settings import ClientSettings
 from tidemill.whole import content_of, runs_of
@@ -29,7 +29,6 @@ from tidemill.why import Why
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin
 from tidemill_wire.columns import build_batch
 from tidemill_wire.commands import SendBatches, Sent
-from tidemill_wire.errors import wire_error
 from tidemill_wire.fields import DEAD_PROPERTY, again_for, living_subject
 from tidemill_wire.limits import NACK_DELAY_MS_MAX
 
@@ -88,12 +87,13 @@ class Far:
                 if isinstance(answer, Sent):
                     if not answer.refused:
                         return
-                    raise wire_error(*answer.refused[0][1:])
+                    raise answer.errors[0]
                 raise answer if isinstance(answer, TidemillError) else BrokerUnreachable("it does not say")
             except (BrokerUnreachable, Unavailable, OSError) as error:
                 if isinstance(error, Refused):
                     raise
-            await asyncio.sleep(PAUSE_S)
+                wait_s = wait_of(error)
+            await asyncio.sleep(max(PAUSE_S, wait_s))
 
     def _batch_of(
         self, delivery: Delivery, rows: Sequence[int], subject: str, why: Why, now_ms: int

@@ -7,6 +7,7 @@ anything newer.
 
 from __future__ import annotations
 
+import random
 from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from tidemill.parcel import Parcel, Partition
 from tidemill_wire.limits import PRODUCER_BATCHES_REMEMBERED
 
 NEVER = -1.0
+WAIT_SPREAD = 0.25
+"""Of a wait that was asked for: so much longer at most."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +27,7 @@ class Flight:
 
     batches: list[Parcel]
     size: int
+    number: int
     asked_at: float = NEVER
     """When it was written last. Never: certainly nobody has stored it."""
     doubtful: bool = False
@@ -33,11 +37,16 @@ class Flight:
 class Flights:
     """See the module."""
 
-    def __init__(self, backoff: Backoff) -> None:
+    def __init__(self, backoff: Backoff, chance: random.Random) -> None:
         self._flights: list[Flight] = []
+        self._departed = 0
         self._backoff = backoff
-        self._refused: dict[Partition, None] = {}
+        self._chance = chance
+        self._refused: dict[Partition, float] = {}
+        """When the first batch of each is tried again."""
         self._again_at = 0.0
+        self._woken_at = NEVER
+        """When what was refused last is tried again."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -50,8 +59,11 @@ class Flights:
 
     @property
     def full(self) -> bool:
-        """One more, and the broker might not recognise the oldest when it comes twice."""
-        return len(self._flights) >= PRODUCER_BATCHES_REMEMBERED
+        """One more, and the broker might not know any more whether it has the oldest. Those that were answered since
+        that left count, too.
+        """
+        since = self._departed - self._flights[0].number if self._flights else 0
+        return since >= PRODUCER_BATCHES_REMEMBERED
 
     @property
     def refused(self) -> bool:
@@ -60,7 +72,8 @@ class Flights:
 
     def depart(self, batches: list[Parcel]) -> Flight:
         """They leave together."""
-        flight = Flight(batches, sum(len(batch.data) for batch in batches))
+        flight = Flight(batches, sum(len(batch.data) for batch in batches), self._departed)
+        self._departed += 1
         self._flights.append(flight)
         for batch in batches:
             batch.partition.in_flight += 1
@@ -74,10 +87,8 @@ class Flights:
 
     def again(self, now: float) -> Parcel | None:
         """The next refused batch whose turn it is. One a frame: they are rare, and must not hold up each other."""
-        if not self._refused or now < self._again_at:
-            return None
-        for partition in self._refused:
-            if not partition.in_flight and not partition.held:
+        for partition, again_at in self._refused.items():
+            if again_at <= now and not partition.in_flight and not partition.held:
                 batch = partition.refused.pop(0).retried()
                 if not partition.refused:
                     del self._refused[partition]
@@ -90,17 +101,23 @@ class Flights:
         """
         if self._refused and self._again_at > now:
             return self._again_at
-        return now + self._backoff.next()
+        self._again_at = now + self._backoff.next()
+        return self._again_at
+
+    def after(self, now: float, wait_s: float) -> float:
+        """When what is to wait for so long is tried again. All that were told so together do not come together."""
+        return now + wait_s * (1 + WAIT_SPREAD * self._chance.random())
 
     def taken(self) -> None:
         """The broker takes things: the next refusal is the first one."""
         self._backoff.reset()
 
-    def refuse(self, batch: Parcel, again_at: float) -> None:
-        """Try it again then."""
+    def refuse(self, batch: Parcel, again_at: float) -> bool:
+        """Try it again then; whether what was refused just before is not."""
         insort(batch.partition.refused, batch, key=_number)
-        self._refused[batch.partition] = None
-        self._again_at = again_at
+        self._refused[batch.partition] = max(again_at, self._refused.get(batch.partition, again_at))
+        is_other, self._woken_at = self._woken_at != again_at, again_at
+        return is_other
 
     def give_up(self, partition: Partition) -> list[Parcel]:
         """The refused batches of a partition, taken out: no broker has them, and they go somewhere else."""

@@ -19,15 +19,9 @@ from typing import Protocol
 
 from tidemill.backoff import Backoff
 from tidemill.budget import Budget
-from tidemill.errors import (
-    BrokerUnreachable,
-    ConnectionLost,
-    OutcomeUnknown,
-    Refused,
-    TidemillError,
-    Unavailable,
-    wire_error,
-)
+from tidemill.doubts import denied, unreached
+from tidemill.doubts import unanswered as no_answer
+from tidemill.errors import ConnectionLost, Refused, TidemillError, Unavailable, wait_of
 from tidemill.flights import Flight, Flights
 from tidemill.gather import Gather, Signature
 from tidemill.link import Answer, Link
@@ -79,7 +73,8 @@ class Lane:
         self.gather = Gather(
             Signature(self.producer_id, settings.codec, settings.now_ms), settings.batch_bytes
         )
-        self.flights = Flights(Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random))
+        backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.random)
+        self.flights = Flights(backoff, settings.random)
         self.partitions: dict[Key, Partition] = {}
         self.link: Link | None = None
         """The connection there is."""
@@ -199,36 +194,42 @@ class Lane:
             self.scheduled = self._loop.call_soon(self._flush)
 
     def _settle_some(self, flight: Flight, answer: Sent) -> None:
-        refused = {index: wire_error(number, detail) for index, number, detail in answer.refused}
-        duplicates = dict(answer.duplicates)
+        refused, duplicates = answer.errors, dict(answer.duplicates)
         for index, batch in enumerate(flight.batches):
             error = refused.get(index)
             if error is not None:
-                self._refuse(batch, error)
+                self._refuse(batch, self._judged(batch, error) if flight.doubtful else error)
             else:
                 self._budget.give_back(batch.size)
                 batch.stored(answer.first_sequences[index], duplicates.get(index, b""))
 
     def _refuse(self, batch: Parcel, error: TidemillError) -> None:
         now = self._loop.time()
-        again_at = self.flights.next_try(now)
-        tries_again = (
-            batch.partition.spread is not None and not batch.partition.bound
-        ) or again_at < batch.deadline
+        wait_s = wait_of(error)
+        again_at = self.flights.after(now, wait_s) if wait_s else self.flights.next_try(now)
+        elsewhere = not wait_s and batch.partition.spread is not None and not batch.partition.bound
+        tries_again = elsewhere or again_at < batch.deadline
         if not isinstance(error, Unavailable) or not tries_again or batch.waiter is None:
             self._budget.give_back(batch.size)
             batch.failed(error)
             return
         batch.error = error
-        self.flights.refuse(batch, again_at)
-        self._loop.call_at(again_at, self.wake)
+        if self.flights.refuse(batch, again_at):
+            self._loop.call_at(again_at, self.wake)
         if error.kind.name == OUTDATED:
             self._owner.outdated(batch.partition)
             return
-        self._steadiness.failed(now)
-        self._avoid()
+        if not wait_s:  # who has used up a quota has a broker that is well
+            self._steadiness.failed(now)
+            self._avoid()
         if self.retired:
             self._owner.stands(self)
+
+    def _judged(self, batch: Parcel, error: TidemillError) -> TidemillError:
+        """What is told of a batch that was sent before, and was not answered."""
+        partition = batch.partition
+        partition.reached = max(partition.reached, batch.number)
+        return denied(f"a batch for {partition.name}", error)
 
     # -- standing ----------------------------------------------------------------------------------------------
 
@@ -329,12 +330,16 @@ class Lane:
     def expire(self, now: float, error: TidemillError | None) -> None:
         """What has waited too long fails; ``error`` says why, when it is not the deadline."""
         unanswered = self.flights.unanswered(now)
+        waited_s = self._settings.send_timeout_s
         for batch in unanswered:
-            self._abandon(batch, error or self._unknown(batch))
+            name = batch.partition.name
+            told = no_answer(name, waited_s) if error is None else denied(f"a batch for {name}", error)
+            self._abandon(batch, told)
         gone = self.flights.expired(now)
         for batch in (*gone, *self.gather.expired(now)):
             self._budget.give_back(batch.size)
-            batch.failed(error or batch.error or self._unreachable())
+            late = error or batch.error or unreached(waited_s, self.failure, linked=self.link is not None)
+            batch.failed(late)
         if unanswered and self.link is not None:
             self.link.close()  # It answers pings and no sends: a new connection may do better.
 
@@ -345,20 +350,6 @@ class Lane:
         self._budget.give_back(batch.size)
         batch.failed(error)
         batch.abandon()
-
-    def _unknown(self, batch: Parcel) -> TidemillError:
-        waited = self._settings.send_timeout_s
-        return OutcomeUnknown(
-            f"no answer within {waited} s to a batch for {batch.partition.name}: it may be stored, or not"
-        )
-
-    def _unreachable(self) -> TidemillError:
-        if self.link is not None:
-            return Unavailable("too_slow", "the broker did not take it before the deadline; it is not stored")
-        why = f": {self.failure}" if self.failure is not None else ""
-        return BrokerUnreachable(
-            f"no broker was reached within {self._settings.send_timeout_s} s; not stored{why}"
-        )
 
     @property
     def overdue(self) -> bool:

@@ -24,7 +24,6 @@ from tidemill.errors import (
     ProtocolError,
     TidemillError,
     Unavailable,
-    wire_error,
 )
 from tidemill.routes import Address
 from tidemill.settings import ClientSettings
@@ -45,6 +44,9 @@ PART_S = 1.0
 
 JOIN_BYTES = 32 * 1024
 """Below it, one copy is cheaper than a vector of writes."""
+
+ANEW = frozenset({"not_master", "unauthenticated"})
+"""What the next connection may hear otherwise: routes know who is master, and a file has the token that holds now."""
 
 
 class Link(asyncio.BufferedProtocol):
@@ -190,8 +192,8 @@ class Link(asyncio.BufferedProtocol):
                 if on_answer is None:
                     self._unasked(command)
                 elif isinstance(command, Failed):
-                    refusal = wire_error(command.number, command.detail)
-                    if refusal.kind.name == "not_master":  # the routes know who is; who dials asks for them
+                    refusal = command.error
+                    if refusal.kind.name in ANEW:
                         self._answers[event.correlation] = on_answer
                         self._lose(ConnectionLost(str(refusal)))
                         return
@@ -227,7 +229,7 @@ class Link(asyncio.BufferedProtocol):
                 if not self.opened.done():
                     self.opened.set_result(command)
             case Failed():
-                refusal = wire_error(command.number, command.detail)
+                refusal = command.error
                 # Its token was rotated, or a grant was taken back: what holds now the next connection hears.
                 known = self.opened.done() and refusal.kind.name in {"unauthenticated", "forbidden"}
                 self._lose(ConnectionLost(str(refusal)) if known else refusal)

@@ -141,16 +141,16 @@ class MemoryBroker:
 
     def store(self, buffer: bytearray) -> Sent:
         """Keep batches. One that comes twice is answered as the first time."""
-        firsts: list[int] = []
+        firsts, waits, at = list[int](), list[int](), 0
         refused: list[tuple[int, int, str]] = []
         duplicates: list[tuple[int, bytes]] = []
-        at = 0
         while at < len(buffer):
             header = read_header(buffer, at)
             name = partition_name(buffer, at, header).decode()
             error = self.refuse_batch(name) or wrong_priority(header.priority)
             if error is not None:
                 refused.append((len(firsts), error.kind.number, error.detail))
+                waits += (len(firsts), error.wait_ms) if error.wait_ms else ()
                 firsts.append(-1)
             else:
                 data = buffer[at : at + header.length]
@@ -161,7 +161,7 @@ class MemoryBroker:
                     duplicates += [(len(firsts), told)] if told else []
                     firsts.append(first)
             at += header.length
-        return Sent(firsts, refused, duplicates)
+        return Sent(firsts, refused, duplicates, waits)
 
     def _keep(self, header: Header, data: bytearray) -> tuple[int, bytes]:
         """The first sequence of a batch, and what is told of messages in it that are there already."""

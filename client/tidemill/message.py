@@ -77,6 +77,11 @@ class Seen:
         return self._delivery.attempts
 
     @property
+    def epoch(self) -> int:
+        """The mastership of its broker group in which it was stored: it grows with each failover and hand-over."""
+        return self._delivery.batch.header.epoch
+
+    @property
     def stored_at(self) -> datetime:
         """When the broker stored it."""
         return _time(self._delivery.batch.header.stored_at_ms)

@@ -18,10 +18,11 @@ from typing import Self
 
 from tidemill.backoff import Backoff
 from tidemill.callers import Callers, Say
-from tidemill.errors import BrokerUnreachable, OutcomeUnknown, TidemillError, Unavailable, wire_error
+from tidemill.errors import BrokerUnreachable, OutcomeUnknown, TidemillError, Unavailable, wait_of
 from tidemill.link import Link, OnAnswer
 from tidemill.router import Router
 from tidemill.routes import parse_servers
+from tidemill.security import secured
 from tidemill.servers import Servers
 from tidemill.settings import ClientSettings
 from tidemill.tasks import Tasks
@@ -35,7 +36,7 @@ class Prepared:
     """See the module. It belongs to the event loop in which it is opened."""
 
     def __init__(self, server: str | None = None, settings: ClientSettings | None = None) -> None:
-        self.settings = settings or ClientSettings()
+        self.settings = secured(settings or ClientSettings(), server)
         self._router = Router(
             Servers(parse_servers(server), self.settings.open_port), self.settings, self._crashed
         )
@@ -84,9 +85,8 @@ class Prepared:
                 raise OutcomeUnknown(f"{place.group} answered a SEND with {type(answer).__name__}")
             if not answer.refused:
                 return answer.first_sequences[0]
-            _, number, detail = answer.refused[0]
-            error = wire_error(number, detail)
-            wait_s = backoff.next()
+            error = answer.errors[0]
+            wait_s = max(backoff.next(), wait_of(error))
             if not isinstance(error, Unavailable) or asyncio.get_running_loop().time() + wait_s >= deadline:
                 raise error
             await asyncio.sleep(wait_s)

@@ -23,7 +23,7 @@ from functools import partial
 from tidemill.allotment import Allotment
 from tidemill.backoff import Backoff
 from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, add_range, idle
-from tidemill.errors import ClientClosed, ConnectionLost, CorruptBatch, TidemillError, Unavailable
+from tidemill.errors import ClientClosed, ConnectionLost, CorruptBatch, TidemillError, Unavailable, wait_of
 from tidemill.inbox import Inbox
 from tidemill.link import Answer, Link
 from tidemill.once import OnceSettler
@@ -248,14 +248,13 @@ class Puller:
                 self._known = self._resumed = True
                 self._backoff.reset()
                 self._granted(answer, asked)
-            case Unavailable() if answer.kind.name == "allocation_outdated" and self.share is not None:
-                self.share.ask()
-                self._give_all_back()
-                if self._pause is None:
-                    self._pause = self._loop.call_later(self._backoff.next(), self._go_on)
             case Unavailable():
+                if answer.kind.name == "allocation_outdated" and self.share is not None:
+                    self.share.ask()
+                    self._give_all_back()
                 if self._pause is None:
-                    self._pause = self._loop.call_later(self._backoff.next(), self._go_on)
+                    wait_s = max(self._backoff.next(), wait_of(answer))
+                    self._pause = self._loop.call_later(wait_s, self._go_on)
             case TidemillError():
                 self._inbox.fail(answer)
                 return

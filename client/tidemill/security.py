@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 SECURE_SCHEMES = ("https://", "tls://")
 VARIABLES = {"ca": "TIDEMILL_CA", "cert": "TIDEMILL_CERT", "key": "TIDEMILL_KEY", "token": "TIDEMILL_TOKEN",
              "token_file": "TIDEMILL_TOKEN_FILE"}  # fmt: skip
+
+
+CONTEXTS_MAX = 100
+"""More than a program needs; text that changes makes new ones, and those that were made first are forgotten."""
 
 
 class SecurityProblem(TidemillError):
@@ -57,6 +62,9 @@ class Security:
     tls: bool = False
     """Speak TLS, by the authorities of the system where there is no ``ca``."""
 
+    ca_text: str = ""
+    """Authorities as text, of a program that has them from elsewhere than a file; instead of ``ca``."""
+
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Security:
         """What the environment says."""
@@ -65,7 +73,7 @@ class Security:
 
     @property
     def speaks_tls(self) -> bool:
-        return bool(self.tls or self.ca or self.cert)
+        return bool(self.tls or self.ca or self.ca_text or self.cert)
 
     def current_token(self) -> str:
         """As it is now."""
@@ -122,17 +130,20 @@ class _Contexts:
     """Made anew when files change: to make one takes milliseconds, and a client may open many connections."""
 
     def __init__(self) -> None:
-        self._made: dict[Sequence[str], tuple[object, ssl.SSLContext]] = {}
+        self._made: OrderedDict[Sequence[str], tuple[object, ssl.SSLContext]] = OrderedDict()
 
     def of(self, security: Security) -> ssl.SSLContext:
         places = (str(security.ca), str(security.cert), str(security.key))
+        key = (*places, security.ca_text)
         try:
             seen = [(one.st_mtime_ns, one.st_size, one.st_ino) for one in map(os.stat, filter(None, places))]
-            made = self._made.get(places)
+            made = self._made.get(key)
             if made is None or made[0] != seen:
-                made = self._made[places] = seen, _context(*places)
+                made = self._made[key] = seen, _context(*places, security.ca_text)
+                if len(self._made) > CONTEXTS_MAX:
+                    self._made.popitem(last=False)
         except (OSError, ValueError) as error:  # what ssl raises is an OSError
-            named = ", ".join(filter(None, places))
+            named = ", ".join(filter(None, places)) or "ca_text"
             raise SecurityProblem(f"the certificates in {named} cannot be used ({error})") from None
         return made[1]
 
@@ -140,11 +151,11 @@ class _Contexts:
 _CONTEXTS = _Contexts()
 
 
-def _context(ca: str, cert: str, key: str) -> ssl.SSLContext:
+def _context(ca: str, cert: str, key: str, ca_text: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if ca:
-        context.load_verify_locations(ca)
+    if ca or ca_text:
+        context.load_verify_locations(ca or None, cadata=ca_text or None)
     else:
         context.load_default_certs()
     if cert:

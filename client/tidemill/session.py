@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from tidemill.backoff import Backoff
-from tidemill.errors import BrokerUnreachable, TidemillError
+from tidemill.errors import BrokerUnreachable, TidemillError, wait_of
 from tidemill.link import Link, dial
 from tidemill.routes import Address
 from tidemill.settings import ClientSettings
@@ -84,7 +84,7 @@ class Session:
                 self._watchers.down(error)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0 if self._hurry else None) as self._waiting:
-                        await asyncio.sleep(self._pause_s(backoff))
+                        await asyncio.sleep(max(self._pause_s(backoff), wait_of(error)))
                 self._waiting = None
         finally:
             if self._link is not None:

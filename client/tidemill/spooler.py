@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
 from tidemill.backoff import Backoff
-from tidemill.errors import ConnectionLost, OutcomeUnknown, TidemillError, Unavailable, wire_error
+from tidemill.errors import ConnectionLost, OutcomeUnknown, TidemillError, Unavailable, wait_of
 from tidemill.lane import Lane
 from tidemill.link import Answer, Link
 from tidemill.settings import ClientSettings
@@ -219,9 +219,7 @@ class Spooler:
                 self._doubtful or isinstance(answer, ConnectionLost)
             )
             if isinstance(answer, Sent) and len(answer.first_sequences) == len(batches):
-                refused: dict[int, TidemillError] = {
-                    index: wire_error(number, detail) for index, number, detail in answer.refused
-                }
+                refused: dict[int, TidemillError] = dict(answer.errors)
             elif isinstance(answer, TidemillError):
                 refused = dict.fromkeys(range(len(batches)), answer)
             else:
@@ -238,7 +236,7 @@ class Spooler:
                 self._settled.update(batch for index, batch in enumerate(batches) if index not in refused)
                 if not self._doubtful:
                     self._bound = ""
-                await asyncio.sleep(self._backoff.next())
+                await asyncio.sleep(max(self._backoff.next(), *map(wait_of, refused.values())))
                 continue
             self._backoff.reset()
             self._bound = ""

@@ -11,7 +11,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -124,6 +124,7 @@ async def _live(arguments: argparse.Namespace, settings: DelaySettings, files_ma
 async def _play(premises: Premises, part: Part) -> Part | int:
     """Be a delay service with that part, until it is to be another one, or the process is to end with an exit code."""
     from tidemill_delay.doors.metrics import render_metrics
+    from tidemill_delay.doors.page import page
     from tidemill_host.health import beginning, ready_when
     from tidemill_host.permits import COMMON
     from tidemill_host.web import Web
@@ -138,10 +139,11 @@ async def _play(premises: Premises, part: Part) -> Part | int:
         named = {"name": premises.settings.name, "role": part.role.value}
         return {**named, "epoch": part.epoch, "pid": os.getpid()}
 
-    values = {
+    values: dict[str, Callable[[], Any]] = {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": ready_when(lambda: _why_not_ready(service)),
         "/v1/process": process,
+        "/openapi.json": page,
     }
     refused, clock = service.server.statistics.refused, premises.clock
     doorman = locks.doorman(COMMON, "delay", clock.now_ms, refused)
@@ -201,7 +203,11 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
     async with asyncio.TaskGroup() as tasks:
         host, port = split_address(part.master_address)
         stalls = tasks.create_task(service.stalls.keep())
-        work = [tasks.create_task(Attending(service, Attendance[None](identity), metas).keep())]
+        locked = service.server.gate.access.locked
+        attending = Attending(service, Attendance[None](identity), metas, hears=locked)
+        work = [tasks.create_task(attending.keep())]
+        reviewing = arguments.locks.reviewing(settings.meta, service.server.turn.now_ms)
+        work.append(tasks.create_task(reviewing.keep()))
         if part.role is Role.SLAVE and port.isdigit():
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
         if part.role is Role.MASTER:

@@ -27,7 +27,7 @@ from tidemill_wire import limits
 from tidemill_wire.batch import parse_message_id
 from tidemill_wire.columns import hash_text
 from tidemill_wire.commands import Command, Failed
-from tidemill_wire.errors import Unavailable, WireError
+from tidemill_wire.errors import Refused, Unavailable, WireError
 from tidemill_wire.timing import Cancel, Changed, ListTimers, Reschedule, Show, TimerRow, Waiting
 
 MOVED_BYTES = 8 * 1024 * 1024
@@ -150,7 +150,17 @@ class Questions:
             elif kind == KEY:
                 for question in self._by_key.get((piece.subject, piece.timer_key_of(number)), ()):
                     found.setdefault(question, []).append(number)
-        return ((question, found[question]) for question in self.questions if question in found)
+        for question in found:
+            may = question.command.may
+            if may is not None and not may(piece.subject):
+                question.error = Refused(
+                    "forbidden", "a message with that id is of a subject that was not granted"
+                )
+        return (
+            (question, found[question])
+            for question in self.questions
+            if question in found and (question.error is None or question.error.kind.name != "forbidden")
+        )
 
     def _settle(
         self, question: Question, hour: Hour, found: tuple[Addressed, list[int]], now_ms: int

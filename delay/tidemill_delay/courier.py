@@ -33,7 +33,7 @@ from tidemill_host.machine import Buffer, Durability, Peer, Read, Send, Slice
 from tidemill_wire import limits
 from tidemill_wire.batch import read_header
 from tidemill_wire.commands import Failed, SendBatches, Sent, encode_command
-from tidemill_wire.errors import KIND_BY_NUMBER, CorruptBatch
+from tidemill_wire.errors import CorruptBatch, WireError
 
 READ_BYTES = 1024 * 1024
 AHEAD_BYTES = 32 * 1024 * 1024
@@ -324,23 +324,22 @@ class Courier:
             self.drops.append(peer)
             return []
         broker.heard_ms = now_ms
-        refused = {index: number for index, number, _ in answer.refused} if isinstance(answer, Sent) else {}
+        refused = answer.errors if isinstance(answer, Sent) else {}
         done: list[Unit] = []
         for index, parcel in enumerate(flight):
-            number = answer.number if isinstance(answer, Failed) else refused.get(index)
-            if number is not None:
-                self._put_off_for(parcel, number, now_ms, known=isinstance(answer, Sent))
+            error = answer.error if isinstance(answer, Failed) else refused.get(index)
+            if error is not None:
+                self._put_off_for(parcel, error, now_ms, known=isinstance(answer, Sent))
                 continue
             self._held -= len(parcel.batch)
             self.size -= len(parcel.unit.numbers)
             done.append(parcel.unit)
         return done
 
-    def _put_off_for(self, parcel: Parcel, number: int, now_ms: int, *, known: bool) -> None:
+    def _put_off_for(self, parcel: Parcel, error: WireError, now_ms: int, *, known: bool) -> None:
         """``known``: that the broker does not have it. Then its order keys may be looked for elsewhere."""
-        kind = KIND_BY_NUMBER.get(number)
-        self.refused[kind.name if kind is not None else str(number)] += len(parcel.unit.numbers)
-        wait_ms = SOON_MS if kind is None or kind.retryable else LATE_MS
+        self.refused[error.kind.name] += len(parcel.unit.numbers)
+        wait_ms = max(SOON_MS if error.kind.retryable else LATE_MS, error.wait_ms)
         if parcel.group and known:
             self._held -= len(parcel.batch)
             parcel.unit.version = parcel.version + 1

@@ -18,12 +18,22 @@ from tidemill_host.machine import Buffer
 from tidemill_ledger.columns import check_bodies
 from tidemill_ledger.logs import Logs
 from tidemill_wire import limits
-from tidemill_wire.batch import NOT_TAKEN, Flags, Header, check_said, partition_name, read_header, stamp
+from tidemill_wire.batch import (
+    HEADER_BYTES,
+    NOT_TAKEN,
+    Flags,
+    Header,
+    check_said,
+    partition_name,
+    read_header,
+    stamp,
+)
 from tidemill_wire.columns import Batch, Column, read_directory
 from tidemill_wire.cron import Zones
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import parse_again, parse_subject
 from tidemill_wire.lanes import lane_name, parse_priority
+from tidemill_wire.quotas import Meter, check_quota
 from tidemill_wire.recurrence import only_utc, parse_recurrence
 
 OTHERS = NOT_TAKEN & ~int(Flags.DELAYED)
@@ -37,6 +47,8 @@ class Taken:
     refused: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
     entries: list[Entries] = field(default_factory=list[Entries])
     messages: int = 0
+    waits: list[int] = field(default_factory=list[int])
+    """Of refused ones that are to wait: an index and milliseconds, and so on."""
 
 
 class Intake:
@@ -52,14 +64,23 @@ class Intake:
         self.zones: Zones = only_utc
         """Set by whoever knows more of them."""
 
-    def take(self, buffer: bytearray, now_ms: int, forbidden: Mapping[int, WireError] | None = None) -> Taken:
+    def take(
+        self,
+        buffer: bytearray,
+        now_ms: int,
+        forbidden: Mapping[int, WireError] | None = None,
+        payer: Meter | None = None,
+    ) -> Taken:
         """Store what can be stored. A batch that is refused harms no other batch of the frame; some may be refused
-        already, by their place.
+        already, by their place. Who has a quota pays for what is stored.
         """
         taken = Taken()
         view = memoryview(buffer)
         at = 0
-        now_ms = max(now_ms, self._state.closed_ms)  # an hour that is closed gets nothing more
+        came_ms, now_ms = (
+            now_ms,
+            max(now_ms, self._state.closed_ms),
+        )  # an hour that is closed gets nothing more
         while at < len(view):
             try:
                 header = read_header(view, at)
@@ -77,9 +98,11 @@ class Intake:
                     raise forbidden[len(taken.firsts)]
                 due = self._admit(view, at, header, now_ms)
                 senders = self._state.senders(lane_of(view, at, header))
-                first = senders.repeated(header.producer_id, header.producer_sequence)
+                first = senders.repeated(header.producer_id, header.producer_sequence, header.flags)
                 if first is None and self.refusal is not None:
                     raise self.refusal
+                if first is None and payer is not None and not is_own(view, at):
+                    check_quota(payer, header.messages, header.length, came_ms)
                 taken.firsts.append(
                     self._store(view, at, header, due, now_ms, taken) if first is None else first
                 )
@@ -91,6 +114,8 @@ class Intake:
     def _refuse(self, taken: Taken, error: WireError) -> None:
         taken.firsts.append(-1)
         taken.refused.append((len(taken.firsts) - 1, error.kind.number, error.detail))
+        if error.wait_ms:
+            taken.waits += (len(taken.firsts) - 1, error.wait_ms)
 
     def _admit(self, view: memoryview, at: int, header: Header, now_ms: int) -> Times:
         """When the messages of a batch are due, if it may enter."""
@@ -166,6 +191,11 @@ class Intake:
         note_sent(state, batch, read_header(batch))
         taken.messages += header.messages
         return first
+
+
+def is_own(view: memoryview, at: int) -> bool:
+    """Of what failed, and comes back: it was paid for when it was sent."""
+    return view[at + HEADER_BYTES] == ord("%")
 
 
 def lane_of(view: memoryview, at: int, header: Header) -> str:

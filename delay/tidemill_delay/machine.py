@@ -191,14 +191,14 @@ class Delay:
     def _take(self, peer: Peer, correlation: int, command: SendBatches, now_ms: int) -> None:
         if self._draining:
             raise Unavailable("shutting_down", "the delay service is about to stop")
-        taken = self.intake.take(command.batches, now_ms, command.refused)
+        taken = self.intake.take(command.batches, now_ms, command.refused, command.payer)
         if taken.entries:
             self.waits.placed()
         for entries in taken.entries:
             self._placed(entries, now_ms)
         self.keeping.note(len(taken.firsts), now_ms)
         level = Durability.SYNCED if self.settings.synced else Durability.WRITTEN
-        self._say(peer, correlation, Sent(taken.firsts, taken.refused), level)
+        self._say(peer, correlation, Sent(taken.firsts, taken.refused, waits=taken.waits), level)
         if taken.entries:
             self.waits.after_placed(self._turn, now_ms)
 
@@ -389,7 +389,7 @@ class Delay:
 
     def _refuse(self, peer: Peer, correlation: int, error: WireError) -> None:
         self.refused[error.kind.name] += 1
-        self._say(peer, correlation, Failed(error.kind.number, error.detail), Durability.HERE)
+        self._say(peer, correlation, Failed(error.kind.number, error.detail, error.wait_ms), Durability.HERE)
 
     def check(self) -> None:
         """The invariants of everything, after every step in the simulator."""

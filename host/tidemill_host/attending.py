@@ -4,16 +4,21 @@ What is said and obeyed is its attendance's business; here it is carried over HT
 tried again with the next beat, at the next replica of meta. Meta away stops nothing by itself.
 
 What the service cannot do of what it is answered stops no beat, either: what comes behind it may be what helps.
+
+A service that asks who its clients are hears between its beats that somebody lost something (``hearing.py``); the next
+beat comes at once then.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import aiohttp
 
+from tidemill_host.hearing import Hearing
 from tidemill_host.local import LocalPeer
 from tidemill_host.log import warning
 from tidemill_host.obeying import Obeying
@@ -60,35 +65,53 @@ class Door(Protocol):
 class Attending:
     """One server and its metas. ``keep`` runs until it is cancelled."""
 
-    def __init__(self, service: Door, attendance: Attendance, metas: Sequence[str]) -> None:
+    def __init__(
+        self, service: Door, attendance: Attendance, metas: Sequence[str], *, hears: bool = False
+    ) -> None:
         self._service = service
         self._local = LocalPeer(service.server, lambda _answer: None)
         self._obeying = Obeying(self._local)
         self._attendance = attendance
         self._metas = list(metas)
         self._of_meta, self._of_service = Complaint(), Complaint()
+        self._woken = asyncio.Event()
+        """Meta has news: the next beat need not wait for its time."""
+        self._hearing = Hearing(lambda: service.server.caller, self._metas, self._woken.set)
+        self._hears = hears
 
     async def keep(self) -> None:
         """Beat after beat."""
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+            if self._hears:
+                tasks.create_task(self._hearing.keep(session), name="hearing")
             while True:
-                for _ in self._metas:
-                    try:
-                        await self._beat(session)
-                        self._of_meta.say("")
-                        break
-                    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                        self._pass_over(error)
-                    except MetaRefused as error:
-                        # Another one of the group asked first: the next beat goes by what has become of it.
-                        if error.code != "conflict":
-                            self._pass_over(error)
-                        break
-                    except (ValueError, WireError) as error:
-                        self._pass_over(error)
-                        break
+                self._woken.clear()
+                await self._try(session)
                 self._of_service.say(self._service.problem)
-                await asyncio.sleep(self._attendance.beat_s)
+                await self._pause()
+
+    async def _try(self, session: aiohttp.ClientSession) -> None:
+        """A beat, at whichever replica answers."""
+        for _ in self._metas:
+            try:
+                await self._beat(session)
+                self._of_meta.say("")
+                break
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                self._pass_over(error)
+            except MetaRefused as error:
+                # Another one of the group asked first: the next beat goes by what has become of it.
+                if error.code != "conflict":
+                    self._pass_over(error)
+                break
+            except (ValueError, WireError) as error:
+                self._pass_over(error)
+                break
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._attendance.beat_s):
+                await self._woken.wait()
 
     def _pass_over(self, error: Exception) -> None:
         """The next replica is asked from now on; of one that does not answer at once."""

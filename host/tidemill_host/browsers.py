@@ -9,6 +9,8 @@ and any page that the person opens may make it ask. Three ways, and what shuts t
     (DNS rebinding), so that the page is no other one
 
 A browser is known by fields of the head that no page can leave out. Programs send none of them and are not looked at.
+It is the first that is looked at of a request, whether the port is locked or not: a token, where there is one, is not
+looked at before.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from tidemill_host.refusals import HttpRefused
 
 MARKS = ("Origin", "Sec-Fetch-Site", "Accept-Language")
 """Browsers send one of these at least: the last one always, the first with every request that changes something."""
-ELSEWHERE = ("cross-site", "same-site")
+HERE = ("same-origin", "none", "")
+"""The last two: a person typed the address, or it is an old browser, whose ``Origin`` says it."""
 READING = ("GET", "HEAD")
 OWN_SUFFIXES = (".localhost", ".svc", ".cluster.local", ".internal")
 """Names below these are nobody's on the internet, so nobody can let them lead here."""
@@ -40,7 +43,7 @@ def refuse_foreign(method: str, headers: Mapping[str, str], names: Collection[st
     if origin is not None and origin.lower().partition("://")[2] != host:
         raise _foreign_page(origin)
     navigates = headers.get("Sec-Fetch-Mode") == "navigate" and method in READING
-    if headers.get("Sec-Fetch-Site", "") in ELSEWHERE and not navigates:
+    if headers.get("Sec-Fetch-Site", "") not in HERE and not navigates:
         raise _foreign_page("another site")
 
 

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
+from tidemill_host.validity import Validity, validity_of
 from tidemill_wire.errors import TidemillError
 
 LOOK_SECONDS = 1.0
@@ -56,7 +57,7 @@ class Watched:
         self._seconds = seconds
         self._looked = seconds()
         self._seen = _stamp(files)
-        self._context = _made(make, files)
+        self._context, self._validity = _made(make, files)
 
     def current(self) -> ssl.SSLContext:
         """The context for a connection that begins now."""
@@ -66,19 +67,24 @@ class Watched:
             self.look()
         return self._context
 
+    def validity(self) -> Validity | None:
+        """Of the certificate in use, which may be another one than the file's; ``None``: none is shown."""
+        self.current()
+        return self._validity
+
     def look(self) -> None:
         """Take what changed, when it can be used."""
         seen = _stamp(self.files)
         if seen == self._seen:
             return
         try:
-            context = _made(self._make, self.files)
+            made = _made(self._make, self.files)
         except CertificateProblem as error:
             self.failures += 1
             self._seen = seen  # said once; another change is another look
             sys.stderr.write(f"tidemill: {error}; what was there before is used on\n")
             return
-        self._context, self._seen = context, seen
+        (self._context, self._validity), self._seen = made, seen
         self.reloads += 1
 
 
@@ -161,9 +167,11 @@ def _no_password() -> str:
     )
 
 
-def _made(make: Callable[[KeyFiles], ssl.SSLContext], files: KeyFiles) -> ssl.SSLContext:
+def _made(
+    make: Callable[[KeyFiles], ssl.SSLContext], files: KeyFiles
+) -> tuple[ssl.SSLContext, Validity | None]:
     try:
-        return make(files)
+        return make(files), validity_of(files.cert) if files.cert else None
     except (OSError, ValueError) as error:  # what ssl raises is an OSError
         places = ", ".join(_named(files))
         raise CertificateProblem(f"the certificates in {places} cannot be used ({error})") from error

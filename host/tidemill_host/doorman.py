@@ -1,6 +1,5 @@
 """Who is let in at an HTTP port: who asks, whether that is granted, and a note of what people did.
 
-a request from another site's page   refused: a browser sends it without its user's will
 a path that needs nothing            answered
 nobody known                         401, whatever the path, so that nobody learns which there are
 not granted                          403
@@ -14,7 +13,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple, cast
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -62,6 +60,8 @@ class Doorman:
         self._audit = audit
         self._now_ms = now_ms
         self._refused = refused
+        self.review: Callable[[str], Awaitable[None]] | None = None
+        """Who finds out whose a token is, before it is asked here; None: nobody can."""
 
     async def serve(
         self, asked: Asked, answer: Callable[[], Awaitable[web.StreamResponse]]
@@ -71,10 +71,12 @@ class Doorman:
         permit = self._permits.get((method, asked.template), UNLISTED)
         who = NOBODY
         try:
-            _check_site(asked.request)
             identity = ANYBODY
             if self._access.locked and permit.need is not Need.NOTHING:
-                identity = self._access.identify(*shown_by(asked.request), self._now_ms())
+                token, names = shown_by(asked.request)
+                if self.review is not None:
+                    await self.review(token)
+                identity = self._access.identify(token, names, self._now_ms())
                 who = identity.who
                 if asked.template:
                     check(identity, permit, asked)
@@ -86,6 +88,11 @@ class Doorman:
             return self._no(asked, who, error)
         self._note(asked, who, permit, response.status)
         return response
+
+    def note_foreign(self, request: web.BaseRequest, code: str) -> None:
+        """A page of somebody else asked, and was refused before anything was looked at."""
+        asked = Asked(request, "", {})
+        self._audit.refused(NOBODY, asked.what, code, site=asked.site)
 
     def _no(self, asked: Asked, who: str, error: WireError) -> web.StreamResponse:
         name = error.kind.name
@@ -159,14 +166,3 @@ def _body_of(response: web.StreamResponse) -> Any:
     assert isinstance(response, web.Response)
     assert isinstance(response.body, bytes)
     return json.loads(response.body)
-
-
-def _check_site(request: web.BaseRequest) -> None:
-    """A page of another site can make its reader's browser send something here, and must not get it done."""
-    if request.method in READING:
-        return
-    origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("Host", ""):
-        raise Refused("forbidden", "it was sent by a page of another site")
-    if request.headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
-        raise Refused("forbidden", "it was sent by a page of another site")

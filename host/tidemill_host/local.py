@@ -15,7 +15,7 @@ from tidemill_host.machine import Buffer, Send, Unread
 from tidemill_host.server import Server
 from tidemill_wire.commands import Command, Failed, SendBatches, parse_command
 from tidemill_wire.connection import Received
-from tidemill_wire.errors import Unavailable, WireError, wire_error
+from tidemill_wire.errors import Unavailable, WireError
 from tidemill_wire.frame import FRAME_HEADER, FRAME_HEADER_BYTES, Frame
 
 
@@ -114,7 +114,7 @@ class LocalPeer:
         if future.done():
             self._unclaimed(command)
         elif isinstance(command, Failed):
-            future.set_exception(wire_error(command.number, command.detail))
+            future.set_exception(command.error)
         else:
             future.set_result(command)
 

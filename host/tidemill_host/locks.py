@@ -8,6 +8,7 @@ from __future__ import annotations
 import ssl
 from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tidemill_host.audit import Audit
 from tidemill_host.calling import Caller
@@ -19,6 +20,9 @@ from tidemill_host.server import Server
 from tidemill_host.settings import LockSettings
 from tidemill_wire.access import Access
 from tidemill_wire.guarding import PASSED_ON, Gate, Subjects, no_subjects
+
+if TYPE_CHECKING:
+    from tidemill_host.reviewing import Reviewing
 
 
 class Locks:
@@ -49,7 +53,7 @@ class Locks:
     def guard(self, server: Server, subjects: Subjects = no_subjects, service: str = "broker") -> Audit:
         """A server that is about to listen; what is noted of its service."""
         audit = self.audit(service, server.turn.now_ms)
-        server.tls, server.caller = self.tls, self.caller
+        server.tls, server.caller, server.certificates = self.tls, self.caller, self.certificates
 
         def told(who: str, what: str, outcome: str) -> None:
             say = audit.note if outcome == PASSED_ON else audit.refused
@@ -67,6 +71,12 @@ class Locks:
     ) -> Doorman:
         """Of an HTTP port."""
         return Doorman(self.access, permits, self.audit(service, now_ms), now_ms, refused)
+
+    def reviewing(self, metas: str, now_ms: Callable[[], int]) -> Reviewing:
+        """What asks meta, whose replicas are parted by commas, whose a token is that is in no charter."""
+        from tidemill_host.reviewing import Reviewing  # aiohttp's client is half of a start
+
+        return Reviewing(self.access, self.caller, metas.split(","), now_ms)
 
     def count(self, refused: Counter[str]) -> None:
         """Handshakes that fail are counted there from now on, at whichever port."""

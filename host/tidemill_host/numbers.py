@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill_wire.metrics.page import Page
 
 if TYPE_CHECKING:
+    from tidemill_host.certificates import Watched
     from tidemill_host.hosted import Hosted
 
 
@@ -19,3 +20,14 @@ def put_host(page: Page, service: Hosted[Any]) -> None:
     page.put("backlog_bytes", turn.backlog_bytes)
     page.put("answers_waiting", turn.answers_waiting)
     page.put("connections_held", len(server.held))
+    put_certificate(page, server.certificates)
+
+
+def put_certificate(page: Page, certificates: Watched | None) -> None:
+    """Of a process that shows one; there is no number of one that speaks in clear."""
+    page.begin("certificate_ends_seconds")
+    page.begin("certificate_life_seconds")
+    validity = None if certificates is None else certificates.validity()
+    if validity is not None:
+        page.put("certificate_ends_seconds", validity.ends_s)
+        page.put("certificate_life_seconds", validity.life_s)

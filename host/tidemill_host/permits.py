@@ -63,6 +63,7 @@ COMMON: Permits = {
     ("GET", "/metrics"): BROWSE_ALL,
     ("GET", "/openapi.json"): KNOWN,
     ("GET", "/v1/process"): KNOWN,
+    ("GET", "/v1/access/own"): KNOWN,
     ("GET", "/v1/system"): BROWSE_ALL,
     ("GET", "/v1/log-level"): BROWSE_ALL,
     ("POST", "/v1/log-level"): ADMIN_ALL,

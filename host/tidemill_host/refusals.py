@@ -1,7 +1,7 @@
 """Errors as HTTP says them: one shape, and a status for each row of the wire's error table.
 
 ``{"error": {"code", "detail", "advice", "retryable"}}``; with some, fields beside ``error`` say what was done all the
-same. What may be tried again later comes with ``Retry-After``.
+same. What may be tried again later comes with ``Retry-After``, in whole seconds.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ STATUS_BY_NAME = {
     "unknown_transaction": 404,
     "transaction_decided": 409,
     "too_many_transactions": 429,
+    "over_quota": 429,
     "unauthenticated": 401,
     "forbidden": 403,
 }
@@ -70,9 +71,12 @@ def status_of(error: WireError) -> int:
 def wire_response(error: WireError) -> web.Response:
     """An error of the wire as HTTP says it."""
     kind = error.kind
-    return error_response(
+    response = error_response(
         status_of(error), kind.name, error.detail, kind.advice, retryable=kind.retryable, more={}
     )
+    if error.wait_ms:
+        response.headers["Retry-After"] = str(-(-error.wait_ms // 1000))
+    return response
 
 
 def refusal_of(error: WireError, place: str = "", more: Mapping[str, Any] | None = None) -> HttpRefused:

@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any, cast
 
 from tidemill_host.calling import IN_CLEAR, Caller
-from tidemill_host.certificates import names_of
+from tidemill_host.certificates import Watched, names_of
 from tidemill_host.files import Files
 from tidemill_host.machine import Peer, Send, Unread
 from tidemill_host.peers import Connected, Statistics
@@ -45,6 +45,7 @@ class Server:
         self.statistics = Statistics()
         self.caller: Caller = IN_CLEAR
         self.tls: ssl.SSLContext | None = None
+        self.certificates: Watched | None = None
         self.gate = OPEN
         """What may be said here, and by whom."""
         self.connections: dict[Peer, Connected] = {}
@@ -172,6 +173,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._outbox.clear()
         if self._peer is not None:
             self._server.forget(self._peer)
+            if self._guard is not None:
+                self._guard.left()
             if self._met:
                 self._server.turn.disconnected(self._peer)
 
@@ -260,11 +263,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         else:
             self._put(send)
 
-    def refuse(self, reason: str, detail: str) -> None:
+    def refuse(self, reason: str, detail: str, wait_ms: int = 0) -> None:
         """Say what is wrong, count it, close."""
         self._server.statistics.refused[reason] += 1
         if self._transport is not None:
-            self._transport.write(encode_command(Failed(KIND_BY_NAME[reason].number, detail), 0))
+            self._transport.write(encode_command(Failed(KIND_BY_NAME[reason].number, detail, wait_ms), 0))
             self._transport.close()
 
     def goodbye(self, reason: str) -> None:
@@ -310,7 +313,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._guard = server.gate.admit(first.command.token, names, server.turn.now_ms())
         except WireError as error:
             server.gate.told(NOBODY, "HELLO", error.kind.name)
-            self.refuse(error.kind.name, error.detail)
+            self.refuse(error.kind.name, error.detail, error.wait_ms)
             return []
         self._transport.write(self._wire.welcome(self._server.name, self._server.epoch))
         self._met = True

@@ -12,9 +12,10 @@ from typing import Any
 from tidemill_host.log_door import PATH as LOG_LEVEL
 from tidemill_host.log_door import log_paths
 from tidemill_host.openapi import Part, reading, record, whole
+from tidemill_host.rights import OWN_RIGHTS, rights_paths
 
 SYSTEM = "/v1/system"
-OF_EVERY_PROCESS = (SYSTEM, LOG_LEVEL)
+OF_EVERY_PROCESS = (SYSTEM, LOG_LEVEL, OWN_RIGHTS)
 BEGAN_MS = time.time_ns() // 1_000_000
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -33,7 +34,7 @@ def system() -> dict[str, Any]:
 
 
 def system_paths() -> dict[str, Part]:
-    """Of that, and of the log, which every process has, too: their part of the OpenAPI page."""
+    """Of that, and of the log and one's own rights, which every process has, too: their part of the OpenAPI page."""
     example = {
         "version": "0.1.0", "clock_ms": 1_790_000_000_000, "began_ms": 1_780_000_000_000, "pid": 4711,
         "files": {"open": 60, "max": 1_048_576}, "memory_bytes": 80_000_000, "cpu_ms": 4_200,
@@ -48,7 +49,7 @@ def system_paths() -> dict[str, Part]:
         "cpu_ms": whole(0, description="processor time since it was started"),
     }
     told = reading("system", "What runs here, and what it takes", record(fields), example)
-    return {SYSTEM: told, **log_paths()}
+    return {SYSTEM: told, **log_paths(), **rights_paths()}
 
 
 @cache

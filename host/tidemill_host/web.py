@@ -18,10 +18,11 @@ from typing import Any
 from aiohttp import web
 
 from tidemill_host.browsers import refuse_foreign
-from tidemill_host.doorman import Asked, Doorman
+from tidemill_host.doorman import Asked, Doorman, asker
 from tidemill_host.log import debug
 from tidemill_host.log_door import log_routes
 from tidemill_host.refusals import HttpRefused, error_response, json_response, wire_response
+from tidemill_host.rights import OWN_RIGHTS, rights_of
 from tidemill_host.routing import Found, Route, Router
 from tidemill_host.system import SYSTEM, system
 from tidemill_wire import limits
@@ -55,7 +56,8 @@ class Web:
     ) -> None:
         self._router = Router([*routes, *log_routes()])
         self._names = names
-        self._values = {**values, SYSTEM: system}
+        own: dict[str, Callable[[], Any]] = {SYSTEM: system, OWN_RIGHTS: lambda: rights_of(asker())}
+        self._values = {**values, **own}
         self._doorman = doorman
         self._metrics = metrics
         self._refused = refused
@@ -99,6 +101,8 @@ class Web:
             refuse_foreign(request.method, request.headers, self._names)
         except HttpRefused as error:
             self._refused[error.code] += 1
+            if self._doorman is not None:
+                self._doorman.note_foreign(request, error.code)
             return error.response()
         found = self._router.find(request.rel_url.raw_path)
         if self._doorman is None:

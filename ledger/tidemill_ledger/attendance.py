@@ -2,7 +2,8 @@
 
 ``tidemill_host.attending`` carries the requests over HTTP, a simulation over its own network. One beat is:
 
-    unregistered  --registration-->  registered  --heartbeat-->  obeying  --APPOINT, when there is news-->  wishing
+    unregistered  --registration-->  registered  --heartbeat-->  obeying  --APPOINT, when there is news-->  warded
+    warded        --of a master: what its service needs before it takes anything (``_first``)-->  wishing
     wishing       --the in-sync set that the master wishes, when it wishes one-->  told
     told          --of a master: what its service has besides (``_besides``)-->  done
 
@@ -101,6 +102,8 @@ class Attending(Generic[More]):
         if appoint is not None:
             yield appoint
         yield from self._ward(answer)
+        if stood.role == "master":
+            yield from self._first(answer)
         # Behind the beat: a wish that is refused must not make its master look dead.
         if stood.wish is not None and stood.role == "master":
             yield Request(
@@ -127,6 +130,10 @@ class Attending(Generic[More]):
             raise MetaRefused("malformed", f"what meta says of grants cannot be read ({error!r})") from None
         yield charter
         self._charter = said
+
+    def _first(self, answer: Mapping[str, Any]) -> Iterator[Request | Appoint | Charter | More]:
+        """What a master of this service has to ask and to do before a wish, which may be refused and end the beat."""
+        return iter(())
 
     def _besides(self, answer: Mapping[str, Any]) -> Iterator[Request | Appoint | Charter | More]:
         """What a master of this service has to ask and to do besides, by the answer to its heartbeat."""

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemill_host import log
@@ -38,7 +39,9 @@ from tidemill_wire.errors import TidemillError
 from tidemill_wire.settings import settings_line
 
 if TYPE_CHECKING:
+    from tidemill_host.doorman import Doorman
     from tidemill_meta.doors.replica import Replica
+    from tidemill_meta.doors.reviewing import ReviewDoor
 
 COLLECT_YOUNG = 4_000
 """Objects after which cycles are looked for among the newest: most of what meta makes stays, and a look at many of
@@ -108,7 +111,6 @@ async def _serve(
     arguments: argparse.Namespace, settings: MetaSettings, store: SqlStore, files_max: int
 ) -> int:
     # aiohttp's server takes a third of the start; nothing before needs it.
-    from tidemill_console.permits import PERMITS as CONSOLE_PERMITS
     from tidemill_console.relay import Relay
     from tidemill_console.serving import Pages
     from tidemill_host.health import ready_when
@@ -117,13 +119,12 @@ async def _serve(
     from tidemill_meta.doors.api import Api
     from tidemill_meta.doors.metrics import render_metrics
     from tidemill_meta.doors.page import page
-    from tidemill_meta.doors.permits import PERMITS
     from tidemill_meta.doors.replica import Replica
+    from tidemill_meta.doors.reviewing import ReviewDoor
     from tidemill_meta.doors.takeovers import Takeovers
     from tidemill_meta.doors.watch import Watch
 
-    stopping = stop_event()
-    clock = RealClock()
+    stopping, clock = stop_event(), RealClock()
     replica = Replica(settings, store, clock)
     watch = Watch(replica.meta, clock)
     locks: Locks = arguments.locks
@@ -141,29 +142,42 @@ async def _serve(
     api = Api(replica, watch)
     refused: Counter[str] = Counter()
     locks.count(refused)
-    doorman = locks.doorman({**PERMITS, **CONSOLE_PERMITS}, "meta", clock.now_ms, refused)
+    reviews = ReviewDoor(locks.access, settings, clock.now_ms)
+    doorman = _doorman(locks, reviews, clock.now_ms, refused)
     values: dict[str, Callable[[], Any]] = {
         "/healthz": lambda: {"status": "ok"},
         "/readyz": ready_when(lambda: why_not_ready(replica)),
         "/openapi.json": page,
     }
     relay = Relay(replica.meta.control_of, locks.caller)
-    routes = [*api.routes(), *door.routes(), *Pages().routes(), *relay.routes()]
+    routes = [*api.routes(), *door.routes(), *reviews.routes(), *Pages().routes(), *relay.routes()]
     names = parse_names(settings.console_hosts)
-    web = Web(values, lambda: render_metrics(replica, watch, api, takeovers), refused, routes, doorman, names)
-    connections_max = min(settings.connections_max, files_max * 3 // 4)
+    metrics = partial(render_metrics, replica, watch, api, takeovers, locks.certificates)
+    web = Web(values, metrics, refused, routes, doorman, names)
+    most = min(settings.connections_max, files_max * 3 // 4)
     with listening(arguments.host, arguments.port, "port"):
-        port = await web.listen(arguments.host, arguments.port, connections_max, arguments.locks.tls)
+        port = await web.listen(arguments.host, arguments.port, most, locks.tls)
     calm_collector(COLLECT_YOUNG, COLLECT_MIDDLE)
     async with asyncio.TaskGroup() as tasks:
         work = tasks.create_task(replica.run(), name="replica")
-        say(f"ready {arguments.locks.scheme}://{address_of(arguments.host, port)}")
+        say(f"ready {locks.scheme}://{address_of(arguments.host, port)}")
         await stopping.wait()
         await web.close()
         await relay.close()
+        await reviews.close()
         work.cancel()
     await replica.close()
     return 0
+
+
+def _doorman(locks: Locks, reviews: ReviewDoor, now_ms: Callable[[], int], refused: Counter[str]) -> Doorman:
+    """Who is let in, of those whose tokens Kubernetes knows, too."""
+    from tidemill_console.permits import PERMITS as CONSOLE_PERMITS
+    from tidemill_meta.doors.permits import PERMITS
+
+    found = locks.doorman({**PERMITS, **CONSOLE_PERMITS}, "meta", now_ms, refused)
+    found.review = reviews.look
+    return found
 
 
 def why_not_ready(replica: Replica) -> str:

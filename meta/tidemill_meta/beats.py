@@ -73,6 +73,8 @@ class ClientBeat:
     client: str
     produces: tuple[str, ...] = ()
     consumes: tuple[Consumes, ...] = ()
+    who: str = ""
+    """The identity that said it; empty: an earlier version heard it."""
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -135,6 +137,7 @@ def pack_client(beat: ClientBeat) -> Mapping[str, Any]:
     return {
         "client": beat.client,
         "produces": beat.produces,
+        "who": beat.who,
         "consumes": [
             (one.subject, one.group, one.consumer, one.consumption, one.allocation) for one in beat.consumes
         ],
@@ -143,4 +146,4 @@ def pack_client(beat: ClientBeat) -> Mapping[str, Any]:
 
 def unpack_client(row: Mapping[str, Any]) -> ClientBeat:
     consumes = tuple(Consumes(*one[:5]) for one in row["consumes"])
-    return ClientBeat(row["client"], tuple(row["produces"]), consumes)
+    return ClientBeat(row["client"], tuple(row["produces"]), consumes, row.get("who", ""))

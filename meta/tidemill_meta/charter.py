@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from tidemill_wire.access import Charter, Permission, TokenRow
 from tidemill_wire.granted import Granted
+from tidemill_wire.quotas import UNBOUNDED, Quota, least
 
 GRANTS_MAX, TOKENS_MAX = 10_000, 10_000
 
@@ -36,7 +37,8 @@ class GrantRecord:
     @classmethod
     def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> GrantRecord:
         permissions = tuple(Permission.from_map(one) for one in body["permissions"])
-        return cls(key, Granted(tuple(body["principals"]), permissions), version)
+        quota = Quota.from_map(body.get("quota", {}))
+        return cls(key, Granted(tuple(body["principals"]), permissions, quota), version)
 
     def row(self) -> dict[str, Any]:
         """As people see it."""
@@ -84,8 +86,11 @@ class TokenRecord:
 def charter_of(version: int, grants: list[GrantRecord], tokens: list[TokenRecord]) -> Charter:
     """What every service is told."""
     granted: defaultdict[str, tuple[Permission, ...]] = defaultdict(tuple)
+    quotas: dict[str, Quota] = {}
     for grant in sorted(grants, key=lambda one: one.name):
         for who in grant.granted.principals:
             granted[who] += grant.granted.permissions
+            if grant.granted.quota:
+                quotas[who] = least((quotas.get(who, UNBOUNDED), grant.granted.quota))
     rows = {one.digest: TokenRow(one.id, one.who, one.digest, one.expires_ms) for one in tokens}
-    return Charter(version, dict(granted), rows)
+    return Charter(version, dict(granted), rows, quotas)

@@ -137,7 +137,7 @@ class Meta:
         addresses = {broker.name: broker.data for broker in brokers if broker is not None}
         return {
             **appointment_map(group, lease_ms), "addresses": addresses, "beat_ms": self.settings.broker_beat_ms,
-            "state": group.state, "declared": self.registry.last_told_at,
+            "state": group.allowed, "declared": self.registry.last_told_at,
             **({"access": self.registry.access_version} if self.locked else {}),
         }  # fmt: skip
 
@@ -166,6 +166,13 @@ class Meta:
         if any(not row["authorised_ms"] for row in ordered) or is_unsettled(self.registry, beat):
             return self.settings.exchange_ms
         return self.settings.ordered_beat_ms if ordered else self.settings.client_beat_ms
+
+    def owner_of(self, client: str, now_ms: int) -> str:
+        """The identity whose client that is, as long as it is heard; empty when nobody speaks for it."""
+        beat = self.senses.clients.beat(client)
+        silent_ms = max(self.settings.authorisation_ms, 3 * self.settings.client_beat_ms)
+        there = beat is not None and self.senses.clients.present(client, silent_ms, now_ms)
+        return beat.who if beat is not None and there else ""
 
     def client_left(self, client: str, now_ms: int) -> None:
         """A client process ends; it has let go of everything."""

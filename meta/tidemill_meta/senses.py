@@ -210,8 +210,7 @@ class Senses:
         if boot is None or not group.seated or self.brokers.gone(key, self.settings.liveness_ms, now_ms):
             return "NRW"
         beat = self.brokers.beat(key)
-        allowed: State = both(group.state, "R") if group.draining else group.state
-        return both(allowed, beat.state) if beat is not None else allowed
+        return both(group.allowed, beat.state) if beat is not None else group.allowed
 
     def sites(self, view: View, now_ms: int) -> Sequence[Site]:
         """All broker groups as places for subjects. Many subjects are often placed in a moment: who is open is looked

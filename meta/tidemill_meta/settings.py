@@ -57,6 +57,15 @@ class MetaSettings:
     connections_max: int = 10_000
     """HTTP connections at a time; a client has two, one of them for its watch stream."""
 
+    review_audience: str = ""
+    """For whom the tokens of Kubernetes' ServiceAccounts have to be made that are believed; empty: none are."""
+
+    review_folder: str = "/var/run/secrets/kubernetes.io/serviceaccount"
+    """Where `token` and `ca.crt` are by which Kubernetes is asked whose such a token is."""
+
+    review_ms: int = 60_000
+    """For how long its answer is believed; a token that was taken back holds so long at most."""
+
     console_hosts: str = ""
     """Names by which browsers may know the port, with commas between them, besides addresses and local names."""
 

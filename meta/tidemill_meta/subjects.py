@@ -277,6 +277,14 @@ def takes(record: SubjectRecord) -> bool:
     return writable(record.state) and record.emptying is None
 
 
+def share_of(route: Route | None, group: str) -> tuple[int, int]:
+    """How many of the partitions that take a subject's messages a broker group has, and how many there are. One that
+    has none any more takes what is sent by an earlier route, and what is on its way, as if it had one.
+    """
+    partitions = () if route is None else route.current.partitions
+    return max(1, sum(one.group == group for one in partitions)), max(1, len(partitions))
+
+
 def vanished_since(registry: Registry, known: int) -> list[str]:
     """The pods that are gone, of which was said so after a revision."""
     changed_at = registry.changed_at
@@ -311,6 +319,11 @@ def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
         "read_only": [one.name for one in records if one is not None and not takes(one)],
         "emptying": [one.name for one in records if one is not None and one.emptying is not None],
         **archived_in(registry, group, [one for one in records if one is not None]),
+        "shares": [
+            [one.name, *share_of(registry.get(Route, one.name), group)]
+            for one in records
+            if one is not None and one.declared is not None and one.declared.rates
+        ],
         "fences": [
             row
             for subject in sorted(new)

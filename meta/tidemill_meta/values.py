@@ -13,7 +13,7 @@ from tidemill_meta.archive_values import Archive, ReplayRecord
 from tidemill_meta.charter import GrantRecord, TokenRecord
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.declarations import ConsumerGroup, Subject
-from tidemill_wire.routes import PartitionSet, State
+from tidemill_wire.routes import PartitionSet, State, both
 
 Consumption: TypeAlias = Literal["shared", "broadcast", "ordered"]
 Service: TypeAlias = Literal["broker", "delay"]
@@ -103,6 +103,13 @@ class BrokerGroup:
         """Whether the master is the process that was appointed, and not a later life of it."""
         in_sync = dict(self.in_sync)
         return self.master in in_sync and in_sync[self.master] == dict(self.replicas).get(self.master)
+
+    @property
+    def allowed(self) -> State:
+        """What people let it take. Nothing while it drains: a client that has not heard of it would leave something
+        there when all was consumed.
+        """
+        return both(self.state, "R") if self.draining else self.state
 
     def appointment(self) -> Appointment:
         """What its brokers are told. A master that was started again is none until it is appointed again."""

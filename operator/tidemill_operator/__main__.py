@@ -21,6 +21,7 @@ from tidemill_operator.doors.advising import Advisor, Lookup
 from tidemill_operator.doors.api import Api, NoAccess, Refused, log_in
 from tidemill_operator.doors.apply import Applier
 from tidemill_operator.doors.health import Health, Sentinel
+from tidemill_operator.doors.keys import Keys
 from tidemill_operator.doors.lease import Lease, LeaseLost
 from tidemill_operator.doors.logs import begin_logging, say
 from tidemill_operator.doors.meta import Metas
@@ -95,7 +96,8 @@ async def _serve(
     arguments: argparse.Namespace, settings: OperatorSettings, access: kopf.ConnectionInfo
 ) -> None:
     metrics = Metrics()
-    api, metas = Api(access, metrics, settings.writes), Metas(settings, metrics)
+    api = Api(access, metrics, settings.writes)
+    metas = Metas(settings, metrics, Keys(api.get))
     await api.open()
     await metas.open()
     namespaces = tuple(dict.fromkeys(arguments.namespace))
@@ -113,7 +115,7 @@ async def _serve(
     health.stands_by = lease.stands_by
     health.sentinel = sentinel = Sentinel(api, settings, home, runtime)
     port = await health.listen(arguments.host, arguments.port)
-    scaling = await _scaler(arguments, advisor)
+    scaling = await _scaler(arguments, settings, advisor)
     sys.stdout.write(f"ready http://{arguments.host}:{port}\n")
     sys.stdout.flush()
     try:
@@ -149,13 +151,20 @@ async def _serve(
         await api.close()
 
 
-async def _scaler(arguments: argparse.Namespace, advisor: Advisor) -> grpc.aio.Server | None:
+async def _scaler(
+    arguments: argparse.Namespace, settings: OperatorSettings, advisor: Advisor
+) -> grpc.aio.Server | None:
     """What answers KEDA, where it is wanted."""
     if not arguments.scaler_port:
         return None
     from tidemill_operator.doors.scaler import Scaler, serve  # gRPC takes a tenth of the start
 
-    server, _ = await serve(arguments.scaler_port, Scaler(advisor), arguments.host)
+    credentials = None
+    if settings.scaler_tls:
+        from tidemill_operator.doors.scaler_tls import ScalerFiles
+
+        credentials = ScalerFiles(settings.scaler_tls, clients=settings.scaler_clients).credentials()
+    server, _ = await serve(arguments.scaler_port, Scaler(advisor), arguments.host, credentials)
     return server
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from tidemill_operator import declared, marks, subjects
 from tidemill_operator.conditions import LAST_RUN, READY, SCHEDULED, stalled
 from tidemill_operator.desired.around import config_map
-from tidemill_operator.desired.jobs import archive_job, archive_spec, timing
+from tidemill_operator.desired.jobs import archive_job, archive_spec, place_of, timing
 from tidemill_operator.desired.kubeflow import backend_of
 from tidemill_operator.desired.wanted import SpecError
 from tidemill_operator.kinds import SUBJECT
@@ -87,7 +87,7 @@ def plan(seen: Seen, now_ms: int) -> Plan:
     if absent:
         return declared.waiting(seen, "ReferenceNotFound", absent)
     try:
-        job = archive_job(resource, spec, names, seen.spark_image)
+        job = archive_job(resource, spec, names, place_of(seen))
         wanted = backend.schedule(job, timing(spec))
     except SpecError as error:
         return Plan(conditions=stalled("InvalidSpec", str(error)), status=declared.kept(seen))

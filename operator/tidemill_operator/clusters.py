@@ -217,6 +217,8 @@ def _ready_of(
     seen: Seen, cluster: Cluster, groups: Sequence[Manifest], meta: Manifest | None, unready: Sequence[str]
 ) -> Condition:
     ready = int(part(meta, "status").get("readyReplicas", 0))
+    if seen.unheard is not None:
+        return seen.unheard
     if not ready:
         return _ready("Unknown", "Progressing", "meta is not ready yet")
     if seen.meta is None:

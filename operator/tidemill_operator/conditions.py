@@ -36,7 +36,7 @@ class ConditionRow:
 
 ALL = "all"
 RUN = "QueueCluster, BrokerGroup"
-DECLARED = "Subject, ConsumerGroup"
+DECLARED = "Subject, ConsumerGroup, Grant"
 
 CONDITIONS: Mapping[str, ConditionRow] = {
     READY: ConditionRow(ALL, "it can be used, and is as its spec says", {

@@ -244,7 +244,7 @@ def settle(seen: Seen, wish: Wish, own_status: Mapping[str, Any], now_ms: int) -
     if not is_own(wish, row):
         sentence = f"{wish.title} was there already, and is as the spec says from now on"
         return _declared(hold, wish, Event("Adopted", sentence))
-    if _was_settled(seen.resource):
+    if was_settled(seen.resource):
         return _reverted(seen, hold, wish, wrong, own_status, now_ms)
     return _declared(hold, wish, Event("Updated", _listed(wish, wrong)))
 
@@ -278,19 +278,24 @@ def _reverted(
     now_ms: int,
 ) -> Plan:
     """Somebody changed it past its object. The status counts it: that is how a person sees that two quarrel."""
-    former = marks.part(seen.resource, "status", "drift")
-    drift: dict[str, Any] = {
-        "count": former.get("count", 0) + 1,
-        "fields": list(wrong[:64]),
-        "lastDetectedTime": marks.timestamp(now_ms),
-    }
+    drift = drift_of(seen.resource, wrong, now_ms)
     sentence = f"changed past this object, and changed back: {', '.join(wrong)}"
     plan = _declared(hold, wish, Event("DriftReverted", f"{wish.title} was {sentence}", warning=True))
     said = (_fine(seen), synced("DriftReverted", sentence))
     return replace(plan, conditions=said, status={**kept(seen), **own, "drift": drift})
 
 
-def _was_settled(resource: Manifest) -> bool:
+def drift_of(resource: Manifest, wrong: tuple[str, ...], now_ms: int) -> dict[str, Any]:
+    """What a status says of it."""
+    former = marks.part(resource, "status", "drift")
+    return {
+        "count": former.get("count", 0) + 1,
+        "fields": list(wrong[:64]),
+        "lastDetectedTime": marks.timestamp(now_ms),
+    }
+
+
+def was_settled(resource: Manifest) -> bool:
     """Whether this very spec has been made true before: what differs now was changed past its object."""
     said = marks.condition_of(resource, SYNCED)
     return said.get("status") == "True" and said.get("observedGeneration") == marks.metadata(resource).get(

@@ -52,10 +52,13 @@ SUBJECT = Kind(API_VERSION, "Subject", "subjects")
 CONSUMER_GROUP = Kind(API_VERSION, "ConsumerGroup", "consumergroups")
 ARCHIVE = Kind(API_VERSION, "Archive", "archives")
 REPLAY = Kind(API_VERSION, "Replay", "replays")
+GRANT = Kind(API_VERSION, "Grant", "grants")
 
 POD = Kind("v1", "Pod", "pods")
 SERVICE = Kind("v1", "Service", "services")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
+SECRET = Kind("v1", "Secret", "secrets")
+"""Asked for by name, and never watched."""
 SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
 CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
@@ -73,7 +76,7 @@ SPARK_SCHEDULE = Kind(
     "sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication", "scheduledsparkapplications"
 )
 
-OURS = (QUEUE_CLUSTER, BROKER_GROUP, SUBJECT, CONSUMER_GROUP, ARCHIVE, REPLAY)
+OURS = (QUEUE_CLUSTER, BROKER_GROUP, SUBJECT, CONSUMER_GROUP, ARCHIVE, REPLAY, GRANT)
 """What people write, and planners are for."""
 
 WATCHED = (
@@ -87,7 +90,7 @@ the operator began is looked at with every resync.
 """
 
 KINDS: Mapping[str, Kind] = {
-    one.full: one for one in (*OURS, *WATCHED, *OPTIONAL, NAMESPACE, STORAGE_CLASS, LEASE, EVENT)
+    one.full: one for one in (*OURS, *WATCHED, *OPTIONAL, NAMESPACE, STORAGE_CLASS, LEASE, EVENT, SECRET)
 }
 """By their full names."""
 

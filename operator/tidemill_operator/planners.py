@@ -6,8 +6,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tidemill_operator import archives, broker_groups, clusters, consumer_groups, observed, replays, subjects
-from tidemill_operator.kinds import ARCHIVE, BROKER_GROUP, CONSUMER_GROUP, QUEUE_CLUSTER, REPLAY, SUBJECT
+from tidemill_operator import (
+    archives,
+    broker_groups,
+    clusters,
+    consumer_groups,
+    grants,
+    observed,
+    replays,
+    subjects,
+)
+from tidemill_operator.desired.locks import SecretKey
+from tidemill_operator.kinds import (
+    ARCHIVE,
+    BROKER_GROUP,
+    CONSUMER_GROUP,
+    GRANT,
+    QUEUE_CLUSTER,
+    REPLAY,
+    SUBJECT,
+)
 from tidemill_operator.steps import Manifest, Plan, Seen
 
 Decide: TypeAlias = Callable[[Seen, int], Plan]
@@ -24,6 +42,8 @@ class Planner:
     declared: bool = False
     """Whether meta keeps what it is about: then a failure leaves in doubt whether meta's is as the spec says."""
     wants_lag: bool = False
+    secrets: Callable[[Manifest], tuple[SecretKey, ...]] = lambda _: ()
+    """Those whose tokens' digests it wants to see."""
 
 
 PLANNERS: Mapping[str, Planner] = {
@@ -33,5 +53,6 @@ PLANNERS: Mapping[str, Planner] = {
     CONSUMER_GROUP.kind: Planner(consumer_groups.plan, consumer_groups.asks, declared=True, wants_lag=True),
     ARCHIVE.kind: Planner(archives.plan, archives.asks),
     REPLAY.kind: Planner(replays.plan, replays.asks),
+    GRANT.kind: Planner(grants.plan, grants.asks, declared=True, secrets=grants.secrets),
 }
 """By kind: each of ours has one."""

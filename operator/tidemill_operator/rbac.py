@@ -1,7 +1,7 @@
 """What the operator may do in Kubernetes: one list, of which the chart's roles are made, and nothing beyond it.
 
 Namespaced, each namespace has a Role with ``NAMESPACED``; cluster-wide a ClusterRole has both lists.
-Secrets are not in it: pods refer to them, and the operator reads none.
+Of Secrets those are read that a QueueCluster or a Grant names, one by one: none is listed or watched.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Rule:
 NAMESPACED = (
     Rule(
         GROUP,
-        ("queueclusters", "subjects", "consumergroups", "archives", "replays"),
+        ("queueclusters", "subjects", "consumergroups", "archives", "replays", "grants"),
         (*LOOK, "patch"),
         "watch, finalizers, commands",
     ),
@@ -42,7 +42,7 @@ NAMESPACED = (
         GROUP,
         (
             "queueclusters/status", "brokergroups/status", "subjects/status", "consumergroups/status",
-            "archives/status", "replays/status",
+            "archives/status", "replays/status", "grants/status",
         ),
         ("get", "patch"),
         "conditions",
@@ -57,6 +57,7 @@ NAMESPACED = (
         "children that block their owner's deletion, where the API server asks for it",
     ),
     Rule("", ("services", "configmaps", "serviceaccounts"), KEEP, "of meta and broker groups"),
+    Rule("", ("secrets",), ("get",), "certificates and tokens, by the names that QueueClusters and Grants say"),
     Rule("", ("pods",), (*LOOK, "patch", "delete"), "roles as labels; one broker at a time is replaced"),
     Rule("", ("persistentvolumeclaims",), (*LOOK, "patch", "delete"), "growth; deletion where the policy says so"),
     Rule("apps", ("statefulsets", "deployments"), KEEP, "brokers and meta"),

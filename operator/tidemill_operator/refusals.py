@@ -75,7 +75,9 @@ def of_meta(status: int, code: str, sentence: str, *, goes: bool = False) -> Fai
         # A placement may name a broker group that is about to come: that is tried again sooner than what is malformed.
         pause_ms = BLOCKED_MS if code == "placement" else STANDING_MS
         return Failure("standing", "BrokerRejected", sentence, pause_ms)
-    if status in {401, 403}:
+    if status == 401:  # as while the token of a cluster is changed
+        return Failure("passing", "NotPermitted", sentence)
+    if status == 403:
         return Failure("standing", "NotPermitted", sentence, STANDING_MS)
     return Failure("passing", "ClusterUnavailable", sentence)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tidemill_operator import declared, marks
 from tidemill_operator.conditions import COMPLETE, FAILED, READY, STALLED, SUSPENDED, standing
-from tidemill_operator.desired.jobs import archive_spec, replay_job, replay_spec, run_name
+from tidemill_operator.desired.jobs import archive_spec, place_of, replay_job, replay_spec, run_name
 from tidemill_operator.desired.kubeflow import backend_of
 from tidemill_operator.desired.wanted import SpecError
 from tidemill_operator.kinds import ARCHIVE
@@ -164,7 +164,7 @@ def _begin(this: Pass, attempt: int) -> Plan:
         return Plan(conditions=said, status=this.status())
     name = this.name_of(attempt)
     try:
-        job = replay_job(this.seen.resource, this.spec, this.archive, attempt, this.seen.spark_image)
+        job = replay_job(this.seen.resource, this.spec, this.archive, attempt, place_of(this.seen))
         wanted = this.backend.application(job)
     except SpecError as error:
         return _of_replay(Plan(conditions=(_false("InvalidSpec", str(error)),), status=this.status()))

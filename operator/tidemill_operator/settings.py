@@ -67,6 +67,12 @@ class OperatorSettings:
     """Where an autoscaler reaches this operator's HTTP port, as `http://tidemill-operator.NAMESPACE.svc:8080`; empty: \
 no ScaledObject is made."""
 
+    scaler_tls: str = ""
+    """A folder with `tls.crt` and `tls.key`, by which KEDA's external scaler speaks TLS; empty: it speaks in clear."""
+
+    scaler_clients: bool = False
+    """Whether whoever asks the external scaler has to show a certificate of `ca.crt` in that folder."""
+
 
 def read_settings(environment: Mapping[str, str]) -> OperatorSettings:
     """The settings that the environment names, as in TIDEMILL_OPERATOR_RESYNC_MS; the defaults for the rest."""
@@ -76,4 +82,6 @@ def read_settings(environment: Mapping[str, str]) -> OperatorSettings:
             f"{PREFIX}RENEWAL_MS is {settings.renewal_ms}: write at least twice {PREFIX}RETRY_MS, which is "
             f"{settings.retry_ms}, and less than {PREFIX}LEASE_MS, which is {settings.lease_ms}"
         )
+    if settings.scaler_clients and not settings.scaler_tls:
+        raise SettingsError(f"{PREFIX}SCALER_TLS is missing: without TLS nobody shows a certificate")
     return settings

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, Protocol, TypeAlias
 
+from tidemill_operator.desired.locks import OPEN, Locks
 from tidemill_operator.desired.wanted import Image
 from tidemill_operator.kinds import Kind
 from tidemill_operator.steps import Manifest
@@ -51,6 +52,8 @@ class Job:
     spark: Spark
     secret: str = ""
     """The Secret whose keys are variables of all its pods; empty: none."""
+    locks: Locks = OPEN
+    """Of the cluster, to which all its pods belong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,11 @@ class Seen:
     scaler: str = ""
     """Where an autoscaler asks how much waits: the address of the operator's own HTTP port; empty: nowhere."""
 
+    secrets: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Of a Grant: digests of the tokens that its Secrets hold, by NAME/KEY; of one that is not there, none."""
+    unheard: Condition | None = None
+    """Why meta was not heard, where the operator could not even ask it; None: it could, or nobody knows why."""
+
     def of(self, kind: str) -> tuple[Manifest, ...]:
         return tuple(one for one in self.objects if one.get("kind") == kind)
 

@@ -24,6 +24,7 @@ from tidemill_operator.kinds import (
     ARCHIVE,
     BROKER_GROUP,
     CONSUMER_GROUP,
+    GRANT,
     OURS,
     QUEUE_CLUSTER,
     REPLAY,
@@ -41,7 +42,7 @@ OUR_KINDS = frozenset(one.kind for one in OURS)
 PIPELINES = {ARCHIVE.kind: marks.ARCHIVE_LABEL, REPLAY.kind: marks.REPLAY_LABEL}
 """Kinds that Spark works for, and the label that names one of them on what it runs."""
 SPARKS = frozenset({SPARK_APPLICATION.kind, SPARK_SCHEDULE.kind})
-NO_BROKERS = {SUBJECT.kind, CONSUMER_GROUP.kind, *PIPELINES, *SPARKS}
+NO_BROKERS = {SUBJECT.kind, CONSUMER_GROUP.kind, GRANT.kind, *PIPELINES, *SPARKS}
 """What a broker group does not rest upon."""
 
 
@@ -157,6 +158,8 @@ class Store:
         """What a decision about an object rests upon, beside its cluster."""
         if resource["kind"] in {SUBJECT.kind, CONSUMER_GROUP.kind}:
             return tuple(self._rivals(resource))
+        if resource["kind"] == GRANT.kind:
+            return ()
         metadata = marks.metadata(resource)
         namespace = metadata.get("namespace", "")
         cluster = metadata["name"] if resource["kind"] == QUEUE_CLUSTER.kind else marks.cluster_of(resource)
@@ -235,7 +238,7 @@ class Store:
                 named = ((kind, marks.label(resource, label)) for kind, label in PIPELINES.items())
                 keys = (Key(kind, key.namespace, name) for kind, name in named if name)
                 return tuple(one for one in keys if self.get(one) is not None)
-            case ARCHIVE.kind | REPLAY.kind:
+            case ARCHIVE.kind | REPLAY.kind | GRANT.kind:
                 return ()
             case STORAGE_CLASS.kind:
                 return tuple(self.keys((BROKER_GROUP.kind,)))

@@ -12,12 +12,13 @@ than its watermark is another one of the same name, and refused.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemill_spark.arrow import pa
+from tidemill_spark.arrow import numpy_of, pa
 from tidemill_spark.commits import Commit, File, Partition, Piece, State
 from tidemill_spark.decode import Place, decode, split
 from tidemill_spark.errors import StoreFailed, WrongRequest
@@ -25,10 +26,11 @@ from tidemill_spark.lake import COMMIT_WITHIN_MS, Lake
 from tidemill_spark.layout import ids_name
 from tidemill_spark.ranges import Range, RangeGone, Standing, ranges_of, read, standings
 from tidemill_spark.stores import open_store
-from tidemill_spark.tables import hours_of, make_file
+from tidemill_spark.tables import hours_of, write_file
+from tidemill_spark.together import read_together
 from tidemill_spark.workers import Workers
 from tidemill_wire.batch import read_header
-from tidemill_wire.limits import MIB
+from tidemill_wire.limits import MIB, RANGE_SPANS_MAX
 
 FORMAT = "Parquet"
 TASK_BYTES = 64 * MIB
@@ -106,14 +108,15 @@ def run(wanted: Wanted, workers: Workers, now_ms: Callable[[], int], tell: Tell)
     totals = Totals(tasks=len(tasks), planned_bytes=sum(one.range.bytes for one in tasks))
     tell(totals)
     size = max(1, workers.width * WAVE_TASKS)
-    for at in range(0, len(tasks), size):
+    portions = list(portions_of(tasks))
+    for at in range(0, len(portions), size):
         began_ms = now_ms()
         wave: list[Written] = []
-        for _, written in workers.each(write_range, tasks[at : at + size]):
-            wave.append(written)
-            totals.tasks_done += 1
-            totals.rows_read += rows(written.piece)
-            totals.read_bytes += written.read_bytes
+        for portion, written in workers.each(write_portion, portions[at : at + size]):
+            wave += written
+            totals.tasks_done += len(portion)
+            totals.rows_read += sum(rows(one.piece) for one in written)
+            totals.read_bytes += sum(one.read_bytes for one in written)
             tell(totals)
         if now_ms() - began_ms > COMMIT_WITHIN_MS:
             raise StoreFailed(
@@ -168,6 +171,25 @@ def plan(wanted: Wanted, state: State, now_ms: int) -> tuple[list[Task], int]:
     return found, until_ms
 
 
+def portions_of(tasks: Sequence[Task]) -> Iterator[tuple[Task, ...]]:
+    """Tasks as workers are given them: one by one, and those of small partitions together, which share a request. A
+    partition of several tasks is not moved: each of its commits follows the one before.
+    """
+    counts = Counter(one.partition for one in tasks)
+    small: dict[tuple[str, ...], list[Task]] = {}
+    for task in tasks:
+        if counts[task.partition] > 1 or task.range.bytes > TASK_BYTES // 2:
+            yield (task,)
+            continue
+        portion = small.setdefault((task.range.broker_group, *task.range.urls), [])
+        held = sum(one.range.bytes for one in portion)
+        if portion and (held + task.range.bytes > TASK_BYTES or len(portion) == RANGE_SPANS_MAX):
+            yield tuple(portion)
+            portion.clear()
+        portion.append(task)
+    yield from (tuple(portion) for portion in small.values() if portion)
+
+
 def _backlog(state: State, one: Standing) -> tuple[int, int] | None:
     """What of a partition is to be archived now."""
     mark = state.watermarks.get(Partition(one.subject, one.broker_group, one.partition))
@@ -203,15 +225,26 @@ def _moment(ms: int) -> datetime:
 # -- a task ----------------------------------------------------------------------------------------------------------
 
 
+def write_portion(portion: Sequence[Task]) -> list[Written]:
+    """Read ranges and write their files."""
+    if len(portion) == 1:
+        return [write_range(portion[0])]
+    try:
+        found = read_together([task.range for task in portion])
+    except RangeGone:  # retention was faster: who is left is found one by one
+        return [write_range(task) for task in portion]
+    written: list[Written] = []
+    for task, batches in zip(portion, found, strict=True):
+        wanted = task.range
+        written.append(_written(task, _table(wanted, batches, in_place=True), sum(map(len, batches))))
+    return written
+
+
 def write_range(task: Task) -> Written:
     """Read a range and write its files. They are on the store's disk when this returns, and in no commit."""
     wanted = task.range
-    tables: list[Any] = []
-    read_bytes = 0
     try:
-        for table, size in decoded(wanted):
-            tables.append(table)
-            read_bytes += size
+        table, read_bytes = _whole(wanted)
     except RangeGone as gone:  # retention was faster, also than what this task has read already
         first = wanted.next_sequence if gone.first is None else min(gone.first, wanted.next_sequence)
         if first <= wanted.first_sequence:
@@ -219,39 +252,60 @@ def write_range(task: Task) -> Written:
         if first < wanted.next_sequence:
             return write_range(replace(task, range=replace(wanted, first_sequence=first)))
         return Written(Piece(task.partition, task.after, first, wanted.next_sequence), 0)
-    table = pa.concat_tables(tables)
+    return _written(task, table, read_bytes)
+
+
+def _written(task: Task, table: Any, read_bytes: int) -> Written:
+    wanted = task.range
     _check_whole(table, wanted)
     store = open_store(task.uri)
     files: list[File] = []
     for hour, part in hours_of(table, wanted.subject):
         stem = f"{wanted.first_sequence}-{secrets.token_hex(8)}"
-        file, data, ids = make_file(part, hour, stem, task.compression)
-        store.write(file.name, data)
-        store.write(ids_name(file.name), ids)
-        files.append(file)
+        files.append(write_file(store, part, hour, stem, task.compression))
     piece = Piece(task.partition, task.after, wanted.first_sequence, wanted.next_sequence, tuple(files))
     return Written(piece, read_bytes)
 
 
+def _whole(wanted: Range) -> tuple[Any, int]:
+    """The messages of a range as one table, whose bodies stay where the network brought them; and how many bytes it
+    brought.
+    """
+    batches: list[memoryview] = []
+    for some in _batches(wanted):
+        batches += some
+    return _table(wanted, batches, in_place=True), sum(map(len, batches))
+
+
 def decoded(wanted: Range) -> Iterator[tuple[Any, int]]:
     """The messages of a range as tables, and how many bytes were read for each."""
-    place = Place(wanted.subject, wanted.broker_group, wanted.partition)
+    for batches in _batches(wanted):
+        yield _table(wanted, batches, in_place=False), sum(map(len, batches))
+
+
+def _batches(wanted: Range) -> Iterator[list[memoryview]]:
     for data in read(wanted):
         batches, used = split(data)
         if used != len(data):
             raise StoreFailed(
-                f"a broker gave {len(data) - used} bytes of {place.partition} that are no batch"
+                f"a broker gave {len(data) - used} bytes of {wanted.partition} that are no batch"
             )
-        some = decode(
-            batches, place, first_sequence=wanted.first_sequence, next_sequence=wanted.next_sequence
-        )
-        yield pa.Table.from_batches([some]), len(data)
+        yield batches
+
+
+def _table(wanted: Range, batches: Sequence[memoryview], *, in_place: bool) -> Any:
+    place = Place(wanted.subject, wanted.broker_group, wanted.partition)
+    rows = decode(
+        batches, place, first_sequence=wanted.first_sequence, next_sequence=wanted.next_sequence,
+        in_place=in_place,
+    )  # fmt: skip
+    return pa.Table.from_batches([rows])
 
 
 def _check_whole(table: Any, wanted: Range) -> None:
     """A range is archived as a whole: a message that is missing in the middle would never be asked for again."""
     count = wanted.next_sequence - wanted.first_sequence
-    sequences = table["sequence"].to_numpy()
+    sequences = numpy_of(table["sequence"])
     if len(sequences) != count or (len(sequences) > 0 and (sequences[1:] - sequences[:-1] != 1).any()):
         raise StoreFailed(
             f"brokers gave {len(sequences)} messages of {wanted.partition} for {wanted.first_sequence} to "

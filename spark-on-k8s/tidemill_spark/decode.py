@@ -2,7 +2,9 @@
 is per message is numpy's and Arrow's.
 
 A text column of a batch is offsets and bytes, as Arrow's are: bytes are joined, offsets moved, and what is empty is
-null. Ids are made of fixed prefixes and numbers, as a matrix of bytes. Both sums of each batch are checked.
+null. Ids are prefixes of batches and numbers, joined by Arrow. Both sums of each batch are checked.
+
+Bodies that are long may stay where they lie (``in_place``): see ``views.py``.
 """
 
 from __future__ import annotations
@@ -13,20 +15,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tidemill_spark.arrow import pa, pc
+from tidemill_spark.arrow import numbers_of, pa, pc, text_of
 from tidemill_spark.schema import COLUMNS, TIME, schema_of
+from tidemill_spark.views import views_of
 from tidemill_wire.batch import Flags, check_stamp
 from tidemill_wire.columns import Batch, Column
 from tidemill_wire.errors import CorruptBatch
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
-PREFIX_BYTES = 33  # of an id: 32 hex digits and the dash
-DIGITS_MAX = 7
-POWERS = 10 ** np.arange(1, DIGITS_MAX)
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 BYTES_MAX = 0x7FFF_FFFF  # what 32-bit offsets reach
+LONG_BYTES = 64
+"""Of a body, on average: shorter ones are copied as fast as pointed to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,17 @@ def decode(
     columns: Sequence[str] = COLUMNS,
     first_sequence: int = 0,
     next_sequence: int | None = None,
+    *,
+    in_place: bool = False,
 ) -> Any:
     """The messages of these batches, one after the other, without those below ``first_sequence`` and those from
-    ``next_sequence`` on. ``CorruptBatch``: what is there is not what was stored.
+    ``next_sequence`` on. ``CorruptBatch``: what is there is not what was stored. ``in_place``: bodies may be views of
+    the batches, which are not changed then as long as the rows live.
     """
     rows = _Rows([_opened(data) for data in batches], place)
-    made = [rows.make(name) for name in columns]
-    table = pa.RecordBatch.from_arrays(made, schema=schema_of(columns))
+    made = [rows.bodies_in_place() if in_place and name == "body" else rows.make(name) for name in columns]
+    fields = [pa.field(name, column.type) for name, column in zip(columns, made, strict=True)]
+    table = pa.RecordBatch.from_arrays(made, schema=pa.schema(fields) if in_place else schema_of(columns))
     if rows.count == 0:
         return table
     sequences = rows.sequences
@@ -118,6 +123,14 @@ class _Rows:
             return _repeated(same[name], self.count)
         return self._number(name)
 
+    def bodies_in_place(self) -> Any:
+        """The column of bodies, as views when they are long."""
+        lengths, data = self._pairs(Column.BODY_OFFSETS, Column.BODIES, self._counts)
+        total = sum(map(len, data))
+        if total < LONG_BYTES * self.count:
+            return _from_lengths(lengths, data, pa.binary(), nullable=False)
+        return views_of(lengths, data)
+
     # -- numbers -----------------------------------------------------------------------------------------------
 
     @property
@@ -128,29 +141,29 @@ class _Rows:
         headers = self._headers
         match name:
             case "sequence":
-                return pa.array(self.sequences)
+                return numbers_of(self.sequences)
             case "priority":
-                return pa.array(self._each([header.priority for header in headers]).astype(np.int8))
+                return numbers_of(self._each([header.priority for header in headers]).astype(np.int8))
             case "attempts":
-                return pa.array(self._deltas(Column.ATTEMPTS, np.dtype("<i4")).astype(np.int32))
+                return numbers_of(self._deltas(Column.ATTEMPTS, np.dtype("<i4")).astype(np.int32))
             case "created_at":
                 return _times(self._created())
             case "stored_at":
                 return _times(self._stored())
             case "producer_sequence":
-                return pa.array(self._each([_signed(header.producer_sequence) for header in headers]))
+                return numbers_of(self._each([_signed(header.producer_sequence) for header in headers]))
             case "replayed" | "ordered":
                 flag = Flags.REPLAYED if name == "replayed" else Flags.ORDERED
-                return pa.array(self._each([header.flags & int(flag) for header in headers]) != 0)
+                return numbers_of(self._each([header.flags & int(flag) for header in headers]) != 0)
             case "epoch":
                 epochs = np.array([header.epoch for header in headers], np.int64).astype(np.uint32)
-                return pa.array(np.repeat(epochs, self._counts).view(np.int32))
+                return numbers_of(np.repeat(epochs, self._counts).view(np.int32))
             case "position":
-                return pa.array(self._each([header.position for header in headers]))
+                return numbers_of(self._each([header.position for header in headers]))
             case "date":
-                return pa.array((self._stored() // DAY_MS).astype(np.int32), pa.int32()).cast(pa.date32())
+                return numbers_of((self._stored() // DAY_MS).astype(np.int32)).cast(pa.date32())
             case "hour":
-                return pa.array((self._stored() % DAY_MS // HOUR_MS).astype(np.int8))
+                return numbers_of((self._stored() % DAY_MS // HOUR_MS).astype(np.int8))
             case _:
                 raise KeyError(f"there is no column {name!r}; there are {', '.join(COLUMNS)}")
 
@@ -263,11 +276,11 @@ class _Rows:
         if not any(copies):
             return own
         origins = self._text(Column.ORIGIN_OFFSETS, Column.ORIGINS)
-        copied = pa.array(np.repeat(np.array(copies), self._counts))
+        copied = numbers_of(np.repeat(np.array(copies), self._counts))
         return pc.coalesce(pc.if_else(copied, origins, None), own)
 
     def _own_ids(self) -> Any:
-        prefixes = b"".join(header.batch_id.hex().encode() + b"-" for header in self._headers)
+        prefixes = [header.batch_id.hex() + "-" for header in self._headers]
         numbers = self._row.copy()
         at = 0
         for batch, count in zip(self._batches, self._counts.tolist(), strict=True):
@@ -275,23 +288,21 @@ class _Rows:
             if sources is not None:
                 numbers[at : at + count] = sources
             at += count
-        digits = np.searchsorted(POWERS, numbers, side="right") + 1
-        matrix = np.empty((self.count, PREFIX_BYTES + DIGITS_MAX), np.uint8)
-        table = np.frombuffer(prefixes, np.uint8).reshape(-1, PREFIX_BYTES)
-        matrix[:, :PREFIX_BYTES] = np.repeat(table, self._counts, axis=0)
-        for place in range(
-            int(digits.max())
-        ):  # the place-th digit from the front, in each number that has one
-            power = 10 ** np.maximum(digits - 1 - place, 0)
-            matrix[:, PREFIX_BYTES + place] = numbers // power % 10 + ord("0")
-        kept = np.arange(PREFIX_BYTES + DIGITS_MAX)[None, :] < (PREFIX_BYTES + digits)[:, None]
-        lengths = (PREFIX_BYTES + digits).astype(np.int32)
-        return _from_lengths(lengths, [memoryview(matrix[kept].tobytes())], pa.string(), nullable=False)
+        return pc.binary_join_element_wise(
+            self._named(prefixes), numbers_of(numbers).cast(pa.string()), text_of("")
+        )
 
     def _producers(self) -> Any:
         """16 hex digits."""
-        names = pa.array([f"{header.producer_id:016x}" for header in self._headers], pa.string())
-        return names.take(pa.array(np.repeat(np.arange(len(self._headers)), self._counts)))
+        return self._named([f"{header.producer_id:016x}" for header in self._headers])
+
+    def _named(self, texts: Sequence[str]) -> Any:
+        """A text of each batch, for each of its messages."""
+        names = _from_lengths(
+            np.array([len(text) for text in texts], np.int32), [memoryview("".join(texts).encode())], pa.string(),
+            nullable=False,
+        )  # fmt: skip
+        return names.take(numbers_of(np.repeat(np.arange(len(texts)), self._counts)))
 
 
 def _numbers(batch: Batch, kind: Column, code: np.dtype[Any], count: int) -> Array | None:
@@ -334,11 +345,11 @@ def _as_text(raw: Any) -> Any:
 
 
 def _times(ms: Array, missing: Array | None = None) -> Any:
-    return pa.array(ms * 1000, pa.int64(), mask=missing).cast(TIME)
+    return numbers_of(ms * 1000, missing).cast(TIME)
 
 
 def _repeated(text: str, count: int) -> Any:
-    return pa.repeat(pa.scalar(text, pa.string()), count)
+    return pa.repeat(text_of(text), count)
 
 
 def _signed(number: int) -> int:

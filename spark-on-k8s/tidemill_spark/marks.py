@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import quote
 
-from tidemill_spark.ranges import TIMEOUT_S, Key, NobodyAnswers
+from tidemill_spark.calling import connect, heads
+from tidemill_spark.ranges import Key, NobodyAnswers
 
 
 def put_run(server: str, archive: str, run: str, said: Mapping[str, Any]) -> bool:
@@ -40,9 +41,9 @@ def tell(server: str, method: str, path: str, said: Mapping[str, Any]) -> bool:
     """The first replica of meta that answers is told; ``False``: there is no meta here."""
     error: Exception = NobodyAnswers(f"{server!r} names nobody")
     for place in filter(None, server.split(",")):
-        connection = http.client.HTTPConnection(place, timeout=TIMEOUT_S)
+        connection = connect(place)
         try:
-            head = {"Content-Type": "application/json"}
+            head = heads(content_type="application/json")
             connection.request(method, path, json.dumps(dict(said)), head)
             answer = connection.getresponse()
             body = answer.read()

@@ -20,13 +20,13 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
+from tidemill_spark.calling import Port
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.limits import MIB, RANGE_PIECES_MAX
 
 TARGET_BYTES = 128 * MIB
 """Of a range: a task of some seconds."""
 ANSWER_BYTES = 16 * MIB
-TIMEOUT_S = 30.0
 PATIENCE_S = 60.0
 """With brokers that are away: a failover takes ten seconds at most."""
 PAUSE_S = 0.25
@@ -104,19 +104,20 @@ def brokers(server: str, prefers: Prefers = "slave") -> dict[str, list[Broker]]:
     error: Exception = NobodyAnswers(f"{server!r} names nobody")
     for place in filter(None, server.split(",")):
         try:
-            status, _, body = _Port.ask(place, "/v1/brokers")
+            status, _, body = Port.ask(place, "/v1/brokers")
             if status == 404:  # no meta
-                who = _json(_Port.ask(place, f"{PATH}?subject=-")[2])
+                who = _json(Port.ask(place, f"{PATH}?subject=-")[2])
                 return {str(who["group"]): [Broker(str(who["group"]), place)]}
             if status == 200:
-                return _listed(json.loads(body), prefers)
+                return _listed(json.loads(body), prefers, place)
             error = NobodyAnswers(f"{place} answers {status}")
         except (OSError, http.client.HTTPException, ValueError) as caught:
             error = caught
     raise NobodyAnswers(f"nobody answers at {server}: {error}") from error
 
 
-def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers) -> dict[str, list[Broker]]:
+def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers, place: str) -> dict[str, list[Broker]]:
+    """As meta at that place has them. A broker without a host is in the same process."""
     found: dict[str, list[Broker]] = {}
     for row in rows:
         if row["retired"]:
@@ -124,8 +125,9 @@ def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers) -> dict[str, li
         members = sorted(
             row["brokers"], key=lambda one: (not one["alive"], one["role"] != prefers, not one["in_sync"])
         )
+        controls = [str(one["addresses"]["control"]) for one in members]
         found[str(row["group"])] = [
-            Broker(str(row["group"]), str(one["addresses"]["control"])) for one in members
+            Broker(str(row["group"]), place if control.startswith(":") else control) for control in controls
         ]
     return found
 
@@ -166,7 +168,7 @@ def _standing(row: Mapping[str, Any], group: str) -> Standing:
 def _first(members: Sequence[Broker], path: str) -> Mapping[str, Any] | None:
     for broker in members:
         try:
-            status, _, body = _Port.ask(broker.url, path)
+            status, _, body = Port.ask(broker.url, path)
         except (OSError, http.client.HTTPException):
             continue
         if status == 200:
@@ -294,7 +296,7 @@ def read(one: Range, answer_bytes: int = ANSWER_BYTES) -> Iterator[bytes]:
                 _wait(one, deadline)
                 urls = _urls(one)
                 continue
-            port = port or _Port(urls[0])
+            port = port or Port(urls[0])
             answer = _batches(port, one, at, answer_bytes)
             if answer is None or answer[0] <= at:  # it is gone, or has not got so far yet
                 port.close()
@@ -326,7 +328,7 @@ def _urls(one: Range) -> list[str]:
         return list(one.urls)
 
 
-def _batches(port: _Port, one: Range, at: int, size: int) -> tuple[int, bytes] | None:
+def _batches(port: Port, one: Range, at: int, size: int) -> tuple[int, bytes] | None:
     """Where they end, and they; ``None``: ask somebody else."""
     asked = urlencode({"from": at, "until": one.next_sequence, "size": size})
     try:
@@ -340,29 +342,6 @@ def _batches(port: _Port, one: Range, at: int, size: int) -> tuple[int, bytes] |
                 f"{one.partition} on {one.broker_group} begins at {first}, not at {at}", int(first)
             )
     return (int(head.get(NEXT, "0")), body) if status == 200 else None
-
-
-class _Port:
-    """A connection to an HTTP port."""
-
-    def __init__(self, place: str) -> None:
-        self._connection = http.client.HTTPConnection(place, timeout=TIMEOUT_S)
-
-    def get(self, path: str) -> tuple[int, http.client.HTTPMessage, bytes]:
-        self._connection.request("GET", path)
-        answer = self._connection.getresponse()
-        return answer.status, answer.headers, answer.read()
-
-    def close(self) -> None:
-        self._connection.close()
-
-    @classmethod
-    def ask(cls, place: str, path: str) -> tuple[int, http.client.HTTPMessage, bytes]:
-        port = cls(place)
-        try:
-            return port.get(path)
-        finally:
-            port.close()
 
 
 def _json(body: bytes) -> Mapping[str, Any]:

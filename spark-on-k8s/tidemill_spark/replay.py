@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from tidemill.prepared import Prepared
-from tidemill_spark.arrow import pa, pc
+from tidemill_spark.arrow import numbers_of, pa, pc
 from tidemill_spark.commits import File, Partition
 from tidemill_spark.encode import CHUNK_BYTES, CHUNK_ROWS, NEEDED, chunks, encode, places_of
 from tidemill_spark.errors import WrongRequest
@@ -40,7 +40,8 @@ WINDOW_CHUNKS = 64
 """Between two notes of a task, about."""
 TASKS_MAX = 12
 """At once. Of single batches a broker remembers 1,024 of each partition: fewer are answered and not noted."""
-IN_FLIGHT = 8
+IN_FLIGHT = 16
+"""Chunks of a task, to each partition of the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,7 @@ class Sending:
         indices: list[int] = np.unique(wanted).tolist()
         async with asyncio.TaskGroup() as lanes:
             for index in indices:
-                rows = window.filter(pa.array(wanted == index))
+                rows = window.filter(numbers_of(wanted == index))
                 lanes.create_task(
                     self._send_to(self._places[index], chunks(rows), 1 if ordered else IN_FLIGHT)
                 )

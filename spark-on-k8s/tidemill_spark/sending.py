@@ -25,12 +25,12 @@ from tidemill.errors import BrokerUnreachable, ConnectionLost, TidemillError, Un
 from tidemill.link import Answer, Link, dial
 from tidemill.routes import Address
 from tidemill.settings import ClientSettings
-from tidemill_spark.ranges import PATIENCE_S, PAUSE_S, TIMEOUT_S, NobodyAnswers
+from tidemill_spark.calling import TIMEOUT_S, connect, heads, settings
+from tidemill_spark.ranges import PATIENCE_S, PAUSE_S, NobodyAnswers
 from tidemill_spark.rows import Cut, cut_rows
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin
 from tidemill_wire.columns import build_batch
 from tidemill_wire.commands import Sent
-from tidemill_wire.errors import wire_error
 from tidemill_wire.fields import again_for
 from tidemill_wire.ordering import Chart
 from tidemill_wire.routes import PartitionSet
@@ -76,7 +76,7 @@ class _Sending:
     sent: int = 0
     link: Link | None = None
     at_ms: int = 0
-    settings: ClientSettings = field(default_factory=ClientSettings)
+    settings: ClientSettings = field(default_factory=settings)
 
 
 class Sender:
@@ -199,7 +199,7 @@ class Sender:
         if isinstance(answer, Sent):
             if not answer.refused:
                 return None
-            answer = wire_error(answer.refused[0][1], answer.refused[0][2])
+            answer = answer.errors[0]
         if isinstance(answer, ConnectionLost | Unavailable):
             return answer
         assert isinstance(answer, TidemillError)
@@ -245,9 +245,10 @@ def _routes(place: str, subject: str) -> Mapping[str, Any]:
 
 
 def _ask(place: str, method: str, path: str, body: str | None = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(place, timeout=TIMEOUT_S)
+    connection = connect(place)
     try:
-        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+        head = heads(content_type="application/json") if body else heads()
+        connection.request(method, path, body, head)
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:

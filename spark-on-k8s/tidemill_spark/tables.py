@@ -2,7 +2,8 @@
 
 A file has the messages of one hour of a subject, sorted by key, and within equal keys by where they lie: who looks for
 a key reads one row group. Bloom filters on id and key let Spark pass over the others. ``subject``, ``date`` and
-``hour`` are in the folder's name and not in the file, as tables partitioned by Hive's rules have it.
+``hour`` are in the folder's name and not in the file, as tables partitioned by Hive's rules have it. Arrow's own schema
+is not in the file either, for a body that was a view is bytes like any other: Parquet's types say all there is to say.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from tidemill_spark.arrow import pa, pc
+from tidemill_spark.arrow import numbers_of, numpy_of, pa, pc
 from tidemill_spark.commits import File, Span
 from tidemill_spark.errors import LakeDamaged, WrongRequest
 from tidemill_spark.ids import build_ids
-from tidemill_spark.layout import MS_A_HOUR, Hour, data_name
+from tidemill_spark.layout import MS_A_HOUR, Hour, data_name, ids_name
 from tidemill_spark.schema import COLUMNS, SCHEMA
+from tidemill_spark.stores import Store
+from tidemill_spark.views import sizes_of, taken
 
 pq: Any = importlib.import_module("pyarrow.parquet")
 
@@ -27,6 +30,11 @@ IN_THE_NAME = ("subject", "date", "hour")
 STORED: tuple[str, ...] = tuple(name for name in COLUMNS if name not in IN_THE_NAME)
 REPEATED = ("broker_group", "partition", "producer", "tags.list.element", "order_key", "timer_key")
 """Columns with few values: the others are written without looking for a dictionary."""
+WITH_LIMITS = [
+    *(name for name in STORED if name not in {"tags", "body", "properties", "dedup_key"}),
+    "tags.list.element",
+]
+"""Columns whose least and greatest value of a row group are worth knowing."""
 ROW_GROUP_BYTES = 64 << 20
 ROWS_MIN, ROWS_MAX = 1 << 10, 1 << 20
 FALSE_POSITIVES = 0.01
@@ -37,7 +45,7 @@ COMPRESSIONS = {"Zstd": ("zstd", ZSTD_LEVEL), "Snappy": ("snappy", None), "None"
 
 def hours_of(table: Any, subject: str) -> Iterator[tuple[Hour, Any]]:
     """A table by the hours in which its messages were stored, in the order of time."""
-    hours = np.asarray(table["stored_at"].cast(pa.int64())) // (MS_A_HOUR * 1000)
+    hours = numpy_of(table["stored_at"].cast(pa.int64())) // (MS_A_HOUR * 1000)
     for one in np.unique(hours).tolist():
         rows = np.flatnonzero(hours == one)
         whole = len(rows) == table.num_rows
@@ -46,7 +54,7 @@ def hours_of(table: Any, subject: str) -> Iterator[tuple[Hour, Any]]:
         elif rows[-1] - rows[0] + 1 == len(rows):
             part = table.slice(int(rows[0]), len(rows))
         else:
-            part = table.take(pa.array(rows))  # a clock went back
+            part = taken(table, rows)  # a clock went back
         days, hour = divmod(one, 24)
         yield Hour(subject, str(np.datetime64(days, "D")), hour), part
 
@@ -59,7 +67,8 @@ def sorted_by_key(table: Any) -> Any:
     names = (
         ("key", "sequence") if same(table["partition"]) and same(table["broker_group"]) else ("key", *PLACE)
     )
-    return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]))
+    wanted = pc.sort_indices(table.select(list(names)), sort_keys=[(name, "ascending") for name in names])
+    return taken(table, numpy_of(wanted))
 
 
 def same(column: Any) -> bool:
@@ -69,6 +78,10 @@ def same(column: Any) -> bool:
 
 def spans_of(table: Any) -> tuple[Span, ...]:
     """Which sequences of which partitions a table has."""
+    if table.num_rows and same(table["partition"]) and same(table["broker_group"]):
+        bounds = pc.min_max(table["sequence"]).as_py()
+        place = table["broker_group"][0].as_py(), table["partition"][0].as_py()
+        return (Span(*place, bounds["min"], bounds["max"] + 1, table.num_rows),)
     groups = table.select(PLACE).group_by(["broker_group", "partition"])
     found = groups.aggregate([("sequence", "min"), ("sequence", "max"), ("sequence", "count")]).to_pylist()
     spans = (
@@ -84,39 +97,47 @@ def spans_of(table: Any) -> tuple[Span, ...]:
     return tuple(sorted(spans))
 
 
-def make_file(table: Any, hour: Hour, stem: str, compression: str) -> tuple[File, Any, bytes]:
-    """What a lake says of a file, its bytes, and the list of its ids. The table is of one hour of one subject."""
+def write_file(store: Store, table: Any, hour: Hour, stem: str, compression: str) -> File:
+    """Write a table of one hour of one subject, and the list of its ids; and what a lake says of it."""
     if compression not in COMPRESSIONS:
         raise WrongRequest(f"compression {compression!r}: write one of {', '.join(COMPRESSIONS)}")
     table = sorted_by_key(table.select(STORED))
     rows = row_group_rows(table)
     codec, level = COMPRESSIONS[compression]
     bloom = {"ndv": min(rows, table.num_rows), "fpp": FALSE_POSITIVES}
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        row_group_size=rows,
-        compression=codec,
-        compression_level=level,
-        use_dictionary=list(REPEATED),
-        write_page_index=True,
-        bloom_filter_options={"id": bloom, "key": bloom},
-        sorting_columns=[pq.SortingColumn(STORED.index("key"))],
+    name = data_name(hour, stem)
+    size = store.make(
+        name,
+        lambda sink: pq.write_table(
+            table,
+            sink,
+            row_group_size=rows,
+            compression=codec,
+            compression_level=level,
+            use_dictionary=list(REPEATED),
+            write_statistics=WITH_LIMITS,
+            write_page_index=True,
+            bloom_filter_options={"id": bloom, "key": bloom},
+            sorting_columns=[pq.SortingColumn(STORED.index("key"))],
+            store_schema=False,
+        ),
     )
-    data = sink.getvalue()
     ids, first_and_last = build_ids(table["id"])
+    store.write(ids_name(name), ids)
     stored = pc.min_max(table["stored_at"].cast(pa.int64())).as_py()
-    file = File(
-        data_name(hour, stem), hour.subject, hour.date, hour.hour, table.num_rows, data.size, spans_of(table),
+    return File(
+        name, hour.subject, hour.date, hour.hour, table.num_rows, size, spans_of(table),
         (stored["min"] // 1000, stored["max"] // 1000), first_and_last,
     )  # fmt: skip
-    return file, data, ids
 
 
 def row_group_rows(table: Any) -> int:
     """Rows of about so many bytes."""
-    return int(max(ROWS_MIN, min(ROWS_MAX, ROW_GROUP_BYTES * table.num_rows // max(1, table.nbytes))))
+    size = sum(
+        int(sizes_of(column).sum()) if pa.types.is_binary_view(column.type) else column.nbytes
+        for column in table.columns
+    )
+    return int(max(ROWS_MIN, min(ROWS_MAX, ROW_GROUP_BYTES * table.num_rows // max(1, size))))
 
 
 def read_file(source: Any, file: File, columns: Sequence[str] = COLUMNS, rows: Any = None) -> Any:
@@ -141,7 +162,7 @@ def _some_rows(parquet: Any, columns: Sequence[str], rows: Any) -> Any:
         end = begin + metadata.row_group(group).num_rows
         own = rows[(rows >= begin) & (rows < end)] - begin
         if len(own):
-            parts.append(parquet.read_row_group(group, list(columns)).take(pa.array(own)))
+            parts.append(parquet.read_row_group(group, list(columns)).take(numbers_of(own)))
         begin = end
     return pa.concat_tables(parts) if parts else parquet.schema_arrow.empty_table().select(list(columns))
 

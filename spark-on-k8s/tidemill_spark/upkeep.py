@@ -21,7 +21,7 @@ from tidemill_spark.commits import Commit, File
 from tidemill_spark.lake import Lake
 from tidemill_spark.layout import Hour, ids_name
 from tidemill_spark.stores import open_store
-from tidemill_spark.tables import make_file, read_file
+from tidemill_spark.tables import read_file, write_file
 from tidemill_spark.workers import Workers
 from tidemill_wire.limits import MIB
 
@@ -101,12 +101,7 @@ def merged(merge: Merge) -> File:
     tables: list[Any] = [read_file(store.open(one.name, one.size), one) for one in merge.files]
     first = merge.files[0]
     hour = Hour(first.subject, first.date, first.hour)
-    file, data, ids = make_file(
-        pa.concat_tables(tables), hour, f"c-{secrets.token_hex(8)}", merge.compression
-    )
-    store.write(file.name, data)
-    store.write(ids_name(file.name), ids)
-    return file
+    return write_file(store, pa.concat_tables(tables), hour, f"c-{secrets.token_hex(8)}", merge.compression)
 
 
 def expire(lake: Lake, before_ms: int, now_ms: int, subjects: Sequence[str] = ()) -> list[File]:

@@ -13,8 +13,7 @@ from e2e.queues import Queue
 def post(queue: Queue, path: str, body: object = None) -> Any:
     data = json.dumps({} if body is None else body).encode()
     head = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"http://{queue.server}{path}", data, head)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with queue.open(urllib.request.Request(queue.url(path), data, head)) as answer:
         return json.loads(answer.read())
 
 

@@ -17,11 +17,18 @@ PATIENCE_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    rules = f"--host-resolver-rules=MAP {chromium.FOREIGN} 127.0.0.1"
+def trusted() -> str:
+    """The key of the one certificate that the browser takes although it knows no authority for it; usually none."""
+    return ""
+
+
+@pytest.fixture(scope="module")
+def browser(trusted: str) -> Iterator[Browser]:
+    more = [f"--host-resolver-rules=MAP {chromium.FOREIGN} 127.0.0.1"]
+    more += [f"--ignore-certificate-errors-spki-list={trusted}"] if trusted else []
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
-            executable_path=chromium.program(), args=[*chromium.ARGUMENTS, rules], timeout=PATIENCE_MS
+            executable_path=chromium.program(), args=[*chromium.ARGUMENTS, *more], timeout=PATIENCE_MS
         )
         yield started
         started.close()

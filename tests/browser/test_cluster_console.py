@@ -16,7 +16,7 @@ from e2e.clusters import Cluster
 from e2e.queues import wait_until
 from tidemill import Client
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENCE_MS)
 SENT = 40
 

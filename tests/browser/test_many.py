@@ -16,7 +16,7 @@ from browser.conftest import PATIENCE_MS
 from e2e.conftest import STANDALONE
 from e2e.queues import Queue, wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENCE_MS)
 SUBJECTS = 10_000
 FIRST_VIEW_MAX_MS = 10_000

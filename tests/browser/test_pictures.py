@@ -14,9 +14,9 @@ from playwright.sync_api import Page, expect
 
 from browser.asking import bury, receive, send
 from browser.conftest import PATIENCE_MS
-from e2e.queues import Queue, wait_until
+from e2e.queues import Queue, run_command, wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENCE_MS)
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -27,11 +27,12 @@ PICTURES = {
     "group": ("groups/traffic.in/slow", "light"),
     "message": ("messages/id/{id}", "light"),
     "dead-letters": ("dead/order.paid/shipping", "light"),
+    "archive": ("archives/years", "light"),
 }
 
 
 @pytest.fixture(scope="module")
-def lived_in(queue: Queue) -> str:
+def lived_in(queue: Queue, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A queue that has been used for a minute; the id of a message with a history."""
     body = '{"order": 4711, "items": ["coffee", "cake"], "total": "7.80"}'
     [identity] = send(queue, "order.paid", body, key="o-4711", tags=["vip"])
@@ -40,6 +41,12 @@ def lived_in(queue: Queue) -> str:
     bury(queue, "order.paid", "shipping", *reasons)
     send(queue, "order.created", *(f"order {number}" for number in range(420)))
     receive(queue, "order.created", "billing", 40)
+    lake = str(tmp_path_factory.mktemp("lake") / "years")
+    asked = ("archive", "run", "--subject", "order.*", "--name", "years", "--to", lake, "--workers", "1")
+    for _ in range(2):
+        done = run_command(*asked, "--safety-lag-seconds", "0", server=queue.server, seconds=120)
+        assert done.returncode == 0, done.stderr
+        send(queue, "order.created", *(f"later order {number}" for number in range(12)))
     path = "/v1/overview/past?subject=traffic.in&group=slow"
     wait_until(
         "there is a past", lambda: any(len(one["points"]) > 3 for one in queue.get(path)["groups"]), 300

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import urllib.request
+from typing import Any, NamedTuple
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from browser.asking import bury, receive, send
 from browser.conftest import PATIENCE_MS
+from browser.judging import found_wrong
 from e2e.queues import Queue
+from tidemill.blocking import Client
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENCE_MS)
 
 CONTRAST_MIN = 4.5
 LARGE_MIN = 3.0
 """Of text from 24 px on, or 18.66 px in bold (WCAG 2.1, 1.4.3)."""
 VIEWS = (
-    "overview", "groups", "groups/seen.in/g", "subjects", "subjects/seen.in", "messages/seen.in", "dead",
-    "dead/seen.in/g", "timers/seen.in", "transactions", "brokers",
+    "overview", "groups", "groups/seen.in/g", "subjects", "subjects/seen.in", "messages", "messages/seen.in",
+    "messages/seen.in/tail", "messages/id/{id}", "dead", "dead/seen.in/g", "timers/seen.in", "transactions", "archives",
+    "archives/seen", "brokers",
 )  # fmt: skip
 
 PAINTED = """() => {
@@ -51,22 +56,49 @@ NAMELESS = """() => [...document.querySelectorAll('a, button, input, select, [ro
   .map(one => one.outerHTML.slice(0, 200))"""
 
 
+class Seen(NamedTuple):
+    """A queue with something to see in every view; a message of it."""
+
+    queue: Queue
+    id: str
+
+
 @pytest.fixture(scope="module")
-def seen(queue: Queue) -> Queue:
-    """Something to see in every view."""
-    send(queue, "seen.in", *"abc", key="k", tags=["t"])
+def seen(queue: Queue) -> Seen:
+    [identity, *_] = send(queue, "seen.in", *"abc", key="k", tags=["t"])
     receive(queue, "seen.in", "g", 1)
     bury(queue, "seen.in", "g", "ValueError: no amount")
     send(queue, "seen.in", "later", delay="1h", timer_key="one")
-    return queue
+    with Client(queue.server) as mq:
+        mq.transaction("till").send("seen.in", b"half")
+    tell(queue, "/v1/archives/seen/runs/r1", {**RUN, "state": "Failed", "error": "OSError: no room"})
+    tell(queue, "/v1/replays/again", {**RUN, "dry_run": "true"})
+    return Seen(queue, identity)
 
 
-def shown(page: Page, queue: Queue, view: str) -> None:
-    page.goto(f"http://{queue.server}/console/#/{view}")
+RUN = {
+    "state": "Succeeded",
+    "started_at": 1_795_000_000_000,
+    "ended_at": 1_795_000_060_000,
+    "counts": {"messages": 3},
+}
+
+
+def tell(queue: Queue, path: str, said: dict[str, Any]) -> None:
+    """As a job tells it."""
+    archive = {"subjects": ["seen.*"], "watermarks": {"g0": {"seen.in": 1}}} if "runs" in path else {}
+    data = json.dumps({**said, **archive}).encode()
+    head = {"Content-Type": "application/json"}
+    with queue.open(urllib.request.Request(queue.url(path), data, head, method="PUT")):
+        pass
+
+
+def shown(page: Page, seen: Seen, view: str) -> None:
+    page.goto(f"http://{seen.queue.server}/console/#/{view.format(id=seen.id)}")
     expect(page.locator("#state")).to_contain_text("As of")
     page.locator("main h1").wait_for(state="attached")
-    if view not in {"transactions", "messages"}:
-        page.locator("main tbody tr, main .tile").first.wait_for()
+    if view != "messages":
+        page.locator("main tbody tr, main .tile, main .facts").first.wait_for()
 
 
 def luminance(colour: list[float]) -> float:
@@ -98,7 +130,7 @@ def test_contrast_is_computed_as_the_guidelines_say() -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_text_stands_out_from_its_ground(page: Page, seen: Queue, theme: Any) -> None:
+def test_every_text_stands_out_from_its_ground(page: Page, seen: Seen, theme: Any) -> None:
     page.emulate_media(color_scheme=theme)
     grounds = set[str]()
     for view in VIEWS:
@@ -110,7 +142,42 @@ def test_every_text_stands_out_from_its_ground(page: Page, seen: Queue, theme: A
     assert len(grounds) == 1
 
 
-def test_theme_is_turned_and_remembered(page: Page, seen: Queue) -> None:
+def test_what_is_not_there_is_not_written(page: Page, seen: Seen) -> None:
+    for view in VIEWS:
+        shown(page, seen, view)
+        said = page.locator("body").inner_text().split()
+        assert not {"null", "undefined", "false", "NaN", "[object"} & set(said), view
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_on_any_page(page: Page, seen: Seen, theme: Any) -> None:
+    """Names, roles, landmarks, order of headings, contrast, labels and the rest of what Lighthouse looks at; that the
+    browser complains of nothing meanwhile is asserted of each page.
+    """
+    page.emulate_media(color_scheme=theme)
+    for view in VIEWS:
+        shown(page, seen, view)
+        assert found_wrong(page) == [], (view, theme)
+    page.get_by_role("button", name="Keys").click()
+    page.get_by_role("dialog").wait_for()
+    assert found_wrong(page) == []
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Token").click()
+    page.get_by_role("dialog").wait_for()
+    assert found_wrong(page) == []
+
+
+def test_axe_finds_what_is_wrong(page: Page, seen: Seen) -> None:
+    """It has teeth: a button without a name, and text that is too faint."""
+    shown(page, seen, "overview")
+    spoiled = """() => { const one = document.createElement('button'); document.querySelector('main').append(one);
+      document.querySelector('.tile dt').style.color = 'rgb(200 200 200)' }"""
+    page.evaluate(spoiled)
+    rules = {one.split(" ")[0] for one in found_wrong(page)}
+    assert {"button-name", "color-contrast"} <= rules
+
+
+def test_theme_is_turned_and_remembered(page: Page, seen: Seen) -> None:
     shown(page, seen, "overview")
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     light = page.evaluate(ground)
@@ -124,7 +191,7 @@ def test_theme_is_turned_and_remembered(page: Page, seen: Queue) -> None:
     assert page.evaluate(ground) == light
 
 
-def test_all_that_can_be_used_has_a_name(page: Page, seen: Queue) -> None:
+def test_all_that_can_be_used_has_a_name(page: Page, seen: Seen) -> None:
     for view in VIEWS:
         shown(page, seen, view)
         assert page.evaluate(NAMELESS) == [], view
@@ -134,9 +201,18 @@ def test_all_that_can_be_used_has_a_name(page: Page, seen: Queue) -> None:
     assert page.evaluate("document.title").endswith("tidemill")
 
 
-def test_keys_lead_everywhere(page: Page, seen: Queue) -> None:
+def test_keys_lead_everywhere(page: Page, seen: Seen) -> None:
     shown(page, seen, "overview")
-    for key, title in {"g": "Groups", "s": "Subjects", "d": "Dead letters", "b": "Brokers"}.items():
+    for key, title in {
+        "g": "Groups",
+        "s": "Subjects",
+        "d": "Dead letters",
+        "b": "Brokers",
+        "a": "Archives",
+        "t": "Timers",
+        "x": "Transactions",
+        "m": "Messages",
+    }.items():
         page.keyboard.press("g")
         page.keyboard.press(key)
         expect(page.get_by_role("heading", level=1)).to_have_text(title)
@@ -154,7 +230,7 @@ def test_keys_lead_everywhere(page: Page, seen: Queue) -> None:
     expect(page.get_by_role("button", name="Seek…")).to_be_visible()
 
 
-def test_tab_reaches_all_and_a_dialog_gives_the_focus_back(page: Page, seen: Queue) -> None:
+def test_tab_reaches_all_and_a_dialog_gives_the_focus_back(page: Page, seen: Seen) -> None:
     shown(page, seen, "groups/seen.in/g")
     expect(page.get_by_role("button", name="Suspend…")).to_be_visible()
     page.keyboard.press("Tab")
@@ -175,7 +251,7 @@ def test_tab_reaches_all_and_a_dialog_gives_the_focus_back(page: Page, seen: Que
     assert page.evaluate("document.activeElement.innerText") == "Suspend…"
 
 
-def test_focus_stays_on_its_row_while_numbers_change(page: Page, seen: Queue) -> None:
+def test_focus_stays_on_its_row_while_numbers_change(page: Page, seen: Seen) -> None:
     shown(page, seen, "groups")
     page.get_by_label("Filter").fill("traffic")
     row = page.locator("tbody tr")
@@ -187,7 +263,7 @@ def test_focus_stays_on_its_row_while_numbers_change(page: Page, seen: Queue) ->
     assert page.evaluate("document.activeElement.innerText") == "slow"
 
 
-def test_narrow_page_does_not_run_over(page: Page, seen: Queue) -> None:
+def test_narrow_page_does_not_run_over(page: Page, seen: Seen) -> None:
     page.set_viewport_size({"width": 420, "height": 800})
     for view in ("overview", "groups", "messages/seen.in"):
         shown(page, seen, view)

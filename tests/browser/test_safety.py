@@ -18,7 +18,7 @@ from browser.conftest import PATIENCE_MS
 from e2e.conftest import STANDALONE
 from e2e.queues import Queue
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENCE_MS)
 
 HOSTILE = (
@@ -27,7 +27,7 @@ HOSTILE = (
 INJECTED = "main img, main script, main iframe, main [onerror], main [onload], main a:not([href^='#/'])"
 VIEWS = (
     "overview", "groups", "groups/hostile.in/g", "subjects", "subjects/hostile.in", "messages/hostile.in",
-    "messages/hostile.in/tail", "dead", "dead/hostile.in/g", "timers/hostile.in", "transactions", "brokers",
+    "messages/hostile.in/tail", "dead", "dead/hostile.in/g", "timers/hostile.in", "transactions", "archives", "brokers",
 )  # fmt: skip
 
 

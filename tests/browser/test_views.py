@@ -14,7 +14,7 @@ from browser.conftest import PATIENCE_MS
 from e2e.queues import Queue, wait_until
 from tidemill.blocking import Client
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENCE_MS)
 
 

@@ -237,6 +237,22 @@ def test_what_prometheus_reads_is_made_where_it_is_known_and_asked_for(cluster: 
     assert not {"ServiceMonitor", "PrometheusRule"} & (unknown | unasked)
 
 
+@pytest.mark.parametrize(("chart", "path"), [(OPERATOR, "metrics"), (QUEUE, "monitoring")])
+def test_every_alert_leads_to_its_page(cluster: KwokCluster, chart: Path, path: str) -> None:
+    asked = (
+        f"{path}.prometheusRule.enabled=true,{path}.prometheusRule.runbooks=https://wiki.example.org/queues/"
+    )
+    made = rendered(cluster, chart, "--set", asked, "--api-versions", PROMETHEUS)
+
+    [rule] = [one for one in made if one["kind"] == "PrometheusRule"]
+    alerts = [one for group in rule["spec"]["groups"] for one in group["rules"]]
+    assert alerts
+    for one in alerts:
+        said = one["annotations"]
+        assert said["runbook_url"] == f"https://wiki.example.org/queues/{one['alert']}.md"
+        assert (ROOT / said["runbook"]).is_file()
+
+
 def test_what_it_makes_is_the_same_each_time(cluster: KwokCluster) -> None:
     for chart, values in CASES:
         assert rendered(cluster, chart, values=values) == rendered(cluster, chart, values=values)

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from e2e.services import RealService
+from tidemill.security import Security
 
-READY = re.compile(rb"ready http://([^:]+):(\d+)\n")
+READY = re.compile(rb"ready https?://([^:]+):(\d+)\n")
 
 
 class Meta(RealService):
@@ -29,6 +30,7 @@ class Meta(RealService):
     def __init__(self, folder: Path, database: str = "", settings: Mapping[str, str] | None = None) -> None:
         super().__init__(folder, settings)
         self.port = 0
+        self.security = Security()
         self._where = ["--database", database] if database else ["--data", str(folder)]
 
     def start(self) -> Self:
@@ -45,9 +47,10 @@ class Meta(RealService):
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         """Status and JSON of an answer; 0 and the reason when there is none."""
         data = json.dumps(body).encode() if body is not None else None
-        request = urllib.request.Request(f"http://{self.server}{path}", data, method=method)
+        shown = self.security.headers()
+        request = urllib.request.Request(self.security.url(self.server) + path, data, shown, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=10, context=self.security.context()) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
@@ -95,7 +98,7 @@ class Stream:
         except (OSError, ValueError, http.client.HTTPException):
             return  # the replica ended, or the test closed it
 
-    def wait_line(self, holds: Any, seconds: float = 10.0) -> float:
+    def wait_line(self, holds: Any, seconds: float = 30.0) -> float:
         """When the first line came of which this holds."""
         with self._came:
             assert self._came.wait_for(lambda: any(holds(line) for _, line in self.lines), seconds), (

@@ -24,8 +24,10 @@ HELLO = encode_command(Hello(1, 1, "an enemy"), 0)
 class RawPeer:
     """A connection to the data port without any client: bytes out, events in."""
 
-    def __init__(self, queue: Queue, *, greeted: bool = True, token: str | None = None) -> None:
-        self.socket = socket.create_connection((queue.host, queue.port), timeout=PATIENCE_SECONDS)
+    def __init__(
+        self, queue: Queue, *, greeted: bool = True, token: str | None = None, port: int = 0
+    ) -> None:
+        self.socket = socket.create_connection((queue.host, port or queue.port), timeout=PATIENCE_SECONDS)
         self._connection = Connection(Role.CLIENT)
         self._events: list[Event] = []
         self._correlation = 0

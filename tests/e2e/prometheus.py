@@ -85,17 +85,25 @@ class Prometheus:
 
 @contextmanager
 def watching(
-    folder: Path, targets: Sequence[str], rules: Sequence[Mapping[str, Any]] = ()
+    folder: Path,
+    targets: Sequence[str],
+    rules: Sequence[Mapping[str, Any]] = (),
+    by_tls: Mapping[str, Path] | None = None,
 ) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes these, and evaluates these rules, once a second."""
+    """A Prometheus that scrapes these, and those that speak TLS with the file of their authority, and evaluates these
+    rules, once a second.
+    """
     folder.mkdir()
     group = {"name": "tidemill", "interval": SCRAPE, "rules": list(rules)}
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": [group]}))
-    scraped = {"job_name": "tidemill", "static_configs": [{"targets": list(targets)}]}
+    scraped: list[dict[str, Any]] = [{"job_name": "tidemill", "static_configs": [{"targets": list(targets)}]}]
+    for target, ca in (by_tls or {}).items():
+        secured = {"scheme": "https", "tls_config": {"ca_file": str(ca)}}
+        scraped.append({"job_name": target, "static_configs": [{"targets": [target]}], **secured})
     configuration = {
         "global": {"scrape_interval": SCRAPE, "scrape_timeout": SCRAPE, "evaluation_interval": SCRAPE},
         "rule_files": ["rules.yaml"],
-        "scrape_configs": [scraped],
+        "scrape_configs": scraped,
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
     said = folder / "said"

@@ -105,7 +105,7 @@ class Queue(RealService):
         return next(row for row in rows if row["group"] == name)
 
 
-def wait_until(what: str, holds: Any, seconds: float = 10.0) -> None:
+def wait_until(what: str, holds: Any, seconds: float = 30.0) -> None:
     """Poll until ``holds()`` is true."""
     deadline = time.monotonic() + seconds
     while not holds():

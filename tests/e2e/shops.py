@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from e2e.metas import Meta
@@ -16,14 +17,17 @@ API = "tidemill.dev/v1alpha1"
 class Shop:
     """A namespace with a QueueCluster whose meta is a process of this machine."""
 
-    def __init__(self, cluster: Any, namespace: str, endpoint: str) -> None:
+    def __init__(
+        self, cluster: Any, namespace: str, endpoint: str, security: Mapping[str, Any] | None = None
+    ) -> None:
         self.cluster = cluster
         self.namespace = namespace
+        self._security = {"security": dict(security)} if security else {}
         self.point(endpoint)
 
     def point(self, endpoint: str) -> None:
         """As the planner of clusters does where meta runs in pods; it is paused, for there are none."""
-        spec = {"meta": {"storage": {"size": "1Gi"}}}
+        spec = {"meta": {"storage": {"size": "1Gi"}}, **self._security}
         self.apply("QueueCluster", CLUSTER, spec, annotations={marks.PAUSED: "true"})
         said = json.dumps({"status": {"meta": {"endpoint": endpoint}}})
         self.ask("patch", "queuecluster", CLUSTER, "--subresource=status", "--type=merge", "-p", said)

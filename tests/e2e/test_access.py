@@ -225,7 +225,7 @@ def test_an_unlocked_queue_takes_no_grants(tmp_path: Path) -> None:
 
 
 async def wait_granted(mq: Client, subject: str) -> None:
-    """A grant is told by the next beats, to the delay service, too; who calls has the deadline."""
+    """A grant is told to all services, to the delay service, too; who calls has the deadline."""
     for delay in (None, 0.1):
         while True:
             try:

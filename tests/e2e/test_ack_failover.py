@@ -19,7 +19,7 @@ from e2e.services import environment
 from e2e.workers import Workers
 from tidemill import Client
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 COUNT = 50
 MORE = 10

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -21,9 +22,10 @@ from e2e.conftest import STANDALONE, wait_for_later
 from e2e.prometheus import Prometheus, watching
 from e2e.queues import Queue, wait_until
 from e2e.watched import alerts, hurried
+from samples.authorities import Authority
 from tidemill import Client
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 90.0
 LAG_SECONDS = 2
@@ -63,13 +65,33 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Queue]:
+    made = Queue(tmp_path_factory.mktemp("secured") / "data", settings={**NOT_FULL, **authority.serve()})
+    try:
+        yield made.start()
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
 def prometheus(
-    tmp_path_factory: pytest.TempPathFactory, queue: Queue, full: Queue, cluster: Cluster
+    tmp_path_factory: pytest.TempPathFactory,
+    queue: Queue,
+    full: Queue,
+    cluster: Cluster,
+    secured: Queue,
+    authority: Authority,
 ) -> Iterator[Prometheus]:
     queues = [f'instance{sign}"{cluster.server}"' for sign in ("=", "!=")]  # both have a g0
     rules = [hurried(rule, LAG_SECONDS) for mine in queues for rule in alerts(mine)]
     folder = tmp_path_factory.mktemp("prometheus") / "data"
-    with watching(folder, [queue.server, full.server, cluster.server], rules) as found:
+    by_tls = {secured.server: authority.ca}
+    with watching(folder, [queue.server, full.server, cluster.server], rules, by_tls) as found:
         yield found
 
 
@@ -230,6 +252,20 @@ def test_a_broker_group_without_a_master(cluster: Cluster, prometheus: Prometheu
             os.kill(pid, signal.SIGCONT)
     wait_clear(prometheus, "TidemillNoMaster", group="g0")
     wait_clear(prometheus, "TidemillNotInSync", group="g0")
+
+
+def test_a_certificate_that_is_about_to_end(
+    secured: Queue, authority: Authority, prometheus: Prometheus
+) -> None:
+    """Of 90 days one is left; then it is renewed, and nothing is started again."""
+    now = datetime.now(UTC)
+    authority.issue(
+        "server", "127.0.0.1", "localhost", life=(now - timedelta(days=89), now + timedelta(days=1))
+    )
+    wait_firing(prometheus, "TidemillCertificateEnds", instance=secured.server)
+
+    authority.issue("server", "127.0.0.1", "localhost", life=(now, now + timedelta(days=90)))
+    wait_clear(prometheus, "TidemillCertificateEnds", instance=secured.server)
 
 
 def test_no_rule_is_wrong(prometheus: Prometheus) -> None:

@@ -15,7 +15,7 @@ from e2e.queues import wait_until
 from e2e.test_ordered import DIARY, entries, start
 from tidemill import Client
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 SUBJECT = "order.changed"
 KEYS = [f"o-{number}" for number in range(12)]

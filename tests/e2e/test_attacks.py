@@ -23,10 +23,12 @@ VARIABLES = {"subject": "secret", "group": "billing", "id": "0" * 32 + "-0", "tr
              "archive": "a", "replay": "a", "run": "r"}  # fmt: skip
 OF_GROUPS = ("/v1/replication", "/v1/segments")
 """What a broker has that is one of a group."""
+ON_KUBERNETES = ("/v1/brokers/reviews",)
+"""What meta has where there are ServiceAccounts: see tests/cluster/test_accounts.py."""
 ROUTES = [
     (method, path, permit)
     for (method, path), permit in {**METAS, **BROKERS}.items()
-    if permit.need is not Need.NOTHING and not path.startswith(OF_GROUPS)
+    if permit.need is not Need.NOTHING and not path.startswith((*OF_GROUPS, *ON_KUBERNETES))
 ]
 NAMED = [f"{method} {path}" for method, path, _ in ROUTES]
 
@@ -142,10 +144,26 @@ def test_what_is_kept_of_a_token_opens_nothing(tower: Tower, refused: Refused) -
     ],
     ids=str,
 )  # fmt: skip
-def test_a_page_of_another_site_gets_nothing_done(tower: Tower, heads: dict[str, str]) -> None:
+@pytest.mark.parametrize("who", ["shop", None], ids=["with a token", "without"])
+def test_a_page_of_another_site_gets_nothing_done(
+    tower: Tower, refused: Refused, heads: dict[str, str], who: str | None
+) -> None:
     """Whoever's browser it is, and whatever that browser shows by itself."""
-    answer = tower.ask("POST", "/v1/subjects/order.a/messages", {"text": "forged"}, token="shop", heads=heads)
-    assert answer[0] == 403, answer
+    answer = tower.ask("POST", "/v1/subjects/order.a/messages", {"text": "forged"}, token=who, heads=heads)
+    assert (answer[0], code_of(answer[1])) == (403, "foreign_page")
+    refused("foreign_page")
+
+
+@pytest.mark.parametrize("path", ["/v1/access/own", "/console/", "/healthz", "/v1/subjects/secret/messages"])
+@pytest.mark.parametrize("who", ["victim", None], ids=["with a token", "without"])
+def test_a_name_that_was_made_to_lead_here_reads_nothing(
+    tower: Tower, refused: Refused, path: str, who: str | None
+) -> None:
+    """DNS rebinding: the page and the port are one origin to the browser, also where nothing has to be shown."""
+    heads = {"Host": "evil.example:7401", "Accept-Language": "en", "Sec-Fetch-Site": "same-origin"}
+    answer = tower.ask("GET", path, token=who, heads=heads)
+    assert (answer[0], code_of(answer[1])) == (403, "foreign_host")
+    refused("foreign_host")
 
 
 @pytest.mark.parametrize(
@@ -172,6 +190,39 @@ def test_lists_show_everybody_their_own(tower: Tower) -> None:
     assert "order.a" in names
     assert tower.ask("GET", "/v1/subjects", token="nothing")[1] == []
     assert {row["subject"] for row in tower.ask("GET", "/v1/groups", token="shop")[1]} <= names
+
+
+@pytest.mark.parametrize("what", ["groups", "subjects", "past"])
+def test_sums_and_counts_say_nothing_of_what_is_others(tower: Tower, what: str) -> None:
+    """Not by a name, a number or an order; and whoever asks for it by its name is told the same."""
+    path = f"/v1/overview/{what}"
+    by_name = f"{path}?subject=secret" if what != "subjects" else f"{path}?contains=secret"
+    for who, own in {"nothing": (), "shop": (), "reader": ("order.a",), "victim": ("secret",)}.items():
+        said = tower.ask("GET", path, token=who)[1]
+        rows = said["groups" if "groups" in said else "subjects"]
+        assert {row.get("subject", row.get("name")) for row in rows} <= set(own), who
+        if what == "past":
+            assert said["sums"] == [], who
+            continue
+        kept = {"messages": sum(row["messages"] for row in rows)} if what == "subjects" else {}
+        assert (said["count"], said["found"]) == (len(rows), len(rows)), who
+        assert said["sums"] == {**said["sums"], **kept}, who
+        if not own:
+            assert not any(said["sums"].values()), who
+        if who != "victim":
+            assert tower.ask("GET", by_name, token=who)[1]["found"] == 0, who
+    seen = tower.ask("GET", "/v1/overview/subjects", token="victim")[1]
+    assert [row["name"] for row in seen["subjects"]] == ["secret"]
+
+
+def test_everybody_is_told_their_own_rights_and_nobody_elses(tower: Tower) -> None:
+    assert tower.ask("GET", "/v1/access/own")[1] == {"who": "cluster", "everything": True, "permissions": []}
+    nothing = tower.ask("GET", "/v1/access/own", token="nothing")[1]
+    assert nothing == {"who": "token:nothing", "everything": False, "permissions": []}
+    reader = {"who": "token:reader", "everything": False,
+              "permissions": [{"operations": ["Browse"], "subjects": ["order.*"]}]}  # fmt: skip
+    assert tower.ask("GET", "/v1/access/own", token="reader")[1] == reader
+    assert tower.ask("GET", "/v1/access/own?who=victim", token="reader")[1] == reader
 
 
 def test_a_message_is_not_shown_by_its_id_alone(tower: Tower, refused: Refused) -> None:
@@ -251,7 +302,8 @@ def test_permits_cover_every_path_there_is(tower: Tower) -> None:
     described = {
         (method.upper(), path) for path, item in page.items() for method in item if method != "parameters"
     }
-    of_groups = {key for key in BROKERS if key[1].startswith(OF_GROUPS)}
+    elsewhere = {key for key in (*METAS, *BROKERS) if key[1].startswith((*OF_GROUPS, *ON_KUBERNETES))}
     assert described - {*METAS, *BROKERS} == set()
     pages = {key for key in METAS if key[1] == "/" or key[1].startswith("/console")}
-    assert {*METAS, *BROKERS} - of_groups - pages - described - {("POST", "/v1/brokers/access")} == set()
+    among_services = {("POST", "/v1/brokers/access"), ("POST", "/v1/brokers/access/watch")}
+    assert {*METAS, *BROKERS} - elsewhere - pages - described - among_services == set()

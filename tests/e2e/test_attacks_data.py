@@ -41,7 +41,7 @@ from tidemill_wire.kinds import Kind
 from tidemill_wire.limits import FRAME_BYTES_MAX
 from tidemill_wire.replication import Ends, Reached
 from tidemill_wire.steering import Place, Seek, Suspend
-from tidemill_wire.transacting import Check, Decide, Half, Verdict
+from tidemill_wire.transacting import Decide, Half, Verdict
 
 pytestmark = pytest.mark.e2e
 
@@ -153,7 +153,6 @@ COMMANDS: dict[str, Command] = {
     "redrive": Redrive("order.a", "billing", []),
     "purge": Purge("order.a", "billing", []),
     "half message for others": HALF,
-    "being asked for others": Check("victims", 0),
 }
 
 

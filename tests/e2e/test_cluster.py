@@ -19,7 +19,7 @@ from e2e.conftest import MakeQueue
 from e2e.peers import exchange
 from e2e.queues import COMMAND, run_command, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 MakeCluster: TypeAlias = Callable[..., Cluster]
 PATIENCE_SECONDS = 60.0

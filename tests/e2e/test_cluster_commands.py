@@ -19,7 +19,7 @@ from e2e.conftest import MakeQueue
 from e2e.queues import BROKER, COMMAND, run_command, wait_until
 from tidemill import BrokerUnreachable, Client, ClientSettings, OutcomeUnknown, Unavailable
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 60.0
 WRITES_AGAIN_SECONDS = 5.0

@@ -24,7 +24,7 @@ from tidemill_wire.batch import Origin
 from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.commands import Ack, Command, Grant, Nack, Pull, Pulled, SendBatches, Sent
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 MESSAGES = 24
 RATE = 8.0

@@ -22,7 +22,7 @@ from e2e.storm_programs import ORDERED, PROBE, SHARED
 from e2e.storms import Consumed, Handled, Produced, Program, gaps, wait_begun, wait_drained
 from e2e.test_replication import log_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.e2e
 
 STRICT = os.environ.get("STORM_STRICT") == "1"
 SLACK = 1.0 if STRICT else 5.0

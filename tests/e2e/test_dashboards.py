@@ -16,6 +16,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+from e2e.canaries import CanaryProcess
 from e2e.clusters import Cluster
 from e2e.conftest import STANDALONE, wait_for_later
 from e2e.prometheus import Prometheus, watching
@@ -25,7 +26,7 @@ from tidemill_operator.doors.metrics import Metrics
 from tidemill_wire.metrics.of_clients import CLIENT, WORKER
 from tidemill_wire.metrics.reference import EVERYTHING
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 90.0
 TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
@@ -75,23 +76,27 @@ def counted(metrics: Metrics) -> bytes:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """It watches a queue, a cluster of one group with a slave, and an operator's page; both under load."""
+    """It watches a queue and a cluster of one group with a slave, both under load, a canary, and an operator's page."""
     folder = tmp_path_factory.mktemp("watched")
     queue = Queue(folder / "queue", command=STANDALONE)
     cluster = Cluster(folder / "cluster", 1, 1, options=("--delays", "1"))
     metrics = Metrics()
+    canary: CanaryProcess | None = None
     try:
         wait_for_later(queue.start())
         cluster.start()
         groups: list[dict[str, Any]] = []
         wait_until("all are in sync", lambda: in_sync(cluster, groups) == [2, 2], PATIENCE_SECONDS)
         targets = [one["addresses"]["control"] for group in groups for one in group["brokers"]]
+        canary = CanaryProcess(folder, cluster.server, "--later-every", "1", "--later", "0.3").start()
         with served(lambda: counted(metrics)) as operator, load(queue.server), load(cluster.server):
-            hosts = [queue.server, cluster.server, operator, *targets]
+            hosts = [queue.server, cluster.server, operator, canary.address, *targets]
             with watching(folder / "prometheus", hosts) as found:
                 wait_until("all are scraped", lambda: is_up(found, hosts), PATIENCE_SECONDS)
                 yield found
     finally:
+        if canary is not None:
+            canary.close()
         queue.close()
         cluster.close()
 

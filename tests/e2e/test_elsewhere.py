@@ -14,7 +14,7 @@ from e2e.towns import PATIENCE_SECONDS, Cluster
 from tidemill import Client, ClientSettings, Message
 from tidemill_wire.ordering import logical_partition
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENT = ClientSettings(send_timeout_s=PATIENCE_SECONDS, backoff_max_s=0.2)
 

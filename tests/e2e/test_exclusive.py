@@ -14,7 +14,7 @@ from e2e.clusters import Cluster
 from e2e.services import environment
 from tidemill import Client
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 SUBJECT, GROUP = "turns.taken", "one"
 AUTHORISATION_S = 10.0

@@ -17,7 +17,7 @@ from tidemill import Client, Message, Worker
 from tidemill_wire.ordering import Chart
 from tidemill_wire.routes import PartitionSet
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 SUBJECT, KEYS = "order.changed", [f"o-{number}" for number in range(40)]
 

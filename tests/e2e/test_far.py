@@ -15,7 +15,7 @@ from tidemill import Client, ClientSettings
 from tidemill.far import Far
 from tidemill_wire.fields import DEAD_PROPERTY
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.e2e
 
 SETTINGS = ClientSettings(send_timeout_s=30, backoff_max_s=0.2)
 DELAY_S = 2.5

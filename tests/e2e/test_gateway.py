@@ -66,6 +66,31 @@ def test_raw_body_and_bytes_come_back_as_bytes(queue: Queue) -> None:
     assert (rows[0]["key"], rows[0]["tags"]) == ("k", ["a", "b"])
 
 
+def test_the_context_of_a_trace_goes_from_the_head_into_the_properties(queue: Queue) -> None:
+    parent, other = (f"00-{4 * digit}-{2 * digit}-01" for digit in ("0af76519", "b7ad6b71"))
+    head = {"traceparent": parent, "tracestate": "shop=1"}
+    two = {"messages": [{"text": "1"}, {"text": "2", "properties": {"traceparent": other, "n": 1}}]}
+    assert (
+        post(queue, "/v1/subjects/s/messages", two, {**head, "Content-Type": "application/json"}).status
+        == 200
+    )
+    assert (
+        post(
+            queue, "/v1/subjects/s/messages", b"3", {**head, "Content-Type": "application/octet-stream"}
+        ).status
+        == 200
+    )
+    wrong = {"traceparent": parent.replace("-01", ""), "Content-Type": "application/json"}
+    assert post(queue, "/v1/subjects/s/messages", {"text": "4"}, wrong).status == 200
+
+    assert [row["properties"] for row in receive(queue, "s")] == [
+        head,
+        {"traceparent": other, "n": 1},
+        head,
+        {},
+    ]
+
+
 def test_client_and_gateway_meet_in_one_queue(queue: Queue) -> None:
     with blocking.Client(queue.server) as mq:
         mq.send("s", b"from the client", key="k", tags={"t"}, properties={"when": 1})

@@ -44,6 +44,7 @@ def test_page_describes_every_path_there_is(queue: Queue) -> None:
 
     assert {path for path, item in paths.items() if "post" in item} == {
         "/v1/log-level",
+        "/v1/ranges/batches",
         "/v1/subjects/{subject}/messages",
         "/v1/transactions/{transaction}/commit",
         "/v1/transactions/{transaction}/rollback",

@@ -14,7 +14,7 @@ from e2e.conftest import MakeQueue
 from e2e.queues import Queue, run_command, wait_until
 from tidemill import Client, ClientSettings, Refused
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.e2e
 
 SETTINGS = ClientSettings(send_timeout_s=30, backoff_max_s=0.2)
 TICK_S = 0.5

@@ -22,7 +22,7 @@ from e2e.clusters import Cluster
 from e2e.queues import run_command, wait_until
 from tidemill import Client, ClientSettings
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 SETTINGS = ClientSettings(send_timeout_s=30, backoff_max_s=0.2)
 KILLS = 3

@@ -17,7 +17,7 @@ from e2e.conftest import MakeQueue
 from e2e.metas import Meta
 from e2e.queues import Queue, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 60.0
 LEASE_SECONDS = 3.0

@@ -12,7 +12,7 @@ import pytest
 from e2e.queues import Queue
 from tidemill import Client, ClientSettings, TidemillError, testing
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.e2e
 
 SETTINGS = ClientSettings(send_timeout_s=30, backoff_max_s=0.2)
 DAY = timedelta(days=1)

@@ -25,7 +25,7 @@ from e2e.services import environment
 from e2e.terminals import Terminal
 from tidemill.cli import run
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 60.0
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from e2e.clusters import Cluster, is_there
-from e2e.queues import Queue, run_command, wait_until
+from e2e.conftest import STANDALONE, MakeQueue
+from e2e.queues import COMMAND, Queue, run_command, wait_until
 from e2e.services import environment
+from samples.authorities import Authority
+from samples.debian import install_java
+from tidemill import Client
+from tidemill.security import Security
+from tidemill.settings import ClientSettings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -171,6 +181,136 @@ def test_backlog_is_drained(queue_with_later: Queue, scripts: Path) -> None:
     shown = re.findall(r"^lag +(\d+)$", said, re.MULTILINE)
     assert shown == ["299", "279", "0"]
     assert re.findall(r"^drains in +(\S+)", said, re.MULTILINE)[0] == "never"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority and its key, and the certificate of services, of which a day is left."""
+    folder = tmp_path_factory.mktemp("tls")
+    made, now = Authority(folder), datetime.now(UTC)
+    made.give_key()
+    made.ca.rename(folder / "ca.crt")
+    life = (now - timedelta(days=89), now + timedelta(days=1))
+    made.issue("tls", "127.0.0.1", "localhost", life=life)
+    (folder / "cluster.token").write_text("c" * 43 + "\n")
+    return folder
+
+
+def locks(folder: Path) -> dict[str, str]:
+    """What services are given of that folder."""
+    return {
+        "TIDEMILL_TLS_CERT": str(folder / "tls.crt"),
+        "TIDEMILL_TLS_KEY": str(folder / "tls.key"),
+        "TIDEMILL_TLS_CA": str(folder / "ca.crt"),
+        "TIDEMILL_CLUSTER_TOKEN_FILE": str(folder / "cluster.token"),
+    }
+
+
+@pytest.fixture
+def locked(tmp_path: Path, authority: Path) -> Iterator[Cluster]:
+    """A broker with a slave, which ask who they are of all and of each other."""
+    made = Cluster(tmp_path / "locked", 1, 1, (), locks(authority))
+    made.ca, made.token = str(authority / "ca.crt"), "c" * 43
+    try:
+        yield made.start()
+    finally:
+        made.close()
+
+
+def test_certificates_and_tokens_are_rotated_and_no_send_fails(
+    locked: Cluster, authority: Path, scripts: Path
+) -> None:
+    known = {
+        "TIDEMILL_CA": str(authority / "ca.crt"),
+        "TIDEMILL_TOKEN_FILE": str(authority / "cluster.token"),
+    }
+
+    def tidemill(*words: str) -> str:
+        more = environment({**known, "TIDEMILL_SERVER": locked.server})
+        done = subprocess.run([*COMMAND, *words], capture_output=True, env=more, timeout=60, check=True)
+        return done.stdout.decode()
+
+    (authority / "shop.token").write_text(tidemill("tokens", "create", "shop"))
+    tidemill("grants", "set", "shop", "--to", "token:shop", "--on", "order.*", "--allow", "send")
+    former = tidemill("tokens", "list").splitlines()[-1].split()[0]
+    with Load(locked.server, authority) as load:
+        said = perform("rotate-certificates.md", locked, scripts, TLS=str(authority), FORMER=former, **known)
+    assert load.sent > 0
+    assert {f"{name}: its certificate ends in" in said for name in ("g0-0", "g0-1")} == {True}
+    assert former not in tidemill("tokens", "list")
+    assert len((authority / "cluster.token").read_text().split()) == 1
+    served = subprocess.run(
+        ["openssl", "s_client", "-connect", locked.server, "-CAfile", authority / "ca.crt"],
+        input=b"", capture_output=True, check=True,
+    )  # fmt: skip
+    assert b"issuer=CN = tidemill authority 2" in served.stdout
+    assert b"Verify return code: 0 (ok)" in served.stdout
+
+
+class Load:
+    """Someone who sends all the time, each time over a new connection and over one that is open; nothing may fail."""
+
+    def __init__(self, server: str, folder: Path) -> None:
+        self.sent = 0
+        self._security = Security(ca=folder / "ca.crt", token_file=folder / "shop.token")
+        self._server = server
+        self._over = threading.Event()
+        self._failed: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, name="load")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(60)
+        assert not self._failed, self._failed
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._send())
+        except BaseException as error:
+            self._failed.append(error)
+
+    async def _send(self) -> None:
+        settings = ClientSettings(security=self._security)
+        async with Client(self._server, settings=settings) as steady:
+            while not self._over.is_set():
+                async with Client(self._server, settings=settings) as new:
+                    for mq in (steady, new):
+                        await mq.send("order.created", b"one coffee")
+                        self.sent += 1
+                await asyncio.to_thread(self._over.wait, 0.3)
+
+
+def test_messages_are_restored_from_an_archive(
+    make_queue: MakeQueue, authority: Path, scripts: Path, tmp_path: Path
+) -> None:
+    install_java()
+    queue = make_queue("restored", settings=locks(authority), command=STANDALONE).start()
+    queue.ca, queue.token = str(authority / "ca.crt"), (authority / "cluster.token").read_text().strip()
+    known = {"TIDEMILL_CA": queue.ca, "TIDEMILL_TOKEN_FILE": str(authority / "cluster.token")}
+    lake = tmp_path / "lake"
+
+    def tidemill(*words: str, stdin: bytes = b"") -> None:
+        more = environment({**known, "TIDEMILL_SERVER": queue.server})
+        subprocess.run(
+            [*COMMAND, *words], input=stdin, env=more, timeout=120, check=True, capture_output=True
+        )
+
+    tidemill("send", "order.created", "--lines", "-", stdin=b"1\n2\n3\n")
+    tidemill("send", "order.created", "one coffee", "--key", "o-4711")
+    tidemill("archive", "run", "--subject", "order.*", "--to", str(lake))
+    tidemill("subjects", "remove", "order.created", "--yes", "--force")
+    said = perform("restore-from-archive.md", queue, scripts, LAKE=str(lake), **known)
+
+    assert "4 messages would be sent" in said
+    assert "4 messages sent" in said
+    assert "1 messages sent" in said
+    assert "g0/order.restored: 4 messages, equal" in said
+    [again] = [json.loads(line) for line in said.splitlines() if line.startswith('{"id"')]
+    assert (again["body"], again["key"]) == ("one coffee", "o-4711")
 
 
 def test_every_page_is_run_by_a_test_of_this_module() -> None:

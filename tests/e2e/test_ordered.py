@@ -16,7 +16,7 @@ from e2e.conftest import MakeQueue
 from e2e.queues import BROKER, COMMAND, Queue, environment, wait_until
 from tidemill import Client
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 PAGE = Path(__file__).parents[2] / "docs" / "ordered.md"
 EXAMPLE = re.compile(r"^```python\n(# orders\.py.*?)^```$", re.MULTILINE | re.DOTALL)

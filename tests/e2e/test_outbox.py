@@ -39,7 +39,7 @@ from tidemill import Client, ClientSettings
 from tidemill.outbox import Outbox, Pace, create_tables, create_tables_async
 from tidemill.outbox.blocking import Outbox as BlockingOutbox
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
+pytestmark = pytest.mark.e2e
 
 WAYS = ("async", "session", "cursor")
 STEPS = (

@@ -16,7 +16,7 @@ from e2e.services import environment
 from tidemill import Client, Consumer
 from tidemill.subscription import Subscription, Ways
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 SUBJECT, PARTITIONS = "order.changed", 64
 GRACEFUL_S = 2.0

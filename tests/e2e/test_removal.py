@@ -17,7 +17,7 @@ from e2e.queues import COMMAND, Queue, run_command, wait_until
 from tidemill import Client, ClientSettings
 from tidemill.errors import Refused
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 30.0
 

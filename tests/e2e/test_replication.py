@@ -25,7 +25,7 @@ from e2e.queues import Queue
 from e2e.towns import MANY, PATIENCE_SECONDS, Ledger, consume, produce, wait_given, wait_more
 from tidemill import Client, ClientSettings
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 SUBJECT = "orders"
 WRITES_AGAIN_SECONDS = 10.0

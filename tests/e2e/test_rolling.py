@@ -22,7 +22,7 @@ from e2e.metas import Meta
 from e2e.queues import Queue, wait_until
 from tidemill import Client, ClientSettings
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 60.0
 STALL_SECONDS = 4.5

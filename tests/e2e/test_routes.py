@@ -17,7 +17,7 @@ from e2e.towns import MANY, PATIENCE_SECONDS, Cluster, Ledger, consume, produce,
 from tidemill import Client, ClientSettings
 from tidemill_wire.ordering import logical_partition
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 WRITES_AGAIN_SECONDS = 15.0
 PATIENT = ClientSettings(send_timeout_s=PATIENCE_SECONDS, backoff_max_s=0.2)

@@ -21,7 +21,7 @@ from e2e.metas import Meta
 from e2e.queues import wait_until
 from tidemill import Client, ClientSettings, Unavailable
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 30.0
 HASTY = ClientSettings(send_timeout_s=1.0)

@@ -17,7 +17,7 @@ from e2e.clusters import Cluster
 from e2e.queues import run_command, wait_until
 from tidemill import Client, ClientSettings, PendingTransaction
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 60.0
 QUICK = {

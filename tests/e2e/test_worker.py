@@ -20,7 +20,7 @@ from e2e.services import environment
 from e2e.workers import Line, Workers
 from tidemill import Client
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 REDELIVERY_SECONDS = 1.0
 PAGE = Path(__file__).parents[2] / "docs" / "worker.md"

@@ -45,12 +45,20 @@ CLUSTERS: dict[str, dict[str, Any]] = {
         "update": {"strategy": "Supervised", "groupDelaySeconds": 60},
         "networkPolicy": {"clients": "AnyNamespace"},
     },
+    "locked": {
+        "security": {
+            "tls": {"secretRef": {"name": "locked-tls"}, "clientCertificates": "Accepted"},
+            "token": {"name": "locked-token", "key": "cluster"},
+            "serviceAccounts": {"audience": "queues.example.org"},
+        }
+    },
     "open": {"networkPolicy": {"mode": "None"}, "podDisruptionBudget": {"mode": "None"}},
 }
 
 GROUPS: dict[str, tuple[str, dict[str, Any]]] = {
     "g0": ("prod", {"storage": {"size": "10Gi"}}),
     "later": ("prod", {"kind": "Delay", "storage": {"size": "5Gi"}}),
+    "guarded": ("locked", {"storage": {"size": "10Gi"}}),
     "alone": ("open", {"slaves": 0, "storage": {"size": "1Gi"}}),
     "prod-fast": (
         "prod",
@@ -90,17 +98,20 @@ SAMPLES: dict[str, dict[str, Any]] = {
 """Archives and Replays that the samples show; this version writes no Iceberg."""
 
 
+LOCKED = "locked-"
+"""Before the name of a sample: the same of a cluster that is locked."""
+
+
 def piped(name: str) -> list[Manifest]:
     """What runs an Archive, or a Replay whose attempt was written down."""
+    where, name = ("locked" if name.startswith(LOCKED) else "prod"), name.removeprefix(LOCKED)
     found = SAMPLES[name]
     metadata = {"namespace": "shop", "uid": f"uid-{name}", "generation": 1, **found["metadata"]}
     resource = {**found, "metadata": metadata}
     noted = {"status": {"sparkApplication": f"{run_name(resource)}-1"}} if found["kind"] == "Replay" else {}
     archive = {**SAMPLES["archive-orders"], "metadata": {"name": "orders", "namespace": "shop"}}
     subject = {"kind": "Subject", "metadata": {"name": "order.created", "namespace": "shop"}, "spec": {}}
-    seen = Seen(
-        {**resource, **noted}, cluster_of("prod"), (archive, subject), spark_image=IMAGE, served=SPARK
-    )
+    seen = Seen({**resource, **noted}, cluster_of(where), (archive, subject), spark_image=IMAGE, served=SPARK)
     plan = PLANNERS[found["kind"]].decide(seen, 0)
     return [step.manifest for step in plan.steps if isinstance(step, (Apply, Create))]
 
@@ -123,7 +134,7 @@ def group_of(name: str) -> Manifest:
 
 
 def made(name: str) -> list[Manifest]:
-    if name in SAMPLES:
+    if name in PIPED:
         return piped(name)
     if name.startswith("cluster-"):
         cluster = cluster_of(name.removeprefix("cluster-"))
@@ -135,7 +146,8 @@ def made(name: str) -> list[Manifest]:
 
 
 PODS = [*(f"cluster-{name}" for name in CLUSTERS), *(f"group-{name}" for name in GROUPS)]
-EXAMPLES = [*PODS, *SAMPLES]
+PIPED = [*SAMPLES, f"{LOCKED}archive-orders"]
+EXAMPLES = [*PODS, *PIPED]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -169,8 +181,11 @@ def test_pods_pass_the_restricted_standard(name: str) -> None:
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
         assert pod["automountServiceAccountToken"] is False
-        assert all("hostPath" not in volume for volume in pod["volumes"])
-        assert [volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"]] == ["64Mi"]
+        # One that can be written to, and others with what Kubernetes puts there.
+        kinds = [next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]]
+        assert kinds.count("emptyDir") == 1
+        assert set(kinds) <= {"emptyDir", "secret", "projected"}
+        assert pod["volumes"][0]["emptyDir"]["sizeLimit"] == "64Mi"
         [container] = pod["containers"]
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -208,7 +223,7 @@ def test_nothing_empty_is_sent(name: str) -> None:
         assert empty(one, one["kind"]) == []
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", PIPED)
 def test_pods_of_spark_pass_the_restricted_standard_and_only_drivers_ask_kubernetes(name: str) -> None:
     [one] = made(name)
     spec = one["spec"].get("template", one["spec"])
@@ -226,7 +241,7 @@ def test_pods_of_spark_pass_the_restricted_standard_and_only_drivers_ask_kuberne
         }
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", PIPED)
 def test_names_leave_room_for_what_spark_puts_behind_them(name: str) -> None:
     [one] = made(name)
     assert re.fullmatch("[a-z]([-a-z0-9]{0,41}[a-z0-9])", one["metadata"]["name"])

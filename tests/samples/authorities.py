@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
+from typing import TypeAlias
 
 import trustme
+
+Life: TypeAlias = tuple[datetime, datetime]
 
 
 class Authority:
@@ -18,13 +22,24 @@ class Authority:
         self._ca = trustme.CA()
         self._ca.cert_pem.write_to_path(str(self.ca))
 
-    def issue(self, name: str, *hosts: str, common_name: str | None = None) -> tuple[Path, Path]:
+    def issue(
+        self, name: str, *hosts: str, common_name: str | None = None, life: Life | None = None
+    ) -> tuple[Path, Path]:
         """A certificate and its key, in place of what has the name; each file at once, and one before the other."""
-        leaf = self._ca.issue_cert(*hosts or ("localhost",), common_name=common_name)
+        begins, ends = life or (None, None)
+        leaf = self._ca.issue_cert(
+            *hosts or ("localhost",), common_name=common_name, not_before=begins, not_after=ends
+        )
         cert, key = self.folder / f"{name}.crt", self.folder / f"{name}.key"
         _replace(key, leaf.private_key_pem.bytes())
         _replace(cert, b"".join(part.bytes() for part in leaf.cert_chain_pems))
         return cert, key
+
+    def give_key(self) -> Path:
+        """The authority's own key, for who signs otherwise."""
+        place = self.folder / "ca.key"
+        self._ca.private_key_pem.write_to_path(str(place))
+        return place
 
     def serve(self) -> dict[str, str]:
         """The settings of a service on this machine that shows a certificate and trusts its like."""

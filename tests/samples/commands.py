@@ -71,6 +71,8 @@ COMMANDS: dict[str, Command] = {
     "goodbye": Goodbye("the pod is about to stop"),
     "send": SendBatches(BATCHES["single"] + BATCHES["several"]),
     "sent": Sent([0, 4_294_967_296]),
+    "sent-waits": Sent([-1, 12, -1], [(0, 83, "used up"), (2, 83, "used up")], waits=(0, 1_500, 2, 20)),
+    "error-wait": Failed(83, "used up", 2_500),
     "sent-refused": Sent([12, -1], [(1, 10, "the checksum of a batch does not match its bytes")]),
     "sent-duplicates": Sent(
         [12, -1],
@@ -233,7 +235,9 @@ def comparable(command: Command) -> Command:
             return replace(command, batches=bytearray(command.batches))
         case Sent():
             refused = [(index, number, detail) for index, number, detail in command.refused]
-            return Sent(list(command.first_sequences), refused, tuple(command.duplicates))
+            return Sent(
+                list(command.first_sequences), refused, tuple(command.duplicates), tuple(command.waits)
+            )
         case Done():
             return replace(command, lost=list(command.lost))
         case Pulled():

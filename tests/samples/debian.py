@@ -1,4 +1,5 @@
 """Programs of Debian's packages for tests, unpacked only: nothing of the machine is changed, and nobody has to be root.
+Java alone is installed, for Spark looks for it in many places.
 
 The packages come from the archive that this machine's apt knows, with apt's own signatures checked, through lists and a
 cache of our own. They lie in ``~/.cache/tidemill/tests``, or where ``TIDEMILL_TEST_CACHE`` says; a marker is written
@@ -23,6 +24,16 @@ OF_THE_MACHINE = ("libc6_", "libc-bin_")
 def is_debian() -> bool:
     """Whether packages can be had."""
     return shutil.which("apt-get") is not None and shutil.which("dpkg") is not None
+
+
+def install_java() -> None:
+    """Where a fresh machine has none, and this is root: Debian's. Who else installs something is waited for."""
+    if shutil.which("java") is None and os.geteuid() == 0 and is_debian():
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        patient = ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={DOWNLOAD_SECONDS}"]
+        install = [*patient, "install", "-y", "--no-install-recommends", "default-jre-headless"]
+        for command in ([*patient, "update"], install):
+            subprocess.run(command, check=True, env=quiet, capture_output=True)
 
 
 def unpacked(name: str, *, alone: bool = False) -> Path:

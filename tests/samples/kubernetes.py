@@ -40,6 +40,8 @@ def manifest(kind: str, name: str, spec: Mapping[str, Any] | None = None, **meta
 class World:
     """See the module."""
 
+    kinds: tuple[str, ...] = ("Subject", "ConsumerGroup")
+
     def __init__(self) -> None:
         self.store = Store()
         self.subjects: dict[str, dict[str, Any]] = {}
@@ -160,7 +162,7 @@ class World:
         """Passes over everything, until none changes anything; at most so many."""
         for _ in range(passes):
             writes = self.writes
-            for key in self.store.keys(("Subject", "ConsumerGroup")):
+            for key in self.store.keys(self.kinds):
                 self.step(key)
             self.now_ms += 1000
             if self.writes == writes:

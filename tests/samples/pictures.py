@@ -77,3 +77,24 @@ def with_groups(*rows: dict[str, Any], at_s: float = 100.0) -> Picture:
 
 def case(now: Picture, before: Picture | None = None) -> Case:
     return Case(now, before)
+
+
+def canary_page(**more: Any) -> dict[str, Any]:
+    """What a canary says of one broker group, that is well but for what is given."""
+    tally = {
+        "sent": 9,
+        "answered": 9,
+        "failed": 0,
+        "held_back": 0,
+        "seen": 9,
+        "lost": 0,
+        "found": 0,
+        "unjudged": 0,
+    }
+    group = {
+        "group": "g0", "subject": "tidemill.canary.g0", "problem": "", "probes": {"now": tally, "later": tally},
+        "lost_of_late": [], "doubled": {"stored": 0, "acknowledged": 0, "redelivered": 0},
+        "out_of_order": {"stored": 0, "delivered": 0}, "early": 0, "silent_ms": 300, "interrupted_ms": 0,
+        "crowded": False, "epoch": 1, "failovers": [], **more,
+    }  # fmt: skip
+    return {"name": "canary", "problem": "", "groups": [group]}

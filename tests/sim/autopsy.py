@@ -20,7 +20,7 @@ from tidemill_host.disk import Disk
 from tidemill_journal.errors import JournalError
 from tidemill_ledger.scanning import BatchScanner
 from tidemill_wire.columns import Batch
-from tidemill_wire.fields import DEAD_PREFIX
+from tidemill_wire.fields import DEAD_PREFIX, living_subject
 from tidemill_wire.lanes import lane_name, priority_of
 from tidemill_wire.transacting import HALF_PARTITION
 
@@ -101,9 +101,11 @@ def read_log(disk: Disk, broker: Broker) -> Iterator[tuple[str, int, bytes]]:
     """Subject, sequence and body of every message that was sent; dead letters, weed, and half
     messages are left out."""
     for batch in read_batches(disk, broker):
-        if batch.partition not in (WEED, HERB, HALF_PARTITION) and not batch.partition.startswith(
-            DEAD_PREFIX
-        ):
+        if living_subject(batch.partition) not in (
+            WEED,
+            HERB,
+            HALF_PARTITION,
+        ) and not batch.partition.startswith(DEAD_PREFIX):
             for index, body in enumerate(batch.bodies()):
                 yield batch.partition, batch.header.first_sequence + index, body
 

@@ -19,6 +19,7 @@ from tidemill.consumer import Consumer
 from tidemill.errors import BrokerUnreachable, OutcomeUnknown, Refused, TidemillError, Unavailable
 from tidemill.message import Message
 from tidemill.routes import Address, Fetch, Routes
+from tidemill.security import Security
 from tidemill.settings import ClientSettings
 from tidemill_wire.fields import DEAD_PROPERTY
 
@@ -46,7 +47,9 @@ async def routes() -> Routes:
     return (Address("g0", "s1", PORT),)
 
 
-def draw_client(env: Env, fetch: Fetch = routes, spool: str | None = None, pod: str = "") -> Client:
+def draw_client(
+    env: Env, fetch: Fetch = routes, spool: str | None = None, pod: str = "", token: str = ""
+) -> Client:
     """A client whose patience is drawn; maybe with a spool on its node's disk."""
     rng = env.rng
     chance = rng.getrandbits(64)
@@ -68,6 +71,7 @@ def draw_client(env: Env, fetch: Fetch = routes, spool: str | None = None, pod: 
         open_ack_file=opener(env.disk),
         stay_awake=chance % AWAKE_ONE_IN == 0,
         seconds=env.clock.seconds,
+        security=Security(token=token) if token else None,
     )
     return Client("s1:7401", settings=settings, fetch=fetch, spool=spool)
 
@@ -81,12 +85,15 @@ class Producing:
         self._number = 0
 
     async def run(self, env: Env) -> None:
-        client = draw_client(env, self._cluster.fetch)
+        client = self._client(env)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(SENDERS):
                 tasks.create_task(self._send(env, client))
         await client.close()
         self._cluster.finished.add(env.name)
+
+    def _client(self, env: Env) -> Client:
+        return draw_client(env, self._cluster.fetch)
 
     async def _send(self, env: Env, client: Client) -> None:
         rng = env.rng

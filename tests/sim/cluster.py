@@ -361,7 +361,7 @@ class Cluster:
         serving: Any = broker.serving
         ready, apply, show = broker.ready, broker.state.apply, broker.serving.show
         lanes = LaneWatch(broker.state, self.problems, self._world.probes)
-        self._limits.opened(broker.state, env.loop.now)
+        self._limits.opened(broker.state, self._world)
 
         def check_and_ready() -> Ready:
             if self._sparing.due():

@@ -18,7 +18,7 @@ from sim.disk import Mount
 from sim.sending import STORM
 from sim.sending import TINY as SENDING
 from sim.straight import Straight
-from sim.world import Env
+from sim.world import Env, World
 from tidemill.message import Message
 from tidemill_broker.actions import Acked, Action, Extended, FailedDeliveries, Pulled, Reason
 from tidemill_broker.group_settings import GroupSettings
@@ -68,10 +68,14 @@ class LimitWatch:
         self._last_s = 0.0
         self._state = State()
 
-    def opened(self, state: State, now_s: float) -> None:
-        """A life begins. Where the clock was set back meanwhile, the time between does not count."""
+    def opened(self, state: State, world: World) -> None:
+        """A life begins. Where the clock was set back meanwhile, the time between does not count; and nobody knows how
+        much of it a power cut took besides, with the last actions.
+        """
         self._state = state
-        away_s = now_s - self._last_s
+        if world.probes["clock_back"] and world.cuts:
+            self._until.clear()
+        away_s = world.now_s - self._last_s
         self._until = {pull: until_s + away_s for pull, until_s in self._until.items()}
 
     def acts(self, action: Action, now_s: float) -> None:

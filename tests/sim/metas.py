@@ -9,6 +9,7 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -61,10 +62,13 @@ class MetaNode:
                 break
             except StoreAway:
                 await asyncio.sleep(STARTS_EVERY_S)
-        watch = Watch(replica.meta, env.clock)
-        replica.changed = watch.changed
-        self._calls.listen(PORT, Desk(Api(replica, watch), watch).answer)
+        self._calls.listen(PORT, self._desk(replica, Watch(replica.meta, env.clock)).answer)
         await replica.run()
+
+    def _desk(self, replica: Replica, watch: Watch) -> Desk:
+        """Who answers for a replica, and is told what changes."""
+        replica.changed = watch.changed
+        return Desk(Api(replica, watch), watch)
 
 
 class Desk:
@@ -155,10 +159,20 @@ class Metas:
         self._names.append(self._names.pop(0))
 
 
-async def attend(service: Service, local: LocalPeer, attendance: Attendance, metas: Metas) -> None:
-    """What ``doors/attending.py`` does, over the simulated network. Until cancelled."""
+async def attend(
+    service: Service,
+    local: LocalPeer,
+    attendance: Attendance,
+    metas: Metas,
+    woken: asyncio.Event | None = None,
+) -> None:
+    """What ``host/attending.py`` does, over the simulated network. ``woken``: a beat need not wait for its time. Until
+    cancelled.
+    """
     obeying = Obeying(local)
+    woken = woken or asyncio.Event()
     while True:
+        woken.clear()
         for _ in range(len(metas)):
             try:
                 await _beat(service, (local, obeying), attendance, metas)
@@ -168,7 +182,9 @@ async def attend(service: Service, local: LocalPeer, attendance: Attendance, met
             except (MetaRefused, WireError):
                 metas.turn_away()
                 break
-        await asyncio.sleep(attendance.beat_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(attendance.beat_s):
+                await woken.wait()
 
 
 async def _beat(

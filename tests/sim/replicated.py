@@ -232,6 +232,7 @@ class Replicated:
             if part.role is Role.MASTER:
                 self._begins(broker, env)
             service = Service(broker, env.disk, lanes, env.clock, machine)
+            self._equip(service, env)
             if part.role is Role.MASTER:
                 self._declare(service)
             await service.listen("0.0.0.0", PORT)
@@ -261,6 +262,9 @@ class Replicated:
                 raise SystemExit(1)
             self._ends(broker, env)
             part = self._note_turn(env.name, part_of(env.name, service.turned.result()))
+
+    def _equip(self, service: Service, env: Env) -> None:
+        """Before it listens, whatever its part is."""
 
     def _stopped(self, env: Env) -> asyncio.Future[None]:
         """Done when the process is told to stop, which nobody does."""

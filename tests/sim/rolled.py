@@ -9,15 +9,17 @@ that stop are followed, and the cluster is whole in the end.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from functools import partial
 
 from sim.metas import Metas
-from sim.whole import CONTROL, HANDOVER_PATIENCE_S, METAS, Cell, Whole
+from sim.whole import CONTROL, HANDOVER_PATIENCE_S, METAS, Cell, Chronicle, Whole
 from sim.world import Env
 from tidemill_broker.doors import Service
 from tidemill_host.parting import Parting, Step
 from tidemill_ledger.farewell import Farewell
 from tidemill_ledger.replication import Master
+from tidemill_meta.values import BrokerGroup
 from tidemill_wire.asking import Request
 from tidemill_wire.replication import Handover
 
@@ -52,11 +54,26 @@ class SimParting(Parting):
         return 0, None
 
 
+@dataclass(slots=True)
+class RolledChronicle(Chronicle):
+    """Whoever was told to stop may be elected before meta has heard that it leaves, and is replaced then."""
+
+    stopped_s: dict[str, float] = field(default_factory=dict)
+
+    def note(self, group: BrokerGroup, now_s: float) -> list[str]:
+        if self.stored is not None and self.stored.master in self.stopped_s:
+            self.asked_s = max(self.asked_s, self.stopped_s[self.stored.master])
+        return Chronicle.note(self, group, now_s)
+
+
 class RolledCell(Cell):
     """A broker group whose processes can be told to stop."""
 
+    chronicle: RolledChronicle
+
     def __init__(self, seed: str, group: str) -> None:
         super().__init__(seed, group)
+        self.chronicle = self.book = RolledChronicle(self.chronicle.appointment)
         self._stops: dict[str, tuple[int, asyncio.Future[None]]] = {}
         """Of each server: a life of it, and what is done when that is told to stop."""
 
@@ -74,8 +91,8 @@ class RolledCell(Cell):
         life, stopped = self._stops.get(env.name, (0, None))
         if env.name not in self.running or stopped is None or life != env.life or stopped.done():
             return 503
+        self.chronicle.stopped_s[env.name] = self.world.now_s
         if isinstance(self.running[env.name].machine, Master):
-            self.chronicle.asked_s = self.world.now_s
             self.world.probes["rolled_masters"] += 1
         self.world.probes["rolled"] += 1
         stopped.set_result(None)

@@ -59,6 +59,13 @@ def test_broker_groups_keep_theirs_through_failovers() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_canary_beside_failovers_says_nothing_false() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 4))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.watched:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_transactions_are_there_once_or_not_at_all_through_failovers() -> None:
     seeds = os.environ.get("SEEDS", "50")
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.halves:make")
@@ -69,6 +76,13 @@ def test_transactions_are_there_once_or_not_at_all_through_failovers() -> None:
 def test_messages_with_dedup_keys_are_stored_once_within_their_window() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.deduped:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_is_told_to_wait_or_refused_is_told_so_and_nothing_else_is_lost() -> None:
+    seeds = os.environ.get("SEEDS", "50")
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.granted:make")
 
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -171,9 +185,30 @@ def test_pods_that_are_said_to_be_gone_lose_nothing() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_of_a_guest_whose_token_is_revoked_nothing_is_taken_two_seconds_later() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 8))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.revoked:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_subjects_that_are_removed_if_they_are_empty_lose_nothing() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.cleared:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_people_closed_is_closed_for_the_next_master_too() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 4))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.shut:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nothing_goes_with_a_broker_group_that_is_drained_retired_and_forgotten() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 4))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.forgotten:make")
 
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -37,8 +37,21 @@ FOUND_BY_FAMILIES = {
         "meta-promotes-out-of-the-set": "0",
         "slave-shows-what-is-not-committed": "0",
     },
+    "sim.watched:make": {
+        "canary-expects-what-failed": "5",
+    },
     "sim.cleared:make": {
         "taken-while-it-is-asked-what-is-left": "3",
+    },
+    "sim.revoked:make": {
+        "charter-asked-for-once": "0",
+        "token-believed-while-it-is-connected": "0",
+    },
+    "sim.shut:make": {
+        "master-takes-before-it-is-told": "14",
+    },
+    "sim.forgotten:make": {
+        "drained-group-goes-on-taking": "0",
     },
     "sim.vanished:make": {
         "deliveries-go-with-their-pod": "0",
@@ -79,6 +92,10 @@ FOUND_BY_FAMILIES = {
     },
     "sim.repeated:make": {
         "send-that-comes-twice-stored-twice": "0",
+    },
+    "sim.granted:make": {
+        "send-in-doubt-told-as-refused": "127",
+        "what-is-told-to-wait-is-taken-for-stored": "0",
     },
     "sim.deduped:make": {
         "dedup-keys-forgotten-by-a-start": "0",
@@ -122,6 +139,7 @@ FOUND_BY_EXPERIMENTS = {
     "moved-message-stays-where-it-was": "sim.timing",
     "occurrence-placed-anew-by-a-start": "sim.recurring",
     "seek-leaves-old-leases-valid": "sim.seeking",
+    "refused-and-passed-counts-as-stored": "sim.passed",
     "segment-goes-before-a-checkpoint-remembers": "sim.late",
     "senders-of-all-subjects-are-one": "sim.delaying",
     "series-not-in-checkpoint": "sim.recurring",

@@ -74,7 +74,9 @@ class Turns:
 
     def ends(self, turn: Turn, *, handled: bool) -> None:
         """It has returned, or failed."""
-        self._open[turn.group, turn.line].remove(turn)
+        turns = self._open[turn.group, turn.line]
+        if turn in turns:  # that of a life that was killed may be out already
+            turns.remove(turn)
         if handled:
             self._handled[turn.group].add(turn.send.message)
 

@@ -150,6 +150,7 @@ class Cell(Replicated):
     def __init__(self, seed: str, group: str) -> None:
         super().__init__(f"{seed}/{group}", f"{group}-")
         self.group = group
+        self.settings = replace(self.settings, meta=",".join(METAS))
         self._producers = self._producers[:1]
         self._consumers = self._consumers[:1]
         self.clients = (*self._producers, *self._consumers)
@@ -268,9 +269,8 @@ class Cell(Replicated):
         for partition in machine.inner.state.partitions.values():
             rows, last = partition.recent, partition.visible - 1
             if len(rows) and last >= rows.firsts[0]:
-                place = min(
-                    rows.find(last), len(rows) - 1
-                )  # what a power cut took has no row, and keeps its number
+                # What a power cut took has no row, and keeps its number.
+                place = min(rows.find(last), len(rows) - 1)
                 end = rows.positions[place] + row_length(rows.sizes[place])
                 if end > self._committed:
                     self._committed = end  # said once
@@ -282,7 +282,9 @@ class Cell(Replicated):
 class Whole:
     """The scenario."""
 
+    meta: type[MetaNode] = MetaNode
     kinds = KINDS
+    guests: Sequence[Cell] = ()  # broker groups that are not looked at as the others are
     probes = (
         "failovers",
         "truncations",
@@ -321,7 +323,7 @@ class Whole:
         self._calls = Calls(world.network)
         world.add_server(STORE, self._house.serve)
         for name in METAS:
-            world.add_server(name, MetaNode(self._settings, self._calls).serve)
+            world.add_server(name, self.meta(self._settings, self._calls).serve)
         for cell in self.cells:
             cell.furnish(world, self._calls)
         world.add_client(PERSON, self._person)
@@ -386,7 +388,7 @@ class Whole:
             if await self._calls.ask(row["master"], CONTROL, to, HANDOVER_PATIENCE_S) != 200:
                 return
             self._world.probes["left"] += 1
-        [cell] = [cell for cell in self.cells if cell.group == row["group"]]
+        [cell] = [cell for cell in (*self.cells, *self.guests) if cell.group == row["group"]]
         cell.chronicle.asked_s = self._world.now_s
         body = {"to": to, "epoch": row["epoch"]}
         status, _ = await metas.ask("POST", f"/v1/groups/{row['group']}/handover", body)

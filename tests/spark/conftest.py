@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,15 +11,7 @@ from typing import Any
 import pytest
 
 from e2e.queues import Queue
-
-
-def install_java() -> None:
-    """Where a fresh machine has none, and this is root: Debian's."""
-    if shutil.which("java") is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        subprocess.run(["apt-get", "update", "-q"], check=True, env=quiet, capture_output=True)
-        command = ["apt-get", "install", "-qy", "--no-install-recommends", "default-jre-headless"]
-        subprocess.run(command, check=True, env=quiet, capture_output=True)
+from samples.debian import install_java
 
 
 @pytest.fixture(scope="module")

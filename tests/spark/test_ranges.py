@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import socket
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request
 
 import pytest
 
@@ -14,7 +19,16 @@ from e2e.clusters import Cluster
 from e2e.queues import Queue, wait_until
 from tidemill import Client
 from tidemill_spark.decode import Place, decode, split
-from tidemill_spark.ranges import Range, RangeGone, Standing, brokers, plan, read, standings
+from tidemill_spark.ranges import (
+    Range,
+    RangeGone,
+    Standing,
+    brokers,
+    plan,
+    read,
+    standings,
+)
+from tidemill_spark.together import read_together
 
 pytestmark = pytest.mark.e2e
 
@@ -71,6 +85,42 @@ def test_ranges_of_several_segments_hold_each_message_once(queue: Queue) -> None
     assert {one.partition for one in ranges} == {"many", "%lane%5%many"}
     assert len(rows) == len({row[:2] for row in rows}) == 30_010
     assert sorted(int(body.rstrip(b".")) for _, _, body in rows[:30_000]) == list(range(30_000))
+
+
+def test_ranges_of_many_partitions_are_read_together_as_they_are_one_by_one(queue: Queue) -> None:
+    names = [f"many.s{number}" for number in range(20)]
+
+    async def work() -> None:
+        async with Client(queue.server) as client:
+            for row in range(6):
+                bodies = [b"%d" % row] * 30
+                await asyncio.gather(*(client.send_many(name, bodies) for name in names))
+
+    asyncio.run(work())
+    there(queue.server, "many.*", 20 * 180)
+    ranges = [replace(one, first_sequence=7) for one in plan(queue.server, ["many.*"])]
+    for answer_bytes in (1, 2000, 1 << 20):
+        found = read_together(ranges, answer_bytes)
+        for one, batches in zip(ranges, found, strict=True):
+            assert b"".join(batches) == b"".join(read(one))
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = closed.getsockname()[1]
+    gone = [replace(one, urls=(f"127.0.0.1:{nobody}",)) for one in ranges]
+    assert [len(one) for one in read_together(gone)] == [len(one) for one in found]
+    assert queue.get_text("/v1/ranges/many.s1/batches?from=30&until=30") == ""
+    span = {"partition": "many.s1", "from": 0, "until": 1}
+    for wrong in (
+        {"spans": []},
+        {"spans": [["many.s1", 0, 1]]},
+        {"spans": [{"partition": "many.s1", "from": 0}]},
+        {"spans": [{**span, "until": -1}]},
+        {"spans": [span], "more": 1},
+        {"spans": [{**span, "partition": "nobody"}]},
+    ):
+        with pytest.raises(HTTPError) as caught:
+            queue.open(Request(queue.url("/v1/ranges/batches"), json.dumps(wrong).encode()))
+        assert caught.value.code in {400, 404}
+        caught.value.close()
 
 
 def test_places_are_sequences_times_and_ends(queue: Queue) -> None:

@@ -6,33 +6,24 @@ import asyncio
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
 
 from e2e.queues import Queue, wait_until
-from e2e.services import environment
-from spark import programs
+from spark.submitted import DONE_SECONDS, Job, wait_so_long
 from tidemill import Client
 from tidemill_spark import reconciling
-from tidemill_spark.delta import CONF
 from tidemill_spark.lake import Lake
 from tidemill_spark.layout import COMMITS
 from tidemill_spark.ranges import standings
-from tidemill_spark.workers import local_conf, processes
+from tidemill_spark.workers import processes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
-JOBS = Path(__file__).parents[2] / "spark-on-k8s" / "jobs"
 MESSAGES = 4000
-DONE_SECONDS = 600
 
 
 @pytest.fixture(scope="module", name="queue")
@@ -53,36 +44,6 @@ def _queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
     queue.close()
 
 
-class Job:
-    """A job in a process of its own, with the JVM that it begins."""
-
-    def __init__(self, name: str, *arguments: str) -> None:
-        programs.installed("java")
-        conf = {**local_conf(2), **CONF}
-        said = [part for item in conf.items() for part in ("--conf", f"{item[0]}={item[1]}")]
-        jars = ",".join(map(str, programs.jars("delta")))
-        submit = " ".join(["--jars", jars, *said, "pyspark-shell"])
-        self._process = subprocess.Popen(
-            [sys.executable, str(JOBS / f"{name}.py"), *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env=environment({"PYSPARK_SUBMIT_ARGS": submit}),
-        )  # fmt: skip
-
-    @property
-    def running(self) -> bool:
-        return self._process.poll() is None
-
-    def kill(self) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
-
-    def done(self) -> dict[str, Any]:
-        said, errors = self._process.communicate(timeout=DONE_SECONDS)
-        assert self._process.returncode == 0, errors.decode()[:2000] + errors.decode()[-6000:]
-        found: dict[str, Any] = json.loads(said.decode().strip().rpartition("\n")[2])
-        return found
-
-
 def archive_job(queue: Queue, uri: Path, *more: str) -> Job:
     where = ("--server", queue.server, "--name", "tests", "--subject", "order.paid", "--to", str(uri))
     return Job("archive", *where, "--safety-lag-seconds", "0", *more)
@@ -91,8 +52,7 @@ def archive_job(queue: Queue, uri: Path, *more: str) -> Job:
 def wait_begun(job: Job, folder: Path, seconds: float) -> None:
     """Until it writes, and so much longer; or until it has ended."""
     wait_until("the job writes", lambda: not job.running or any(folder.rglob("*")), DONE_SECONDS)
-    until = time.monotonic() + seconds
-    wait_until("a moment passes", lambda: not job.running or time.monotonic() > until, DONE_SECONDS)
+    wait_so_long(job, seconds)
 
 
 def test_archive_killed_in_its_midst_and_run_by_two_at_once_is_equal_to_the_logs(

@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 from tidemill_wire.errors import Refused, Unavailable
 from tidemill_wire.fields import living_subject
+from tidemill_wire.quotas import Meter, Quota, Usage
+from tidemill_wire.reviewing import Reviews, is_reviewed
 
 CLUSTER = "cluster"
 NOBODY = "nobody"
@@ -109,6 +111,8 @@ class Charter:
     version: int
     grants: Mapping[str, tuple[Permission, ...]] = field(default_factory=dict[str, tuple[Permission, ...]])
     tokens: Mapping[str, TokenRow] = field(default_factory=dict[str, TokenRow])
+    quotas: Mapping[str, Quota] = field(default_factory=dict[str, Quota])
+    """By whom they bind; nobody else has one."""
 
     def to_map(self) -> dict[str, Any]:
         grants = {who: [one.to_map() for one in some] for who, some in self.grants.items()}
@@ -116,6 +120,7 @@ class Charter:
             "version": self.version,
             "grants": grants,
             "tokens": [list(row) for row in self.tokens.values()],
+            "quotas": {who: quota.to_map() for who, quota in self.quotas.items()},
         }
 
     @classmethod
@@ -128,13 +133,14 @@ class Charter:
             TokenRow(str(id_), str(who), str(digest), int(until))
             for id_, who, digest, until in body["tokens"]
         ]
-        return cls(int(body["version"]), grants, {row.digest: row for row in rows})
+        quotas = {str(who): Quota.from_map(quota) for who, quota in body.get("quotas", {}).items()}
+        return cls(int(body["version"]), grants, {row.digest: row for row in rows}, quotas)
 
 
 class Identity:
     """Somebody, and what they may do; decided once for each subject."""
 
-    __slots__ = ("_known", "_permissions", "all", "expires_ms", "sends", "who")
+    __slots__ = ("_known", "all", "expires_ms", "payer", "permissions", "sends", "who")
 
     def __init__(
         self,
@@ -150,7 +156,9 @@ class Identity:
         """One of the cluster's own, or of an unlocked service."""
         self.sends: set[bytes] = set()
         """Names of partitions that it may send to, as they stand in batches; those that were asked for."""
-        self._permissions = tuple(permissions)
+        self.payer: Meter | None = None
+        """What it may send, if that is bounded, and what of it it has used."""
+        self.permissions = tuple(permissions)
         self._known: dict[tuple[Operation, str, str], bool] = {}
 
     def may(self, operation: Operation, subject: str, group: str = "") -> bool:
@@ -164,14 +172,14 @@ class Identity:
                 self._known.clear()
             plain = living_subject(subject) if subject[:1] == "%" or "#" in subject else subject
             right = Right(operation, plain, group)
-            known = self._known[asked] = any(one.allows(right) for one in self._permissions)
+            known = self._known[asked] = any(one.allows(right) for one in self.permissions)
         return known
 
     def may_any(self, subject: str) -> bool:
         """Whether anything is granted there, so that it may know of it."""
         return any(self.may(operation, subject) for operation in Operation) or any(
             Operation.CONSUME in one.operations and any(covers(each, subject) for each in one.subjects)
-            for one in self._permissions
+            for one in self.permissions
         )
 
     def check(self, *rights: Right) -> None:
@@ -191,15 +199,19 @@ class Access:
         self.locked = locked
         self.version = 0
         self.charter: Charter | None = None
+        self.reviews = Reviews()
+        """Of tokens that are in no charter."""
         self._own = own
         """Digests of what the cluster's services show."""
         self._identities: dict[str, Identity] = {}
+        self.usage = Usage()
 
     def obey(self, charter: Charter) -> None:
         """Somebody was granted something, or it was revoked."""
         self.charter = charter
         self.version += 1
         self._identities = {}
+        self.usage.obey(charter.quotas)
 
     def identify(self, token: str, names: Sequence[str], now_ms: int) -> Identity:
         """Who shows a token, or a certificate with those names; ``Refused`` when it is nobody."""
@@ -212,27 +224,33 @@ class Access:
             raise Refused("unauthenticated", "nothing was shown that says who asks")
         if self.charter is None:
             raise Unavailable("grants_unknown", "this service was not told yet who may do what")
-        return self._by_token(digest, self.charter, now_ms) if token else self._by_name(names, self.charter)
+        if not token:
+            return self._by_name(names, self.charter, now_ms)
+        return self._by_token(token, digest, self.charter, now_ms)
 
-    def _by_token(self, digest: str, charter: Charter, now_ms: int) -> Identity:
+    def _by_token(self, token: str, digest: str, charter: Charter, now_ms: int) -> Identity:
         row = charter.tokens.get(digest)
+        if row is None and self.reviews.on and is_reviewed(token):
+            who, again_ms = self.reviews.look(digest, token, now_ms)
+            return self._identity(digest, who, again_ms, charter, now_ms)
         if row is None:
             raise Refused("unauthenticated", "the token is none, or was revoked")
         if row.expires_ms and now_ms >= row.expires_ms:
             raise Refused("unauthenticated", f"the token {row.id} of {row.who} is over")
-        return self._identity(digest, row.who, row.expires_ms, charter)
+        return self._identity(digest, row.who, row.expires_ms, charter, now_ms)
 
-    def _by_name(self, names: Sequence[str], charter: Charter) -> Identity:
+    def _by_name(self, names: Sequence[str], charter: Charter, now_ms: int) -> Identity:
         known = [who for who in map(certified, names) if who in charter.grants]
         who = known[0] if known else certified(names[0])
-        return self._identity(who, who, 0, charter)
+        return self._identity(who, who, 0, charter, now_ms)
 
-    def _identity(self, key: str, who: str, expires_ms: int, charter: Charter) -> Identity:
+    def _identity(self, key: str, who: str, expires_ms: int, charter: Charter, now_ms: int) -> Identity:
         found = self._identities.get(key)
-        if found is None:
+        if found is None or found.expires_ms != expires_ms:
             if len(self._identities) >= KNOWN_MAX:
                 self._identities.clear()
             found = self._identities[key] = Identity(who, charter.grants.get(who, ()), expires_ms)
+            found.payer = self.usage.payer(who, now_ms)
         return found
 
 

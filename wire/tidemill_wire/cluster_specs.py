@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 from tidemill_wire import limits
 from tidemill_wire.schema import Block, Choice, Items, Labels, Number, Part, Rule, Text
+from tidemill_wire.security_specs import ClusterSecurity
 from tidemill_wire.specs import ANOTHER_CLUSTER, ClusterRef
 from tidemill_wire.workload_specs import (
     Image,
@@ -24,7 +25,9 @@ GROUP_MEANS = "1 to 30 lower-case letters and digits (in a broker's name, a dash
 LABEL_PATTERN = r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?"
 LABEL_MEANS = "1 to 63 letters, digits, -, _, . and /"
 METAS_OWN = ("name",)
-BROKERS_OWN = ("advertise", "durability", "labels", "meta", "name", "replicated")
+LOCKS = ("cluster_token_file", "tls_ca", "tls_cert", "tls_client_ca", "tls_client_required", "tls_key")
+"""What a QueueCluster says under ``security``, for all of its services alike."""
+BROKERS_OWN = ("advertise", "durability", "labels", "meta", "name", "replicated", *LOCKS)
 GIB = limits.GIB
 
 
@@ -226,6 +229,9 @@ class QueueClusterSpec(Block):
             key="name",
         ),
     ] = ()
+    security: Annotated[ClusterSecurity, Part("What keeps others out.", ClusterSecurity)] = field(
+        default_factory=ClusterSecurity
+    )
     update: Annotated[Update, Part("How what changed comes to the pods.", Update)] = field(
         default_factory=Update
     )

@@ -1,9 +1,8 @@
 """The columns of a batch: the directory, building them, reading them.
 
 A directory entry is 16 bytes: kind u16, flags u16 (bit 0: compressed by the batch's codec), place u32 (from the end of
-the directory), stored size u32, raw size u32. Body offsets and bodies together are an Arrow binary array. Text columns
-come as a pair, offsets and bytes, of the same layout. A column that no message needs is absent. Columns lie in the
-order of the directory and do not overlap.
+the directory), stored size u32, raw size u32. Body offsets and bodies together are an Arrow binary array; text columns
+come as such a pair, too. A column that no message needs is absent. Columns lie in the directory's order, and apart.
 """
 
 from __future__ import annotations
@@ -133,7 +132,8 @@ def build_batch(origin: Origin, content: Content) -> bytearray:
         return _build_single(origin, bodies[0])
     columns: Columns = [(Column.BODY_OFFSETS, [offsets_of(bodies)]), (Column.BODIES, bodies)]
     _add_keys(columns, content.keys)
-    bloom = _add_tags(columns, content, origin.batch_id)
+    tags, bloom = columns_of_tags(content, origin.batch_id)
+    columns += tags
     _add_text(columns, Column.ORDER_KEY_OFFSETS, Column.ORDER_KEYS, content.order_keys)
     if content.properties is not None:
         columns += [
@@ -174,22 +174,22 @@ def _add_keys(columns: Columns, keys: Sequence[str | None] | None) -> None:
     ]
 
 
-def _add_tags(columns: Columns, content: Content, batch_id: bytes) -> int:
-    tags = content.tags
-    if tags is None:
-        return 0
+def columns_of_tags(content: Content, batch_id: bytes) -> tuple[Columns, int]:
+    """What a batch says of the tags of its messages, none when they have none; and its word of tags."""
+    if (tags := content.tags) is None:
+        return [], 0
     texts = [tag.encode() for row in tags for tag in row]
     hashes = array("Q", map(hash_text, texts))
     counts = array("i", accumulate(map(len, tags), initial=0))
     sums = message_sums(content.bodies, content.keys, tags, content.properties)
-    columns += [
+    columns: Columns = [
         (Column.TAG_COUNTS, [counts.tobytes()]),
         (Column.TAG_HASHES, [hashes.tobytes()]),
         (Column.SUMS, [pack_sums(tag_sum(batch_id, counts.tobytes(), hashes.tobytes()), sums)]),
         (Column.TAG_OFFSETS, [offsets_of(texts)]),
         (Column.TAGS, texts),
     ]
-    return bloom_of(hashes)
+    return columns, bloom_of(hashes)
 
 
 def _add_text(columns: Columns, offsets: Column, kind: Column, texts: Sequence[str | None] | None) -> None:

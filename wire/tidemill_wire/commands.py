@@ -21,7 +21,7 @@ from tidemill_wire.batch import aligned
 from tidemill_wire.burying import PARSERS as BURYING
 from tidemill_wire.burying import Purge, Redrive
 from tidemill_wire.deduplication import ROW as DUPLICATE
-from tidemill_wire.errors import WireError
+from tidemill_wire.errors import WireError, wire_error
 from tidemill_wire.fencing import PARSERS as FENCING
 from tidemill_wire.fencing import Fencing
 from tidemill_wire.fields import Fields, malformed, packed
@@ -31,6 +31,8 @@ from tidemill_wire.grants import Grant, read_grants
 from tidemill_wire.kinds import Kind, Mode, Start
 from tidemill_wire.pulling import PARSERS as PULLING
 from tidemill_wire.pulling import Pull
+from tidemill_wire.quotas import Meter
+from tidemill_wire.ranges import pairs
 from tidemill_wire.replication import REPLICATION, Chunk, Replicating
 from tidemill_wire.settling import PARSERS as SETTLING
 from tidemill_wire.settling import Ack, Extend, Nack, Release, Settle
@@ -89,9 +91,17 @@ class Failed:
     kind: ClassVar = Kind.ERROR
     number: int
     detail: str
+    wait_ms: int = 0
+    """Before that it is not to be asked again; 0: nothing is said of it."""
+
+    @property
+    def error(self) -> WireError:
+        """As whoever asked raises it."""
+        return wire_error(self.number, self.detail, self.wait_ms)
 
     def fields(self) -> dict[str, Any]:
-        return {"number": self.number, "detail": self.detail[: limits.DETAIL_CHARS_MAX]}
+        said: dict[str, Any] = {"number": self.number, "detail": self.detail[: limits.DETAIL_CHARS_MAX]}
+        return said | {"wait": self.wait_ms} if self.wait_ms else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +147,8 @@ class SendBatches:
     batches: bytearray
     refused: Mapping[int, WireError] | None = None
     """Which of them are not to be stored, by their place, and why; nothing that crosses a wire."""
+    payer: Meter | None = None
+    """Who pays for them, where that has a quota; nothing that crosses a wire, either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +160,24 @@ class Sent:
     refused: Sequence[tuple[int, int, str]] = ()
     duplicates: Sequence[tuple[int, bytes]] = ()
     """Of a batch that held messages which were stored before: its index, and ``deduplication.packed_rows``."""
+    waits: Sequence[int] = ()
+    """Of refused ones that are to wait: pairs of an index and milliseconds."""
+
+    @property
+    def errors(self) -> dict[int, WireError]:
+        """Why batches were refused, by their index."""
+        waits = dict(pairs(self.waits))
+        return {
+            index: wire_error(number, detail, waits.get(index, 0)) for index, number, detail in self.refused
+        }
 
     def fields(self) -> dict[str, Any]:
-        said = {"first": packed(self.first_sequences), "refused": list(self.refused)}
-        return said | {"duplicates": list(self.duplicates)} if self.duplicates else said
+        said: dict[str, Any] = {"first": packed(self.first_sequences), "refused": list(self.refused)}
+        if self.duplicates:
+            said["duplicates"] = list(self.duplicates)
+        if self.waits:
+            said["waits"] = packed(self.waits)
+        return said
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +247,9 @@ def _parse_welcome(f: Fields, _body: bytearray) -> Welcome:
 
 
 def _parse_failed(f: Fields, _body: bytearray) -> Failed:
-    return Failed(f.number("number", 0, _U32), f.text("detail", limits.DETAIL_CHARS_MAX))
+    return Failed(
+        f.number("number", 0, _U32), f.text("detail", limits.DETAIL_CHARS_MAX), f.number("wait", 0, _I63, 0)
+    )
 
 
 def _parse_sent(f: Fields, _body: bytearray) -> Sent:
@@ -240,7 +268,10 @@ def _parse_sent(f: Fields, _body: bytearray) -> Sent:
                 duplicates.append((index, rows))
             case _:
                 raise malformed("field 'duplicates' holds something else than (index, rows)")
-    return Sent(firsts, refused, tuple(duplicates))
+    waits = f.longs("waits", 2 * len(firsts))
+    if len(waits) % 2 or not all(0 <= index < len(firsts) and ms > 0 for index, ms in pairs(waits)):
+        raise malformed("field 'waits' holds something else than pairs of an index and a time")
+    return Sent(firsts, refused, tuple(duplicates), tuple(waits))
 
 
 def _parse_pulled(f: Fields, body: bytearray) -> Pulled:

@@ -29,7 +29,7 @@ from tidemill_wire.commands import (
     encode_command,
     parse_command,
 )
-from tidemill_wire.errors import LocalProtocolError, Refused, RemoteProtocolError, WireError, wire_error
+from tidemill_wire.errors import LocalProtocolError, Refused, RemoteProtocolError, WireError
 from tidemill_wire.frame import Frame, FrameDecoder
 from tidemill_wire.limits import FRAME_BYTES_MAX, FRAME_GROWTH_BYTES, HELLO_BYTES_MAX
 
@@ -194,7 +194,7 @@ class Connection:
             raise RemoteProtocolError("malformed_frame", error.detail) from error
         if isinstance(command, Failed):
             self.state = State.CLOSED
-            return Rejected(frame.correlation, wire_error(command.number, command.detail))
+            return Rejected(frame.correlation, command.error)
         if isinstance(command, Hello) and not command.version_min <= PROTOCOL_VERSION <= command.version_max:
             spoken = f"versions {command.version_min} to {command.version_max}"
             raise RemoteProtocolError(

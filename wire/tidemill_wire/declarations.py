@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from tidemill_wire import limits
 from tidemill_wire.group_specs import ConsumerGroupSpec
+from tidemill_wire.quotas import Rates
 from tidemill_wire.resources import API_VERSION, KINDS, Kind, Resource, parse_resource
 from tidemill_wire.schema import Block, ManifestError, mapping, parse_timestamp
 from tidemill_wire.specs import Metadata, SubjectSpec
@@ -84,6 +85,12 @@ class Subject:
         """For how long a dedup key is known; 0: sends with one are refused."""
         said = self.spec.deduplication_seconds
         return limits.DEDUPLICATION_SECONDS_DEFAULT if said is None else said
+
+    @property
+    def rates(self) -> Rates:
+        """What may be sent to it, on all brokers together."""
+        quota = self.spec.quota
+        return Rates(quota.messages_per_second or 0, quota.bytes_per_second or 0)
 
     @property
     def delay_allowed(self) -> bool:

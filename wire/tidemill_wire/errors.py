@@ -80,6 +80,7 @@ ERROR_KINDS = (
         True,
         "send to another broker group, or wait until a person lets it take messages again",
     ),
+    ErrorKind(33, "not_told", True, "wait a moment: the master asks meta what people let it take"),
     ErrorKind(
         60, "allocation_outdated", True, "ask meta which partitions are yours now, and pull those only"
     ),
@@ -136,6 +137,12 @@ ERROR_KINDS = (
         "ask whoever administers the queue for a grant; `tidemill grants list` shows them",
     ),
     ErrorKind(82, "grants_unknown", True, "wait a moment: the service asks meta who may do what"),
+    ErrorKind(
+        83,
+        "over_quota",
+        True,
+        "wait for as long as it says; send less, or ask whoever administers the queue for a larger quota",
+    ),
 )
 
 KIND_BY_NAME = {kind.name: kind for kind in ERROR_KINDS}
@@ -147,9 +154,11 @@ assert len(KIND_BY_NAME) == len(KIND_BY_NUMBER) == len(ERROR_KINDS)
 class WireError(TidemillError):
     """An error with a row in the table. Its text is one sentence and what to do."""
 
-    def __init__(self, name: str, detail: str) -> None:
+    def __init__(self, name: str, detail: str, wait_ms: int = 0) -> None:
         self.kind = KIND_BY_NAME[name]
         self.detail = detail
+        self.wait_ms = wait_ms
+        """Before that it is not to be tried again; 0: nobody knows."""
         super().__init__(
             name, detail
         )  # the arguments, so that it can be pickled: handlers may run in processes
@@ -166,10 +175,10 @@ class Unavailable(WireError):
     """The server cannot now: sending it again later may help."""
 
 
-def wire_error(number: int, detail: str) -> WireError:
+def wire_error(number: int, detail: str, wait_ms: int = 0) -> WireError:
     """The exception for an error frame. A number of a newer server is an internal error."""
     kind = KIND_BY_NUMBER.get(number, KIND_BY_NUMBER[1])
-    return (Unavailable if kind.retryable else Refused)(kind.name, detail)
+    return (Unavailable if kind.retryable else Refused)(kind.name, detail, wait_ms)
 
 
 class ProtocolError(TidemillError):

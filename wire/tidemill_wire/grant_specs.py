@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from tidemill_wire.schema import Block, Choice, Items, Part, Rule, Text
+from tidemill_wire import limits
+from tidemill_wire.schema import Block, Choice, Items, Number, Part, Rule, Size, Text
 from tidemill_wire.specs import ANOTHER_CLUSTER, ClusterRef
 from tidemill_wire.workload_specs import OBJECT_NAME_MEANS, OBJECT_NAME_PATTERN, SecretKeyRef
 
@@ -111,6 +112,25 @@ class Permission(Block):
 
 
 @dataclass(frozen=True, slots=True)
+class IdentityQuota(Block):
+    messages_per_second: Annotated[
+        int | None, Number("Messages sent a second, at each service; any number when absent.", 1)
+    ] = None
+    bytes_per_second: Annotated[
+        int | None,
+        Size("Bytes of batches sent a second, at each service; any number when absent.", limits.KIB),
+    ] = None
+    connections: Annotated[
+        int | None,
+        Number(
+            "Connections to the data port, at each service; any number when absent.",
+            1,
+            limits.CONNECTIONS_MAX,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class GrantSpec(Block):
     cluster_ref: Annotated[
         ClusterRef, Part("The cluster it belongs to.", ClusterRef, instead=ANOTHER_CLUSTER)
@@ -119,3 +139,7 @@ class GrantSpec(Block):
     permissions: Annotated[
         tuple[Permission, ...], Items("What they may do.", Part("One permission.", Permission), 1, 64)
     ]
+    quota: Annotated[
+        IdentityQuota,
+        Part("What each of them may use; the least of all grants holds.", IdentityQuota),
+    ] = field(default_factory=IdentityQuota)

@@ -10,13 +10,18 @@ from typing import Any, cast
 from tidemill_wire.access import CLUSTER, NOBODY, Operation, Permission
 from tidemill_wire.errors import Refused
 from tidemill_wire.grant_specs import MATCH_PATTERN, GrantSpec
+from tidemill_wire.limits import CONNECTIONS_MAX, KIB
+from tidemill_wire.quantities import SIZE_MAX
+from tidemill_wire.quotas import UNBOUNDED, Quota, Rates
 from tidemill_wire.resources import Resource
+from tidemill_wire.schema import NUMBER_MAX
 
 KINDS = {"Token": "token", "Certificate": "certificate", "ServiceAccount": "serviceaccount"}
 WHO = re.compile(r"(token|certificate|serviceaccount):[\x21-\x7e]{1,253}")
 PATTERN = re.compile(MATCH_PATTERN)
 ITEMS_MAX = 64
-GRANT_FIELDS = frozenset({"principals", "permissions"})
+GRANT_FIELDS = frozenset({"principals", "permissions", "quota"})
+QUOTA_BOUNDS = {"messages": (1, NUMBER_MAX), "bytes": (KIB, SIZE_MAX), "connections": (1, CONNECTIONS_MAX)}
 PERMISSION_FIELDS = frozenset({"subjects", "operations", "groups"})
 
 
@@ -26,10 +31,13 @@ class Granted:
 
     principals: tuple[str, ...]
     permissions: tuple[Permission, ...]
+    quota: Quota = UNBOUNDED
+    """What each of the principals may use of each service."""
 
     def to_map(self) -> dict[str, Any]:
         permissions = [one.to_map() for one in self.permissions]
-        return {"principals": list(self.principals), "permissions": permissions}
+        said = {"principals": list(self.principals), "permissions": permissions}
+        return {**said, "quota": self.quota.to_map()} if self.quota else said
 
 
 def declared_grant(resource: Resource) -> Granted:
@@ -47,7 +55,9 @@ def declared_grant(resource: Resource) -> Granted:
         Permission(frozenset(map(Operation, one.operations)), one.subjects, one.consumer_groups)
         for one in spec.permissions
     )
-    return Granted(principals, permissions)
+    asked = spec.quota
+    rates = Rates(asked.messages_per_second or 0, asked.bytes_per_second or 0)
+    return Granted(principals, permissions, Quota(rates, asked.connections or 0))
 
 
 def parse_grant(body: object) -> Granted:
@@ -55,7 +65,7 @@ def parse_grant(body: object) -> Granted:
     asked = _fields(body, GRANT_FIELDS, "a grant")
     principals = tuple(parse_who(one) for one in _items(asked, "principals"))
     permissions = tuple(_parse_permission(one) for one in _items(asked, "permissions"))
-    return Granted(principals, permissions)
+    return Granted(principals, permissions, _parse_quota(asked["quota"]) if "quota" in asked else UNBOUNDED)
 
 
 def parse_who(written: object) -> str:
@@ -80,6 +90,17 @@ def _parse_permission(body: object) -> Permission:
     if groups and Operation.CONSUME not in found:
         raise _wrong("groups have no meaning without Consume")
     return Permission(found, subjects, groups)
+
+
+def _parse_quota(body: object) -> Quota:
+    asked = _fields(body, frozenset(QUOTA_BOUNDS), "a quota")
+    for name, number in asked.items():
+        least, most = QUOTA_BOUNDS[name]
+        if type(number) is not int or not least <= number <= most:
+            raise _wrong(
+                f"{name} of a quota is {str(number)[:60]!r}: write a whole number from {least} to {most}"
+            )
+    return Quota.from_map(asked)
 
 
 def _patterns(written: Iterable[object]) -> tuple[str, ...]:

@@ -5,6 +5,11 @@
     known     a SEND with some batches that are not    goes on, and those batches are marked
     known     another charter, which grants less of what it consumes, or knows it not any more    to be closed
     known     its token is over               to be closed
+    known     a SEND, and a quota of who sends     goes on, and says who pays
+    known     one connection more than its quota has   refused, and told when to come again
+
+Whose a message is that is named by its id, or a transaction that nobody has decided, knows the machine alone: it is
+told how to ask what this one may, and asks when it has looked.
 
 What somebody waits for comes later: so a connection that consumes what it may not any more is closed, for its PULL is
 with the machine. One that only sends goes on, and the next batch is judged by what holds then.
@@ -24,13 +29,14 @@ from tidemill_wire.commands import Command, Goodbye, Ping, Pull, SendBatches, Se
 from tidemill_wire.connection import Event, Received, Rejected
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import broadcast_group, living_subject, parse_again
+from tidemill_wire.quotas import Meter
 from tidemill_wire.steering import Seek, Suspend
 from tidemill_wire.timing import Cancel, ListTimers, Reschedule, Show
 from tidemill_wire.transacting import Check, Decide, Half
 from tidemill_wire.yielding import Yield
 
-Subjects: TypeAlias = Callable[[Decide | Check], Collection[str]]
-"""Those of the half messages that a transaction, or those of a producer group, have at this service."""
+Subjects: TypeAlias = Callable[[Decide], Collection[str]]
+"""Those of the half messages that a transaction has at this service."""
 Told: TypeAlias = Callable[[str, str, str], None]
 """Who, what, and what came of it: for the log of what people did."""
 ADMINISTRATION = (Seek, Suspend, Bury)
@@ -41,7 +47,7 @@ PASSED_ON = "passed on"
 """It is granted; what came of it the machine decides."""
 
 
-def no_subjects(_asked: Decide | Check) -> Collection[str]:
+def no_subjects(_asked: Decide) -> Collection[str]:
     """Of a service without transactions."""
     return ()
 
@@ -72,6 +78,8 @@ class Guard:
         self._version = gate.access.version
         self.identity = gate.access.identify(token, names, now_ms)
         self._consumed: dict[Right, None] = {}
+        self._counted_as = self.identity.who
+        gate.access.usage.came(self._counted_as)
 
     def judge(self, event: Event, now_ms: int) -> Event:
         """The same, or what it becomes."""
@@ -81,19 +89,42 @@ class Guard:
             identity = self._renewed(now_ms)
             if identity.all:
                 return event
+            payer = identity.payer
             if isinstance(event.command, SendBatches):
                 refused = refused_batches(event.command.batches, identity)
-                return (
-                    event if not refused
-                    else Received(event.correlation, replace(event.command, refused=refused))
-                )  # fmt: skip
+                if not refused and payer is None:
+                    return event
+                return Received(event.correlation, replace(event.command, refused=refused, payer=payer))
             self._check(event.command, identity)
         except WireError as error:
             self._tell(event.command, error.kind.name)
             return Rejected(event.correlation, error)
         if isinstance(event.command, ADMINISTRATION):
             self._tell(event.command, PASSED_ON)
-        return event
+        command = self._passed_on(event.command, payer)
+        return event if command is event.command else Received(event.correlation, command)
+
+    def sends(self, subject: str) -> bool:
+        """Whether it may, by what holds when that is asked."""
+        return self.identity.may(Operation.SEND, subject)
+
+    def browses(self, subject: str) -> bool:
+        """The same of looking."""
+        return self.identity.may(Operation.BROWSE, subject)
+
+    def _passed_on(self, command: Command, payer: Meter | None) -> Command:
+        """With who pays, and with what nobody knows before the machine has looked."""
+        match command:
+            case Half() if payer is not None:
+                return replace(command, payer=payer)
+            case Check():
+                return replace(command, may=self.sends)
+            case Cancel(target=target) | Reschedule(target=target) if target.id:
+                return replace(command, may=self.sends)
+            case Show(target=target) if target.id:
+                return replace(command, may=self.browses)
+            case _:
+                return command
 
     def lost(self, now_ms: int) -> WireError | None:
         """Why the connection is to be closed, if it is."""
@@ -103,6 +134,10 @@ class Guard:
         except WireError as error:
             return None if error.kind.retryable else error
         return None
+
+    def left(self) -> None:
+        """The connection has ended."""
+        self._gate.access.usage.went(self._counted_as)
 
     def _renewed(self, now_ms: int) -> Identity:
         """Who it is by what holds now."""
@@ -185,12 +220,14 @@ def rights_of(command: Command, subjects: Subjects = no_subjects) -> Sequence[Ri
             return (Right(Operation.ADMIN, living_subject(subject)),)
         case Half(batch=batch):
             return _rights_to_keep(batch)
-        case Decide() | Check():
+        case Decide():
             return [Right(Operation.SEND, subject) for subject in subjects(command)]
+        case Check():
+            return ()  # it is asked about what it may send
         case Cancel(target=target) | Reschedule(target=target):
-            return (Right(Operation.SEND, target.subject or EVERYTHING),)
+            return () if target.id else (Right(Operation.SEND, target.subject),)
         case Show(target=target):
-            return (Right(Operation.BROWSE, target.subject or EVERYTHING),)
+            return () if target.id else (Right(Operation.BROWSE, target.subject),)
         case ListTimers(subject=subject):
             return (Right(Operation.BROWSE, subject or EVERYTHING),)
         case _:

@@ -144,8 +144,9 @@ QUERIES_WAITING_MAX = 64
 
 # Ranges, which archives read.
 RANGE_BYTES_MAX = 64 * MIB  # of batches in one answer; one batch may be larger
-RANGE_CHUNK_BYTES = 1 * MIB  # read and written at once
+RANGE_CHUNK_BYTES = 4 * MIB  # read and written at once
 RANGE_EXTENTS_MAX = 1 << 16  # of one answer: batches that do not lie side by side
+RANGE_SPANS_MAX = 1_000  # partitions in one request for batches
 RANGE_PATIENCE_S = 30  # with who does not read what it asked for
 RANGES_RUNNING_MAX = 2  # of four threads that read; the others are the consumers'
 RANGES_WAITING_MAX = 256
@@ -192,6 +193,7 @@ CONSUMERS_MAX = 10_000  # of a group on a subject: each is looked at when its gr
 METRIC_SUBJECTS_MAX = 100  # with a name on a metrics page: each is some lines at each scrape, for ever
 METRIC_GROUPS_MAX = 200
 METRIC_MISTAKES_MAX = 50
+METRIC_QUOTAS_MAX = 50
 METRIC_LOOKS_MAX = 4096  # at failures, or runs of deliveries, of one group for the oldest: all of most groups
 
 VIGIL_US = 250  # of one wait are spent awake at most: more than the slowest answer that sleepers give

@@ -159,6 +159,17 @@ class ConfigEntry(Block):
 
 
 @dataclass(frozen=True, slots=True)
+class SubjectQuota(Block):
+    messages_per_second: Annotated[
+        int | None, Number("Messages a second, on all brokers together; any number when absent.", 1)
+    ] = None
+    bytes_per_second: Annotated[
+        int | None,
+        Size("Bytes of batches a second, on all brokers together; any number when absent.", limits.KIB),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class SubjectSpec(Block):
     cluster_ref: Annotated[
         ClusterRef | None, Part("The cluster it belongs to.", ClusterRef, instead=ANOTHER_CLUSTER)
@@ -204,6 +215,9 @@ class SubjectSpec(Block):
             limits.DEDUPLICATION_SECONDS_MAX,
         ),
     ] = None
+    quota: Annotated[
+        SubjectQuota, Part("What may be sent to it; beyond, who sends is told to wait.", SubjectQuota)
+    ] = field(default_factory=SubjectQuota)
     management_policy: Annotated[
         str, Choice("What the operator may do to it.", ("Full", "CreateOnly", "Observe"))
     ] = "Full"

@@ -15,6 +15,10 @@ _I63 = 0x7FFF_FFFF_FFFF_FFFF
 AFTER_CHARS_MAX = 60
 
 
+May: TypeAlias = Callable[[str], bool]
+"""Whether somebody was granted that of a subject."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Which messages: the one with an id, or those of a subject with a timer key."""
@@ -33,6 +37,8 @@ class Cancel:
 
     kind: ClassVar = Kind.CANCEL
     target: Target
+    may: May | None = None
+    """Whether whoever asks may, where that is not known before; nothing that crosses a wire."""
 
     def fields(self) -> dict[str, Any]:
         return self.target.fields()
@@ -45,6 +51,8 @@ class Reschedule:
     kind: ClassVar = Kind.RESCHEDULE
     target: Target
     due_ms: int
+    may: May | None = None
+    """As of CANCEL."""
 
     def fields(self) -> dict[str, Any]:
         return {**self.target.fields(), "due": self.due_ms}
@@ -56,6 +64,8 @@ class Show:
 
     kind: ClassVar = Kind.SHOW
     target: Target
+    may: May | None = None
+    """As of CANCEL."""
 
     def fields(self) -> dict[str, Any]:
         return self.target.fields()

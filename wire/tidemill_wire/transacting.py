@@ -15,6 +15,7 @@ from tidemill_wire import limits
 from tidemill_wire.batch import SINGLES_FROM, aligned
 from tidemill_wire.fields import Fields, malformed, parse_group
 from tidemill_wire.kinds import Kind
+from tidemill_wire.quotas import Meter
 
 TRANSACTION_END = 1 << 64
 HALF_PARTITION = "%half%"
@@ -42,6 +43,8 @@ class Half:
     group: str
     """The producer group, which is asked when nobody decides."""
     batch: memoryview = memoryview(b"")
+    payer: Meter | None = None
+    """Who pays for it, where that has a quota; nothing that crosses a wire."""
 
     def fields(self) -> dict[str, Any]:
         return {"group": self.group}
@@ -68,6 +71,8 @@ class Check:
     kind: ClassVar = Kind.CHECK
     group: str
     wait_ms: int
+    may: Callable[[str], bool] | None = None
+    """Of which subjects it may know, if not of all; nothing that crosses a wire."""
 
     def fields(self) -> dict[str, Any]:
         return {"group": self.group, "wait": self.wait_ms}

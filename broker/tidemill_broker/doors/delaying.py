@@ -22,7 +22,7 @@ from tidemill_host.refusals import HttpRefused
 from tidemill_wire.batch import SINGLES_FROM, read_header
 from tidemill_wire.commands import Command, Failed, SendBatches, Sent, Welcome, encode_command
 from tidemill_wire.connection import Connection, Event, Received, Role
-from tidemill_wire.errors import ProtocolError, wire_error
+from tidemill_wire.errors import ProtocolError
 
 ASK_SECONDS, CONNECT_SECONDS, ANSWER_SECONDS = 2.0, 3.0, 10.0
 
@@ -185,7 +185,7 @@ class Link(asyncio.Protocol):
         finally:
             self._waiting.pop(correlation, None)
         if isinstance(command, Failed):
-            refusal = wire_error(command.number, command.detail)
+            refusal = command.error
             if refusal.kind.name == "not_master":
                 self.close()  # meta knows who is
             raise refusal

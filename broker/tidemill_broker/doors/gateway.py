@@ -49,6 +49,7 @@ from tidemill_broker.doors.service import Service
 from tidemill_broker.groups import Group
 from tidemill_broker.ranges import merge_ranges
 from tidemill_host.bodies import Bodies, Room
+from tidemill_host.doorman import asker
 from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, json_response, refusal_of
 from tidemill_host.routing import Route, Variables
@@ -67,8 +68,9 @@ from tidemill_wire.commands import (
     SendBatches,
     Sent,
 )
-from tidemill_wire.errors import Refused, wire_error
+from tidemill_wire.errors import Refused
 from tidemill_wire.filters import is_pattern
+from tidemill_wire.quotas import Meter, check_quota
 
 SWEEP_SECONDS = 5.0
 MESSAGES = "/v1/subjects/{subject}/messages"
@@ -143,16 +145,20 @@ class Gateway:
             batch = build_batch(replace(origin, flags=flags), content)
             count = len(content.bodies)
             del content, said
-            answer = await self._send(batch) if deltas is None else await self._later.take(batch)
-        for _, number, detail in answer.refused:
-            raise wire_error(number, detail)
+            payer = asker().payer
+            if deltas is not None and payer is not None:
+                # The delay service sees the gateway, and not who stands behind it.
+                check_quota(payer, count, len(batch), now_ms)
+            answer = await self._send(batch, payer) if deltas is None else await self._later.take(batch)
+        for error in answer.errors.values():
+            raise error
         rows = sent_rows(origin.batch_id, count, answer)
         for row, delta in zip(rows, deltas or (), strict=False):
             row["due"] = timestamp_of(now_ms + delta)
         return json_response({"subject": subject, "messages": rows})
 
-    async def _send(self, batch: bytearray) -> Sent:
-        answer = await self._peer().ask(SendBatches(batch))
+    async def _send(self, batch: bytearray, payer: Meter | None) -> Sent:
+        answer = await self._peer().ask(SendBatches(batch, payer=payer))
         assert isinstance(answer, Sent)
         return answer
 

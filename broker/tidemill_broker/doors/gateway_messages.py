@@ -10,7 +10,7 @@ import binascii
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, cast
 
 import msgpack
@@ -22,6 +22,8 @@ from tidemill_wire.deduplication import NO_KEY, digest_of
 from tidemill_wire.errors import Refused
 from tidemill_wire.lanes import parse_priority
 
+TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
+NONE: Mapping[str, str] = {}
 ADVICE = "see /openapi.json for what a request may hold"
 
 
@@ -79,7 +81,7 @@ def integer(value: Mapping[str, Any], name: str, bounds: tuple[int, int], defaul
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Keys, tags and priority from the head of a request, for messages that have none of their own."""
+    """Keys, tags, priority and context from the head of a request, for messages that have none of their own."""
 
     key: str | None = None
     tags: tuple[str, ...] = ()
@@ -87,6 +89,8 @@ class Defaults:
     order_key: str | None = None
     dedup_key: str | None = None
     timer_key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The context of a trace, for messages whose properties have none."""
 
 
 TIMES = ("delay", "at")
@@ -140,7 +144,8 @@ class Row(NamedTuple):
 def plain_message(body: bytes, defaults: Defaults) -> Content:
     """A body that came as it is."""
     named = defaults.order_key, defaults.dedup_key, defaults.timer_key
-    return _content([Row(body, defaults.key, defaults.tags, b"", *named)])
+    properties = _properties(defaults.properties, "header traceparent")
+    return _content([Row(body, defaults.key, defaults.tags, properties, *named)])
 
 
 def _content(rows: Sequence[Row]) -> Content:
@@ -185,9 +190,7 @@ def _parse_message(row: object, place: str, defaults: Defaults) -> Row:
     tags = defaults.tags
     if "tags" in value:
         tags = parse_tags(value["tags"], f"{place}tags")
-    properties = b""
-    if "properties" in value:
-        properties = _properties(value["properties"], f"{place}properties")
+    properties = _properties(value.get("properties", NONE), f"{place}properties", defaults.properties)
     return Row(_body(value, place), key or None, tags, properties, order_key, dedup_key, timer_key)
 
 
@@ -228,10 +231,13 @@ def parse_tags(value: object, place: str) -> tuple[str, ...]:
     return tuple(sorted(tags))
 
 
-def _properties(value: object, place: str) -> bytes:
+def _properties(value: object, place: str, context: Mapping[str, str] = NONE) -> bytes:
     if not isinstance(value, dict):
         raise malformed(f"{place} is no JSON object")
+    found = cast("dict[str, Any]", value)
+    if context and TRACEPARENT not in found:
+        found = {**context, **found}
     try:
-        return cast("bytes", msgpack.packb(value)) if value else b""
+        return cast("bytes", msgpack.packb(found)) if found else b""
     except (ValueError, OverflowError, UnicodeEncodeError) as error:
         raise malformed(f"{place} cannot be kept: {error}") from None

@@ -10,6 +10,8 @@ from aiohttp import web
 
 from tidemill_broker.doors.gateway_consumers import NAMELESS, PREFIX
 from tidemill_broker.doors.gateway_messages import (
+    TRACEPARENT,
+    TRACESTATE,
     Defaults,
     check_fields,
     integer,
@@ -34,6 +36,8 @@ WAIT_MS_DEFAULT = 1_000
 """Who forgets to say how long does not keep the broker busy, and a person does not wait long."""
 MESSAGES_DEFAULT = 10
 KEY_CHARS_MAX = 200
+CONTEXT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+STATE_CHARS_MAX = 512
 RECEIVE_FIELDS = frozenset(
     {
         *("at_most_once", "broadcast", "consumer", "exclusive", "match", "max", "start", "subjects", "tags"),
@@ -87,14 +91,25 @@ def defaults_of(request: web.BaseRequest) -> Defaults:
     timer_key = _header(request, "Tidemill-Timer-Key", limits.KEY_BYTES_MAX)
     priority = _priority(request)
     texts = _header(request, "Tidemill-Tags", limits.TAGS_MAX * (limits.TAG_BYTES_MAX + 1))
+    context = context_of(request)
     if texts is None:
-        return Defaults(key, (), priority, order_key, dedup_key, timer_key)
+        return Defaults(key, (), priority, order_key, dedup_key, timer_key, context)
     tags = [tag.strip() for tag in texts.split(",")]
     if "" in tags or len(tags) > limits.TAGS_MAX:
         raise malformed(
             f"header Tidemill-Tags is no list of 1 to {limits.TAGS_MAX} texts with commas between"
         )
-    return Defaults(key, tuple(sorted(set(tags))), priority, order_key, dedup_key, timer_key)
+    return Defaults(key, tuple(sorted(set(tags))), priority, order_key, dedup_key, timer_key, context)
+
+
+def context_of(request: web.BaseRequest) -> dict[str, str]:
+    """The context of a trace that the request is in. As W3C wants it, what is none is passed over and not refused."""
+    parent = request.headers.get(TRACEPARENT, "")
+    if CONTEXT.fullmatch(parent) is None:
+        return {}
+    state = request.headers.get(TRACESTATE, "")
+    fits = 0 < len(state) <= STATE_CHARS_MAX and state.isascii() and state.isprintable()
+    return {TRACEPARENT: parent, TRACESTATE: state} if fits else {TRACEPARENT: parent}
 
 
 def when_of(request: web.BaseRequest) -> When | None:

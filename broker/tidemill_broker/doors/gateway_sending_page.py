@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tidemill_broker.doors.gateway_messages import TIMES
+from tidemill_broker.doors.gateway_messages import TIMES, TRACEPARENT, TRACESTATE
 from tidemill_broker.doors.gateway_sending import RULE, rule_fields
 from tidemill_broker.doors.gateway_times import NOT_BOTH, when_fields, when_headers
 from tidemill_host.openapi import Part, answers, header, pattern, record, ref, variable, whole
@@ -13,6 +13,10 @@ from tidemill_wire import limits
 
 BASE64 = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 SEND_ERRORS = (400, 404, 408, 409, 413, 415, 429, 500, 503)
+CONTEXT = {
+    TRACEPARENT: "the context of a trace, for properties that have none; passed over when it is not as W3C says",
+    TRACESTATE: "what goes with it",
+}
 SUBJECT = variable("subject", "the subject's name")
 
 
@@ -167,6 +171,7 @@ def sending() -> Part:
             header("Tidemill-Timer-Key", "the timer key of messages that name none of their own", word),
             header("Tidemill-Priority", "the priority, when the body names none", "[0-7]"),
             *when_headers(),
+            *context_headers(),
             header("Tidemill-Tags", "tags of messages that name none of their own", f"{tag}(?:,{tag}){{0,9}}"),
         ],
         "requestBody": {
@@ -178,3 +183,11 @@ def sending() -> Part:
         },
         "responses": answers(ref("Sent"), sent, "They are stored", SEND_ERRORS),
     }  # fmt: skip
+
+
+def context_headers() -> list[Part]:
+    """Any text is taken."""
+    return [
+        {"name": name, "in": "header", "required": False, "description": says, "schema": {"type": "string"}}
+        for name, says in CONTEXT.items()
+    ]

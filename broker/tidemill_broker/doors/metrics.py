@@ -19,6 +19,7 @@ from tidemill_host.numbers import put_host
 from tidemill_ledger.group_metrics import put_group, put_logs
 from tidemill_wire.metrics.of_brokers import BROKERS
 from tidemill_wire.metrics.page import Page
+from tidemill_wire.metrics.words import OTHER
 from tidemill_wire.transacting import HALF_PARTITION
 
 
@@ -135,4 +136,7 @@ def _put_labelled(page: Page, service: Service) -> None:
     page.begin("dead_letters_total")
     for (fingerprint, error), messages in counters.mistakes.rows():
         page.put("dead_letters_total", messages, fingerprint, error)
+    page.begin("over_quota_total")
+    for whose, batches in service.broker.intake.quotas.told_to_wait.rows(OTHER):
+        page.put("over_quota_total", batches, whose)
     page.put_powers("batch_messages", counters.batch_messages)

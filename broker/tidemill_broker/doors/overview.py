@@ -4,6 +4,9 @@
 second in which the loop does nothing else, too much for a page that asks again and again. Here rows are made a few at
 a time, with other work in between, and kept for a second: however many look, it is done once. Of what was made an
 answer has the sums, and as many rows as were asked for, in the order that was asked for.
+
+Where it is asked who somebody is, all of that is of what this one may browse: rows, sums and counts. What is of others
+is left out before anything is counted, so no number says that there is more.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ from tidemill_broker.doors.past import SERIES_MAX, SUMS, Sampler
 from tidemill_broker.doors.status import group_rows, subject_rows
 from tidemill_broker.machine import Broker
 from tidemill_host.clock import Clock
+from tidemill_host.doorman import asker
 from tidemill_host.openapi import Part, answers, record, ref, whole
 from tidemill_host.refusals import json_response
 from tidemill_host.routing import Route, Variables
+from tidemill_wire.access import EVERYTHING, Identity, Operation
 from tidemill_wire.fields import living_subject
 
 OF_GROUPS = "/v1/overview/groups"
@@ -94,7 +99,7 @@ class Overview:
         asked = parameters_of(request, ("contains", "subject", "group", "order", "limit"))
         limit, order = _limit(asked), _order(asked, GROUP_ORDERS)
         contains, subject, group = _contains(asked), asked.get("subject"), asked.get("group")
-        rows = await self._groups.rows()
+        rows = await browsed(await self._groups.rows(), "subject", asker())
         found = [
             row
             for row in rows
@@ -113,7 +118,7 @@ class Overview:
     async def _of_subjects(self, request: web.BaseRequest, _: Variables) -> web.StreamResponse:
         asked = parameters_of(request, ("contains", "order", "limit"))
         limit, order, contains = _limit(asked), _order(asked, SUBJECT_ORDERS), _contains(asked)
-        rows = await self._subjects.rows()
+        rows = await browsed(await self._subjects.rows(), "name", asker())
         found = [row for row in rows if contains in row["name"].lower()]
         return json_response({
             "count": len(rows), "found": len(found), "made_ms": self._subjects.made_ms,
@@ -123,13 +128,33 @@ class Overview:
     async def _of_the_past(self, request: web.BaseRequest, _: Variables) -> web.StreamResponse:
         asked = parameters_of(request, ("subject", "group", "limit"))
         limit, past = limit_of(asked, PAST_DEFAULT, SERIES_MAX), self._sampler.past
-        subject, group = asked.get("subject"), asked.get("group")
+        subject, group, identity = asked.get("subject"), asked.get("group"), asker()
         some = [
             {"subject": name[0], "group": name[1], "points": series.rows()}
             for name, series in reversed(list(past.groups.items()))
-            if (group is None or name[1] == group) and (subject is None or living_subject(name[0]) == subject)
+            if (group is None or name[1] == group)
+            and (subject is None or living_subject(name[0]) == subject)
+            and may_browse(identity, name[0])
         ]  # fmt: skip
-        return json_response({"sums": past.sums.rows(), "groups": some[:limit]})
+        # Sums of the past were made of all groups, and cannot be parted now.
+        sums = past.sums.rows() if may_browse(identity, EVERYTHING) else []
+        return json_response({"sums": sums, "groups": some[:limit]})
+
+
+def may_browse(identity: Identity, subject: str) -> bool:
+    """Whether somebody may look at a subject, or a further partition of it."""
+    return identity.may(Operation.BROWSE, subject)
+
+
+async def browsed(rows: Sequence[Row], field: str, identity: Identity) -> Sequence[Row]:
+    """Those whose subject somebody may browse; looked for a few at a time, as they were made."""
+    if may_browse(identity, EVERYTHING):
+        return rows
+    found: list[Row] = []
+    for at in range(0, len(rows), SLICE_ROWS):
+        found += [row for row in rows[at : at + SLICE_ROWS] if may_browse(identity, row[field])]
+        await asyncio.sleep(0)
+    return found
 
 
 def _limit(asked: Mapping[str, str]) -> int:
@@ -209,6 +234,8 @@ def _past(more: tuple[Part, ...]) -> dict[str, Part]:
     operation = {
         "operationId": "overview_past",
         "summary": "How lag went in the last hour, of all groups and of those with most to do",
+        "description": "Of groups whose subject may be browsed. Sums are of all groups, and empty for who may not "
+        "browse all subjects.",
         "parameters": [*more, limit],
         "responses": answers(
             ref("PastOverview"), example, "every quarter of a minute or more seldom", (400,)
@@ -233,7 +260,8 @@ def _looking(
         "operationId": name,
         "summary": f"Sums of all {what}, and some of them",
         "description": f"As it was at `made_ms`, within the last second. `count` is how many {what} there are, `found` "
-        "how many are as was asked; sums are of all.",
+        "how many are as was asked; sums are of all. Who may not browse all subjects is told of those that may be "
+        "browsed, as if there were no others.",
         "parameters": [contains, order, limit, *more],
         "responses": answers(ref(f"{what.capitalize()}Overview"), example, f"sums, and some {what}", (400,)),
     }

@@ -28,8 +28,8 @@ PERMITS: Permits = {
     ("GET", "/v1/routes"): KNOWN,
     ("GET", "/v1/subjects"): rows_with("name"),
     ("GET", "/v1/groups"): rows_with("subject"),
-    # Sums of all there is, so for who may look at all.
-    **{("GET", f"/v1/overview/{what}"): BROWSE_ALL for what in ("groups", "subjects", "past")},
+    # Of what may be browsed, whatever that is: also the sums.
+    **{("GET", f"/v1/overview/{what}"): KNOWN for what in ("groups", "subjects", "past")},
     ("POST", f"{_SUBJECT}/messages"): SEND,
     ("GET", f"{_SUBJECT}/messages"): BROWSE,
     ("GET", "/v1/messages"): Permit(Need.A_RIGHT, Operation.BROWSE, "?subject"),
@@ -45,16 +45,13 @@ PERMITS: Permits = {
     **{("POST", f"{_SUBJECT}/timers/{what}"): SEND for what in ("cancel", "reschedule")},
     # By an id nobody knows the subject before a delay group was asked.
     ("GET", "/v1/timers/{id}"): answer_with("subject"),
-    **{
-        ("POST", f"/v1/timers/{{id}}/{what}"): Permit(Need.A_RIGHT, Operation.SEND)
-        for what in ("cancel", "reschedule")
-    },
-    **{("GET", f"/v1/overview/{what}"): BROWSE_ALL for what in ("groups", "subjects", "past")},
+    **{("POST", f"/v1/timers/{{id}}/{what}"): KNOWN for what in ("cancel", "reschedule")},
     ("GET", "/v1/ranges"): BROWSE_ALL,
     **{
         ("GET", f"/v1/ranges/{{partition}}{what}"): Permit(Need.A_RIGHT, Operation.BROWSE, "{partition}")
         for what in ("", "/batches")
     },
+    ("POST", "/v1/ranges/batches"): BROWSE_ALL,
     ("GET", "/v1/segments"): BROWSE_ALL,
     ("GET", "/v1/segments/{log}/{base}"): BROWSE_ALL,
     ("GET", "/v1/replication"): BROWSE_ALL,

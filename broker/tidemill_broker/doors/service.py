@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -35,6 +35,8 @@ from tidemill_wire.kinds import Start
 from tidemill_wire.routes import State
 from tidemill_wire.vigil import Vigil
 
+WHOLE = (1, 1)
+ALONE: Mapping[str, tuple[int, int]] = {}
 FOLDERS = ("message", "action", "consume", "index", "checkpoint", "aside")
 
 
@@ -79,6 +81,8 @@ class Service(Hosted[Runs]):
         self.server.epoch = broker.logs.epoch
         if machine is not None:
             self.hear_itself()
+        if isinstance(machine, Master) and broker.settings.meta:
+            broker.intake.gate.wait()
 
     def began(self, report: Report, seconds: float) -> None:
         """What it took to read what lies on the disk."""
@@ -94,13 +98,18 @@ class Service(Hosted[Runs]):
         await self.settle(lambda: self.turn.idle and self.broker.keeping.settled, deadline_seconds)
         self.close("the broker stops")
 
-    def declare(self, declarations: Iterable[Subject | ConsumerGroup]) -> None:
-        """Make subjects and groups as the manifests say."""
+    def declare(
+        self, declarations: Iterable[Subject | ConsumerGroup], shares: Mapping[str, tuple[int, int]] = ALONE
+    ) -> None:
+        """Make subjects and groups as the manifests say. ``shares`` says how much of a subject is here; all is, unless
+        it says otherwise.
+        """
         now_ms = self._clock.now_ms()
         settings = self.broker.settings
         for declaration in declarations:
             if isinstance(declaration, Subject):
-                self.broker.intake.declare(declaration.name, subject_settings(declaration, settings), now_ms)
+                made = subject_settings(declaration, settings, shares.get(declaration.name, WHOLE))
+                self.broker.intake.declare(declaration.name, made, now_ms)
         for declaration in declarations:
             if isinstance(declaration, ConsumerGroup):
                 self._declare_group(declaration, now_ms)
@@ -118,7 +127,7 @@ class Service(Hosted[Runs]):
         problems: list[tuple[Declaration, WireError]] = []
         for one in told.declared:
             try:
-                self.declare([one])
+                self.declare([one], told.shares)
             except WireError as error:
                 problems.append((one, error))
         self.broker.archiving.obey(told.archived, told.released, self._clock.now_ms())
@@ -198,7 +207,9 @@ def _say_unread(unread: Unread) -> None:
     log.error("unread", f"{unread}: look at the disk; {becomes}")
 
 
-def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSettings:
+def subject_settings(
+    subject: Subject, defaults: BrokerSettings, share: tuple[int, int] = WHOLE
+) -> SubjectSettings:
     """A declaration as the broker keeps it."""
     return SubjectSettings(
         subject.durability or defaults.durability,
@@ -208,4 +219,5 @@ def subject_settings(subject: Subject, defaults: BrokerSettings) -> SubjectSetti
         subject.best_tried,
         subject.deduplication_seconds,
         () if subject.archive_required else None,
+        subject.rates.part(*share) if subject.rates else None,
     )

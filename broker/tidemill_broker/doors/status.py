@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tidemill_broker.census import not_given
 from tidemill_broker.graves import waiting
 from tidemill_broker.group_settings import DEAD
 from tidemill_broker.groups import Group
@@ -60,7 +61,7 @@ def _row(state: State, group: Group) -> dict[str, Any]:
     twin = state.groups.get(state.dead.get(group.identity, 0))
     all_of_it = (*family, *([] if twin is None else [twin]))
     untried = sum(one.untried for one in all_of_it)
-    beyond = sum(max(0, state.partitions[one.partition].visible - one.reached) for one in family)
+    beyond = sum(not_given(state.partitions[one.partition], one) for one in family)
     return {
         "group": group.name,
         "subject": state.partitions[group.partition].name,

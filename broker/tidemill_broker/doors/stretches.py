@@ -3,7 +3,8 @@
 ``GET /v1/ranges?subject=S`` says which partitions there are and from where to where they may be read; with ``at=TIME``
 also the first sequence of that time. ``GET /v1/ranges/PARTITION?from=&until=`` cuts that into pieces, without reading.
 ``GET /v1/ranges/PARTITION/batches?from=&until=&size=`` gives whole batches as they lie in the log, and says in the head
-``Tidemill-Next`` behind which sequence they end: ask again from there.
+``Tidemill-Next`` behind which sequence they end: ask again from there. ``POST /v1/ranges/batches`` gives those of
+several partitions together (``woven.py``).
 
 Python's work is per answer: rows are numpy's, bytes go from the page cache to the socket.
 """
@@ -16,15 +17,19 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
+from tidemill_broker.doors.gateway_letters import SEQUENCE_MAX
+from tidemill_broker.doors.gateway_messages import check_fields, integer, parse_json
 from tidemill_broker.doors.parameters import number_of, parameters_of, time_of, wrong
 from tidemill_broker.doors.service import Service
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import Partition
 from tidemill_broker.stretches import Extent, Gathered, Part, parts, pieces, readable, since
+from tidemill_broker.woven import Cut, Woven
+from tidemill_host.bodies import Bodies
 from tidemill_host.disk import Disk
 from tidemill_host.files import Files
 from tidemill_host.machine import Slice
@@ -43,6 +48,10 @@ from tidemill_wire.transacting import HALF_PARTITION
 PATH = "/v1/ranges"
 NEXT = "Tidemill-Next"
 WINDOWS_AT_ONCE = 8
+SPARSE = 2
+"""Extents that lie within so many times their size are read at once, with what is between them."""
+VIEWS_AT_ONCE = 64
+SPANS_BYTES_MAX = 512 * limits.RANGE_SPANS_MAX
 OTHERS = "the other replicas of its broker group have the same messages"
 
 T = TypeVar("T")
@@ -64,6 +73,7 @@ class Stretches:
         self._service = service
         self._files = Files(disk)
         self._lane = read
+        self._bodies = Bodies(limits.HTTP_HELD_BYTES_MAX)
         self._running = asyncio.Semaphore(limits.RANGES_RUNNING_MAX)
         self._waiting = 0
         self.bytes_given = 0
@@ -74,6 +84,7 @@ class Stretches:
             Route("GET", PATH, self._list),
             Route("GET", f"{PATH}/{{partition}}", self._pieces),
             Route("GET", f"{PATH}/{{partition}}/batches", self._batches),
+            Route("POST", f"{PATH}/batches", self._together),
         ]
 
     # -- which there are -----------------------------------------------------------------------------------------
@@ -104,6 +115,8 @@ class Stretches:
         self, partition: Partition, first: int, end: int, rows_max: int = limits.RANGE_EXTENTS_MAX
     ) -> Wanted:
         """No more rows than one answer has anyway are copied."""
+        if first >= end:
+            return Wanted((), first, end)
         found = tuple(parts(partition, self._service.broker.logs.messages, first, end, rows_max))
         last = found[-1].rows if found and found[-1].run is None else None
         return Wanted(found, first, end if last is None else min(end, max(first, last.end_sequence)))
@@ -147,12 +160,14 @@ class Stretches:
     # -- pieces --------------------------------------------------------------------------------------------------
 
     async def _pieces(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
-        partition, first, end = self._span(parameters_of(request, ("from", "until")), variables)
+        parameters = parameters_of(request, ("from", "until"))
+        partition, first, end = self._span(variables["partition"], **_bounds(parameters))
         found = islice(pieces(partition, first, end), limits.RANGE_PIECES_MAX)
         return json_response({**self._who(), "pieces": [list(one) for one in found]})
 
-    def _span(self, parameters: Mapping[str, str], variables: Variables) -> tuple[Partition, int, int]:
-        name = variables["partition"]
+    def _span(
+        self, name: str, first: int | None = None, until: int | None = None
+    ) -> tuple[Partition, int, int]:
         partition = self._service.broker.state.by_name.get(name.encode())
         if partition is None or name.startswith((DEAD_PREFIX, HALF_PARTITION)):
             raise HttpRefused(
@@ -160,28 +175,61 @@ class Stretches:
             )
         kept = partition.first_kept
         end = readable(partition, self._service.broker.logs.messages, self._limit())
-        first = number_of("from", parameters.get("from", str(kept)))
+        first = kept if first is None else first
         if first < kept:
             raise HttpRefused(
                 410, "not_found", f"partition {name!r} begins at {kept} by now", f"go on from {kept}",
                 {"first": kept},
             )  # fmt: skip
-        return partition, first, min(end, number_of("until", parameters.get("until", str(end))))
+        return partition, first, end if until is None else min(end, until)
 
     # -- batches -------------------------------------------------------------------------------------------------
 
     async def _batches(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
         parameters = parameters_of(request, ("from", "until", "size"))
-        partition, first, end = self._span(parameters, variables)
+        partition, first, end = self._span(variables["partition"], **_bounds(parameters))
         size = number_of("size", parameters.get("size", str(limits.RANGE_BYTES_MAX)))
         view = self._view(partition, first, end)
         most = max(1, min(size, limits.RANGE_BYTES_MAX))
         gathered = await self._work(lambda: self._gather(view, most))
-        response = web.StreamResponse(headers={"Server": "tidemill", NEXT: str(gathered.next)})
+        return await self._given(request, {NEXT: str(gathered.next)}, b"", gathered.extents)
+
+    async def _together(self, request: web.BaseRequest, _variables: Variables) -> web.StreamResponse:
+        with self._bodies.room() as room:
+            wanted = parse_json(await room.read(request, SPANS_BYTES_MAX))
+        check_fields(wanted, frozenset({"spans", "size"}))
+        spans = [self._span(*one) for one in _spans(wanted.get("spans"))]
+        size = integer(wanted, "size", (1, limits.RANGE_BYTES_MAX), limits.RANGE_BYTES_MAX)
+        views: list[Wanted] = []
+        for number, span in enumerate(spans):
+            views.append(self._view(*span))
+            if number % VIEWS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # others have their turn
+        cut = await self._work(lambda: self._weave(views, size))
+        return await self._given(request, {}, cut.head, cut.extents)
+
+    def _weave(self, views: Sequence[Wanted], size_max: int) -> Cut:
+        woven = Woven([(view.first, view.end) for view in views], size_max, limits.RANGE_EXTENTS_MAX)
+        for number, view in enumerate(views):
+            every = ((part, rows) for part in view.parts for rows in self._rows(part, view.first))
+            for part_rows in every:
+                if not woven.add(number, *part_rows):
+                    break
+            woven.finish(number)
+            if woven.full:
+                break
+        return woven.cut()
+
+    async def _given(
+        self, request: web.BaseRequest, head: Mapping[str, str], lead: bytes, extents: Sequence[Extent]
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Server": "tidemill", **head})
         response.content_type = "application/octet-stream"
-        response.content_length = gathered.size
+        response.content_length = len(lead) + sum(one.size for one in extents)
         await response.prepare(request)
-        for chunk in _chunks(gathered.extents):
+        if lead:
+            await response.write(lead)
+        for chunk in _chunks(extents):
             data = await self._work(partial(self._read, chunk))
             self.bytes_given += len(data)
             async with asyncio.timeout(limits.RANGE_PATIENCE_S):  # who does not read holds up nobody else
@@ -217,7 +265,12 @@ class Stretches:
             raise HttpRefused(500, "read_failed", f"{piece.file}: {error}", OTHERS) from None
 
     def _read(self, extents: Sequence[Extent]) -> bytes:
-        found = [self._files.take(Slice(*extent)) for extent in extents]
+        (file, begin, _), (other, last, size) = extents[0], extents[-1]
+        if file == other and last + size - begin <= SPARSE * sum(one.size for one in extents):
+            whole = memoryview(self._files.take(Slice(file, begin, last + size - begin)))
+            found = [bytes(whole[at - begin : at - begin + size]) for _, at, size in extents]
+        else:
+            found = [self._files.take(Slice(*extent)) for extent in extents]
         if [len(data) for data in found] != [extent.size for extent in extents]:
             raise HttpRefused(500, "read_failed", f"{extents[0].file} is shorter than it was", OTHERS)
         return found[0] if len(found) == 1 else b"".join(found)
@@ -253,6 +306,29 @@ class Stretches:
                 503, "not_master", "this broker serves nobody now", "ask the others of its group"
             )
         return min(machine.committed.message, logs.synced_message_position)
+
+
+def _bounds(parameters: Mapping[str, str]) -> dict[str, int]:
+    said = {"first": "from", "until": "until"}
+    return {one: number_of(name, parameters[name]) for one, name in said.items() if name in parameters}
+
+
+def _spans(said: object) -> list[tuple[str, int, int]]:
+    """Partitions with their first sequence and the one behind their last."""
+    rows = cast("list[object]", said) if isinstance(said, list) else []
+    if not 0 < len(rows) <= limits.RANGE_SPANS_MAX:
+        raise wrong(f"spans are a list of 1 to {limits.RANGE_SPANS_MAX}")
+    return [_one_span(row) for row in rows]
+
+
+def _one_span(row: object) -> tuple[str, int, int]:
+    span = cast("dict[str, Any]", row) if isinstance(row, dict) else {}
+    check_fields(span, frozenset({"partition", "from", "until"}), "of a span ")
+    name = span.get("partition")
+    if not isinstance(name, str) or not {"from", "until"} <= span.keys():
+        raise wrong(f"{str(row)[:100]} is no span: it has a partition, from and until")
+    first, until = (integer(span, bound, (0, SEQUENCE_MAX), 0) for bound in ("from", "until"))
+    return name, first, until
 
 
 def _matches(subject: str, subjects: set[str], patterns: Iterable[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidemill_broker.doors.gateway_letters import SEQUENCE_MAX
 from tidemill_broker.doors.queries_page import TIME
 from tidemill_host.openapi import Part, answers, record, ref, whole
 from tidemill_wire import limits
@@ -63,8 +64,32 @@ def paths() -> dict[str, Part]:
     path = "/v1/ranges"
     return {
         path: {"get": listed},
+        f"{path}/batches": {"post": _together()},
         f"{path}/{{partition}}": {"get": cut},
         f"{path}/{{partition}}/batches": {"get": given},
+    }
+
+
+def _together() -> Part:
+    bound = whole(0, SEQUENCE_MAX)
+    one_span = record({"partition": {"type": "string", "maxLength": 300}, "from": bound, "until": bound})
+    wanted = record({"spans": {"type": "array", "items": one_span, "minItems": 1, "maxItems": limits.RANGE_SPANS_MAX},
+                     "size": whole(1, limits.RANGE_BYTES_MAX)}, ("size",))  # fmt: skip
+    woven = answers({}, None, "", (400, 404, 408, 410, 413, 415, 429, 500, 503))
+    woven["200"] = {
+        "description": "two numbers, partitions and batches; where each partition goes on; of which each batch is; "
+        "and the batches as they lie in the log",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+    example = {"spans": [{"partition": "order.paid", "from": 0, "until": 3}]}
+    return {
+        "operationId": "range_batches_together",
+        "summary": "Batches of several partitions, raw",
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": wanted, "example": example}},
+        },
+        "responses": woven,
     }
 
 

@@ -78,3 +78,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail "serviceAccount.create is false and no name is given: say which ServiceAccount it is" }}
 {{- end }}
 {{- end }}
+
+{{/* The Secret by which KEDA's external scaler speaks TLS; empty: there is none. */}}
+{{- define "operator.scalerTls" -}}
+{{- if .Values.scaler.enabled }}{{ .Values.scaler.tls.secretName }}{{ end }}
+{{- end }}

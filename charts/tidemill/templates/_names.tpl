@@ -37,11 +37,20 @@ labels:
 {{ include "tidemill.name" . }}-meta.{{ .Release.Namespace }}.svc:7401
 {{- end }}
 
+{{/* The Secrets by which the queue is locked, as the API server will take them; empty: there are none. */}}
+{{- define "tidemill.tlsSecret" -}}
+{{ dig "security" "tls" "secretRef" "name" "" .Values.cluster }}
+{{- end }}
+
 {{/* What contradicts itself and no schema can say. */}}
 {{- define "tidemill.check" -}}
 {{- $meta := .Values.cluster.meta | default dict }}
 {{- if and .Values.postgresql.existingSecret $meta.store }}
 {{- fail "postgresql.existingSecret and cluster.meta.store both say where meta keeps what it knows: write one of them" }}
+{{- end }}
+{{- $monitor := .Values.monitoring.podMonitor }}
+{{- if and $monitor.enabled (dig "security" "token" "name" "" .Values.cluster) (not $monitor.tokenSecret.name) }}
+{{- fail "the queue asks who Prometheus is: name in monitoring.podMonitor.tokenSecret a Secret with a token that was granted Browse on *" }}
 {{- end }}
 {{- range $list, $items := dict "brokerGroups" .Values.brokerGroups "subjects" .Values.subjects "consumerGroups" .Values.consumerGroups "archives" .Values.archives }}
 {{- $names := list }}

@@ -17,7 +17,7 @@ from tidemill.cli.when import parse_duration
 
 GRANTS, TOKENS = "/v1/access/grants", "/v1/access/tokens"
 TOKEN_COLUMNS = ("token", "who", "created", "expires")
-GRANT_COLUMNS = ("grant", "principals", "operations", "subjects", "groups")
+GRANT_COLUMNS = ("grant", "principals", "operations", "subjects", "groups", "quota")
 
 GrantArgument = Annotated[str, typer.Argument(metavar="GRANT", help="The grant's name.")]
 
@@ -72,6 +72,19 @@ def set_grant(
             "--group", metavar="GROUP", help="Consume as this group, or the beginning of some; repeat it."
         ),
     ] = None,
+    messages: Annotated[
+        int | None,
+        typer.Option(
+            "--messages-per-second", metavar="NUMBER", help="Each may send so many, to each service."
+        ),
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option("--bytes-per-second", metavar="BYTES", help="Each may send so much, to each service."),
+    ] = None,
+    connections: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Each may have so many, to each service.")
+    ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", metavar="MANIFESTS", help="Grants to set, as YAML.")
     ] = None,
@@ -82,7 +95,10 @@ def set_grant(
         raise wrong_usage("write a name with --to, --on and --allow, or --file, and one of them alone")
     if file is None and not (to and on and allow):
         raise wrong_usage("write --to WHO, --on SUBJECT and --allow OPERATIONS")
-    bodies = _read(file) if file is not None else {str(name): _body(to or [], on or [], allow, group or [])}
+    bounds = {"messages": messages, "bytes": size, "connections": connections}
+    quota = {what: number for what, number in bounds.items() if number is not None}
+    said = {**_body(to or [], on or [], allow, group or []), **({"quota": quota} if quota else {})}
+    bodies = _read(file) if file is not None else {str(name): said}
 
     async def run() -> None:
         for one, body in bodies.items():
@@ -191,7 +207,13 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _shown(row: dict[str, Any], permission: dict[str, Any]) -> dict[str, Any]:
     said = {name: ", ".join(permission.get(name, ["any"])) for name in ("operations", "subjects", "groups")}
-    return {"grant": row["grant"], "principals": ", ".join(row["principals"]), **said}
+    quota = ", ".join(f"{number} {what}" for what, number in row.get("quota", {}).items())
+    return {
+        "grant": row["grant"],
+        "principals": ", ".join(row["principals"]),
+        **said,
+        "quota": quota or "none",
+    }
 
 
 def _time(ms: int) -> str:

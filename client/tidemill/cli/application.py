@@ -13,6 +13,7 @@ from tidemill.cli import (
     bench,
     broker,
     browse,
+    canary,
     consume,
     dead,
     doctor,
@@ -50,6 +51,7 @@ def build() -> typer.Typer:
     application.command("status")(status.status)
     application.command("doctor")(doctor.doctor)
     application.command("top")(top.top)
+    application.command("canary")(canary.canary)
     application.command("log-level")(log_level.log_level)
     application.command("send")(send.send)
     application.command("consume")(consume.consume)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
-from tidemill.cli import server_checks, traffic_checks
+from tidemill.cli import canary_checks, server_checks, traffic_checks
+from tidemill.cli.canary_checks import CanaryOption, ask_canary
 from tidemill.cli.failures import FAILURE
 from tidemill.cli.findings import NAMED_MAX, Case, Check, Finding, Severity
 from tidemill.cli.reading import read_picture
@@ -20,7 +22,7 @@ from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOpt
 from tidemill.cli.tables import print_value
 from tidemill_wire.counted import counted
 
-CHECKS: tuple[Check, ...] = (*server_checks.CHECKS, *traffic_checks.CHECKS)
+CHECKS: tuple[Check, ...] = (*server_checks.CHECKS, *traffic_checks.CHECKS, *canary_checks.CHECKS)
 OVER_SECONDS = 3.0
 
 
@@ -30,6 +32,7 @@ def doctor(
         typer.Option("--over", min=0, max=3600, metavar="SECONDS", help="Look twice, so far apart; 0: once."),
     ] = OVER_SECONDS,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are a failure, too.")] = False,
+    canary: CanaryOption = "",
     server: ServerOption = SERVER_DEFAULT,
     output: OutputOption = Output.TABLE,
 ) -> int:
@@ -42,6 +45,7 @@ def doctor(
             before = now
             await asyncio.sleep(over)
             now = await read_picture(server)
+        now = replace(now, canary=await ask_canary(canary))
         found.extend(examined(Case(now, before)))
         told = [_row(check, finding) for check, finding in found]
         if output is not Output.TABLE:

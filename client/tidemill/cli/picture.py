@@ -86,6 +86,8 @@ class Picture:
     is_lone: bool = False
     has_meta: bool = True
     """Whether whoever was asked could speak for clients and subjects."""
+    canary: Row | None = None
+    """The page of a canary, when one was named."""
 
     @property
     def brokers(self) -> list[Node]:

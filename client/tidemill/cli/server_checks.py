@@ -11,6 +11,9 @@ from tidemill.cli.picture import Node
 DISK_FULL_PERCENT = 5
 DISK_NEAR_PERCENT = 15
 """A person needs a while until there is more disk."""
+CERTIFICATE_PART = 0.2
+CERTIFICATE_NEAR_SECONDS = 21 * 86_400
+"""Whoever renews by hand needs days; what renews by itself does so when a third is left."""
 CLOCKS_APART_MS = 1_000
 FILES_FEW = 4_096
 FILES_NEAR = 0.8
@@ -94,8 +97,10 @@ def opened(case: Case) -> Iterator[Finding]:
 
 
 def disks(case: Case) -> Iterator[Finding]:
+    """Of brokers and delay services, which have other names for it; a lone queue says it of one disk in both ways."""
     for node in case.now.nodes:
-        free, total = node.number("tidemill_disk_free_bytes"), node.number("tidemill_disk_total_bytes")
+        free = _first(node, "tidemill_disk_free_bytes", "tidemill_delay_free_bytes")
+        total = _first(node, "tidemill_disk_total_bytes", "tidemill_delay_total_bytes")
         if not total or free is None:
             continue
         percent = 100 * free / total
@@ -170,6 +175,35 @@ def late(case: Case) -> Iterator[Finding]:
             yield error(node.name, f"{due:,.0f} messages are due, the last was {seconds:.1f} s late", advice)
 
 
+def certificates(case: Case) -> Iterator[Finding]:
+    """Those of which a fifth is left, or three weeks: they should have been renewed by then."""
+    for node in case.now.nodes:
+        ends_s, life_s = (
+            _first(
+                node,
+                *(f"tidemill_{service}certificate_{what}_seconds" for service in ("", "delay_", "meta_")),
+            )
+            for what in ("ends", "life")
+        )
+        if ends_s is None or life_s is None:
+            continue
+        left_s = ends_s - case.now.at_ms / 1000
+        advice = "renew it, nothing is started again for that; docs/oncall/rotate-certificates.md"
+        if left_s <= 0:
+            yield error(node.name, "its certificate is over, and nobody connects to it", advice)
+        elif left_s < min(life_s * CERTIFICATE_PART, CERTIFICATE_NEAR_SECONDS):
+            yield warning(node.name, f"its certificate ends in {_while(left_s)}", advice)
+
+
+def _first(node: Node, *names: str) -> float | None:
+    """The first of these numbers that it says."""
+    return next((found for found in map(node.number, names) if found is not None), None)
+
+
+def _while(seconds: float) -> str:
+    return f"{seconds / 86_400:.1f} days" if seconds > 2 * 86_400 else f"{seconds / 3600:.1f} hours"
+
+
 def _answering(case: Case) -> list[Node]:
     return [node for node in case.now.nodes if node.system is not None]
 
@@ -179,5 +213,6 @@ def _gigabytes(count: float) -> str:
 
 
 CHECKS: tuple[Check, ...] = (
-    registered, led, heard, in_sync, lone_masters, opened, disks, readable, files, clocks, versions, restarted, late,
+    registered, led, heard, in_sync, lone_masters, opened, disks, readable, certificates, files, clocks, versions,
+    restarted, late,
 )  # fmt: skip

@@ -10,28 +10,39 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill.cli.asking import PortRefused, Unanswered, ask, control_of, is_local
+from tidemill.cli.canary_checks import CanaryOption, ask_canary, findings
 from tidemill.cli.failures import FAILURE
 from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, perform
 from tidemill.cli.tables import print_rows, print_value
 from tidemill.cli.troubles import troubles
 
 COLUMNS = ("group", "name", "role", "state", "epoch", "in_sync", "messages", "actions", "pid", "http")
+CANARY_COLUMNS = ("canary", "seen", "lost", "twice", "silent_ms", "failovers", "rto_ms", "rpo")
+NO_PAGE: Mapping[str, Any] = {"problem": "", "groups": []}
 LOOK_SECONDS = 3.0
 
 
-def status(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> int:
+def status(
+    canary: CanaryOption = "", server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE
+) -> int:
     """Show the brokers, and what is wrong. Ask meta, or the queue on this machine."""
     problems: list[str] = []
 
     async def run() -> None:
         brokers = await look(server, problems)
         delays = await look_at_delays(server, problems)
+        page = await ask_canary(canary)
+        problems.extend(f"{one.about}: {one.what}: {one.advice}" for one in findings(page or NO_PAGE))
         if output is not Output.TABLE:
-            print_value({"brokers": brokers, "delays": delays, "problems": problems}, output)
+            told = {"brokers": brokers, "delays": delays, "problems": problems}
+            print_value(told if page is None else {**told, "canary": page}, output)
             return
         print_rows(
             [_row(one) for one in (*brokers, *delays)], COLUMNS, output, "No broker has registered yet."
         )
+        if page is not None:
+            print()
+            print_rows([row_of_canary(one) for one in page["groups"]], CANARY_COLUMNS, output, "No probes.")
         print("\n".join(["", *problems] if problems else ["", "All is well."]))
 
     perform(run(), server)
@@ -149,4 +160,16 @@ def _row(broker: Mapping[str, Any]) -> dict[str, Any]:
         "group": broker["group"], "name": broker["name"], "role": broker["role"], "state": ", ".join([said, *words]),
         "epoch": broker["epoch"], "in_sync": broker["in_sync"], "messages": positions.get("messages"),
         "actions": positions.get("actions"), "pid": broker["pid"], "http": broker["http"],
+    }  # fmt: skip
+
+
+def row_of_canary(group: Mapping[str, Any]) -> dict[str, Any]:
+    """What a canary sees of a broker group, for a person."""
+    probes, failovers = group["probes"], group["failovers"]
+    last = failovers[-1] if failovers else {"rto_ms": None, "rpo": None}
+    return {
+        "canary": group["group"], "seen": sum(kind["seen"] for kind in probes.values()),
+        "lost": sum(kind["lost"] - kind["found"] for kind in probes.values()),
+        "twice": group["doubled"]["stored"] + group["doubled"]["acknowledged"], "silent_ms": group["silent_ms"],
+        "failovers": len(failovers), "rto_ms": last["rto_ms"], "rpo": last["rpo"],
     }  # fmt: skip

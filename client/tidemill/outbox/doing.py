@@ -22,7 +22,6 @@ from tidemill.routes import Address
 from tidemill_wire.batch import SINGLES_FROM, Flags, Origin
 from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.commands import SendBatches, Sent
-from tidemill_wire.errors import wire_error
 
 
 async def carry_out(mq: Client, row: Row, deed: Deed) -> None:
@@ -67,8 +66,8 @@ async def _begin_series(mq: Client, row: Row, deed: Deed, groups: Sequence[Addre
         raise answer
     if not isinstance(answer, Sent):
         raise BrokerUnreachable("the delay service answered what was not asked")
-    for _, number, detail in answer.refused:
-        raise wire_error(number, detail)
+    for error in answer.errors.values():
+        raise error
 
 
 def _batch_of(row: Row, deed: Deed, named: tuple[int, bytes], now_ms: int) -> bytes:

@@ -81,6 +81,8 @@ class Worker:
         self.server = server
         self.drain_seconds = drain_seconds
         self.handlers: list[Handler] = []
+        self.client_type = Client
+        """What it makes its client of."""
         self.listeners: list[Callable[[Message, BaseException], None]] = []
         """Told of each failure; for tests."""
         self._settings = settings
@@ -223,7 +225,9 @@ class Worker:
                 for number in SIGNALS:
                     loop.add_signal_handler(number, self._signalled, number)
                     stack.callback(loop.remove_signal_handler, number)
-            mq = client or await stack.enter_async_context(Client(self.server, settings=self._settings))
+            mq = client or await stack.enter_async_context(
+                self.client_type(self.server, settings=self._settings)
+            )
             self._client = mq
             stack.callback(self._without_client)
             page = nullcontext() if metrics_port is None else metrics_page(metrics_port, self.statistics)

@@ -27,7 +27,8 @@ export const token = {
 
 export async function ask(method, path, body, at = "") {
   const headers = { Accept: "application/json" };
-  if (token.get()) headers.Authorization = `Bearer ${token.get()}`;
+  const shown = token.get();
+  if (shown) headers.Authorization = `Bearer ${shown}`;
   if (method !== "GET") headers["Tidemill-Console"] = "1";
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let answer;
@@ -52,7 +53,8 @@ export async function ask(method, path, body, at = "") {
     throw new Refused(answer.status, { detail: "the answer broke off, or is not tidemill's" });
   }
   if (answer.ok) return value;
-  if (answer.status === 401) document.dispatchEvent(new CustomEvent("token-wanted", { detail: token.get() }));
+  // Of an answer that comes late a person may have given another one meanwhile.
+  if (answer.status === 401 && shown === token.get()) document.dispatchEvent(new CustomEvent("token-wanted", { detail: shown }));
   throw new Refused(answer.status, value?.error ?? {});
 }
 

@@ -2,9 +2,10 @@
 
 import { askForToken } from "./dialogs.js";
 import { token } from "./api.js";
-import { button, clear, h, link, say } from "./dom.js";
+import { button, clear, data, h, link, say } from "./dom.js";
 import { clock } from "./format.js";
-import { listen, live, lookNow, run } from "./live.js";
+import { forget, listen, live, lookNow, run } from "./live.js";
+import { asked, rights } from "./rights.js";
 import { overview } from "./views/overview.js";
 
 // Name, title, key, and who makes it: a function (place, parts) that may return {update, close}. Views but the first
@@ -17,6 +18,7 @@ const VIEWS = [
   ["dead", "Dead letters", "d", async () => (await import("./views/dead.js")).dead],
   ["timers", "Timers", "t", async () => (await import("./views/timers.js")).timers],
   ["transactions", "Transactions", "x", async () => (await import("./views/transactions.js")).transactions],
+  ["archives", "Archives", "a", async () => (await import("./views/archives.js")).archives],
   ["brokers", "Brokers", "b", async () => (await import("./views/brokers.js")).brokers],
 ];
 const THEME = "tidemill.theme";
@@ -34,7 +36,7 @@ async function show() {
     else one.removeAttribute("aria-current");
   }
   document.title = [...parts.filter(Boolean).slice(0, 2), title, "tidemill"].join(" · ");
-  const make = await load();
+  const [make] = await Promise.all([load(), asked]);
   if (mine !== number) return;
   shown?.close?.();
   clear(main);
@@ -60,6 +62,7 @@ function frame() {
   const tools = document.getElementById("tools");
   tools.append(
     button("Theme", turn, { class: "quiet", title: "light, dark, or as the system" }),
+    h("span", { id: "who" }),
     button("Token", () => askForToken(false), { class: "quiet", id: "token" }),
     button("Keys", help, { class: "quiet", "aria-keyshortcuts": "?" }),
   );
@@ -112,7 +115,9 @@ function state() {
   const place = document.getElementById("state");
   const old = live.at ? `, what is shown is of ${clock(live.at)}` : "";
   say(place, live.error ? `${live.error.sentence ?? live.error.message}${old}` : `As of ${clock(live.at)}`);
-  place.classList.toggle("bad", Boolean(live.error));
+  place.parentElement.classList.toggle("bad", Boolean(live.error));
+  const who = rights.everything && rights.who === "nobody" ? "" : rights.who;
+  clear(document.getElementById("who"), who && data(who));
   document.getElementById("token").classList.toggle("set", Boolean(token.get()));
 }
 
@@ -121,7 +126,8 @@ frame();
 addEventListener("hashchange", () => { show(); main.focus({ preventScroll: true }); scrollTo(0, 0); });
 addEventListener("keydown", pressed);
 document.addEventListener("token-wanted", (event) => askForToken(event.detail));
-document.addEventListener("token-changed", () => { lookNow(); show(); });
+document.addEventListener("token-changed", () => { forget(); lookNow(); show(); });
+document.addEventListener("rights-changed", () => { forget(); show(); });
 listen(() => { state(); shown?.update?.(live); });
 show();
 run();

@@ -68,6 +68,12 @@ export function confirm({ title, text, yes, danger = false, fields = [], rehears
   });
 }
 
+// A view that is not for whoever sits here; nothing is asked for it.
+export function shut(place, title, why) {
+  place.append(h("h1", {}, title), h("p", { class: "note warn" }, why));
+  return {};
+}
+
 let asking = false;
 let declined = null;
 
@@ -78,7 +84,8 @@ export async function askForToken(refused) {
   asking = true;
   const input = h("input", { type: "password", autocomplete: "off", spellcheck: "false", name: "token" });
   const text = refused ? "This token was refused. Write another one." : "What is asked for here needs a token. It is kept as long as this tab is open.";
-  const said = await confirm({ title: "Token", text, yes: "Use it", fields: [{ name: "token", label: "Bearer token", input }] });
+  const seen = isSecureContext ? "" : " This page did not come by TLS: who is between can read the token.";
+  const said = await confirm({ title: "Token", text: text + seen, yes: "Use it", fields: [{ name: "token", label: "Bearer token", input }] });
   asking = false;
   declined = said === null ? token.get() : null;
   if (said === null) return;

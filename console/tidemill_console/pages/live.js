@@ -5,6 +5,7 @@
 // time, and not at all while nobody sees the page.
 
 import { askAll, get, living, query } from "./api.js";
+import { learn } from "./rights.js";
 
 const EVERY_MS = 2_000;
 const SHARE = 20;
@@ -179,7 +180,7 @@ function added(several, names) {
 // -- the loop ---------------------------------------------------------------------------------------------------------
 
 async function look() {
-  const [brokers, delays] = await Promise.all([get("/v1/brokers"), get("/v1/delays")]);
+  const [brokers, delays] = await Promise.all([get("/v1/brokers"), get("/v1/delays"), learn()]);
   Object.assign(live, { brokers, delays });
   const [groups, subjects] = await Promise.all([
     listGroups({ order: "trouble", limit: TROUBLED_MAX }),
@@ -200,12 +201,24 @@ async function look() {
 }
 
 let wake = () => {};
-export const lookNow = () => wake();
+let wanted = false;
+
+export function lookNow() {
+  wanted = true;
+  wake();
+}
+
+// Whoever looks from now on may be somebody else, who may see other things: what was seen is not shown, nor compared.
+export function forget() {
+  histories.clear();
+  Object.assign(live, { groups: [], silent: [], sums: null, counts: { groups: 0, subjects: 0 }, rates: { in: null, out: null }, at: 0 });
+}
 
 export async function run() {
   document.addEventListener("visibilitychange", () => document.hidden || wake());
   for (;;) {
     const began = performance.now();
+    wanted = false;
     if (!document.hidden || !live.at) {
       try {
         await look();
@@ -217,6 +230,7 @@ export async function run() {
       }
       for (const act of listeners) act(live);
     }
+    if (wanted) continue;
     const took = live.error ? 0 : performance.now() - began;
     const rest_ms = Math.min(PAUSE_MAX_MS, Math.max(EVERY_MS, SHARE * took));
     const pause = new Promise((done) => {

@@ -6,6 +6,7 @@ when it is made.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Route, Variables
 from tidemill_meta.asked import Asked
 from tidemill_meta.charter import GRANTS_MAX, TOKENS_MAX, GrantRecord, TokenRecord, charter_of
+from tidemill_meta.doors.access_watch import AccessWatch
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.requests import denials, parse_body
 from tidemill_meta.registry import Draft
@@ -30,6 +32,7 @@ GRANTS, TOKENS, CHARTER = "/v1/access/grants", "/v1/access/tokens", "/v1/brokers
 KINDS = (GrantRecord.KIND, TokenRecord.KIND)
 BODY_BYTES_MAX = 64 * KIB
 TOKEN_BYTES = 32
+DIGEST = re.compile(r"[0-9a-f]{64}")
 EXPIRES_SECONDS_MAX = 10 * 366 * 24 * 3600
 
 
@@ -40,6 +43,7 @@ class AccessDoor:
         self._replica = replica
         self._access = access
         self._bodies = Bodies(4 * MIB)
+        self._watch = AccessWatch(lambda: replica.meta.registry.access_version)
 
     def routes(self) -> list[Route]:
         """Methods, paths, and who answers."""
@@ -49,8 +53,10 @@ class AccessDoor:
             Route("DELETE", f"{GRANTS}/{{grant}}", self._drop_grant),
             Route("GET", TOKENS, self._list_tokens),
             Route("POST", TOKENS, self._make_token),
+            Route("PUT", f"{TOKENS}/{{token}}", self._put_token),
             Route("DELETE", f"{TOKENS}/{{token}}", self._drop_token),
             Route("POST", CHARTER, self._tell),
+            Route("POST", f"{CHARTER}/watch", self._watching),
         ]
 
     def changed(self, keys: Sequence[tuple[str, str]]) -> bool:
@@ -58,6 +64,7 @@ class AccessDoor:
         if not any(kind in KINDS for kind, _ in keys):
             return False
         self.obey()
+        self._watch.changed()
         return True
 
     def obey(self) -> None:
@@ -82,7 +89,8 @@ class AccessDoor:
     async def _put_grant(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
         self._check_locked()
         granted = parse_grant(await self._json(request))
-        record = await self._keep(parse_group(variables["grant"]), granted)
+        with denials():
+            record = await self._keep(parse_group(variables["grant"]), granted)
         return json_response(record.row())
 
     async def _keep(self, name: str, granted: Granted) -> GrantRecord:
@@ -124,6 +132,33 @@ class AccessDoor:
             record = await self._replica.change(decide)
         return json_response({**record.row(), "secret": token})
 
+    async def _put_token(self, request: web.BaseRequest, variables: Variables) -> web.StreamResponse:
+        """One that was made elsewhere, and of which meta is told the digest alone."""
+        self._check_locked()
+        identity = parse_group(variables["token"])
+        with denials():
+            asked = Asked(await self._json(request), frozenset({"who", "digest"}))
+            who, digest = parse_who(asked.text("who")), asked.text("digest")
+        if not who.startswith("token:") or not DIGEST.fullmatch(digest):
+            raise Refused(
+                "malformed_command", "write who as token:NAME, and as digest 64 hexadecimal digits of SHA-256"
+            )
+        now_ms = self._replica.clock.now_ms()
+
+        def decide(draft: Draft, _now_ms: int) -> TokenRecord:
+            known = draft.get(TokenRecord, identity)
+            if known is not None and (known.who, known.digest) == (who, digest):
+                return known
+            if any(one.digest == digest and one.who != who for one in draft.all(TokenRecord)):
+                raise Refused("malformed_command", "that very token is somebody else's already")
+            if known is None and sum(1 for _ in draft.all(TokenRecord)) >= TOKENS_MAX:
+                raise Refused("limit_exceeded", f"there are {TOKENS_MAX} tokens")
+            return draft.put(TokenRecord(identity, who, digest, now_ms, 0))
+
+        with denials():
+            record = await self._replica.change(decide)
+        return json_response(record.row())
+
     async def _drop_token(self, _: web.BaseRequest, variables: Variables) -> web.StreamResponse:
         return await self._drop(TokenRecord, variables["token"])
 
@@ -136,6 +171,11 @@ class AccessDoor:
         with denials():
             await self._replica.change(decide)
         return json_response({"removed": key})
+
+    async def _watching(self, request: web.BaseRequest, _: Variables) -> web.StreamResponse:
+        """Of services, which ask for the charter when it is another one."""
+        await self._json(request)
+        return await self._watch.serve(request)
 
     async def _tell(self, request: web.BaseRequest, _: Variables) -> web.StreamResponse:
         await self._json(request)

@@ -9,7 +9,7 @@ from tidemill_meta.doors.schemas import COUNT, TEXT, many
 from tidemill_wire.access import Operation
 from tidemill_wire.fields import NAME
 from tidemill_wire.grant_specs import MATCH_PATTERN
-from tidemill_wire.granted import ITEMS_MAX, WHO
+from tidemill_wire.granted import ITEMS_MAX, QUOTA_BOUNDS, WHO
 
 ERRORS = (400, 404, 408, 409, 413, 415, 503)
 GRANT_EXAMPLE = {
@@ -37,9 +37,11 @@ def paths() -> dict[str, Part]:
         },
         ("groups",),
     )  # fmt: skip
-    asked = record({"principals": _some(whom), "permissions": _some(permission)})
+    quota = record({name: whole(*bounds) for name, bounds in QUOTA_BOUNDS.items()}, tuple(QUOTA_BOUNDS))
+    quota["description"] = "messages and bytes a second, and connections, at each service"
+    asked = record({"principals": _some(whom), "permissions": _some(permission), "quota": quota}, ("quota",))
     shown = {"principals": many(TEXT), "permissions": many({"type": "object"}), "version": COUNT}
-    grant = record({"grant": TEXT, **shown})
+    grant = record({"grant": TEXT, **shown, "quota": quota}, ("quota",))
     row = {"token": TEXT, "who": TEXT, "created_ms": COUNT, "expires_ms": COUNT}
     wanted = record({"who": whom, "expires_seconds": whole(0, 10 * 366 * 24 * 3600)}, ("expires_seconds",))
     made = {**TOKEN_EXAMPLE, "secret": "shown-this-once-and-never-again-to-anybody"}
@@ -61,7 +63,15 @@ def paths() -> dict[str, Part]:
             ),
         },
         "/v1/access/tokens/{token}": {
-            "delete": _asked("revokeToken", "Let a token hold no more", gone, {"removed": "0"}, name="token")
+            "put": _asked(
+                "setToken",
+                "Let a token hold that was made elsewhere",
+                record(row),
+                TOKEN_EXAMPLE,
+                body=record({"who": whom, "digest": pattern("[0-9a-f]{64}", "the SHA-256 of the token")}),
+                name="token",
+            ),
+            "delete": _asked("revokeToken", "Let a token hold no more", gone, {"removed": "0"}, name="token"),
         },
     }
 

@@ -28,7 +28,7 @@ from tidemill_meta.brokers import (
     set_group_state,
 )
 from tidemill_meta.doors.archives import Archives
-from tidemill_meta.doors.asking import check_declared, permitted, seen
+from tidemill_meta.doors.asking import check_declared, check_own, permitted, seen
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.requests import Query, denials, is_said, parse_body
 from tidemill_meta.doors.watch import Watch, parse_interest
@@ -233,6 +233,7 @@ class Api:
 
     async def _client_beat(self, body: object, _: Variables) -> object:
         beat, denied = permitted(parse_client_beat(body))
+        check_own(self._meta, beat.client, self._now_ms())
         if not self._meta.spoke(beat, self._now_ms()):
             await self._replica.caught_up()
         refused: list[dict[str, Any]] = []
@@ -243,6 +244,7 @@ class Api:
 
     async def _client_leave(self, body: object, _: Variables) -> object:
         client = Asked(body, frozenset({"client"})).consumer("client")
+        check_own(self._meta, client, self._now_ms())
         self._meta.client_left(client, self._now_ms())
         return {"left": client}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from tidemill_host.routing import Variables
 from tidemill_meta.archive_values import Archive, ReplayRecord
@@ -23,6 +23,25 @@ from tidemill_meta.archives import (
 )
 from tidemill_meta.asked import Asked
 from tidemill_meta.doors.replica import Replica
+from tidemill_meta.errors import Denied
+from tidemill_meta.registry import Draft
+
+Told = TypeVar("Told", Archive, ReplayRecord)
+Answers: TypeAlias = dict[tuple[str, str], Callable[[Any, Variables], Awaitable[object]]]
+
+
+class Kept(NamedTuple, Generic[Told]):
+    """What jobs tell of: looked at and forgotten alike, whatever it is."""
+
+    word: str
+    kind: type[Told]
+    row: Callable[[Told], dict[str, Any]]
+    unknown: Callable[[str], Denied]
+    drop: Callable[[Draft, str], None]
+
+
+ARCHIVES = Kept("archive", Archive, archive_row, unknown_archive, drop_archive)
+REPLAYS = Kept("replay", ReplayRecord, replay_row, unknown_replay, drop_replay)
 
 
 class Archives:
@@ -30,9 +49,8 @@ class Archives:
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        self._registry = replica.meta.registry
 
-    def asked(self) -> dict[tuple[str, str], Callable[[Any, Variables], Awaitable[object]]]:
+    def asked(self) -> Answers:
         """What comes with a body."""
         return {
             ("PUT", "/v1/archives/{archive}"): self._put,
@@ -40,16 +58,9 @@ class Archives:
             ("PUT", "/v1/replays/{replay}"): self._put_replay,
         }
 
-    def read(self) -> dict[tuple[str, str], Callable[[Any, Variables], Awaitable[object]]]:
+    def read(self) -> Answers:
         """What comes without one."""
-        return {
-            ("GET", "/v1/archives"): self._list,
-            ("GET", "/v1/archives/{archive}"): self._get,
-            ("DELETE", "/v1/archives/{archive}"): self._drop,
-            ("GET", "/v1/replays"): self._list_replays,
-            ("GET", "/v1/replays/{replay}"): self._get_replay,
-            ("DELETE", "/v1/replays/{replay}"): self._drop_replay,
-        }
+        return {**_read(self._replica, ARCHIVES), **_read(self._replica, REPLAYS)}
 
     async def _put(self, body: object, variables: Variables) -> object:
         asked, name = Asked(body, ARCHIVE_FIELDS), variables["archive"]
@@ -63,30 +74,26 @@ class Archives:
         asked, name = Asked(body, REPLAY_FIELDS), variables["replay"]
         return replay_row(await self._replica.change(lambda draft, _: put_replay(draft, name, asked)))
 
-    async def _list(self, _: object, __: Variables) -> object:
-        return [archive_row(one) for one in sorted(self._registry.all(Archive), key=lambda one: one.name)]
 
-    async def _get(self, _: object, variables: Variables) -> object:
-        found = self._registry.get(Archive, variables["archive"])
+def _read(replica: Replica, kept: Kept[Told]) -> Answers:
+    """All of a kind, one of them, and one that is forgotten."""
+    registry = replica.meta.registry
+
+    async def list_all(_: object, __: Variables) -> object:
+        return [kept.row(one) for one in sorted(registry.all(kept.kind), key=lambda one: one.name)]
+
+    async def get(_: object, variables: Variables) -> object:
+        name = variables[kept.word]
+        found = registry.get(kept.kind, name)
         if found is None:
-            raise unknown_archive(variables["archive"])
-        return archive_row(found)
+            raise kept.unknown(name)
+        return kept.row(found)
 
-    async def _drop(self, _: object, variables: Variables) -> object:
-        name = variables["archive"]
-        await self._replica.change(lambda draft, _: drop_archive(draft, name))
+    async def drop(_: object, variables: Variables) -> object:
+        name = variables[kept.word]
+        await replica.change(lambda draft, _: kept.drop(draft, name))
         return {"removed": name}
 
-    async def _list_replays(self, _: object, __: Variables) -> object:
-        return [replay_row(one) for one in sorted(self._registry.all(ReplayRecord), key=lambda one: one.name)]
-
-    async def _get_replay(self, _: object, variables: Variables) -> object:
-        found = self._registry.get(ReplayRecord, variables["replay"])
-        if found is None:
-            raise unknown_replay(variables["replay"])
-        return replay_row(found)
-
-    async def _drop_replay(self, _: object, variables: Variables) -> object:
-        name = variables["replay"]
-        await self._replica.change(lambda draft, _: drop_replay(draft, name))
-        return {"removed": name}
+    many = f"/v1/{kept.word}s"
+    one = f"{many}/{{{kept.word}}}"
+    return {("GET", many): list_all, ("GET", one): get, ("DELETE", one): drop}

@@ -9,14 +9,16 @@ from typing import Any
 from tidemill_host.doorman import asker
 from tidemill_meta.beats import ClientBeat
 from tidemill_meta.doors.watch import Interest
+from tidemill_meta.machine import Meta
 from tidemill_wire.access import EVERYTHING, Identity, Operation, Right
 from tidemill_wire.declarations import Declaration, Subject
-from tidemill_wire.errors import KIND_BY_NAME
+from tidemill_wire.errors import KIND_BY_NAME, Refused
 
 
 def permitted(beat: ClientBeat) -> tuple[ClientBeat, list[dict[str, Any]]]:
     """A client's heartbeat with what it may use, and rows of what is denied to it, which is made by no such use."""
     who = asker()
+    beat = replace(beat, who=who.who)
     if who.all:
         return beat, []
     produces = tuple(one for one in beat.produces if who.may(Operation.SEND, one))
@@ -28,6 +30,14 @@ def permitted(beat: ClientBeat) -> tuple[ClientBeat, list[dict[str, Any]]]:
         if one not in consumes
     ]
     return replace(beat, produces=produces, consumes=consumes), denied
+
+
+def check_own(meta: Meta, client: str, now_ms: int) -> None:
+    """``Refused`` when a client is there that somebody else has begun; the cluster's own may speak for any."""
+    who = asker()
+    owner = "" if who.all else meta.owner_of(client, now_ms)
+    if owner and owner != who.who:
+        raise Refused("forbidden", f"the client {client[:100]!r} is another's than {who.who}'s")
 
 
 def _denied(who: Identity, right: Right) -> dict[str, Any]:

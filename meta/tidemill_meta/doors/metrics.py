@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tidemill_host.certificates import Watched
+from tidemill_host.numbers import put_certificate
 from tidemill_meta.doors.api import Api
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.takeovers import Takeovers
@@ -14,12 +16,15 @@ from tidemill_wire.metrics.of_others import META
 from tidemill_wire.metrics.page import Page
 
 
-def render_metrics(replica: Replica, watch: Watch, api: Api, takeovers: Takeovers) -> bytes:
-    """The metrics page."""
+def render_metrics(
+    replica: Replica, watch: Watch, api: Api, takeovers: Takeovers, certificates: Watched | None = None
+) -> bytes:
+    """The metrics page. Beside a broker it is that one which says of the process's certificate."""
     page = Page(META, "tidemill_meta_")
     page.put_all(_numbers(replica, watch, api))
     _put_groups(page, replica)
     page.put_powers("takeover_seconds", takeovers.seconds)
+    put_certificate(page, certificates)
     return page.to_bytes()
 
 

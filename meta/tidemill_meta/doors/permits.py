@@ -24,7 +24,7 @@ PERMITS: Permits = {
     ("POST", _BROKERS): CLUSTER_AUDITED,
     **{
         ("POST", f"{_BROKERS}/{what}"): CLUSTER
-        for what in ("heartbeat", "declared", "fenced", "emptying", "access")
+        for what in ("heartbeat", "declared", "fenced", "emptying", "access", "access/watch", "reviews")
     },
     ("POST", f"{_BROKERS}/leave"): CLUSTER_AUDITED,
     ("GET", _BROKERS): KNOWN,
@@ -44,8 +44,8 @@ PERMITS: Permits = {
     ("POST", f"{_SUBJECT}/expand"): ADMIN,
     ("POST", f"{_SUBJECT}/state"): ADMIN,
     ("DELETE", f"{_SUBJECT}/move"): ADMIN,
-    ("GET", "/v1/subjects"): rows_with("subject"),
-    ("GET", _SUBJECT): answer_with("subject"),
+    ("GET", "/v1/subjects"): rows_with("name"),
+    ("GET", _SUBJECT): answer_with("name"),
     ("DELETE", _SUBJECT): ADMIN,
     ("GET", f"{_SUBJECT}/route"): KNOWN,
     ("GET", "/v1/groups"): rows_with("subject"),
@@ -64,5 +64,6 @@ PERMITS: Permits = {
     ("DELETE", "/v1/access/grants/{grant}"): ADMIN_ALL,
     ("GET", "/v1/access/tokens"): ADMIN_ALL,
     ("POST", "/v1/access/tokens"): ADMIN_ALL,
+    ("PUT", "/v1/access/tokens/{token}"): ADMIN_ALL,
     ("DELETE", "/v1/access/tokens/{token}"): ADMIN_ALL,
 }

@@ -231,3 +231,4 @@ class ReplayStatus(Reported):
 class GrantStatus(Reported):
     principals: Annotated[int | None, Number("Principals that are known.")] = None
     revision: Annotated[str | None, Text("Meta's revision that has it.", "", 20)] = None
+    drift: Annotated[Drift | None, Part("What others changed.", Drift)] = None

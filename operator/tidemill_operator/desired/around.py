@@ -10,8 +10,9 @@ from tidemill_operator.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLIC
 from tidemill_operator.marks import ACCESS_LABEL, MANAGER, NAME_LABEL
 from tidemill_operator.names import HASH_CHARS, digest
 from tidemill_operator.steps import Manifest
+from tidemill_wire.cluster_specs import BROKERS_OWN
 
-OWN_SETTINGS = {"name", "replicated", "meta", "advertise", "labels", "durability"}
+OWN_SETTINGS = frozenset(BROKERS_OWN)
 """What the operator tells a process itself."""
 
 

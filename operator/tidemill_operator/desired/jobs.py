@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
+from tidemill_operator.desired.locks import OPEN, Locks, parse_locks
 from tidemill_operator.desired.wanted import Image, SpecError
 from tidemill_operator.marks import ARCHIVE_LABEL, MANAGER, MANAGER_LABEL, REPLAY_LABEL, metadata, part
 from tidemill_operator.names import HASH_CHARS, META_PORT, digest, labels_of, meta_host, owner_of
 from tidemill_operator.spark import Component, Job, Timing
-from tidemill_operator.steps import Manifest
+from tidemill_operator.steps import Manifest, Seen
 from tidemill_wire.pipeline_specs import ArchiveSpec, ReplaySpec, Spark
 from tidemill_wire.resources import parse_resource
 
@@ -17,6 +20,20 @@ NAME_CHARS_MAX = 30
 and all of it into a label.
 """
 WRITTEN = ("Parquet", "Delta")
+
+
+class Place(NamedTuple):
+    """What a job depends on that its object does not say."""
+
+    image: str
+    """Where the spec names none."""
+    locks: Locks
+
+
+def place_of(seen: Seen) -> Place:
+    """Only meta asks Kubernetes who somebody is."""
+    locks = OPEN if seen.cluster is None else parse_locks(seen.cluster)
+    return Place(seen.spark_image, replace(locks, audience=""))
 
 
 def archive_spec(resource: Manifest) -> ArchiveSpec:
@@ -55,7 +72,7 @@ def timing(spec: ArchiveSpec) -> Timing:
     )
 
 
-def archive_job(resource: Manifest, spec: ArchiveSpec, subjects: Sequence[str], image: str) -> Job:
+def archive_job(resource: Manifest, spec: ArchiveSpec, subjects: Sequence[str], place: Place) -> Job:
     """An Archive's; of ``subjects`` it has the names at meta."""
     if spec.destination.format not in WRITTEN:
         raise SpecError(
@@ -77,13 +94,13 @@ def archive_job(resource: Manifest, spec: ArchiveSpec, subjects: Sequence[str], 
         resource,
         words,
         spec.spark,
-        image,
+        place,
         "" if credentials is None else credentials.name,
     )
 
 
 def replay_job(
-    resource: Manifest, spec: ReplaySpec, archive: ArchiveSpec | None, attempt: int, image: str
+    resource: Manifest, spec: ReplaySpec, archive: ArchiveSpec | None, attempt: int, place: Place
 ) -> Job:
     """An attempt at a Replay. All attempts are one run to the program, which goes on where the last one ended."""
     source, wanted = spec.source, spec.source.filter
@@ -105,7 +122,7 @@ def replay_job(
         resource,
         words,
         spec.spark,
-        image,
+        place,
         "" if credentials is None else credentials.name,
     )
 
@@ -127,7 +144,7 @@ def _job(
     resource: Manifest,
     words: Sequence[str],
     spark: Spark,
-    image: str,
+    place: Place,
     secret: str,
 ) -> Job:
     return Job(
@@ -137,9 +154,10 @@ def _job(
         _labels(component, resource),
         owner_of(resource),
         tuple(words),
-        _image(spark, image),
+        _image(spark, place.image),
         spark,
         secret,
+        place.locks,
     )
 
 

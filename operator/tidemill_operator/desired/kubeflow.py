@@ -20,6 +20,7 @@ from typing import Any
 
 from tidemill_operator import marks
 from tidemill_operator.desired.crontab import plain_schedule
+from tidemill_operator.desired.locks import of_client
 from tidemill_operator.desired.pods import SCHEDULING, USER, spread
 from tidemill_operator.desired.wanted import SpecError
 from tidemill_operator.kinds import SPARK_APPLICATION, SPARK_SCHEDULE, Kind
@@ -217,6 +218,7 @@ def _pod_labels(job: Job, role: str) -> dict[str, str]:
 
 def _template(job: Job, container: str, *, may_ask: bool) -> dict[str, Any]:
     """A pod that passes the restricted standard. Only a driver asks Kubernetes for anything."""
+    files = of_client(job.locks)
     one: dict[str, Any] = {
         "name": container,
         "securityContext": {
@@ -224,8 +226,9 @@ def _template(job: Job, container: str, *, may_ask: bool) -> dict[str, Any]:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108  # the pod's own
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *files.mounts],  # noqa: S108  # the pod's own
     }
+    one |= {"env": list(files.environment)} if files.environment else {}
     if job.secret:
         one["envFrom"] = [{"secretRef": {"name": job.secret}}]
     scheduling = job.spark.scheduling.to_map()
@@ -241,7 +244,7 @@ def _template(job: Job, container: str, *, may_ask: bool) -> dict[str, Any]:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [one],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": TMP_SIZE}}],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": TMP_SIZE}}, *files.volumes],
     }
     spec |= {"topologySpreadConstraints": apart} if apart else {}
     spec |= {name: scheduling[name] for name in SCHEDULING if scheduling.get(name)}

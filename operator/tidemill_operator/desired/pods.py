@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill_operator.desired.locks import Files, of_service, to_review
 from tidemill_operator.desired.wanted import Pods
 from tidemill_operator.marks import COMPONENT_LABEL, INSTANCE_LABEL, RESTART_AT, part
 from tidemill_operator.steps import Manifest
@@ -76,7 +77,10 @@ def template(
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(process, pods)],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": TMP_SIZE}}],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {"sizeLimit": TMP_SIZE}},
+            *(one for files in _files(pods) for one in files.volumes),
+        ],
     }
     # What is empty is not sent: the API server does not keep it, and it would be sent again and again.
     spec |= {"topologySpreadConstraints": apart} if apart else {}
@@ -92,6 +96,8 @@ def template(
 def _container(process: Process, pods: Pods) -> dict[str, Any]:
     mounts = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108  # the pod's own, of 64 MiB
     mounts += [{"name": "data", "mountPath": DATA}] if process.keeps_data else []
+    mounts += [dict(one) for files in _files(pods) for one in files.mounts]
+    scheme = "HTTPS" if pods.locks.tls else "HTTP"
     found: dict[str, Any] = {
         "name": process.name,
         "image": pods.image.reference,
@@ -106,13 +112,14 @@ def _container(process: Process, pods: Pods) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": mounts,
-        "startupProbe": _probe("/healthz", 2, STARTUP_SECONDS // 2),
-        "readinessProbe": _probe("/readyz", 2, 3),
-        "livenessProbe": _probe("/healthz", 10, 6),
+        "startupProbe": _probe(scheme, "/healthz", 2, STARTUP_SECONDS // 2),
+        "readinessProbe": _probe(scheme, "/readyz", 2, 3),
+        "livenessProbe": _probe(scheme, "/healthz", 10, 6),
         "lifecycle": {"preStop": {"sleep": {"seconds": process.stop_seconds}}},
     }
-    if process.environment:
-        found["env"] = list(process.environment)
+    environment = [*process.environment, *(one for files in _files(pods) for one in files.environment)]
+    if environment:
+        found["env"] = environment
     if part(pods.said, "resources"):
         found["resources"] = dict(part(pods.said, "resources"))
     if process.settings:
@@ -120,10 +127,16 @@ def _container(process: Process, pods: Pods) -> dict[str, Any]:
     return found
 
 
-def _probe(path: str, period_seconds: int, failures: int) -> dict[str, Any]:
-    """A broker that becomes another one closes its port for some tenths of a second: one failure says nothing."""
+def _files(pods: Pods) -> tuple[Files, ...]:
+    return of_service(pods.locks), to_review(pods.locks)
+
+
+def _probe(scheme: str, path: str, period_seconds: int, failures: int) -> dict[str, Any]:
+    """A broker that becomes another one closes its port for some tenths of a second: one failure says nothing. By TLS
+    the kubelet looks at no name, and shows no certificate.
+    """
     return {
-        "httpGet": {"path": path, "port": "http", "scheme": "HTTP"},
+        "httpGet": {"path": path, "port": "http", "scheme": scheme},
         "periodSeconds": period_seconds,
         "timeoutSeconds": 5,
         "failureThreshold": failures,

@@ -5,9 +5,10 @@ manifests are made of. The server has proved the schema; what it cannot see is r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
+from tidemill_operator.desired.locks import OPEN, Locks, parse_locks
 from tidemill_operator.marks import RESTART_AT, annotation, part, rows
 from tidemill_operator.names import (
     GROUP_NAME,
@@ -69,6 +70,7 @@ class Pods:
     """The rest, as the spec has it; ``pods.py`` takes from it what it knows."""
     grace_seconds: int = GRACE_SECONDS
     restart_at: str = ""
+    locks: Locks = OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,21 +144,22 @@ def parse_cluster(resource: Manifest, image: str) -> Cluster:
         raise SpecError(
             f"spec.meta.replicas is {replicas}, and SQLite is for one: write 1, or store.type PostgreSQL"
         )
-    restart_at, settings = annotation(resource, RESTART_AT), settings_of(meta)
+    restart_at, settings, locks = annotation(resource, RESTART_AT), settings_of(meta), parse_locks(resource)
+    inputs = [said(part(spec, "image")), _pod_inputs(meta), settings, database, restart_at]
     return Cluster(
         metadata["name"],
         metadata["namespace"],
         replicas,
         database,
         _storage(part(meta, "storage"), META_SIZE),
-        Pods(_image(spec, image), meta, restart_at=restart_at),
+        Pods(_image(spec, image), meta, restart_at=restart_at, locks=locks),
         settings,
         tuple(rows(spec, "brokerGroups")),
         _generates(spec),
         _clients(spec),
         update.get("strategy") == "Supervised",
         int(update.get("groupDelaySeconds", 0)) * 1000,
-        digest([said(part(spec, "image")), _pod_inputs(meta), settings, database, restart_at]),
+        digest([*inputs, *([locks.inputs] if locks != OPEN else [])]),
     )
 
 
@@ -175,6 +178,8 @@ def parse_group(resource: Manifest, cluster: Manifest, image: str) -> Group:
     restart_at = max(annotation(resource, RESTART_AT), annotation(cluster, RESTART_AT))
     settings, labels = settings_of(spec), {str(k): str(v) for k, v in part(spec, "labels").items()}
     durability = str(spec.get("durability") or ("normal" if slaves else "high"))
+    # Only meta asks Kubernetes who somebody is.
+    locks = replace(parse_locks(cluster), audience="")
     inputs = [
         name,
         _kind_of(resource),
@@ -184,6 +189,7 @@ def parse_group(resource: Manifest, cluster: Manifest, image: str) -> Group:
         labels,
         durability,
         restart_at,
+        *([locks.inputs] if locks != OPEN else []),
     ]
     return Group(
         metadata["name"],
@@ -198,6 +204,7 @@ def parse_group(resource: Manifest, cluster: Manifest, image: str) -> Group:
             spec,
             int(spec.get("terminationGracePeriodSeconds", GRACE_SECONDS)),
             restart_at,
+            locks,
         ),
         settings,
         labels,

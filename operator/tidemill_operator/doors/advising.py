@@ -26,7 +26,7 @@ from tidemill_operator.kinds import OURS, QUEUE_CLUSTER
 from tidemill_operator.observed import META_PATHS, leader_of
 from tidemill_operator.scaling import Advice, Course, Wanted, figures_of, of_nobody
 from tidemill_operator.steps import Manifest
-from tidemill_operator.store import Key, Store, endpoint_of
+from tidemill_operator.store import Key, Store
 
 COURSES_MAX = 10_000
 LOOKS_MAX = 1_000
@@ -160,5 +160,5 @@ class Lookup:
     async def answers(self, namespace: str, cluster: str) -> Ask | None:
         """How the meta and the brokers of a QueueCluster are asked."""
         found = await self.resource(Key(QUEUE_CLUSTER.kind, namespace, cluster))
-        endpoint = endpoint_of(found) if found is not None else ""
-        return self._metas.link(endpoint).answer if endpoint else None
+        link = self._metas.link(found)
+        return link.answer if link is not None else None

@@ -22,14 +22,18 @@ from urllib.parse import quote
 
 import aiohttp
 
-from tidemill import Client
+from tidemill import Client, ClientSettings
 from tidemill.errors import TidemillError
+from tidemill.security import Security
 from tidemill_operator import marks
+from tidemill_operator.desired.locks import Locks, parse_locks
+from tidemill_operator.doors.keys import Keys
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.draining import master_of
 from tidemill_operator.refusals import Failure, of_meta
 from tidemill_operator.settings import OperatorSettings
 from tidemill_operator.steps import Ask, Manifest, Seek
+from tidemill_operator.store import endpoint_of
 
 logger = logging.getLogger("tidemill.operator")
 
@@ -45,6 +49,7 @@ DUTY = 4
 LISTING_PAUSE_S_MAX = 10.0
 DECLARATIONS = "/v1/declarations"
 AWAY = frozenset({0, 502, 504})
+UNKNOWN = 401
 
 Rows = dict[str, Any]
 
@@ -62,6 +67,22 @@ class Listing:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How a cluster is spoken with: by what its QueueCluster says of its locks."""
+
+    keys: Keys
+    namespace: str
+    locks: Locks
+
+    async def security(self) -> Security:
+        return await self.keys.security(self.namespace, self.locks)
+
+    def doubt(self) -> None:
+        """Somebody was not believed."""
+        self.keys.doubt_locks(self.namespace, self.locks)
+
+
 @dataclass(slots=True)
 class Entry:
     """A declaration on its way, and what became of it."""
@@ -75,9 +96,15 @@ class Link:
     """The meta of one QueueCluster."""
 
     def __init__(
-        self, endpoint: str, session: aiohttp.ClientSession, settings: OperatorSettings, metrics: Metrics
+        self,
+        endpoint: str,
+        session: aiohttp.ClientSession,
+        settings: OperatorSettings,
+        metrics: Metrics,
+        manners: Manners,
     ) -> None:
         self.endpoint = endpoint
+        self.manners = manners
         self._session = session
         self._settings = settings
         self._metrics = metrics
@@ -158,7 +185,11 @@ class Link:
     async def _ask_broker(self, address: str, path: str) -> Any:
         """What a broker's own HTTP port says: JSON, or text; None when it does not answer."""
         try:
-            async with self._session.get(f"http://{address}{path}") as response:
+            security = await self.manners.security()
+        except Failure:
+            return None
+        try:
+            async with self._session.get(security.url(address) + path, **security.options()) as response:
                 if response.status != 200:
                     return None
                 return await (
@@ -245,7 +276,8 @@ class Link:
     @asynccontextmanager
     async def _client(self) -> AsyncGenerator[Client]:
         try:
-            async with asyncio.timeout(BROKERS_S), Client(self.endpoint) as mq:
+            settings = ClientSettings(security=await self.manners.security())
+            async with asyncio.timeout(BROKERS_S), Client(self.endpoint, settings=settings) as mq:
                 yield mq
         except TimeoutError:
             raise Failure(
@@ -277,20 +309,26 @@ class Link:
         return status, answer
 
     async def _send(self, method: str, path: str, body: object) -> tuple[int, Any]:
+        security = await self.manners.security()
+        url = security.url(self.endpoint) + path
         try:
-            async with self._session.request(method, f"http://{self.endpoint}{path}", json=body) as response:
+            async with self._session.request(method, url, json=body, **security.options()) as response:
                 said = await response.read()
+                if response.status == UNKNOWN:
+                    self.manners.doubt()
                 return response.status, json.loads(said) if said else None
         except ValueError:
             return 502, None
         except (aiohttp.ClientError, TimeoutError, OSError):
+            self.manners.doubt()
             return 0, None
 
 
 class Metas:
     """The links, by endpoint."""
 
-    def __init__(self, settings: OperatorSettings, metrics: Metrics) -> None:
+    def __init__(self, settings: OperatorSettings, metrics: Metrics, keys: Keys) -> None:
+        self.keys = keys
         self._settings = settings
         self._metrics = metrics
         self._session: aiohttp.ClientSession | None = None
@@ -304,11 +342,20 @@ class Metas:
         if self._session is not None:
             await self._session.close()
 
-    def link(self, endpoint: str) -> Link:
+    def link(self, cluster: Manifest | None) -> Link | None:
+        """To the meta of a QueueCluster; None: nobody knows yet where it listens."""
         assert self._session is not None
-        if endpoint not in self._links:
-            self._links[endpoint] = Link(endpoint, self._session, self._settings, self._metrics)
-        return self._links[endpoint]
+        endpoint = endpoint_of(cluster) if cluster is not None else ""
+        if cluster is None or not endpoint:
+            return None
+        manners = Manners(self.keys, marks.metadata(cluster).get("namespace", ""), parse_locks(cluster))
+        link = self._links.get(endpoint)
+        if link is None:
+            link = self._links[endpoint] = Link(
+                endpoint, self._session, self._settings, self._metrics, manners
+            )
+        link.manners = manners
+        return link
 
     def links(self) -> list[Link]:
         return list(self._links.values())

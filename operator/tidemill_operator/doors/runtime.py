@@ -21,7 +21,7 @@ from typing import Any
 
 from tidemill_operator import marks
 from tidemill_operator.asking import Asked
-from tidemill_operator.conditions import next_status, stalled
+from tidemill_operator.conditions import next_status, ready, stalled
 from tidemill_operator.doors.api import Api
 from tidemill_operator.doors.apply import Applier
 from tidemill_operator.doors.looking import Looking
@@ -55,6 +55,8 @@ from tidemill_operator.work import WorkQueue
 logger = logging.getLogger("tidemill.operator")
 
 SENTINEL = "Sentinel"
+UNASKED = frozenset({"ReferenceNotFound", "NotPermitted"})
+"""Why the operator cannot speak with a meta: what it needs for that is not there, or not believed."""
 SWEEP_RESYNCS = 4
 MISTAKES = (LookupError, TypeError, ValueError, AttributeError, AssertionError)
 """What a planner raises that cannot read an object. The others must not stand still for it."""
@@ -245,13 +247,14 @@ class Runtime:
 
     async def _view(self, key: Key, resource: Manifest, planner: Planner) -> Seen:
         cluster, objects = self.store.cluster(resource), self.store.around(resource)
-        meta, lag = None, None
+        meta, lag, unheard = None, None, None
         link = self._link(cluster)
         paths = planner.asks(resource, objects)
         if link is not None:
             try:
                 meta = await link.see(paths, self._asked.since_s(key))
-            except Failure:
+            except Failure as failure:
+                unheard = ready(failure.reason, failure.sentence) if failure.reason in UNASKED else None
                 # What runs meta must not wait for it; what meta keeps need not say so at once.
                 if (
                     planner.declared
@@ -274,11 +277,12 @@ class Runtime:
             self.looking.served,
             self._settings.spark_image,
             self._settings.address,
+            await self._parts.metas.keys.digests(key.namespace, planner.secrets(resource)),
+            unheard,
         )
 
     def _link(self, cluster: Manifest | None) -> Link | None:
-        endpoint = endpoint_of(cluster) if cluster is not None else ""
-        return self._parts.metas.link(endpoint) if endpoint else None
+        return self._parts.metas.link(cluster)
 
     async def _lag_of(self, link: Link, key: Key, resource: Manifest) -> Mapping[str, Any] | None:
         """Of a group that is to be moved the numbers of this moment, for they decide whether it may be."""

@@ -89,8 +89,12 @@ class Scaler:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
 
-async def serve(port: int, scaler: Scaler, host: str = "0.0.0.0") -> tuple[grpc.aio.Server, int]:
-    """Serve; the server, which is to be stopped with ``await server.stop(grace)``, and the port that was taken."""
+async def serve(
+    port: int, scaler: Scaler, host: str = "0.0.0.0", credentials: grpc.ServerCredentials | None = None
+) -> tuple[grpc.aio.Server, int]:
+    """Serve, in clear where there are no credentials; the server, which is to be stopped with ``await
+    server.stop(grace)``, and the port that was taken.
+    """
     server = grpc.aio.server()
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
         "IsActive": grpc.unary_unary_rpc_method_handler(scaler.is_active),
@@ -99,7 +103,11 @@ async def serve(port: int, scaler: Scaler, host: str = "0.0.0.0") -> tuple[grpc.
         "GetMetrics": grpc.unary_unary_rpc_method_handler(scaler.get_metrics),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    taken = server.add_insecure_port(f"{host}:{port}")
+    where = f"{host}:{port}"
+    if credentials is None:
+        taken = server.add_insecure_port(where)
+    else:
+        taken = server.add_secure_port(where, credentials)
     await server.start()
     return server, taken
 

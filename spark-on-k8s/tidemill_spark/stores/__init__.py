@@ -6,7 +6,7 @@ listed, from then on; and of several who create one name, one does. No rename, n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -36,6 +36,10 @@ class Store(Protocol):
 
     def write(self, name: str, data: Any) -> None:
         """The object is there, with these bytes, whatever was there before."""
+        ...
+
+    def make(self, name: str, fill: Callable[[Any], None]) -> int:
+        """The same with what ``fill`` writes into a sink of Arrow's; and how many bytes these were."""
         ...
 
     def read(self, name: str) -> bytes:

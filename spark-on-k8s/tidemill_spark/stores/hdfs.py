@@ -13,7 +13,7 @@ import http.client
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from tidemill_spark.errors import StoreFailed, WrongRequest
 from tidemill_spark.stores import Entry
-from tidemill_spark.stores.ranged import arrow_file
+from tidemill_spark.stores.ranged import arrow_file, filled
 
 HTTP_PORT = 9870
 TIMEOUT_S = 60.0
@@ -55,6 +55,11 @@ class HdfsStore:
                 return
             self.delete([name])
         raise StoreFailed(f"{self.uri}/{name} cannot be written: somebody else writes it, too")
+
+    def make(self, name: str, fill: Callable[[Any], None]) -> int:
+        data = filled(fill)
+        self.write(name, data)
+        return int(data.size)
 
     def read(self, name: str) -> bytes:
         return self._asked("GET", name, "OPEN")

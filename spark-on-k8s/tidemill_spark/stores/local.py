@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -29,7 +29,7 @@ class LocalStore:
 
     def create(self, name: str, data: bytes) -> bool:
         path = self._path(name)
-        part = self._put(path, data)
+        part, _ = self._put(path, lambda sink: sink.write(data))
         try:
             os.link(part, path)
         except FileExistsError:
@@ -42,10 +42,14 @@ class LocalStore:
         return True
 
     def write(self, name: str, data: Any) -> None:
+        self.make(name, lambda sink: sink.write(data))
+
+    def make(self, name: str, fill: Callable[[Any], None]) -> int:
         path = self._path(name)
-        part = self._put(path, data)
+        part, size = self._put(path, fill)
         os.replace(part, path)
         _sync_folder(os.path.dirname(path))
+        return size
 
     def read(self, name: str) -> bytes:
         with open(self._path(name), "rb") as file:
@@ -83,21 +87,22 @@ class LocalStore:
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
 
-    def _put(self, path: str, data: Any) -> str:
-        """The data under another name, on the disk."""
+    def _put(self, path: str, fill: Callable[[Any], None]) -> tuple[str, int]:
+        """What is filled in, under another name, on the disk; and its size. Arrow writes into the file itself."""
         folder = os.path.dirname(path)
         part = os.path.join(folder, f"{PART}{secrets.token_hex(8)}.part")
         try:
             os.makedirs(folder, exist_ok=True)
-            with open(part, "xb") as file:
-                file.write(data)
-                file.flush()
+            with pa.OSFile(part, "wb") as sink:
+                fill(sink)
+                size = int(sink.tell())
+            with open(part, "rb") as file:
                 os.fsync(file.fileno())
         except OSError as error:
             with suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(part)
             raise StoreFailed(f"{path} cannot be written: {error.strerror}") from error
-        return part
+        return part, size
 
 
 def _sync_folder(folder: str) -> None:

@@ -1,4 +1,4 @@
-"""A file whose bytes are asked for piece by piece, for Arrow: of an object that lies elsewhere."""
+"""Objects that lie elsewhere, as Arrow would have them: read piece by piece, and written as a whole."""
 
 from __future__ import annotations
 
@@ -48,3 +48,10 @@ class RangedFile(io.RawIOBase):
 def arrow_file(size: int, fetch: Callable[[int, int], bytes]) -> Any:
     """The same for Arrow."""
     return pa.PythonFile(io.BufferedReader(RangedFile(size, fetch), AHEAD_BYTES), mode="r")
+
+
+def filled(fill: Callable[[Any], None]) -> Any:
+    """What is written into a sink, as a buffer of Arrow's: for stores that take an object as a whole."""
+    sink = pa.BufferOutputStream()
+    fill(sink)
+    return sink.getvalue()

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from tidemill_spark.errors import StoreFailed, WrongRequest
 from tidemill_spark.stores import Entry
-from tidemill_spark.stores.ranged import arrow_file
+from tidemill_spark.stores.ranged import arrow_file, filled
 
 TAKEN = "PreconditionFailed"
 UNDECIDED = "ConditionalRequestConflict"
@@ -59,6 +59,11 @@ class S3Store:
             self._client.put_object(Bucket=self._bucket, Key=self._key(name), Body=bytes(data))
         except self._failures as error:
             raise self._failed(name, error) from error
+
+    def make(self, name: str, fill: Callable[[Any], None]) -> int:
+        data = filled(fill)
+        self.write(name, data)
+        return int(data.size)
 
     def read(self, name: str) -> bytes:
         body: bytes = self._get(name)["Body"].read()

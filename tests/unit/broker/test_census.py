@@ -9,6 +9,7 @@ import pytest
 
 from tidemill_broker.actions import FailureDetail
 from tidemill_broker.census import OfGroup, OfSubject, group_row, groups_of, stored_ms, subject_row
+from tidemill_broker.doors.status import group_rows
 from tidemill_broker.doors.survey import Survey
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import GroupSettings
@@ -55,6 +56,20 @@ def test_a_group_tells_how_far_it_is_behind_in_messages_and_in_seconds() -> None
         lag=20, lag_ms=8000, oldest_ms=9000, in_flight=5, failed=3, dead=0, consumers=1, paused=0, suspended=0,
         acked=0, buried=0,
     )  # fmt: skip
+
+
+def test_what_retention_took_is_no_lag_of_a_group_that_has_not_pulled_since() -> None:
+    state = state_of(1)
+    group, partition = state.groups[1], state.partitions[1]
+    partition.recent = Rows()
+    partition.recent.append(20, 2000, pack_size(500, 10), 3000)
+
+    assert group_row(state, group, 10_000)[:2] == (10, 7000)
+    assert [row["lag"] for row in group_rows(state)] == [10]
+
+    partition.recent = Rows()
+    assert group_row(state, group, 10_000)[:2] == (0, 0)
+    assert [row["lag"] for row in group_rows(state)] == [0]
 
 
 def test_a_group_that_has_all_has_no_lag() -> None:

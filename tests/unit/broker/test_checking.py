@@ -149,3 +149,19 @@ def test_broker_that_stops_tells_who_waits(rig: Rig) -> None:
     assert isinstance(rig.ask(Check(GROUP, WAIT)), Failed)
     assert isinstance(rig.ask(half_of(b"x")), Failed)
     assert SUBJECT.encode() not in rig.broker.state.by_name
+
+
+def test_who_may_not_send_to_all_subjects_of_a_transaction_is_not_asked_about_it(rig: Rig) -> None:
+    """And nobody who may is kept from it by whoever waits before."""
+    done(rig, half_of(b"a"))
+    done(rig, half_of(b"b", index=1, subject="order.paid"))
+    stranger, half = rig.connect(), rig.connect()
+    rig.ask(Check(GROUP, 60_000, may=lambda _subject: False), stranger)
+    rig.ask(Check(GROUP, 60_000, may=lambda subject: subject == SUBJECT), half)
+    rig.ask(Check(GROUP, 60_000, may=lambda subject: subject in (SUBJECT, "order.paid")))
+    entitled = rig.correlation
+    rig.wait(AFTER)
+
+    assert asked(rig.answers.pop(entitled)) == [(FIRST, 1, [b"a", b"b"])]
+    rig.wait(60_000)
+    assert [asked(rig.answers.pop(number)) for number in (entitled - 2, entitled - 1)] == [[], []]

@@ -12,7 +12,7 @@ from tidemill_broker.gate import Told, Unfenced, Unmade
 from tidemill_broker.settings import BrokerSettings
 from tidemill_wire.commands import Ack, Done, Pulled, SendBatches, Sent
 from tidemill_wire.declarations import Subject
-from tidemill_wire.errors import KIND_BY_NAME
+from tidemill_wire.errors import KIND_BY_NAME, KIND_BY_NUMBER, Unavailable
 
 READ_ONLY = KIND_BY_NAME["read_only"]
 
@@ -45,6 +45,21 @@ def test_a_broker_group_that_is_read_only_refuses_sends_until_it_takes_them_agai
     obey(rig, Told(1, "RW"))
 
     assert refused == "this broker group takes no messages now"
+    assert send(rig) is None
+
+
+def test_a_master_under_meta_takes_nothing_before_it_was_told_what_it_may_take(rig: Rig) -> None:
+    rig.broker.intake.gate.wait()
+    answer = rig.ask(SendBatches(batch_of(b"tide", producer=9)))
+    assert isinstance(answer, Sent)
+    [(_, number, detail)] = answer.refused
+    with pytest.raises(Unavailable, match="not_told"):
+        rig.broker.intake.gate.check_adopted(SUBJECT)
+    obey(rig, Told())
+
+    assert KIND_BY_NUMBER[number].name == "not_told"
+    assert KIND_BY_NUMBER[number].retryable
+    assert detail == "this broker leads from now on, and meta has not told it what it may take"
     assert send(rig) is None
 
 

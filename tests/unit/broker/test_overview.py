@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,12 +13,17 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from samples.brokers import SUBJECT, TINY, Rig
-from tidemill_broker.doors.overview import KEEP_MS, SLICE_ROWS, Overview, Survey
+from tidemill_broker.doors.overview import KEEP_MS, SLICE_ROWS, Overview, Survey, browsed
 from tidemill_broker.doors.past import POINTS_MAX, SERIES_MAX, Past, Sampler, Series
+from tidemill_broker.doors.permits import PERMITS
 from tidemill_broker.doors.status import group_rows, groups_of, subject_rows
+from tidemill_host.audit import Audit
 from tidemill_host.clock import Clock
+from tidemill_host.doorman import Asked, Doorman
 from tidemill_host.refusals import HttpRefused
 from tidemill_host.routing import Router
+from tidemill_host.settings import LockSettings
+from tidemill_wire.access import Access, Charter, Identity, Operation, Permission, TokenRow, digest_of
 from tidemill_wire.commands import Pull, Pulled
 
 NOW_MS = 1_800_000_000_000
@@ -216,3 +222,102 @@ async def test_past_is_told_of_all_and_of_one() -> None:
     assert all_of_it["sums"] == [[NOW_MS, 3, 3, 0, 0]]
     assert [found["group"] for found in all_of_it["groups"]] == ["g3", "g2"]
     assert one["groups"] == [{"subject": "shop.s2", "group": "g2", "points": [[NOW_MS, 1, 0]]}]
+
+
+# -- of what may be browsed --------------------------------------------------------------------------------------
+
+
+ALL_PATHS = ("/v1/overview/groups", "/v1/overview/subjects", "/v1/overview/past")
+
+
+async def told(overview: Overview, path: str, *granted: Permission, everything: bool = False) -> Any:
+    """What somebody is answered who was granted that."""
+    access, refused = Access(locked=True, own=lambda: {digest_of("cluster")}), Counter[str]()
+    row = TokenRow("1", "token:a", digest_of("token"), 0)
+    access.obey(Charter(1, {"token:a": granted}, {row.digest: row}))
+    audit = Audit(LockSettings(), "broker", lambda: 0)
+    doorman = Doorman(access, PERMITS, audit, lambda: 0, refused)
+    shown = "cluster" if everything else "token"
+    request = make_mocked_request("GET", path, headers={"Authorization": f"Bearer {shown}"})
+    found = Router(overview.routes()).find(path.partition("?")[0])
+    assert found is not None
+    answer, variables, template = found[0]["GET"], found[1], found[2]
+    serving = doorman.serve(Asked(request, template, variables), lambda: answer(request, variables))
+    response: Any = await asyncio.ensure_future(serving)  # who asks is known to that task alone
+    assert response.status == 200, response.body
+    return json.loads(response.body)
+
+
+def browse(*subjects: str, operation: Operation = Operation.BROWSE) -> Permission:
+    return Permission(frozenset({operation}), subjects)
+
+
+@pytest.mark.parametrize("operation", [Operation.BROWSE, Operation.ADMIN])
+async def test_sums_and_counts_are_of_what_may_be_browsed_and_nothing_else(operation: Operation) -> None:
+    """As if there were nothing else: the answer is that of a broker which has only that."""
+    rig = Rig(replace(TINY, lease_ms=10**6))
+    rig.send(b"x", b"x", subject="shop.s2")
+    assert isinstance(rig.ask(Pull("g2", "c", ["shop.s2"], 1, 1 << 20, 0, -1)), Pulled)
+    alone, among = Overview(rig.broker, Set()), Overview(peopled().broker, Set())
+    granted = (browse("shop.s2", "none", operation=operation), browse("shop.s3", operation=Operation.CONSUME))
+
+    for path in ALL_PATHS[:2]:
+        for more in ("", "?order=name", "?contains=s", "?contains=s3", "?limit=1"):
+            assert await told(among, path + more, *granted) == await answered(alone, path + more)
+    assert (await told(among, ALL_PATHS[0], *granted))["count"] == 1
+
+
+async def test_who_may_browse_all_and_the_cluster_see_all() -> None:
+    overview = Overview(peopled().broker, Set())
+    overview.start()
+    overview.close()
+
+    for path in ALL_PATHS:
+        everything = await answered(overview, path)
+        assert await told(overview, path, browse("*")) == everything
+        assert await told(overview, path, browse("shop.*"), everything=True) == everything
+        beginning = await told(overview, path, browse("shop.*"))
+        assert beginning["groups" if "groups" in beginning else "subjects"]
+
+
+async def test_past_of_others_is_in_no_row_and_no_sum() -> None:
+    overview = Overview(peopled().broker, Set())
+    overview.start()
+    overview.close()
+
+    said = await told(overview, "/v1/overview/past", browse("shop.s2"))
+    assert said == {
+        "sums": [],
+        "groups": [{"subject": "shop.s2", "group": "g2", "points": [[NOW_MS, 1, 0]]}],
+    }
+    assert (await told(overview, "/v1/overview/past?subject=shop.s3", browse("shop.s2")))["groups"] == []
+
+
+@pytest.mark.parametrize("path", ALL_PATHS)
+async def test_who_was_granted_nothing_is_told_of_nothing(path: str) -> None:
+    overview = Overview(peopled().broker, Set())
+    overview.start()
+    overview.close()
+
+    said = await told(overview, path, browse("shop.*", operation=Operation.SEND))
+    assert not any(said.get(name) for name in ("groups", "subjects", "count", "found"))
+    assert not any(said["sums"].values() if isinstance(said["sums"], dict) else said["sums"])
+
+
+async def test_further_partitions_are_browsed_as_their_subject() -> None:
+    rows = [{"name": name} for name in ("shop.s1", "shop.s1#2", "shop.s12", "shop.s1.a")]
+
+    found = await browsed(rows, "name", Identity("token:a", (browse("shop.s1"),)))
+    assert [row["name"] for row in found] == ["shop.s1", "shop.s1#2"]
+
+
+async def test_others_have_their_turn_while_what_may_be_browsed_is_looked_for() -> None:
+    rows = [{"name": f"s{number}"} for number in range(10 * SLICE_ROWS + 1)]
+    looking = asyncio.ensure_future(browsed(rows, "name", Identity("token:a", (browse("s1*"),))))
+    turns = 0
+    while not looking.done():
+        turns += 1
+        await asyncio.sleep(0)
+
+    assert turns >= 10
+    assert len(await looking) == 112

@@ -45,7 +45,7 @@ def registered() -> Attendance:
 def heard(attendance: Attendance, answer: Any = None, **declared: Any) -> Told | None:
     """What the service is told in a beat, and answers; meta has declared so much by then."""
     attendance.beat(MASTER)
-    due = attendance.answered(200, {"declared": declared.get("revision", 0)})
+    due = attendance.answered(200, {"epoch": 2, "declared": declared.get("revision", 0)})
     if isinstance(due, Request):
         assert due.path == "/v1/brokers/declared"
         due = attendance.answered(200, {"declarations": [], "read_only": [], **declared})
@@ -60,7 +60,7 @@ def test_what_cannot_be_made_ends_no_beat_and_is_tried_again_until_it_can() -> N
     would lose its leases second by second.
     """
     attendance = registered()
-    attendance.answered(200, {"declared": 9})
+    attendance.answered(200, {"epoch": 2, "declared": 9})
     declared = {"revision": 9, "declarations": [ORDERS.to_map()], "read_only": ["bills"]}
     more = {"emptying": ["bills"], "fences": [["orders", 3, [0, 512]]], "vanished": ["pod-1234"]}
     first = attendance.answered(200, {**declared, **more})
@@ -76,16 +76,16 @@ def test_what_cannot_be_made_ends_no_beat_and_is_tried_again_until_it_can() -> N
         assert (said.path, said.body["known"]) == ("/v1/brokers/emptying", 9)
         assert isinstance(attendance.answered(200, {}), Fence)
         attendance.beat(MASTER)
-        again = attendance.answered(200, {"declared": 9})
+        again = attendance.answered(200, {"epoch": 2, "declared": 9})
         assert isinstance(again, Told)
         assert again == Told(9, "RW", frozenset({"bills"}), (ORDERS,), emptying=("bills",))
         due = attendance.answered(200, unmade)
 
     attendance.beat(MASTER)
-    attendance.answered(200, {"declared": 9})
+    attendance.answered(200, {"epoch": 2, "declared": 9})
     assert attendance.answered(200, None) == Inventory(("bills",))
     attendance.beat(MASTER)
-    assert attendance.answered(200, {"declared": 9}) == Inventory(("bills",)), "it is made"
+    assert attendance.answered(200, {"epoch": 2, "declared": 9}) == Inventory(("bills",)), "it is made"
 
 
 def test_what_is_owed_is_as_it_was_declared_last_and_what_is_removed_is_owed_no_more() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
 from tidemill_journal.entries import layout_runs, pack_size
-from tidemill_wire.batch import SINGLES_FROM
+from tidemill_wire.batch import SINGLES_FROM, Flags
 
 SETTINGS = SubjectSettings("normal", 3600, 0, 1024)
 
@@ -72,13 +72,28 @@ def test_last_five_batches_of_a_producer_are_known() -> None:
     assert one.repeated(8, 3) is None
 
 
-def test_batch_between_remembered_ones_that_was_never_stored_is_not_stored_late() -> None:
-    """A producer counts without gaps; one that comes back with a lower number has sent it before."""
+def test_batch_between_remembered_ones_that_was_never_stored_is_new() -> None:
+    """It was refused, and the next one was taken before its producer heard of that."""
+    one = partition()
+    one.remember(7, 1, 0)
+    one.remember(7, 3, 10)
+    assert one.repeated(7, 2) is None
+    one.remember(7, 2, 20)
+    for sequence in range(4, 7):
+        one.remember(7, sequence, 10 * sequence)
+
+    assert [one.repeated(7, sequence) for sequence in range(8)] == [-1, -1, 20, 10, 40, 50, 60, None]
+
+
+def test_batch_with_order_keys_that_later_ones_have_passed_is_not_stored_late() -> None:
+    """Its producer has given it up before it sent the next one."""
     one = partition()
     one.remember(7, 1, 0)
     one.remember(7, 3, 10)
 
-    assert one.repeated(7, 2) == -1
+    assert one.repeated(7, 2, Flags.ORDERED) == -1
+    assert one.repeated(7, 3, Flags.ORDERED) == 10
+    assert one.repeated(7, 4, Flags.ORDERED) is None
 
 
 def test_producer_of_one_batch_is_told_by_both_its_numbers() -> None:

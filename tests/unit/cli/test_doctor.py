@@ -13,6 +13,7 @@ from samples.pictures import (
     NOW_MS,
     SYSTEM,
     broker_group,
+    canary_page,
     consumer_group,
     member,
     node,
@@ -36,6 +37,14 @@ def system(name: str, **more: Any) -> Picture:
     return with_nodes({name: {"system": SYSTEM._replace(**more)}})
 
 
+def certified(name: str, *, life_days: float, left_days: float, service: str = "") -> Picture:
+    """One process speaks TLS."""
+    said = {"ends": NOW_MS / 1000 + left_days * 86_400, "life": life_days * 86_400}
+    return with_numbers(
+        name, **{f"tidemill_{service}certificate_{what}_seconds": value for what, value in said.items()}
+    )
+
+
 def earlier(now: Picture) -> Picture:
     return replace(now, at_s=now.at_s - 10)
 
@@ -55,6 +64,7 @@ ILL: dict[str, tuple[Severity, str, Case]] = {
     "opened": (Severity.WARNING, "g1", Case(groups(broker_group("g0"), broker_group("g1", draining=True)))),
     "disks": (Severity.ERROR, "g0-0", Case(with_numbers("g0-0", tidemill_disk_free_bytes=4.0))),
     "readable": (Severity.ERROR, "g0-1", Case(with_numbers("g0-1", tidemill_unread_total=1.0))),
+    "certificates": (Severity.WARNING, "g0-1", Case(certified("g0-1", life_days=90, left_days=10))),
     "files": (Severity.ERROR, "g1-0", Case(system("g1-0", files_open=900, files_max=1000))),
     "clocks": (Severity.WARNING, "g1-0", Case(system("g1-0", ahead_ms=-1_500))),
     "versions": (Severity.WARNING, "versions", Case(system("g1-0", version="0.2.0"))),
@@ -82,6 +92,7 @@ ILL: dict[str, tuple[Severity, str, Case]] = {
         Severity.WARNING, "ordres",
         Case(with_nodes({"g1-0": {"subjects": [{"name": "ordres", "messages": 2}]}})),
     ),
+    "canary": (Severity.ERROR, "g0", Case(picture(canary=canary_page(silent_ms=99_000)))),
 }  # fmt: skip
 
 
@@ -134,6 +145,37 @@ def test_disk_that_is_nearly_full_is_a_warning() -> None:
     assert found.severity is Severity.WARNING
 
 
+def test_disk_of_a_delay_service_is_judged_too() -> None:
+    full = node(
+        "d0-0",
+        service="delay",
+        numbers={"tidemill_delay_free_bytes": 4.0, "tidemill_delay_total_bytes": 100.0},
+    )
+    now = picture()
+    [(check, found)] = examined(Case(replace(now, nodes=[*now.nodes, full])))
+    assert (check, found.about, found.severity) == ("disks", "d0-0", Severity.ERROR)
+
+
+@pytest.mark.parametrize(
+    ("life_days", "left_days", "found"),
+    [
+        (3650, 22, []),
+        (3650, 20, [Severity.WARNING]),
+        (90, 19, []),
+        (90, 17, [Severity.WARNING]),
+        (1, 0.25, []),
+        (1, 0.15, [Severity.WARNING]),
+        (90, -1, [Severity.ERROR]),
+    ],
+)
+@pytest.mark.parametrize("service", ["", "delay_", "meta_"])
+def test_certificate_is_judged_by_its_life_and_by_days(
+    service: str, life_days: float, left_days: float, found: list[Severity]
+) -> None:
+    ill = certified("meta-0", life_days=life_days, left_days=left_days, service=service)
+    assert [one.severity for check, one in examined(Case(ill)) if check == "certificates"] == found
+
+
 def test_restarted_process_is_not_taken_for_one_that_refuses() -> None:
     before = earlier(with_nodes({"g0-0": {"system": SYSTEM._replace(pid=9)}}))
     now = with_numbers("g0-0", **{REFUSED: 3.0})
@@ -149,3 +191,27 @@ def test_errors_come_first_and_what_is_much_is_not_all_named() -> None:
     assert sum("dead letter" in line for line in lines) == NAMED_MAX
     assert any("… and 5 more" in line for line in lines)
     assert sentences([("buried", warning("a", "b", "c"))])[0] == "WARNING  a: b"
+
+
+@pytest.mark.parametrize(
+    "ill, said",
+    [
+        (
+            {"probes": {"now": {"lost": 3, "found": 1}}, "lost_of_late": ["1f-0"]},
+            "2 probes of its canary were stored",
+        ),
+        ({"doubled": {"stored": 1, "acknowledged": 0}}, "1 were stored twice"),
+        ({"doubled": {"stored": 0, "acknowledged": 2}}, "2 came after their ack"),
+        ({"problem": "consuming failed: no"}, "of its canary consuming failed: no"),
+        ({"failovers": [{"rto_ms": 12_000}]}, "its last change of the master took 12.0 s"),
+        ({"crowded": True}, "two canaries of one name"),
+    ],
+)
+def test_what_a_canary_sees_is_told(ill: dict[str, Any], said: str) -> None:
+    [(check, found)] = examined(Case(picture(canary=canary_page(**ill))))
+    assert check == "canary"
+    assert said in found.what
+
+
+def test_a_canary_that_is_well_is_not_mentioned() -> None:
+    assert examined(Case(picture(canary=canary_page()))) == []

@@ -40,7 +40,7 @@ def gather_of() -> Gather:
 
 
 def flights_of() -> Flights:
-    return Flights(Backoff(0.1, 1.0, random.Random(0)))
+    return Flights(Backoff(0.1, 1.0, random.Random(0)), random.Random(0))
 
 
 async def test_order_key_arrives_and_marks_its_batch(serve):

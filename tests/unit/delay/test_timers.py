@@ -368,3 +368,26 @@ def test_a_checkpoint_of_a_version_without_timers_is_read() -> None:
     assert positions == [5, 6]
     [hour] = state.hours.values()
     assert (hour.count, hour.names, hour.cancelled.count, state.begun_ms) == (2, 0, 0, 0)
+
+
+def test_by_an_id_only_who_may_send_there_changes_anything() -> None:
+    rig = DelayRig()
+    rig.send([b"a", b"b"], FAR)
+
+    def denied(_subject: str) -> bool:
+        return False
+
+    for command in (
+        Cancel(by_id(1), denied),
+        Reschedule(by_id(1), FAR + 1, denied),
+        Show(by_id(1), denied),
+    ):
+        refused = rig.ask(command)
+        assert isinstance(refused, Failed), command
+        assert refused.error.kind.name == "forbidden"
+        assert "granted" in refused.detail
+    assert [row.due_ms for row in rows_of(rig.ask(Show(by_id(1), lambda subject: subject == SUBJECT)))] == [
+        FAR
+    ]
+    assert rig.ask(Cancel(by_id(1), lambda subject: subject == SUBJECT)) == Changed(1, 0)
+    assert rig.ask(Cancel(by_id(7), denied)) == Changed(0, 0), "an id of nothing is nobody's"

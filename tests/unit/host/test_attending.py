@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -81,3 +82,30 @@ async def test_what_cannot_be_done_is_said_once_when_the_rest_of_the_beat_is_don
 
     assert beats.answers == ["told", "looked"] * 6
     assert capsys.readouterr().err == "tidemill: full\ntidemill: too many\ntidemill: too many\n"
+
+
+class News:
+    """In the place of ``Hearing``: each beat brings the next one at once."""
+
+    def __init__(self, _caller: object, _metas: object, news: Callable[[], None]) -> None:
+        self._news = news
+
+    async def keep(self, _session: object) -> None:
+        while True:
+            self._news()
+            await asyncio.sleep(0)
+
+
+async def test_news_bring_the_next_beat_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill_host.attending.LocalPeer", Peer)
+    monkeypatch.setattr("tidemill_host.attending.Hearing", News)
+    beats = Beats(4)
+    beats.beat_s = 3600.0
+    keeping = asyncio.ensure_future(Attending(Service([""] * 4), beats, ["m1:1"], hears=True).keep())
+    async with asyncio.timeout(30):
+        await beats.ended.wait()
+    keeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await keeping
+
+    assert beats.answers == ["told", "looked"] * 4

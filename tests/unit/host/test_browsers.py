@@ -70,6 +70,8 @@ def test_page_of_another_origin_may_ask_nothing(origin: str, method: str) -> Non
         ("POST", "cross-site", "navigate", "foreign_page"),  # a form
         ("GET", "none", "navigate", ""),  # somebody types the address
         ("POST", "same-origin", "cors", ""),
+        ("POST", "", "cors", ""),
+        ("POST", "whatever comes later", "cors", "foreign_page"),
     ],
 )
 def test_what_another_page_embeds_or_posts_is_refused(

@@ -57,6 +57,22 @@ def test_a_group_that_is_drained_is_read_and_gets_nothing_new() -> None:
     assert lies_on(world, "old") == ["g0", "g1"]
 
 
+def test_a_master_is_told_that_its_group_takes_nothing_while_it_drains() -> None:
+    """A client that has not heard of it would leave something there when all was consumed."""
+    world = world_of("g0")
+    said = []
+
+    for asked in (
+        {"state": "RW", "draining": 1},
+        {"state": "W", "draining": 1},
+        {"state": "RW", "draining": 0},
+    ):
+        world.first.change(lambda draft, _, asked=asked: set_group_state(draft, "g0", Asked(asked)))
+        said.append(world.beat("g0", "g0-0")["state"])
+
+    assert said == ["R", "NRW", "RW"]
+
+
 def test_order_keys_leave_a_group_that_is_drained_when_it_has_closed() -> None:
     world = world_of("g0", "g1", "g2")
     world.client("p", produces=("old",))

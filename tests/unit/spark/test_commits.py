@@ -6,7 +6,7 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from tidemill_spark.commits import Commit, File, Partition, Piece, Span, State, 
 from tidemill_spark.errors import LakeDamaged
 from tidemill_spark.lake import CHECKPOINT_EVERY, CHECKPOINTS_KEPT, GRACE_MS, Lake
 from tidemill_spark.stores import Entry
+from tidemill_spark.stores.ranged import filled
 
 ONE = Partition("order.paid", "broker-1", "order.paid")
 TWO = Partition("order.paid", "broker-2", "order.paid")
@@ -61,6 +62,11 @@ class Memory:
     def write(self, name: str, data: bytes) -> None:
         self._step(lambda: self.objects.__setitem__(name, data))
         self.at[name] = self.now_ms
+
+    def make(self, name: str, fill: Callable[[Any], None]) -> int:
+        data: bytes = filled(fill).to_pybytes()
+        self.write(name, data)
+        return len(data)
 
     def read(self, name: str) -> bytes:
         if name not in self.objects:

@@ -6,6 +6,7 @@ import random
 from datetime import UTC, datetime
 
 import msgpack
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,6 +86,18 @@ def test_plain_batches_beside_full_ones_have_nulls_where_they_say_nothing() -> N
     assert rows.column("tags").to_pylist() == [None, None, None, ["a"], ["a", "ü"], None]
     assert rows.column("deliver_at").is_null().to_pylist() == [True, True, False, False, False, True]
     assert rows.column("sequence").to_pylist() == list(range(6))
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_bodies_that_stay_in_place_are_the_same_when_they_are_long(codec: Codec) -> None:
+    batches = [full(10, codec, 5), full(15, codec, 2)]
+    views = decode(batches, PLACE, COLUMNS, 11, 16, in_place=True)
+    views.validate(full=True)
+
+    assert views.schema.field("body").type == pa.binary_view()
+    assert views.to_pylist() == decode(batches, PLACE, COLUMNS, 11, 16).to_pylist()
+    short = decode([batch(Content([b"a", b"b"]))], PLACE, COLUMNS, in_place=True)
+    assert short.schema.equals(SCHEMA)
 
 
 def test_nothing_is_an_empty_table_with_all_columns() -> None:

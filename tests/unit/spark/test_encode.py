@@ -7,9 +7,19 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidemill_spark.decode import Place, decode
-from tidemill_spark.encode import CHUNK_BYTES, CHUNK_ROWS, chunks, encode, places_of, with_property
+from tidemill_spark.encode import (
+    CHUNK_BYTES,
+    CHUNK_ROWS,
+    chunks,
+    encode,
+    places_of,
+    with_properties,
+    with_property,
+)
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin, stamp
 from tidemill_wire.columns import Batch, Content, build_batch
 from tidemill_wire.fields import REPLAYED_PROPERTY
@@ -119,6 +129,63 @@ def test_order_keys_go_where_their_route_says_and_the_rest_is_spread() -> None:
 def test_property_is_added_to_maps_of_every_size(known: dict[str, object]) -> None:
     packed = msgpack.packb(known) if known else None
     assert msgpack.unpackb(with_property(packed, "id-1")) == {**known, REPLAYED_PROPERTY: "id-1"}
+
+
+OTHERS = [b"\xc1", msgpack.packb([1, 2]), b"\xde\x00", msgpack.packb({str(n): n for n in range(40)})]
+PROPERTIES = st.one_of(
+    st.none(), st.just(b""), st.sampled_from(OTHERS),
+    st.dictionaries(st.text(max_size=4), st.integers(0, 9), max_size=20).map(msgpack.packb),
+    st.just(msgpack.packb({REPLAYED_PROPERTY: "x"})), st.just(msgpack.packb({"a": REPLAYED_PROPERTY})),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(PROPERTIES, st.text("0123456789abcdef-", max_size=45)), min_size=1, max_size=12))
+def test_properties_of_a_column_are_those_of_one_after_the_other(
+    rows: list[tuple[bytes | None, str]],
+) -> None:
+    packed, ids = (list(column) for column in zip(*rows, strict=True))
+    made = with_properties(pa.array(packed, pa.binary()), pa.array(ids, pa.string()))
+    assert made.to_pylist() == [with_property(*row) for row in rows]
+
+
+TEXTS = st.one_of(st.none(), st.text(max_size=6))
+MESSAGE = st.tuples(
+    st.binary(max_size=20), TEXTS, st.lists(st.text(min_size=1, max_size=3), max_size=3, unique=True), TEXTS,
+    st.one_of(st.just(b""), st.sampled_from(OTHERS)), st.integers(0, 5),
+)  # fmt: skip
+
+
+@given(st.lists(MESSAGE, min_size=1, max_size=10), st.booleans(), st.integers(0, 3))
+def test_batch_of_columns_is_that_of_its_messages(
+    messages: list[tuple[bytes, str | None, list[str], str | None, bytes, int]], marked: bool, cut: int
+) -> None:
+    """What is made without looking at a message is, byte for byte, what a client makes of one after the other."""
+    bodies, keys, tags, order_keys, properties, deltas = (
+        list(column) for column in zip(*messages, strict=True)
+    )
+    content = Content(
+        bodies, keys, [sorted(row) for row in tags], order_keys, properties, created_deltas=deltas
+    )
+    table = archived(content).slice(min(cut, len(messages) - 1))
+    data = encode(table, "run", "again", marked=marked)
+    rows = table.to_pylist()
+    at_ms = min(round(row["created_at"].timestamp() * 1000) for row in rows)
+    own = [round(row["created_at"].timestamp() * 1000) - at_ms for row in rows]
+    packed = [with_property(row["properties"], row["id"]) if marked else row["properties"] for row in rows]
+    expected = Content(
+        [row["body"] for row in rows],
+        [row["key"] for row in rows] if any(row["key"] for row in rows) else None,
+        [row["tags"] or [] for row in rows] if any(row["tags"] for row in rows) else None,
+        [row["order_key"] for row in rows] if any(row["order_key"] for row in rows) else None,
+        [one or b"" for one in packed] if any(packed) else None,
+        created_deltas=own if any(own) else None,
+        origins=[row["id"] for row in rows],
+    )
+    flags = Flags.ORDERED if expected.order_keys else Flags(0)
+    flags |= Flags.REPLAYED if marked else Flags(0)
+    producer = Batch(data).header.producer_id
+    origin = Origin(b"again", producer, 1, Batch(data).header.batch_id, at_ms, flags=flags)
+    assert data == build_batch(origin, expected)
 
 
 @pytest.mark.parametrize("theirs", [b"\xc1", msgpack.packb([1, 2]), b"\xde\x00"])

@@ -15,10 +15,11 @@ import pytest
 from tidemill_spark import ids
 from tidemill_spark.decode import Place, decode
 from tidemill_spark.errors import LakeDamaged, WrongRequest
-from tidemill_spark.layout import MS_A_HOUR, Hour
+from tidemill_spark.layout import MS_A_HOUR, Hour, ids_name
 from tidemill_spark.queries import Query
 from tidemill_spark.schema import COLUMNS, SCHEMA
-from tidemill_spark.tables import STORED, hours_of, in_order, make_file, read_file
+from tidemill_spark.stores.local import LocalStore
+from tidemill_spark.tables import STORED, hours_of, in_order, read_file, write_file
 from tidemill_wire.batch import BatchIds, Origin, stamp
 from tidemill_wire.columns import Content, build_batch
 
@@ -26,14 +27,14 @@ NOON_MS = 1_800_014_400_000  # 2027-01-15T12:00Z
 PLACE = Place("order.paid", "g0", "order.paid")
 
 
-def some_batches(count: int = 6, each: int = 10, step_ms: int = MS_A_HOUR // 3) -> list[bytes]:
+def some_batches(count: int = 6, each: int = 10, step_ms: int = MS_A_HOUR // 3, size: int = 0) -> list[bytes]:
     made = []
     batch_ids = BatchIds(7)
     for number in range(count):
         at_ms = NOON_MS + number * step_ms
         first = number * each
         content = Content(
-            [b"body %d" % (first + row) for row in range(each)],
+            [b"body %d" % (first + row) + b"." * size for row in range(each)],
             keys=[f"o-{(first + row) * 7 % 13}" if row % 3 else None for row in range(each)],
             tags=[["vip"] if row % 4 == 0 else [] for row in range(each)],
         )
@@ -62,13 +63,15 @@ def test_file_is_sorted_by_key_has_bloom_filters_and_is_read_back_as_it_was(
     table: Any, tmp_path: Path
 ) -> None:
     hour, part = next(hours_of(table, "order.paid"))
-    file, data, listed = make_file(part, hour, "one", "Zstd")
+    store = LocalStore(str(tmp_path))
+    file = write_file(store, part, hour, "one", "Zstd")
+    data, listed = store.read(file.name), store.read(ids_name(file.name))
+    assert file.size == len(data)
     raw = pq.read_table(pa.BufferReader(data))
     keys = raw["key"].to_pylist()
     assert keys == sorted(keys, key=lambda key: (key is None, key or ""))
     assert raw.column_names == list(STORED)
-    path = tmp_path / "one.parquet"
-    path.write_bytes(data)
+    path = tmp_path / file.name
     asked = f"SELECT path_in_schema FROM parquet_metadata('{path}') WHERE bloom_filter_offset IS NOT NULL"
     filtered = {name for (name,) in duckdb.sql(asked).fetchall()}
     assert filtered == {"id", "key"}
@@ -79,9 +82,28 @@ def test_file_is_sorted_by_key_has_bloom_filters_and_is_read_back_as_it_was(
     assert in_order(back).cast(SCHEMA).equals(part)
 
 
-def test_rows_of_several_row_groups_are_read_by_their_places(table: Any) -> None:
+def test_file_of_bodies_in_place_is_the_same_to_whoever_reads_it(tmp_path: Path) -> None:
+    """Sorted and cut at hours, also when a clock went back; and no reader is told that they were views."""
+    batches = some_batches(size=500)
+    batches = batches[4:] + batches[:4]
+    written: list[dict[str, bytes]] = []
+    for in_place in (False, True):
+        store = LocalStore(str(tmp_path / str(in_place)))
+        table = pa.Table.from_batches([decode(batches, PLACE, in_place=in_place)])
+        assert (table.schema.field("body").type == pa.binary_view()) == in_place
+        files = [write_file(store, part, hour, "one", "Zstd") for hour, part in hours_of(table, "order.paid")]
+        assert len(files) == 2
+        written.append({one.name: store.read(one.name) for one in files})
+    for name, data in written[0].items():
+        one, other = (pq.read_table(pa.BufferReader(found)) for found in (data, written[1][name]))
+        assert other.schema.field("body").type == pa.binary()
+        assert one.equals(other)
+
+
+def test_rows_of_several_row_groups_are_read_by_their_places(table: Any, tmp_path: Path) -> None:
     hour, part = next(hours_of(table, "order.paid"))
-    file, data, _ = make_file(part, hour, "one", "Snappy")
+    file = write_file(LocalStore(str(tmp_path)), part, hour, "one", "Snappy")
+    data = (tmp_path / file.name).read_bytes()
     grouped = pa.BufferOutputStream()
     pq.write_table(pq.read_table(pa.BufferReader(data)), grouped, row_group_size=7)
     whole = read_file(pa.BufferReader(data), file)
@@ -92,9 +114,12 @@ def test_rows_of_several_row_groups_are_read_by_their_places(table: Any) -> None
     assert none.num_rows == 0
 
 
-def test_file_of_an_older_version_lacks_columns_and_one_with_other_rows_is_damaged(table: Any) -> None:
+def test_file_of_an_older_version_lacks_columns_and_one_with_other_rows_is_damaged(
+    table: Any, tmp_path: Path
+) -> None:
     hour, part = next(hours_of(table, "order.paid"))
-    file, data, _ = make_file(part, hour, "one", "None")
+    file = write_file(LocalStore(str(tmp_path)), part, hour, "one", "None")
+    data = (tmp_path / file.name).read_bytes()
     old = pa.BufferOutputStream()
     pq.write_table(pq.read_table(pa.BufferReader(data)).drop_columns(["timer_key", "epoch"]), old)
     back = read_file(pa.BufferReader(old.getvalue()), file)
@@ -103,7 +128,7 @@ def test_file_of_an_older_version_lacks_columns_and_one_with_other_rows_is_damag
     with pytest.raises(LakeDamaged, match="30 messages"):
         read_file(pa.BufferReader(data), replace(file, rows=31))
     with pytest.raises(WrongRequest, match="Lzma"):
-        make_file(part, hour, "one", "Lzma")
+        write_file(LocalStore(str(tmp_path)), part, hour, "one", "Lzma")
 
 
 @pytest.mark.parametrize(

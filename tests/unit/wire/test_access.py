@@ -22,6 +22,8 @@ from tidemill_wire.connection import Received, Rejected
 from tidemill_wire.errors import Refused, Unavailable, WireError
 from tidemill_wire.granted import parse_grant, parse_who
 from tidemill_wire.guarding import Gate, Guard
+from tidemill_wire.timing import Cancel, Reschedule, Show, Target
+from tidemill_wire.transacting import Check
 
 TOKEN = "t" * 43
 EVERY = frozenset(Operation)
@@ -209,3 +211,32 @@ def test_a_grant_that_cannot_be_is_refused(body: object) -> None:
 def test_nobody_is_called_so(who: object) -> None:
     with pytest.raises(Refused):
         parse_who(who)
+
+
+BY_ID = Target(id="0" * 32 + "-0")
+
+
+@pytest.mark.parametrize(
+    "command", [Cancel(BY_ID), Reschedule(BY_ID, 1), Show(BY_ID), Check("shop", 0)], ids=repr
+)
+def test_what_is_known_by_its_id_alone_is_judged_by_whoever_looks_and_by_what_holds_then(
+    command: Cancel | Reschedule | Show | Check,
+) -> None:
+    access, guard = guard_of(permission("order.*", operations="Send Browse"))
+    event = guard.judge(Received(1, command), 0)
+    assert isinstance(event, Received)
+    assert isinstance(event.command, Cancel | Reschedule | Show | Check)
+    may = event.command.may
+    assert may is not None
+    assert (may("order.a"), may("secret"), may("order.a#3")) == (True, False, True)
+    access.obey(charter(version=2))
+    guard.lost(0)
+    assert not may("order.a")
+
+
+def test_the_cluster_is_asked_nothing() -> None:
+    access = Access(locked=True, own=lambda: (digest_of(TOKEN),))
+    guard = Gate(access).admit(TOKEN, (), 0)
+    assert guard is not None
+    event = Received(1, Cancel(BY_ID))
+    assert guard.judge(event, 0) is event

@@ -368,14 +368,14 @@ def test_the_table_documents_every_field(block: type[SubjectSpec]) -> None:
 
 def test_the_table_has_the_fields_of_the_design() -> None:
     """The paths of the operator's design; a field that is added or lost is a change of the API."""
-    subject_paths = {
-        path for path, described in described_fields(SubjectSpec) if not isinstance(described, Part)
-    }
+    fields = described_fields(SubjectSpec)
+    subject_paths = {path for path, described in fields if not isinstance(described, Part)}
     assert subject_paths == {
         "clusterRef.name", "subjectName", "placement.minBrokerGroups", "placement.brokerGroups",
         "placement.brokerGroupSelector.matchLabels", "retention.messageSeconds", "retention.maxBytes", "retention.archive",
         "message.maxBytes", "delay.mode", "delay.maxDelaySeconds", "deadLetter.mode", "config", "config[].name",
         "config[].value", "orderStrategy", "deduplicationSeconds", "managementPolicy", "deletionPolicy",
+        "quota.messagesPerSecond", "quota.bytesPerSecond",
     }  # fmt: skip
     assert set(CONFIG) == {"durability"}
 

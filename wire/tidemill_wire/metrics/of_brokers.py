@@ -9,6 +9,7 @@ from tidemill_wire.metrics.words import (
     GROUP,
     LEVEL,
     OF_GROUP,
+    QUOTA,
     REASON,
     SUBJECT,
     counter,
@@ -60,6 +61,7 @@ PORTS = (
     counter(
         "refused_total", "requests and connections", "Requests and connections refused, by reason", REASON
     ),
+    counter("over_quota_total", "batches", "Batches told to wait, by whose quota was used up", QUOTA),
     counter("bytes_received_total", BYTES, "Bytes from clients"),
     counter("bytes_sent_total", BYTES, "Bytes to clients"),
     counter("frames_received_total", "frames", "Frames from clients"),

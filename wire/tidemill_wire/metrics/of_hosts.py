@@ -8,6 +8,7 @@ from tidemill_wire.metrics.words import LOG, ROLE, SLAVE, Metric, counter, gauge
 
 SECONDS = "seconds"
 BYTES = "bytes"
+SINCE_1970 = "seconds since 1970"
 
 
 def of_hosts(service: str) -> Iterator[Metric]:
@@ -38,7 +39,17 @@ def of_hosts(service: str) -> Iterator[Metric]:
     )
     yield gauge("recovery_batches", "batches", "Batches that were read to begin, behind the checkpoint")
     yield gauge("recovery_cut_bytes", BYTES, "Torn bytes at the ends of logs that were cut to begin")
+    yield from CERTIFICATES
     yield from (_of_replicas(metric, service) for metric in _REPLICAS)
+
+
+CERTIFICATES = (
+    gauge(
+        "certificate_ends_seconds", SINCE_1970,
+        "When the certificate in use ends, or what is in the chain with it; not there without TLS",
+    ),
+    gauge("certificate_life_seconds", SECONDS, "For how long that one holds in all"),
+)  # fmt: skip
 
 
 def _of_replicas(metric: Metric, service: str) -> Metric:

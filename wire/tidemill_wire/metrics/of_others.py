@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill_wire.metrics.of_hosts import BYTES, SECONDS, of_hosts
+from tidemill_wire.metrics.of_hosts import BYTES, CERTIFICATES, SECONDS, SINCE_1970, of_hosts
 from tidemill_wire.metrics.words import (
     BROKER_GROUP,
     REASON,
@@ -57,6 +57,7 @@ META = table_of(
                 "takeover_seconds", SECONDS,
                 "From the appointment of a master, by failover or hand-over, to its first heartbeat as one",
             ),
+            *CERTIFICATES,
         ],
     )
 )  # fmt: skip
@@ -83,7 +84,7 @@ OPERATOR = table_of(
             counter("drift_reverted_total", "changes", "Changes past an object that were changed back", KIND),
             counter("kube_requests_total", "requests", "Requests to the API server", VERB, CODE),
             counter("meta_requests_total", "requests", "Requests to meta", OPERATION, CODE),
-            gauge("watch_last_event_seconds", "seconds since 1970", "When a watch last said something", RESOURCE),
+            gauge("watch_last_event_seconds", SINCE_1970, "When a watch last said something", RESOURCE),
             gauge("objects", "objects", "Objects that are looked after", KIND),
             gauge("leader", "0 or 1", "1: this replica holds the lease"),
         ],

@@ -33,14 +33,16 @@ class Page:
         """A family that may have no line yet: that it is there is said."""
         self._family(name)
 
-    def put_powers(self, name: str, powers: Powers) -> None:
+    def put_powers(self, name: str, powers: Powers, *labels: str) -> None:
         """A histogram."""
         lines, metric = self._family(name)
         assert metric.kind == "histogram", name
+        said = _labels(metric, labels)
+        begun = f"{said[:-1]}," if said else "{"
         for bound, count in powers.buckets():
-            lines.append(f'{metric.name}_bucket{{le="{bound}"}} {count}')
-        lines.append(f"{metric.name}_sum {_number(powers.total)}")
-        lines.append(f"{metric.name}_count {powers.count}")
+            lines.append(f'{metric.name}_bucket{begun}le="{bound}"}} {count}')
+        lines.append(f"{metric.name}_sum{said} {_number(powers.total)}")
+        lines.append(f"{metric.name}_count{said} {powers.count}")
 
     def to_bytes(self) -> bytes:
         """All of it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tidemill_wire.limits import METRIC_GROUPS_MAX, METRIC_MISTAKES_MAX, METRIC_SUBJECTS_MAX
 from tidemill_wire.metrics.of_brokers import BROKERS
+from tidemill_wire.metrics.of_canaries import CANARY
 from tidemill_wire.metrics.of_clients import CLIENT, WORKER
 from tidemill_wire.metrics.of_others import DELAYS, META, OPERATOR
 from tidemill_wire.metrics.words import OTHER, Label, Table
@@ -15,6 +16,7 @@ PARTS = (
     ("Delay services", "At `/metrics` of their HTTP port.", DELAYS),
     ("Meta", "At `/metrics` of its port, of each replica.", META),
     ("The operator", "At `/metrics` of the port of its probes.", OPERATOR),
+    ("Canaries", "At `/metrics` of `tidemill canary`'s `--metrics-port`.", CANARY),
     ("Clients", "`mq.statistics()`, and as text `mq.statistics().prometheus()`.", CLIENT),
     ("Workers", "`worker.statistics()`, and with `--metrics-port` at `/metrics`.", WORKER),
 )  # fmt: skip

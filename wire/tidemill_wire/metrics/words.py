@@ -6,7 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tidemill_wire.limits import METRIC_GROUPS_MAX, METRIC_MISTAKES_MAX, METRIC_SUBJECTS_MAX
+from tidemill_wire.limits import (
+    METRIC_GROUPS_MAX,
+    METRIC_MISTAKES_MAX,
+    METRIC_QUOTAS_MAX,
+    METRIC_SUBJECTS_MAX,
+)
 
 Kind = Literal["counter", "gauge", "histogram"]
 OTHER = "other"
@@ -89,6 +94,11 @@ FINGERPRINT = Label(
 )
 ERROR = Label(
     "error", "the type of the exception, cut at 64 characters; empty without one", "as `fingerprint`"
+)
+QUOTA = Label(
+    "quota",
+    "whose was used up: `subject order.paid`, or who sends, as `token:shop`",
+    f"the {METRIC_QUOTAS_MAX} that were used up most often, and `{OTHER}`",
 )
 LEVEL = Label("level", "which attempt comes next, from `2`; `12` is that one and all that follow", "11")
 ROLE = Label("role", "`fenced`, `slave` or `master`", "3")

@@ -5,6 +5,7 @@ import { attempt, confirm } from "../dialogs.js";
 import { button, clear, data, h } from "../dom.js";
 import { bytes, count } from "../format.js";
 import { lookNow } from "../live.js";
+import { may, rights } from "../rights.js";
 import { table } from "../table.js";
 
 export function brokers(place) {
@@ -60,7 +61,7 @@ function card(hands) {
     const to = said.brokers.find((one) => one.name === said.master)?.hand_over_to || able[0]?.name;
     if (actions.dataset.to === (to ?? "")) return;
     actions.dataset.to = to ?? "";
-    clear(actions, hands && to && button(`Hand over to ${to}…`, () => handOver(group, to)));
+    clear(actions, hands && to && may("Admin") && button(`Hand over to ${to}…`, () => handOver(group, to)));
   }
 
   return { node: h("section", { class: "card" }, title, facts, problem, actions, rows.node), update };
@@ -78,8 +79,8 @@ async function handOver(group, to) {
     const said = await post(`/v1/groups/${part(group.group)}/handover`, { to, epoch: group.epoch });
     const appointment = Object.fromEntries(["group", "epoch", "master", "replicas", "in_sync", "version"].map((name) => [name, said[name]]));
     appointment.addresses = Object.fromEntries(group.brokers.map((one) => [one.name, one.addresses.data]));
-    // Who cannot be told hears it from meta, a second later.
-    await Promise.allSettled([to, group.master].map((name) => post("/v1/replication/appointment", appointment, of(name))));
+    // Who cannot be told hears it from meta, a second later; where it is locked only the cluster's own may tell them.
+    if (rights.everything) await Promise.allSettled([to, group.master].map((name) => post("/v1/replication/appointment", appointment, of(name))));
     return `${to} is master of ${group.group}, in epoch ${said.epoch}, after ${Math.round(performance.now() - began)} ms.`;
   });
   lookNow();

@@ -1,12 +1,13 @@
 // Dead letters: which groups have some; of one group, by what they failed of, given out again or dropped.
 
 import { askAll, found, get, ofGroup, post } from "../api.js";
-import { attempt, confirm, failed, silence } from "../dialogs.js";
-import { button, clear, data, h, link, say } from "../dom.js";
+import { attempt, confirm, failed, shut, silence } from "../dialogs.js";
+import { button, clear, data, h, link, put, say } from "../dom.js";
 import { ago, count, plural } from "../format.js";
 import { groupColumns, groupKey } from "../groupRows.js";
 import { listGroups, live, lookNow } from "../live.js";
 import { preview } from "../message.js";
+import { unless } from "../rights.js";
 import { Browser } from "../stored.js";
 import { table } from "../table.js";
 
@@ -31,6 +32,9 @@ function list(place) {
 }
 
 function group(place, subject, name) {
+  const unseen = unless("Browse", subject);
+  if (unseen) return shut(place, ["Dead letters of ", data(name)], unseen);
+  const barred = unless("Admin", subject);
   const missing = h("div");
   const waiting = h("p", { role: "status" });
   const marks = table("What they failed of", [
@@ -40,7 +44,7 @@ function group(place, subject, name) {
     { title: "Fingerprint", cell: (row) => data(row.fingerprint, "mono"), changes: (row) => row.fingerprint },
     { title: "Messages", number: true, hint: "that failed of it, handled since or not", cell: (row) => count(row.messages) },
     { title: "Last", cell: (row) => ago(row.last_ms) },
-    { title: "", cell: (row) => [button("Redrive…", () => settle("redrive", { fingerprint: row.fingerprint }), { "aria-label": `Redrive ${row.fingerprint}` }), " ", button("Purge…", () => settle("purge", { fingerprint: row.fingerprint }), { class: "danger", "aria-label": `Purge ${row.fingerprint}` })], changes: (row) => row.fingerprint },
+    ...(barred ? [] : [{ title: "Decide", cell: (row) => [button("Redrive…", () => settle("redrive", { fingerprint: row.fingerprint }), { "aria-label": `Redrive ${row.fingerprint}` }), " ", button("Purge…", () => settle("purge", { fingerprint: row.fingerprint }), { class: "danger", "aria-label": `Purge ${row.fingerprint}` })], changes: (row) => row.fingerprint }]),
   ], { key: (row) => row.fingerprint, empty: "No message of this group has failed of late." });
   const letters = table("Newest dead letters", [
     { title: "Message", cell: (row) => link("messages", ["id", row.origin ?? row.id], data(row.origin ?? row.id, "mono")), changes: (row) => row.id },
@@ -49,11 +53,11 @@ function group(place, subject, name) {
     { title: "Attempts", number: true, cell: (row) => count(row.attempts) },
     { title: "Body", cell: preview, changes: (row) => row.id },
   ], { key: (row) => row.id, empty: "None is kept." });
-  place.append(
+  put(place,
     h("p", { class: "crumbs" }, link("dead", [], "Dead letters"), " / ", link("groups", [subject, name], data(`${subject} ${name}`)), " /"),
     h("h1", {}, "Dead letters of ", data(name)),
     waiting,
-    h("div", { class: "actions" }, button("Redrive all…", () => settle("redrive", { all: true })), button("Purge all…", () => settle("purge", { all: true }), { class: "danger" })),
+    barred ? h("p", { class: "more" }, barred) : h("div", { class: "actions" }, button("Redrive all…", () => settle("redrive", { all: true })), button("Purge all…", () => settle("purge", { all: true }), { class: "danger" })),
     missing,
     h("section", {}, h("h2", {}, "By what they failed of"), marks.node),
     h("section", {}, h("h2", {}, "The newest that wait"), letters.node),

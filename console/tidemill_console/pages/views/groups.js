@@ -3,11 +3,12 @@
 import { lineChart } from "../chart.js";
 import { askAll, get, ofGroup, post, query } from "../api.js";
 import { attempt, confirm, failed, silence } from "../dialogs.js";
-import { button, clear, data, h, link } from "../dom.js";
+import { button, clear, data, h, link, put } from "../dom.js";
 import { count, plural } from "../format.js";
 import { groupColumns, groupKey, mark, stateOf, trendOf } from "../groupRows.js";
 import { byTrouble, history, listGroups, live, lookNow, nameOf, past, rates, series } from "../live.js";
 import { filtered } from "../listing.js";
+import { unless } from "../rights.js";
 import { table } from "../table.js";
 
 export function groups(place, parts) {
@@ -41,10 +42,12 @@ function group(place, subject, name) {
   const row = { subject, group: name };
   const suspend = button("Suspend…", () => steer("suspend"));
   const resume = button("Resume", () => steer("resume"));
-  place.append(
+  const barred = unless("Admin", subject);
+  put(place,
     h("p", { class: "crumbs" }, link("groups", [], "Groups"), " / ", link("subjects", [subject], data(subject)), " /"),
     h("h1", {}, data(name), " ", state),
-    h("div", { class: "actions" }, button("Seek…", seek), suspend, resume, link("dead", [subject, name], "Dead letters", { class: "button" })),
+    h("div", { class: "actions" }, barred ? null : [button("Seek…", seek), suspend, resume], link("dead", [subject, name], "Dead letters", { class: "button" })),
+    barred && h("p", { class: "more" }, barred),
     missing,
     facts,
     h("div", { class: "charts" }, chart.node, flow.node),

@@ -1,12 +1,13 @@
 // Messages: by subject, key and time; by id; and as they come.
 
 import { askAll, found, get, part, query } from "../api.js";
-import { attempt, silence } from "../dialogs.js";
+import { attempt, shut, silence } from "../dialogs.js";
 import { button, choice, clear, data, field, h, link, put, say } from "../dom.js";
 import { bytes, count, moment } from "../format.js";
 import { listen, live } from "../live.js";
 import { details, preview, sizeOf, why } from "../message.js";
 import { Browser } from "../stored.js";
+import { demand, unless } from "../rights.js";
 import { table } from "../table.js";
 
 const PAGE = 50;
@@ -76,6 +77,7 @@ function browse(place, subject) {
 
   async function look() {
     const name = inputs.subject.value.trim();
+    demand("Browse", name || "*");
     const asked = { key: inputs.key.value, from: time(inputs.from), to: time(inputs.to), order, limit: PAGE };
     say(more, "Looking…");
     shown = [];
@@ -134,6 +136,8 @@ function one(place, id) {
 // -- as they come -----------------------------------------------------------------------------------------------------
 
 function tail(place, subject) {
+  const barred = unless("Browse", subject);
+  if (barred) return shut(place, ["Live tail of ", data(subject)], barred);
   const state = h("p", { class: "more", role: "status" });
   const missing = h("div");
   const rows = table(`Messages of ${subject} as they come`, COLUMNS, { key: (row) => row.id, empty: "Waiting for messages…" });

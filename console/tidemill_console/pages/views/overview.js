@@ -2,14 +2,23 @@
 
 import { lineChart } from "../chart.js";
 import { silence } from "../dialogs.js";
-import { clear, data, h, link } from "../dom.js";
+import { clear, data, h, link, put } from "../dom.js";
 import { count, plural, rate } from "../format.js";
 import { groupColumns, groupKey, stateOf } from "../groupRows.js";
 import { history, rates, series } from "../live.js";
+import { browsable, may, rights } from "../rights.js";
 import { table } from "../table.js";
 
 const SHOWN = 15;
 const NAMED_MAX = 8;
+
+// Who may not look at all is told what this is a part of.
+function partly() {
+  const some = browsable();
+  if (!rights.who) return "Nothing is shown to who has not said who asks: write a token.";
+  if (!some.length) return `${rights.who} may look at no subject: ask whoever administers the queue for a grant.`;
+  return [`Sums and groups are of what ${rights.who} may look at: `, data(some.join(", ")), "."];
+}
 
 export function overview(place) {
   const troubles = h("ul", { class: "troubles" });
@@ -18,9 +27,10 @@ export function overview(place) {
   const undone = lineChart("To do", ["lag", "failed", "in flight"]);
   const flow = lineChart("Messages a second", ["sent", "handled"]);
   const worst = table("Groups with most to do", groupColumns(), { key: groupKey, empty: "No consumer group is there yet: a group is made by its first consumer." });
-  place.append(
+  put(place,
     h("h1", { class: "unseen" }, "Overview"),
     h("section", { "aria-label": "What is wrong" }, troubles),
+    may("Browse") ? null : h("p", { class: "note" }, partly()),
     missing,
     tiles,
     h("div", { class: "charts" }, undone.node, flow.node),

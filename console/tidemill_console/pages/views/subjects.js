@@ -23,7 +23,7 @@ const COLUMNS = [
   { title: "Now", number: true, hint: "messages a second", cell: (row) => rate(growth(historyOf(row), "sent")) },
   { title: "Groups", sort: "groups", number: true, cell: (row) => count(row.groups) },
   { title: "Durability", cell: (row) => row.durability },
-  { title: "", cell: (row) => [link("messages", [row.name], "Messages"), " · ", link("messages", [row.name, "tail"], "Tail")], changes: (row) => row.name },
+  { title: "Look at", cell: (row) => [link("messages", [row.name], "Messages"), " · ", link("messages", [row.name, "tail"], "Tail")], changes: (row) => row.name },
 ];
 
 function list(place) {

@@ -1,10 +1,11 @@
-// What waits for its time under timer keys: listed by subject, cancelled, given another time.
+// What waits for its time: under timer keys listed by subject, else by its id; cancelled, given another time.
 
 import { get, ofSubject, part, post, query, speakers } from "../api.js";
 import { attempt, confirm } from "../dialogs.js";
-import { button, clear, data, field, h, say } from "../dom.js";
+import { button, data, field, h, put, say } from "../dom.js";
 import { ago, bytes, count, moment } from "../format.js";
 import { live } from "../live.js";
+import { demand, may, unless } from "../rights.js";
 import { table } from "../table.js";
 
 const PAGE = 100;
@@ -12,25 +13,39 @@ const PAGE = 100;
 export function timers(place, parts) {
   const subject = h("input", { type: "text", value: parts[0] ?? "", autocomplete: "off", spellcheck: "false", required: true });
   const prefix = h("input", { type: "text", autocomplete: "off", spellcheck: "false" });
+  const id = h("input", { type: "text", autocomplete: "off", spellcheck: "false", placeholder: "01a1ef846f98000032cc5423b7b98b30-0" });
   const go = h("button", { class: "main" }, "Look");
   const form = h("form", { class: "filters", role: "search" }, field("Subject", subject), field("Timer keys that begin with", prefix), go);
+  const byId = h("form", { class: "filters", role: "search" }, field("Id", id), h("button", {}, "Find"));
   const more = h("p", { class: "more", role: "status" });
   const rows = table("Timers", [
     { title: "Due", cell: (row) => `${moment(row.due)}` },
-    { title: "", cell: (row) => ago(new Date(row.due).getTime()) },
+    { title: "That is", cell: (row) => ago(new Date(row.due).getTime()) },
+    { title: "Subject", cell: (row) => data(row.subject), changes: (row) => row.subject },
     { title: "Timer key", cell: (row) => data(row.timer_key ?? ""), changes: (row) => row.timer_key },
     { title: "Recurs", cell: (row) => data(row.cron ?? ""), changes: (row) => row.cron },
     { title: "Message", cell: (row) => data(row.id, "mono"), changes: (row) => row.id },
     { title: "Size", number: true, cell: (row) => bytes(row.size) },
-    { title: "", cell: (row) => [button("Cancel…", () => cancel(row), { class: "danger", "aria-label": `Cancel ${row.timer_key ?? row.id}` }), " ", button("Reschedule…", () => reschedule(row), { "aria-label": `Reschedule ${row.timer_key ?? row.id}` })], changes: (row) => row.id },
-  ], { key: (row) => row.id, empty: "Nothing of this subject waits under a timer key." });
+    { title: "Change", cell: (row) => changeable(row) && [button("Cancel…", () => cancel(row), { class: "danger", "aria-label": `Cancel ${row.timer_key ?? row.id}` }), " ", button("Reschedule…", () => reschedule(row), { "aria-label": `Reschedule ${row.timer_key ?? row.id}` })], changes: (row) => row.id },
+  ], { key: (row) => row.id, empty: "Nothing like that waits." });
   let shown = [];
-  place.append(h("h1", {}, "Timers"), h("p", { class: "more" }, "Messages for later that have a timer key; those without one are found by their id."), form, rows.node, more);
+  let again = look;
+  place.append(h("h1", {}, "Timers"), h("p", { class: "more" }, "Messages for later that have a timer key; those without one are found by their id."), byId, form, rows.node, more);
   rows.node.hidden = true;
   form.addEventListener("submit", (event) => {
     event.preventDefault();
+    again = look;
     attempt(() => look());
   });
+  byId.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (!id.value.trim()) return;
+    again = find;
+    attempt(find);
+  });
+
+  // By its id alone a delay group knows no subject before it has looked, so that takes the right on all.
+  const changeable = (row) => may("Send", row.timer_key ? row.subject : "*");
 
   // Any broker asks all delay groups.
   function anybody() {
@@ -39,14 +54,38 @@ export function timers(place, parts) {
     return one.at;
   }
 
+  function show(text) {
+    rows.node.hidden = false;
+    rows.update(shown);
+    const barred = shown.find((row) => !changeable(row));
+    say(more, [text, barred && unless("Send", barred.timer_key ? barred.subject : "*")].filter(Boolean).join(" "));
+  }
+
+  async function find() {
+    say(more, "Looking…");
+    shown = [];
+    try {
+      shown = [await get(`/v1/timers/${part(id.value.trim())}`, anybody())];
+    } finally {
+      show("");
+    }
+  }
+
   async function look(after = null) {
+    demand("Browse", subject.value.trim());
     const path = `timers${query({ prefix: prefix.value, limit: PAGE, after })}`;
     const said = await get(ofSubject(subject.value.trim(), path), anybody());
     shown = after ? shown.concat(said.timers) : said.timers;
-    rows.node.hidden = false;
-    rows.update(shown);
-    if (said.after) clear(more, `${count(shown.length)} timers. `, button("Show more", () => attempt(() => look(said.after)), { class: "quiet" }));
-    else say(more, shown.length ? `${count(shown.length)} timers.` : "");
+    show(shown.length ? `${count(shown.length)} timers.` : "");
+    if (said.after) put(more, " ", button("Show more", () => attempt(() => look(said.after)), { class: "quiet" }));
+  }
+
+  // What was found by its id and is gone is not looked for again.
+  async function refresh(gone) {
+    if (again === look) return look();
+    if (!gone) return find();
+    shown = [];
+    return show("");
   }
 
   async function cancel(row) {
@@ -55,7 +94,7 @@ export function timers(place, parts) {
     if (!(await confirm({ title, text, yes: "Cancel it", danger: true }))) return;
     await attempt(async () => {
       const said = row.timer_key ? await post(ofSubject(row.subject, "timers/cancel"), { timer_key: row.timer_key }, anybody()) : await post(`/v1/timers/${part(row.id)}/cancel`, undefined, anybody());
-      await look();
+      await refresh(true);
       return told(said, "cancelled");
     });
   }
@@ -67,7 +106,7 @@ export function timers(place, parts) {
     await attempt(async () => {
       const at = new Date(given.at).toISOString();
       const said = row.timer_key ? await post(ofSubject(row.subject, "timers/reschedule"), { timer_key: row.timer_key, at }, anybody()) : await post(`/v1/timers/${part(row.id)}/reschedule`, { at }, anybody());
-      await look();
+      await refresh(false);
       return told(said, "rescheduled");
     });
   }

@@ -1,13 +1,16 @@
 // Transactions that nobody has decided, and a person's word on one.
 
 import { askAll, get, part, post } from "../api.js";
-import { attempt, confirm, silence } from "../dialogs.js";
+import { attempt, confirm, shut, silence } from "../dialogs.js";
 import { button, data, h, link, say } from "../dom.js";
 import { ago, bytes, count, plural } from "../format.js";
 import { live, lookNow } from "../live.js";
+import { unless } from "../rights.js";
 import { table } from "../table.js";
 
 export function transactions(place) {
+  const barred = unless("Admin");
+  if (barred) return shut(place, "Transactions", barred);
   const missing = h("div");
   const many = h("p", { class: "more", role: "status" });
   const rows = table("Pending transactions", [
@@ -20,7 +23,7 @@ export function transactions(place) {
     { title: "Asked", number: true, cell: (row) => plural(row.checks, "time") },
     { title: "Next", cell: (row) => (row.committing ? "is being committed" : ago(row.next_check_ms)) },
     { title: "On", cell: (row) => row.on },
-    { title: "", cell: (row) => [button("Commit…", () => decide(row, "commit"), { "aria-label": `Commit ${row.id}` }), " ", button("Roll back…", () => decide(row, "rollback"), { class: "danger", "aria-label": `Roll back ${row.id}` })], changes: (row) => row.id },
+    { title: "Decide", cell: (row) => [button("Commit…", () => decide(row, "commit"), { "aria-label": `Commit ${row.id}` }), " ", button("Roll back…", () => decide(row, "rollback"), { class: "danger", "aria-label": `Roll back ${row.id}` })], changes: (row) => row.id },
   ], { key: (row) => row.id, empty: "No transaction is pending." });
   place.append(h("h1", {}, "Transactions"), h("p", { class: "more" }, "Half messages that nobody sees until their producer, or a person, decides."), missing, rows.node, many);
 

@@ -1,0 +1,93 @@
+"""What a canary says is wrong, for `tidemill doctor` and `tidemill status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.asking import Unanswered
+from tidemill.cli.findings import Case, Check, Finding, error, warning
+from tidemill.cli.picture import Row
+from tidemill.cli.session import parse_server
+from tidemill_wire.counted import counted
+
+SILENT_MS = 60_000
+RTO_MS = 10_000
+PAGE = "/v1/canary"
+
+
+def parse_canary(written: str) -> str:
+    """Its address, or nothing."""
+    return parse_server(written) if written else ""
+
+
+CanaryOption = Annotated[
+    str,
+    typer.Option(
+        "--canary", metavar="HOST:PORT", envvar="TIDEMILL_CANARY", callback=parse_canary,
+        help="Where `tidemill canary` serves its page: what it finds is told, too.",
+    ),
+]  # fmt: skip
+
+
+async def ask_canary(address: str) -> Row | None:
+    """Its page; nothing without an address. It has no TLS and asks for no token, so it is shown none."""
+    from tidemill.errors import TidemillError
+    from tidemill.routes import Web, parse_server
+
+    if not address:
+        return None
+    try:
+        found: Row = await Web(*parse_server(address)).get(PAGE)
+    except TidemillError as said:
+        raise Unanswered(
+            f"no canary answers at {address} ({said}): run `tidemill canary`, or name another address"
+        ) from None
+    return found
+
+
+def canary(case: Case) -> Iterator[Finding]:
+    """What a canary sees."""
+    if case.now.canary is not None:
+        yield from findings(case.now.canary)
+
+
+def findings(page: Row) -> Iterator[Finding]:
+    """By its page."""
+    if page["problem"]:
+        yield warning("canary", page["problem"], "look whether it reaches meta, and may: docs/canary.md")
+    for group in page["groups"]:
+        yield from _of_group(group)
+
+
+def _of_group(group: Row) -> Iterator[Finding]:
+    name = group["group"]
+    lost = sum(kind["lost"] - kind["found"] for kind in group["probes"].values())
+    if lost > 0:
+        ids = ", ".join(group["lost_of_late"][-3:])
+        advice = "ask `tidemill why ID`; docs/runbooks/TidemillCanaryLoses.md"
+        yield error(
+            name, f"{counted(lost, 'probe')} of its canary were stored and never came ({ids})", advice
+        )
+    stored, acked = group["doubled"]["stored"], group["doubled"]["acknowledged"]
+    if stored or acked:
+        what = f"of its canary's probes {stored} were stored twice, {acked} came after their ack"
+        yield error(name, what, "docs/runbooks/TidemillCanaryDoubles.md")
+    if group["problem"]:
+        yield warning(name, f"of its canary {group['problem']}", "docs/canary.md says what it needs")
+    elif group["silent_ms"] > SILENT_MS:
+        what = f"no probe of its canary has come for {group['silent_ms'] / 1000:.0f} s"
+        yield error(name, what, "docs/runbooks/TidemillCanarySilent.md")
+    for failover in group["failovers"][-1:]:
+        if failover["rto_ms"] > RTO_MS:
+            what = f"its last change of the master took {failover['rto_ms'] / 1000:.1f} s"
+            yield warning(name, what, "docs/runbooks/TidemillFailoverSlow.md")
+    if group["crowded"]:
+        yield warning(
+            name, "two canaries of one name are at work there", "end one, or give it another --name"
+        )
+
+
+CHECKS: tuple[Check, ...] = (canary,)
