@@ -23,7 +23,7 @@ IMAGE, VERSION, BEFORE = "localhost/tidemill", "0.1.0", "0.0.9"
 API = "tidemill.dev/v1alpha1"
 GROUP = "billing"
 HELM_SECONDS = 200.0
-ENDS_SECONDS = 300.0
+ENDS_SECONDS = 400.0
 TURN_SECONDS = 600.0
 POD: dict[str, Any] = {
     "restartPolicy": "Never",

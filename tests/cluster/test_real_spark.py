@@ -33,7 +33,7 @@ KEYS, OTHERS = "lake-keys", "audit"
 APPLICATIONS, SCHEDULES = "sparkapplications", "scheduledsparkapplications"
 SPARK_IMAGE = "localhost/tidemill-spark:0.1.0"
 MESSAGES, A_SECOND = 4_000, 200
-RUN_SECONDS, GONE_SECONDS = 600.0, 180.0
+RUN_SECONDS, FLOWS_SECONDS, GONE_SECONDS = 600.0, 300, 180.0
 """A run has a JVM that submits it, one that drives it and two that do it, and a minute's pause when one was killed."""
 VALUES: Object = {
     "cluster": {"meta": {"storage": {"size": "128Mi"}}},
@@ -44,6 +44,8 @@ VALUES: Object = {
 OF_OPERATOR: Object = {
     "image": {"registry": REGISTRY, "repository": REPOSITORY, "tag": TAG},
     "spark": {"jobNamespaces": [NAMESPACE]},
+    # What asks for nothing is given next to nothing on a busy node, and this one begins a JVM for each application.
+    "controller": {"resources": {"requests": {"cpu": "500m"}}},
 }
 SMALL: Object = {"memory": "512Mi", "memoryOverhead": "512Mi"}
 SPARK: Object = {"driver": SMALL, "executor": SMALL | {"instances": 2, "cores": 1}}
@@ -94,9 +96,8 @@ def test_what_is_archived_is_sent_again_to_one_group_alone(queue: Queue, keys: d
         assert is_equal(queue, "orders", keys)
 
         replay(queue, "orders", rate=2_000)
-        consumer = queue.begin("consume", "orders", 0)
         assert_replayed(queue, "orders")
-        assert queue.said(consumer) | {"seconds": 0} == all_of_them()
+        assert queue.said(queue.begin("consume", "orders", 0)) | {"seconds": 0} == all_of_them()
         only_what_is_new(queue, "orders")
         gone(queue, "orders")
 
@@ -122,7 +123,8 @@ def test_drivers_that_are_killed_cost_nothing(queue: Queue, keys: dict[str, str]
             "it is under way", lambda: attempt(queue, "parcels").get("state") == "RUNNING", RUN_SECONDS
         )
         consumer = queue.begin("consume", "parcels", 0)
-        queue.ask("wait", f"pod/{consumer}", "--for=condition=Ready", "--timeout=100s")
+        ready = ("--for=condition=Ready", f"--timeout={FLOWS_SECONDS}s")
+        queue.ask("wait", f"pod/{consumer}", *ready, seconds=FLOWS_SECONDS + 20)
         driver(queue, queue.get("replay", "parcels")["status"]["sparkApplication"])
         assert_replayed(queue, "parcels")
         assert queue.get("replay", "parcels")["status"]["attempts"] == 2
@@ -156,6 +158,9 @@ def archive(queue: Queue, name: str, keys: dict[str, str]) -> None:
     }
     queue.apply(resource("Archive", name, spec))
     queue.ready("archive", name)
+    assert "<invalid>" not in queue.ask("get", "archives"), (
+        "of times to come kubectl can say how long they are past"
+    )
     wait_until("a run is due", lambda: "lastRunName" in queue.get("archive", name)["status"], RUN_SECONDS)
     queue.apply(resource("Archive", name, spec | {"state": "Suspended"}))
 

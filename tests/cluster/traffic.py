@@ -19,7 +19,7 @@ END = Path("/tmp/end")  # in a pod of its own
 """`kubectl exec` touches it."""
 FLOWS = Path("/tmp/flows")
 """Tells the pod's probe that messages flow."""
-SILENCE_SECONDS = 120.0
+SILENCE_SECONDS = 240.0
 STALL_SECONDS = 0.3
 """Longer ones are told one by one: when, by the clock, and how long."""
 SLOW_SECONDS, SLOWEST = 1.0, 5

@@ -131,7 +131,8 @@ FACES: Mapping[str, Face] = {
             Column("State", ".spec.state"),
             Column("Last success", ".status.lastSuccessfulTime", "date"),
             Column("Last run", ".status.lastRunState"),
-            Column("Next", ".status.nextScheduleTime", "date"),
+            # Not a date: of those kubectl says how long they are past, and of what is to come <invalid>.
+            Column("Next", ".status.nextScheduleTime"),
             *READY,
             Column("Cluster", CLUSTER, wide=True),
             Column("To", ".spec.destination.uri", wide=True),
