@@ -322,11 +322,12 @@ def _spans(said: object) -> list[tuple[str, int, int]]:
 
 
 def _one_span(row: object) -> tuple[str, int, int]:
+    shown = str(row)[:100]
     span = cast("dict[str, Any]", row) if isinstance(row, dict) else {}
     check_fields(span, frozenset({"partition", "from", "until"}), "of a span ")
     name = span.get("partition")
     if not isinstance(name, str) or not {"from", "until"} <= span.keys():
-        raise wrong(f"{str(cast('object', row))[:100]} is no span: it has a partition, from and until")
+        raise wrong(f"{shown} is no span: it has a partition, from and until")
     first, until = (integer(span, bound, (0, SEQUENCE_MAX), 0) for bound in ("from", "until"))
     return name, first, until
 
