@@ -82,9 +82,7 @@ class Attendance(attendance.Attending[Told | Fence | Unfenced | Inventory]):
             try:
                 told = read_told(self._answer, state)
             except TidemillError as error:
-                if (
-                    self._told is None
-                ):  # it takes what it can: nobody but an upgrade could ever end its waiting
+                if self._told is None:  # it takes what it can: only an upgrade could ever end its waiting
                     yield replace(known, state=state)
                 raise MetaRefused("invalid_manifest", str(error)) from None
             if told.revision < answer["declared"]:

@@ -77,10 +77,8 @@ class Intake:
         taken = Taken()
         view = memoryview(buffer)
         at = 0
-        came_ms, now_ms = (
-            now_ms,
-            max(now_ms, self._state.closed_ms),
-        )  # an hour that is closed gets nothing more
+        came_ms = now_ms
+        now_ms = max(now_ms, self._state.closed_ms)  # an hour that is closed gets nothing more
         while at < len(view):
             try:
                 header = read_header(view, at)
