@@ -12,8 +12,8 @@ from __future__ import annotations
 from tidemill_broker.partitions import Partition
 from tidemill_broker.statistics import Most
 from tidemill_wire.fields import living_subject
-from tidemill_wire.limits import METRIC_QUOTAS_MAX
-from tidemill_wire.quotas import Meter, Rates, charge, over
+from tidemill_wire.limits import METRIC_QUOTAS_MAX, SINGLES_REMEMBERED_MAX
+from tidemill_wire.quotas import Meter, Rates, charge, check_quota, over
 
 
 class Quotas:
@@ -49,3 +49,22 @@ class Quotas:
     def forget(self, subject: str) -> None:
         """It is removed."""
         self._meters.pop(subject, None)
+
+
+class PaidOnce:
+    """What was paid for where nobody can tell whether it is stored: a request that comes again with its key, because
+    its answer got lost, is paid for already. As many are known as any partition knows of them.
+    """
+
+    def __init__(self) -> None:
+        self._paid: dict[tuple[int, int], None] = {}
+        """Producer and sequence, the oldest first."""
+
+    def charge(self, request: tuple[int, int], said: tuple[int, int], payer: Meter, now_ms: int) -> None:
+        """Of a batch with so many messages and bytes; ``Unavailable`` when its payer has to wait."""
+        if request in self._paid:
+            return
+        check_quota(payer, *said, now_ms)
+        self._paid[request] = None
+        if len(self._paid) > SINGLES_REMEMBERED_MAX:
+            del self._paid[next(iter(self._paid))]

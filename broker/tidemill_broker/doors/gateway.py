@@ -47,6 +47,7 @@ from tidemill_broker.doors.gateway_times import timestamp_of
 from tidemill_broker.doors.neighbour import Later, Nobody
 from tidemill_broker.doors.service import Service
 from tidemill_broker.groups import Group
+from tidemill_broker.quotas import PaidOnce
 from tidemill_broker.ranges import merge_ranges
 from tidemill_host.bodies import Bodies, Room
 from tidemill_host.doorman import asker
@@ -70,7 +71,7 @@ from tidemill_wire.commands import (
 )
 from tidemill_wire.errors import Refused
 from tidemill_wire.filters import is_pattern
-from tidemill_wire.quotas import Meter, check_quota
+from tidemill_wire.quotas import Meter
 
 SWEEP_SECONDS = 5.0
 MESSAGES = "/v1/subjects/{subject}/messages"
@@ -89,6 +90,7 @@ class Gateway:
         self._producer_id = secrets.randbits(63)
         self._producer_sequence = 0
         self._batch_ids = BatchIds(self._producer_id)
+        self._paid = PaidOnce()
         self._common: LocalPeer | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -148,7 +150,8 @@ class Gateway:
             payer = asker().payer
             if deltas is not None and payer is not None:
                 # The delay service sees the gateway, and not who stands behind it.
-                check_quota(payer, count, len(batch), now_ms)
+                request_id = origin.producer_id, origin.producer_sequence
+                self._paid.charge(request_id, (count, len(batch)), payer, now_ms)
             answer = await self._send(batch, payer) if deltas is None else await self._later.take(batch)
         for error in answer.errors.values():
             raise error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,46 +14,55 @@ import pytest
 from samples.brokers import empty_disk
 from tidemill_broker.doors import Service, gateway_page, recover
 from tidemill_broker.doors.gateway import Gateway
+from tidemill_broker.doors.neighbour import Later, Nobody, no_delay_service
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host.clock import RealClock
 from tidemill_host.persist import Lanes
 from tidemill_host.web import Web
 from tidemill_wire import limits
+from tidemill_wire.access import Identity
+from tidemill_wire.commands import Sent
+from tidemill_wire.quotas import Meter, Rates
 
 SEND = b"POST /v1/subjects/s/messages HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
 
 
 def asked(request: bytes) -> tuple[int, str, Any, Counter[str]]:
     """Status, head and value of the answer to some bytes, and what was counted as refused."""
-    return asyncio.run(_asked(request))
+    [answer], refused = asyncio.run(_asked([request]))
+    return *answer, refused
 
 
-async def _asked(request: bytes) -> tuple[int, str, Any, Counter[str]]:
+async def _asked(
+    requests: Sequence[bytes], later: Later | None = None
+) -> tuple[list[tuple[int, str, Any]], Counter[str]]:
     disk, clock = empty_disk(), RealClock()
     broker, _ = recover(disk.mount(), BrokerSettings(durability="low"), clock.now_ms())
     lanes = Lanes(*(ThreadPoolExecutor(1) for _ in range(3)))
     service = Service(broker, disk.mount(), lanes, clock)
     service.turn.start()
-    gateway = Gateway(service)
+    gateway = Gateway(service, later)
     gateway.start()
+    answers = list[tuple[int, str, Any]]()
     refused = Counter[str]()
     web = Web({}, lambda: b"", refused, gateway.routes())
     port = await web.listen("127.0.0.1", 0)
     try:
         async with asyncio.timeout(20):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(request)
-            answer = await reader.read()
-            writer.close()
-            await writer.wait_closed()
+            for request in requests:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(request)
+                head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+                answers.append((int(head.split()[1]), head.decode(), json.loads(body)))
+                writer.close()
+                await writer.wait_closed()
     finally:
         gateway.close()
         await web.close()
         service.close("the end")
         for lane in (lanes.write, lanes.sync, lanes.read):
             lane.shutdown()
-    head, _, body = answer.partition(b"\r\n\r\n")
-    return int(head.split()[1]), head.decode(), json.loads(body), refused
+    return answers, refused
 
 
 def posted(body: bytes) -> bytes:
@@ -76,6 +86,34 @@ def test_messages_with_a_known_dedup_key_are_answered_with_where_the_first_one_i
     assert not refused
     assert "duplicate" not in first | plain | last
     assert len({first["id"], plain["id"], last["id"]}) == 3
+
+
+class LosingLater(Nobody):
+    """Stores, and its first answer gets lost."""
+
+    asked = 0
+
+    async def take(self, batch: bytearray) -> Sent:
+        self.asked += 1
+        if self.asked == 1:
+            raise no_delay_service()
+        return Sent([0])
+
+
+def test_a_request_for_later_that_comes_again_with_its_key_is_paid_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else it would be told to wait for the quota that it has used up itself."""
+    shop = Identity("token:shop", everything=True)
+    shop.payer = Meter("token:shop", Rates(messages=0.001), 0)
+    monkeypatch.setattr("tidemill_broker.doors.gateway.asker", lambda: shop)
+    body = b'{"text": "a", "delay": 60}'
+    again, other = (
+        SEND + b"Idempotency-Key: %s\r\nContent-Length: %d\r\n\r\n" % (key, len(body)) + body
+        for key in (b"one", b"two")
+    )
+    answers, _ = asyncio.run(_asked([again, again, again, other], LosingLater()))
+    assert [status for status, _, _ in answers] == [503, 200, 200, 429]
 
 
 def test_chunks_without_a_length_are_one_body() -> None:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from samples.brokers import SUBJECT, TINY, Rig, batch_of
+from samples.services import Indoors
+from tidemill_broker import quotas
 from tidemill_broker.doors.service import subject_settings
+from tidemill_broker.gate import Removal, Told
 from tidemill_broker.partitions import SubjectSettings
+from tidemill_host.local import LocalPeer
 from tidemill_wire.batch import SINGLES_FROM, Flags, Origin
 from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.commands import Done, Failed, SendBatches, Sent
 from tidemill_wire.declarations import API_VERSION, Subject, parse_manifest
-from tidemill_wire.errors import KIND_BY_NUMBER
+from tidemill_wire.errors import KIND_BY_NUMBER, Unavailable
 from tidemill_wire.quotas import Meter, Rates
 from tidemill_wire.transacting import Half
+
+
+@pytest.fixture
+def indoors() -> Iterator[Indoors]:
+    made = Indoors()
+    yield made
+    made.close()
+
 
 SETTINGS = SubjectSettings("low", 3600, 0, 1 << 20)
 
@@ -174,3 +187,50 @@ def test_a_broker_takes_the_share_of_its_partitions() -> None:
     assert subject_settings(subject, TINY).rates == Rates(90, 9000)
     settings = subject_settings(subject, TINY, (2, 3))
     assert SubjectSettings.from_map(settings.to_map()) == settings
+
+
+def test_a_subject_that_is_made_again_does_not_begin_with_the_debt_of_the_one_before(
+    indoors: Indoors,
+) -> None:
+    """A large batch may have used up hours of its quota."""
+    service = indoors.service
+    rates = replace(SETTINGS, rates=Rates(messages=1))
+
+    def send(number: int) -> list[str]:
+        batch = build_batch(
+            Origin(b"tide", 5, number, b"%016d" % number, service.now_ms), Content([b"x"] * 1000)
+        )
+        asked = indoors.call(lambda: LocalPeer(service.server, lambda _: None).ask(SendBatches(batch)))
+        indoors.pass_time(0.1)
+        answer = asked.result()
+        assert isinstance(answer, Sent)
+        return [error.kind.name for error in answer.errors.values()]
+
+    def declare() -> None:
+        service.broker.intake.declare("tide", rates, service.now_ms)
+        service.turn.start()
+
+    indoors.call(declare)
+    assert send(1) == []
+    assert send(2) == ["over_quota"]
+    indoors.call(lambda: service.obey(Told(1, removed=(Removal("tide", "billing", 1),))))
+    assert send(3) == ["over_quota"]  # a group went, and not the subject
+    indoors.call(lambda: service.obey(Told(2, removed=(Removal("tide", "", 2),))))
+    indoors.call(declare)
+    assert send(4) == []
+
+
+def test_what_was_paid_for_is_paid_for_once_as_long_as_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "SINGLES_REMEMBERED_MAX", 2)
+    paid, payer = quotas.PaidOnce(), Meter("token:shop", Rates(messages=1), 0)
+
+    def charged(request: int, now_ms: int = 0) -> bool:
+        try:
+            paid.charge((SINGLES_FROM, request), (1, 100), payer, now_ms)
+        except Unavailable:
+            return False
+        return True
+
+    assert [charged(1), charged(1), charged(2)] == [True, True, False]
+    assert [charged(2, 1000), charged(2, 1000), charged(3, 2000)] == [True, True, True]
+    assert [charged(2, 2000), charged(1, 2000)] == [True, False]
