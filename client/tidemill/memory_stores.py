@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tidemill_wire.batch import Header, read_header, stamp
+from tidemill_wire.batch import Flags, Header, read_header, stamp
 from tidemill_wire.columns import Batch
 from tidemill_wire.commands import Pull
 from tidemill_wire.errors import WireError
 from tidemill_wire.filters import EVERYTHING, TagFilter, matches_pattern, split_patterns
 from tidemill_wire.kinds import Mode, Place
 from tidemill_wire.lanes import LANE_PREFIX, first_of_lane, lane_name, parse_priority
-from tidemill_wire.limits import PRIORITY_MAX
+from tidemill_wire.limits import PRIORITY_MAX, PRODUCER_BATCHES_REMEMBERED
 from tidemill_wire.steering import Seek, Sought
 
 EPOCH = 1
@@ -54,19 +54,23 @@ class StoredSubject:
         return bisect_right(self.firsts, sequence) - 1
 
     def known(self, header: Header) -> int | None:
-        """Of a batch that comes again the first sequence, -1 when that is forgotten; ``None`` when it is new."""
-        seen = self.producers.setdefault(header.producer_id, [])
-        if not seen or header.producer_sequence > seen[-1][0]:
+        """Of a batch that comes again the first sequence, -1 when that is forgotten; ``None`` when it is new, as one
+        without order keys is that later ones have passed.
+        """
+        seen, number = self.producers.setdefault(header.producer_id, []), header.producer_sequence
+        if not seen or number > seen[-1][0]:
             return None
-        return dict(seen).get(header.producer_sequence, -1)
+        is_older = len(seen) == PRODUCER_BATCHES_REMEMBERED and number < seen[0][0]
+        forgotten = is_older or header.flags & Flags.ORDERED
+        return dict(seen).get(number, -1 if forgotten else None)
 
     def note(self, header: Header) -> int:
         """A new batch is taken: its first sequence."""
         first = self.next_sequence
         self.next_sequence += header.messages
         seen = self.producers[header.producer_id]
-        seen.append((header.producer_sequence, first))
-        del seen[:-5]
+        insort(seen, (header.producer_sequence, first))
+        del seen[:-PRODUCER_BATCHES_REMEMBERED]
         return first
 
 

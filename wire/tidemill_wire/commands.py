@@ -172,7 +172,11 @@ class Sent:
         }
 
     def fields(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"first": packed(self.first_sequences), "refused": list(self.refused)}
+        refused = [
+            (index, number, detail if told < limits.REFUSALS_TOLD_MAX else detail[: limits.REFUSAL_CHARS_MAX])
+            for told, (index, number, detail) in enumerate(self.refused)
+        ]
+        said: dict[str, Any] = {"first": packed(self.first_sequences), "refused": refused}
         if self.duplicates:
             said["duplicates"] = list(self.duplicates)
         if self.waits:

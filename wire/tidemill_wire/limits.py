@@ -121,6 +121,8 @@ BROADCAST_SILENCE_MS = (
 RANGES_MAX = 10_000  # ranges in one ACK, NACK, EXTEND or RELEASE
 HELD_RANGES_MAX = 5_000  # ranges a PULL says its consumer holds: they fit a request beside the most subjects
 SEND_BATCHES_MAX = 5_000  # batches in one SEND: were all of them refused, the reasons fit a control body
+REFUSALS_TOLD_MAX = 500  # of one SENT with their whole sentences; of those behind them its beginning is told
+REFUSAL_CHARS_MAX = 20
 GRANTS_MAX = 5_000  # grants in one PULLED: with the longest subjects they fit a control body
 LANE_SHARE = 16  # of so many messages given to a group, a lane that waits gets one: seven lanes leave the first 9 of 16
 IN_FLIGHT_MAX = 1 << 20  # messages leased and not acked, per consumer group and partition
@@ -221,7 +223,9 @@ assert 16 * RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX
 assert PULL_SUBJECTS_MAX * (SUBJECT_NAME_MAX + 2) + 16 * HELD_RANGES_MAX + 4 * KIB < REQUEST_BYTES_MAX
 assert REQUEST_BYTES_MAX < CONTROL_BYTES_MAX
 assert DEDUP_BATCH_KEYS_MAX <= DEDUP_ANSWER_ROWS_MAX
-assert 32 * DEDUP_ANSWER_ROWS_MAX + 64 * SEND_BATCHES_MAX < CONTROL_BYTES_MAX
+assert (
+    32 * DEDUP_ANSWER_ROWS_MAX + 256 * REFUSALS_TOLD_MAX + (32 + REFUSAL_CHARS_MAX) * SEND_BATCHES_MAX
+) < CONTROL_BYTES_MAX
 assert HELLO_BYTES_MAX < FRAME_GROWTH_BYTES <= FRAME_BYTES_MAX
 assert PULL_BYTES_MAX + BATCH_BYTES_MAX < RECEIVE_BYTES_MAX
 assert CONTROL_BYTES_MAX < ACTION_SEGMENT_BYTES

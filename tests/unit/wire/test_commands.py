@@ -286,6 +286,26 @@ def test_long_reasons_are_cut_and_not_refused(make: Callable[[str], Command]) ->
     assert parse_command(frame) == make(("no file ?" + waves)[: limits.DETAIL_CHARS_MAX])
 
 
+def test_as_many_refusals_as_a_send_has_batches_are_an_answer_that_can_be_read() -> None:
+    """All of them with a wait, beside as many duplicates as may be told: who reads it would drop the connection."""
+    count, detail = limits.SEND_BATCHES_MAX, "the quota of subject " + "s" * 200
+    answer = Sent(
+        [-1] * count,
+        [(index, 83, detail) for index in range(count)],
+        [(0, bytes(32 * limits.DEDUP_ANSWER_ROWS_MAX))],
+        [number for index in range(count) for number in (index, 1 << 40)],
+    )
+    [frame] = FrameDecoder().feed(frame_of(answer))
+    command = parse_command(frame)
+
+    assert isinstance(command, Sent)
+    assert [(error.kind.number, error.wait_ms) for error in command.errors.values()] == [
+        (83, 1 << 40)
+    ] * count
+    assert command.refused[0][2] == detail
+    assert command.refused[-1][2] == detail[: limits.REFUSAL_CHARS_MAX]
+
+
 def test_numbers_beyond_64_bits_are_a_mistake_of_the_caller() -> None:
     for command in (Ack(*SETTLED[:3], [0, 2**63]), Sent([2**63])):
         with pytest.raises(OverflowError):
