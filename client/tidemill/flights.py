@@ -60,19 +60,19 @@ class Flights:
     @property
     def full(self) -> bool:
         """One more, and the broker might not know any more whether it has the oldest. Those that were answered since
-        that left count, too.
+        that left count, too, and those that had passed it before.
         """
-        since = self._departed - self._flights[0].number if self._flights else 0
-        return since >= PRODUCER_BATCHES_REMEMBERED
+        oldest = min((flight.number for flight in self._flights), default=self._departed)
+        return self._departed - oldest >= PRODUCER_BATCHES_REMEMBERED
 
     @property
     def refused(self) -> bool:
         """Something is to be tried again."""
         return bool(self._refused)
 
-    def depart(self, batches: list[Parcel]) -> Flight:
-        """They leave together."""
-        flight = Flight(batches, sum(len(batch.data) for batch in batches), self._departed)
+    def depart(self, batches: list[Parcel], passed: int = 0) -> Flight:
+        """They leave together; of one that keeps its number so many later ones may be stored."""
+        flight = Flight(batches, sum(len(batch.data) for batch in batches), self._departed - passed)
         self._departed += 1
         self._flights.append(flight)
         for batch in batches:

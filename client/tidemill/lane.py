@@ -147,7 +147,7 @@ class Lane:
             batches = [refused] if refused is not None else self.gather.take()
             if not batches:
                 return
-            self._write(self.flights.depart(batches), link)
+            self._write(self.flights.depart(batches, 0 if refused is None else refused.passed), link)
 
     def _write(self, flight: Flight, link: Link) -> None:
         data = [batch.data for batch in flight.batches]
@@ -227,7 +227,7 @@ class Lane:
 
     def _judged(self, batch: Parcel, error: TidemillError) -> TidemillError:
         """What is told of a batch that was sent before, and was not answered."""
-        partition = batch.partition
+        partition, batch.doubtful = batch.partition, True
         partition.reached = max(partition.reached, batch.number)
         return denied(f"a batch for {partition.name}", error)
 

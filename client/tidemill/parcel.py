@@ -32,6 +32,7 @@ from tidemill.encode import (
 from tidemill.errors import Refused, TidemillError
 from tidemill_wire.batch import aligned
 from tidemill_wire.deduplication import NO_KEY, Duplicate, check_dedup_key, digest_of, read_rows
+from tidemill_wire.limits import PRODUCER_BATCHES_REMEMBERED
 
 if TYPE_CHECKING:
     from tidemill.lane import Lane
@@ -149,8 +150,9 @@ class Parcel:
     """See the module."""
 
     __slots__ = (
-        "batch_id", "bodies", "company", "cron", "data", "deadline", "dedup_keys", "due", "error", "keys", "messages",
-        "number", "order_keys", "partition", "place", "plain", "properties", "size", "tags", "timer_keys", "waiter",
+        "batch_id", "bodies", "company", "cron", "data", "deadline", "dedup_keys", "doubtful", "due", "error", "keys",
+        "messages", "number", "order_keys", "partition", "place", "plain", "properties", "size", "tags", "timer_keys",
+        "waiter",
     )  # fmt: skip
 
     number: int
@@ -191,6 +193,8 @@ class Parcel:
         """Nothing but bodies so far; the columns of extras are not even there."""
         self.error: TidemillError | None = None
         """Why it was refused last."""
+        self.doubtful = False
+        """It was refused, and what was written of it to a connection before may still arrive."""
 
     def add(self, body: bytes, waiter: Waiter, place: int, size: int) -> None:
         """One more message; ``note`` must follow when it, or one before, has extras."""
@@ -256,14 +260,22 @@ class Parcel:
         keys = None if self.plain else self.order_keys
         return 0 if keys is None else len(keys) - keys.count(None)
 
+    @property
+    def passed(self) -> int:
+        """How many later ones of its partition may be stored."""
+        return max(0, self.partition.reached - self.number)
+
     def retried(self) -> Parcel:
         """Itself, ready to be sent again after a refusal.
 
-        The broker takes a number at or below the last one it stored for a repetition: a refused batch that later ones
-        may have overtaken needs a new number, or it would be answered as stored and be lost.
+        A refused batch that later ones may have overtaken gets a new number: with order keys, and far behind, and by
+        brokers of earlier versions, its own would be taken for a repetition, answered as stored, and be lost. But what
+        may still arrive over a former connection keeps its number as long as a broker would recognise it.
         """
         partition = self.partition
-        if self.number < partition.reached:
+        keeps = self.doubtful and not partition.ordered and self.passed < PRODUCER_BATCHES_REMEMBERED
+        if self.passed and not keeps:
+            self.doubtful = False
             partition.sequence += 1
             self.number = partition.sequence
             self.data = renumbered(self.data, self.number)
@@ -273,7 +285,7 @@ class Parcel:
         """Itself for another partition. Only what no broker has stored may go there."""
         if partition.raw != self.partition.raw:
             self.data = renamed(self.data, partition.raw)
-        self.partition = partition
+        self.partition, self.doubtful = partition, False
         partition.sequence = self.number = partition.sequence + 1
         self.data = renumbered(self.data, self.number, producer_id)
         return self

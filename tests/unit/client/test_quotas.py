@@ -171,3 +171,38 @@ async def test_what_is_in_doubt_stays_in_doubt_when_no_connection_is_let_in_any_
         with pytest.raises(Refused, match="this broker speaks 9"):
             await mq.send("a", b"y")
         assert bodies_of(place, "a") == [b"before", b"x"]
+
+
+async def test_what_was_refused_once_more_and_arrives_late_is_not_stored_twice(serve, until):
+    """A connection that was lost may be read later than the one after it."""
+    held = []
+
+    def handle(peer, correlation, command):
+        if isinstance(command, SendBatches) and lost[0]:
+            held.append(bytes(command.batches))
+            return
+        forward(peer, correlation, command)
+
+    async with serve() as place, place.client() as mq:
+        await mq.send("a", b"before")
+        lost, refusals = [True], []
+        forward, place.broker.handle = place.broker.handle, handle
+        sends = [asyncio.ensure_future(mq.send("a", b"0"))]
+        await until(lambda: len(held) == 1)
+        sends.append(asyncio.ensure_future(mq.send("a", b"1")))
+        await until(lambda: len(held) == 2)
+
+        def refuse(_subject):
+            if len(refusals) == 2:
+                return None
+            refusals.append(Unavailable("read_only", "subject 'a' takes no messages now"))
+            return refusals[-1]
+
+        place.broker.refuse_batch = refuse
+        lost[0] = False
+        place.drop()
+        await asyncio.gather(*sends)
+        for batches in held:
+            place.broker.store(bytearray(batches))
+        assert len(refusals) == 2
+        assert sorted(bodies_of(place, "a")) == [b"0", b"1", b"before"]
