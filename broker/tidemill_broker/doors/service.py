@@ -122,9 +122,9 @@ class Service(Hosted[Runs]):
         self._check_leads()
         self.broker.intake.gate.obey(told)
         self.broker.removing.obey(told.removed, self._clock.now_ms())
-        for one in told.removed:
-            if not one.group:  # a new subject of that name begins without its debt
-                self.broker.intake.quotas.forget(one.subject)
+        for removal in told.removed:
+            if not removal.group:  # a new subject of that name begins without its debt
+                self.broker.intake.quotas.forget(removal.subject)
         self.broker.vanished(told.vanished, self._clock.now_ms())
         self.turn.start()
         problems: list[tuple[Declaration, WireError]] = []

@@ -63,6 +63,18 @@ def test_every_field_of_every_kind_is_documented(kind: Any) -> None:
         assert described.parse(described.default, path) == described.default, path
 
 
+def test_a_part_that_says_nothing_is_not_written_out() -> None:
+    """A broker of an earlier version refuses a field that it does not know, and with it all that was declared."""
+
+    def written(spec: dict[str, Any]) -> dict[str, Any]:
+        return parse_resource({**least("Subject"), "spec": spec}).spec.to_map()
+
+    spec = written({"placement": {"brokerGroupSelector": {}}})
+    assert not {"quota", "message"} & spec.keys()
+    assert spec["placement"] == {"brokerGroupSelector": {}}  # any group: that is not the default
+    assert written({"quota": {"messagesPerSecond": 5}})["quota"] == {"messagesPerSecond": 5}
+
+
 def test_one_file_is_good_for_kubernetes_and_for_a_laptop() -> None:
     documents = [least("QueueCluster"), least("BrokerGroup", name="g0"), least("Subject"), least("Grant")]
     manifests = parse_manifest_files({"all.yaml": documents})
