@@ -15,8 +15,10 @@ import pytest
 from aiohttp import web
 
 from samples.brokers import SUBJECT, TINY, Rig, copy_of
-from tidemill_broker.doors import Service, recover, stretches
+from tidemill_broker.doors import Service, recover
+from tidemill_broker.doors.stretches import Stretches
 from tidemill_broker.machine import Broker
+from tidemill_broker.stretches import Part, parts
 from tidemill_broker.woven import HEAD
 from tidemill_host.clock import RealClock
 from tidemill_host.persist import Lanes
@@ -25,6 +27,7 @@ from tidemill_wire import limits
 
 OTHER = "order.paid"
 TIMEOUT_S = 30
+PARTS = "tidemill_broker.doors.stretches.parts"
 
 
 class Answer(NamedTuple):
@@ -71,7 +74,7 @@ async def opened(rig: Rig) -> AsyncIterator[Door]:
     lanes = Lanes(*(ThreadPoolExecutor(1) for _ in range(3)))
     service = Service(broker, disk.mount(), lanes, clock)
     service.turn.start()
-    door = stretches.Stretches(service, disk.mount(), lanes.read)
+    door = Stretches(service, disk.mount(), lanes.read)
     served = Web({}, lambda: b"", Counter[str](), door.routes())
     try:
         yield Door(broker, await served.listen("127.0.0.1", 0))
@@ -98,13 +101,12 @@ async def test_a_partition_that_is_named_often_is_not_copied_often(monkeypatch: 
     copied: list[int] = []
     monkeypatch.setattr(limits, "RANGE_EXTENTS_MAX", 5)
 
-    def noting(*given: Any) -> Iterator[stretches.Part]:
-        for part in stretches_parts(*given):
+    def noting(*given: Any) -> Iterator[Part]:
+        for part in parts(*given):
             copied.append(0 if part.run is not None or part.rows is None else len(part.rows))
             yield part
 
-    stretches_parts = stretches.parts
-    monkeypatch.setattr(stretches, "parts", noting)
+    monkeypatch.setattr(PARTS, noting)
     rig = Rig()
     rig.fill(4)
     async with opened(rig) as door:
@@ -116,17 +118,15 @@ async def test_a_partition_that_is_named_often_is_not_copied_often(monkeypatch: 
 
 
 async def test_what_expires_while_a_request_is_looked_at_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    stretches_parts = stretches.parts
-
     async with opened(filled()) as door:
         other = door.broker.state.by_name[OTHER.encode()]
         assert other.first_kept == 0
 
-        def expiring(*given: Any) -> Iterator[stretches.Part]:
+        def expiring(*given: Any) -> Iterator[Part]:
             asyncio.get_running_loop().call_soon(other.runs.pop, 0)
-            return stretches_parts(*given)
+            return parts(*given)
 
-        monkeypatch.setattr(stretches, "parts", expiring)
+        monkeypatch.setattr(PARTS, expiring)
         answer = await door.post([span(SUBJECT, 0, 10), span(OTHER, 0, 10)])
 
     assert answer.status == 410

@@ -11,7 +11,7 @@ from tidemill.canary.judge import Judge, Sighting
 from tidemill.canary.options import CanarySettings
 from tidemill.canary.page import CanaryStatistics
 from tidemill.canary.probes import Body, group_manifest, parse_body, subject_manifest
-from tidemill.canary.stream import EXPECTED_MAX, REMEMBERED_MAX, Came, Stream
+from tidemill.canary.stream import EXPECTED_MAX, Came
 from tidemill_wire.declarations import ConsumerGroup, Subject, parse_manifests
 
 PATIENCE_MS = 10_000
@@ -273,26 +273,6 @@ def test_another_canary_of_the_name_leaves_nothing_to_judge(flight: Flight) -> N
     assert not flight.said()["crowded"]
 
 
-def test_with_too_many_that_do_not_come_nothing_is_sent() -> None:
-    stream = Stream(PATIENCE_MS, GAP_MS, KEPT_MS)
-    for at_ms in range(EXPECTED_MAX):
-        assert stream.send(at_ms, at_ms) is not None
-
-    assert stream.send(EXPECTED_MAX, EXPECTED_MAX) is None
-    assert stream.tally.held_back == 1
-
-
-def test_sends_that_fail_for_hours_do_not_keep_the_next_ones_from_being_sent() -> None:
-    """Nothing comes while they fail, so no attention gives them up."""
-    stream = Stream(PATIENCE_MS, GAP_MS, KEPT_MS)
-    for at_ms in range(2 * EXPECTED_MAX):
-        probe = stream.send(at_ms, at_ms)
-        assert probe is not None
-        stream.failed(probe.number, at_ms)
-
-    assert stream.tally.held_back == 0
-
-
 @pytest.mark.parametrize("later", [False, True])
 def test_what_retention_may_have_taken_is_not_judged(flight: Flight, later: bool) -> None:
     """The canary's group was suspended for longer than its probes are kept."""
@@ -337,16 +317,6 @@ def test_where_nothing_is_sent_on_purpose_nothing_is_silent(flight: Flight) -> N
     assert flight.said()["silent_ms"] == 5_000
     flight.round()
     assert flight.said()["silent_ms"] == 0
-
-
-def test_what_came_is_remembered_for_a_bounded_time() -> None:
-    stream = Stream(PATIENCE_MS, GAP_MS, KEPT_MS)
-    for number in range(1, REMEMBERED_MAX + 2):
-        stream.send(number, number)
-        assert stream.seen(number, number, number)[0] is Came.FIRST
-
-    assert stream.seen(1, 1, 9_999)[0] is Came.UNKNOWN
-    assert stream.seen(2, 2, 9_999)[0] is Came.REDELIVERED
 
 
 def test_a_probe_for_later_is_as_late_as_it_comes_after_its_time(flight: Flight) -> None:
