@@ -18,7 +18,7 @@ from tidemill_wire.granted import parse_grant
 LOCKED: Mapping[str, Any] = {
     "token": {"name": "prod-token", "key": "token"},
     "tls": {"secretRef": {"name": "prod-tls"}, "clientCertificates": "Accepted"},
-    "serviceAccounts": {},
+    "serviceAccounts": {"audience": "prod.queues.example.org"},
 }
 PERMISSIONS = [{"subjects": ["order.*"], "operations": ["Send"]}]
 
