@@ -327,7 +327,7 @@ class Link:
 
 
 class Metas:
-    """The links, by endpoint."""
+    """The links, by cluster and endpoint."""
 
     def __init__(self, settings: OperatorSettings, metrics: Metrics, keys: Keys) -> None:
         self.keys = keys
