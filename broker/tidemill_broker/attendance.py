@@ -8,6 +8,7 @@ fencing  --FENCE, and what came of it when that is news; which one is refused, w
 A master takes nothing before it was told for the first time, so that comes before a wish, which may be refused. Who
 tells it must know of its mastership: another replica of meta may be behind what the master before it has obeyed.
 
+What was declared and cannot be read, as by a broker of an earlier version, is complained of behind the wish.
 What cannot be made of what was declared is owed, and tried again beat by beat; it holds up nothing. Nor does a fence
 whose partition cannot be made. But a FENCE waits until it is committed, so it comes last.
 """
@@ -58,6 +59,8 @@ class Attendance(attendance.Attending[Told | Fence | Unfenced | Inventory]):
         """What was answered last."""
         self._epoch = 0
         """As it stood when the beat began."""
+        self._unheard: MetaRefused | None = None
+        """Why what was declared could not be made out in this beat."""
 
     def answered(self, status: int, answer: object) -> Next | None:
         if status < 400:
@@ -65,10 +68,16 @@ class Attendance(attendance.Attending[Told | Fence | Unfenced | Inventory]):
         return super().answered(status, answer)
 
     def _first(self, answer: Mapping[str, Any]) -> Iterator[Next]:
+        self._unheard = None
         if self._told is not None or answer.get("epoch", 0) >= self._epoch:
-            yield from self._listen(answer)
+            try:
+                yield from self._listen(answer)
+            except MetaRefused as refused:
+                self._unheard = refused
 
     def _besides(self, answer: Mapping[str, Any]) -> Iterator[Next]:
+        if self._unheard is not None:
+            raise self._unheard
         yield from self._look()
         yield from self._fence()
 
@@ -84,6 +93,8 @@ class Attendance(attendance.Attending[Told | Fence | Unfenced | Inventory]):
             except TidemillError as error:
                 if self._told is None:  # it takes what it can: only an upgrade could ever end its waiting
                     yield replace(known, state=state)
+                else:
+                    yield from self._go_on(known, state)
                 raise MetaRefused("invalid_manifest", str(error)) from None
             if told.revision < answer["declared"]:
                 raise MetaRefused("behind", "a replica of meta answered that is behind the one before")
@@ -92,7 +103,12 @@ class Attendance(attendance.Attending[Told | Fence | Unfenced | Inventory]):
             self._survey.told(told.fences)
             self._known = told.revision
             self._told = replace(told, declared=(), removed=(), fences=(), vanished=())
-        elif self._told is None or known.state != state or self._owed:
+        else:
+            yield from self._go_on(known, state)
+
+    def _go_on(self, known: Told, state: State) -> Iterator[Next]:
+        """Without news of what was declared: the state may be another, and something may be owed."""
+        if self._told is None or known.state != state or self._owed:
             told = replace(known, state=state)
             yield from self._tell(replace(told, declared=self._owed))
             self._told = told

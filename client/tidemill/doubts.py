@@ -3,6 +3,7 @@
     never written to a broker                   not stored
     written, and not answered before the end    it may be stored, or not
     written, not answered, and denied when it was said again   it may be stored, or not: who denies has not looked
+    written, not answered, and no connection is let in again   it may be stored, or not
 
 A broker looks first whether it has a batch, and then whether it takes it now: so any other refusal
 is one of what is not stored.
@@ -29,9 +30,11 @@ def unreached(waited_s: float, failure: TidemillError | None, *, linked: bool) -
     return BrokerUnreachable(f"no broker was reached within {waited_s} s; not stored{why}")
 
 
-def denied(what: str, error: TidemillError) -> TidemillError:
-    """The same error, of what was said for the first time; or that nobody knows, of what was said before."""
-    if not isinstance(error, WireError) or error.kind.name not in DENIED:
+def denied(what: str, error: TidemillError, *, looked: bool = True) -> TidemillError:
+    """The same error, of what was said for the first time; or that nobody knows, of what was said before. ``looked``:
+    it is the answer of who looks; a connection that is refused, for whatever reason, says nothing of what was sent.
+    """
+    if not isinstance(error, WireError) or (looked and error.kind.name not in DENIED):
         return error
     return OutcomeUnknown(
         f"{what} was sent, its answer got lost, and it may be stored, or not; sent again it was refused: {error}"

@@ -333,7 +333,8 @@ class Lane:
         waited_s = self._settings.send_timeout_s
         for batch in unanswered:
             name = batch.partition.name
-            told = no_answer(name, waited_s) if error is None else denied(f"a batch for {name}", error)
+            what = f"a batch for {name}"
+            told = no_answer(name, waited_s) if error is None else denied(what, error, looked=False)
             self._abandon(batch, told)
         gone = self.flights.expired(now)
         for batch in (*gone, *self.gather.expired(now)):

@@ -43,6 +43,8 @@ Mover: TypeAlias = Callable[[bytes, Lane], Awaitable[bool]]
 """Brings a batch that a lane's broker refuses for its route to where its order keys lie; whether that is known."""
 
 OUTDATED = "route_outdated"
+WAIT_S_MAX = 30.0
+"""However long a broker says: a quota may be lifted meanwhile."""
 
 log = logging.getLogger("tidemill")
 
@@ -236,7 +238,8 @@ class Spooler:
                 self._settled.update(batch for index, batch in enumerate(batches) if index not in refused)
                 if not self._doubtful:
                     self._bound = ""
-                await asyncio.sleep(max(self._backoff.next(), *map(wait_of, refused.values())))
+                wait_s = max(map(wait_of, refused.values()))
+                await asyncio.sleep(max(self._backoff.next(), min(wait_s, WAIT_S_MAX)))
                 continue
             self._backoff.reset()
             self._bound = ""

@@ -5,9 +5,12 @@
                            └──────────────┘ after a pause
 
 What a broker refuses waits by itself and is tried again: soon when waiting may help, else once a minute, for nothing
-that was accepted is ever dropped. A piece goes to one broker group of its subject's route, which its batch id draws out
-of those that take it now, and stays with that one until it is known not to be there: so a broker that has it recognises
-it, whichever delay group sends it.
+that was accepted is ever dropped. What a quota keeps waiting is read again when its turn may come, one behind the other
+of a subject, and holds no bytes until then: others go past it.
+
+A piece goes to one broker group of its subject's route, which its batch id draws out of those that take it now, and
+stays with that one until it is known not to be there: so a broker that has it recognises it, whichever delay group
+sends it.
 
 One with order keys is taken apart, and goes where they are taken (``routing``): what may be there already is asked for
 there until the broker has answered, whatever the route says by then; what it refused is read again, and goes by the
@@ -46,6 +49,8 @@ nobody closes the connection. Its answers wait for its slaves, but not for as lo
 """
 SOON_MS, LATE_MS = 1_000, 60_000
 """Until what was refused is tried again."""
+WAIT_MS_MAX = 30_000
+"""However long a broker says: the quota may be lifted meanwhile."""
 
 
 class Courier:
@@ -77,6 +82,10 @@ class Courier:
         """Those without a route."""
         self._put_off: list[tuple[int, int, Parcel]] = []
         """When to try again, and a number that sorts."""
+        self._resting: list[tuple[int, int, Unit]] = []
+        """When what a quota keeps waiting is read again, and a number that sorts: it holds no bytes meanwhile."""
+        self._rest_until: dict[str, int] = {}
+        """By subject, when the last of these comes: one behind the other, as the quota lets them."""
         self._held = 0
         self._token = 0
         self._correlation = 0
@@ -99,6 +108,8 @@ class Courier:
         """Read and send what there is room for."""
         while self._unreadable and self._unreadable[0][0] <= now_ms:
             self._read([heappop(self._unreadable)[2]])
+        while self._resting and self._resting[0][0] <= now_ms:
+            self._due.append(heappop(self._resting)[2])
         while self._put_off and self._put_off[0][0] <= now_ms:
             self._address(heappop(self._put_off)[2])
         for broker in list(self.brokers.values()):
@@ -113,7 +124,7 @@ class Courier:
 
     def wake_ms(self) -> int | None:
         """When something is to be tried again."""
-        waits = [one[0][0] for one in (self._put_off, self._unreadable) if one]
+        waits = [one[0][0] for one in (self._put_off, self._unreadable, self._resting) if one]
         waits += [one.heard_ms + SILENT_MS for one in self.brokers.values() if one.flights]
         return min(waits, default=None)
 
@@ -339,7 +350,7 @@ class Courier:
     def _put_off_for(self, parcel: Parcel, error: WireError, now_ms: int, *, known: bool) -> None:
         """``known``: that the broker does not have it. Then its order keys may be looked for elsewhere."""
         self.refused[error.kind.name] += len(parcel.unit.numbers)
-        wait_ms = max(SOON_MS if error.kind.retryable else LATE_MS, error.wait_ms)
+        wait_ms = max(SOON_MS if error.kind.retryable else LATE_MS, min(error.wait_ms, WAIT_MS_MAX))
         if parcel.group and known:
             self._held -= len(parcel.batch)
             parcel.unit.version = parcel.version + 1
@@ -350,6 +361,16 @@ class Courier:
             parcel.home = ""
             if parcel.subject in self.ways:
                 parcel.unit.version = None
+        if known and error.wait_ms:
+            self._held -= len(parcel.batch)
+            if not self._resting:
+                self._rest_until.clear()
+            again_ms = max(now_ms, self._rest_until.get(parcel.subject, 0)) + error.wait_ms
+            again_ms = min(again_ms, now_ms + WAIT_MS_MAX)
+            self._rest_until[parcel.subject] = again_ms
+            self._token += 1
+            heappush(self._resting, (again_ms, self._token, parcel.unit))
+            return
         parcel.sent &= not known and (bool(parcel.group) or parcel.doubtful)
         self._token += 1
         heappush(self._put_off, (now_ms + wait_ms, self._token, parcel))
@@ -357,7 +378,7 @@ class Courier:
     def check(self) -> None:
         """``size`` is what is there."""
         units = [*self._due, *(unit for units in self._reading.values() for unit in units)]
-        units += [unit for _, _, unit in self._unreadable]
+        units += [unit for _, _, unit in (*self._unreadable, *self._resting)]
         units += [parcel.unit for parcel in (*self._lost, *(parcel for _, _, parcel in self._put_off))]
         for broker in self.brokers.values():
             parcels = [*broker.waiting, *(parcel for flight in broker.flights.values() for parcel in flight)]

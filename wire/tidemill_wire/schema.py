@@ -5,8 +5,7 @@ A block of a manifest is a frozen dataclass derived from ``Block``, each of whos
 tables in the documentation, so none of them can say anything else. What fields say together is in ``RULES`` for the
 API server and in ``conflict`` for the parser, one below the other.
 
-``parse_block`` is the only way in: a block that exists is within its bounds. Whatever is wrong becomes one sentence
-that holds the path, what is wrong and what to write instead.
+``parse_block`` is the only way in: a block that exists is within its bounds, and whatever is not becomes a sentence.
 """
 
 from __future__ import annotations
@@ -70,11 +69,12 @@ class Block:
         return None
 
     def to_map(self) -> dict[str, Any]:
-        """As it would stand in a manifest, defaults written out, absent fields left out."""
+        """As it would stand in a manifest, defaults written out. Older versions may not know what says nothing."""
         return {
-            described.name: described.emit(value)
+            described.name: emitted
             for attribute, described in table(type(self)).items()
-            if (value := getattr(self, attribute)) is not None and value != ()
+            if (value := getattr(self, attribute)) not in (None, ())
+            and ((emitted := described.emit(value)) != {} or value != described.default)
         }
 
 

@@ -3,6 +3,8 @@
 Meta is asked when something is to be handed over and there is no connection, and a connection is kept while it lasts.
 What was sent and not answered is not sent again here: who asked is told so, and repeats it with its idempotency key.
 So what has such a key goes to the same delay group whoever else is there, for only that one would know it again.
+What has none bears the gateway's own numbers and leaves in their order, also what waits for a connection: a number far
+behind later ones counts as stored.
 
 Who asks about messages that wait asks all delay groups, those that nobody leads among them: such a group may have them,
 and "there is none" would not be true.
@@ -49,12 +51,15 @@ class DelayGroups:
         self._links: dict[str, Link] = {}
         self._named: list[str] = []
         """All delay groups, as meta said last."""
+        self._order = asyncio.Lock()
+        """Whoever comes first gets a connection first: what it sends leaves in the same turn of the loop."""
+        self._unreached = 0
+        """How often none was to be had for what has the gateway's numbers."""
 
     async def take(self, batch: bytearray) -> Sent:
         """Keep a batch until its messages are due."""
         producer = read_header(batch).producer_id
-        link = self._open() if producer < SINGLES_FROM else None
-        link = link or await self._reach(producer)
+        link = await (self._in_turn(producer) if producer < SINGLES_FROM else self._reach(producer))
         if link is None:
             raise no_delay_service()
         answer = await link.ask(SendBatches(batch), NOT_TAKEN)
@@ -86,6 +91,18 @@ class DelayGroups:
         """No connection is left."""
         for link in self._links.values():
             link.close()
+
+    async def _in_turn(self, producer: int) -> Link | None:
+        """A connection to any delay group, behind who asked before. When there is none, that holds for all who waited
+        meanwhile: one after the other they would wait for as many failures.
+        """
+        unreached = self._unreached
+        async with self._order:
+            link = self._open()
+            if link is None and self._unreached == unreached:
+                link = await self._reach(producer)
+                self._unreached += link is None
+        return link
 
     def _open(self) -> Link | None:
         """A connection to any delay group."""

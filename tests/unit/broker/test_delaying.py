@@ -66,6 +66,28 @@ def groups(**places: Place) -> DelayGroups:
     return Told("g0-0", [])
 
 
+class Telling:
+    """An answer of meta that takes a while."""
+
+    def __init__(self) -> None:
+        self.asked, self.told = asyncio.Event(), asyncio.Event()
+
+
+def waiting(**places: Place) -> tuple[DelayGroups, list[Telling]]:
+    """Delay groups, and the first answers of meta."""
+    telling = [Telling(), Telling()]
+    coming = iter(telling)
+
+    class Slow(DelayGroups):
+        async def _masters(self) -> dict[str, Place]:
+            one = next(coming, telling[-1])
+            one.asked.set()
+            await one.told.wait()
+            return places
+
+    return Slow("g0-0", []), telling
+
+
 def batch(producer: int = 5) -> bytearray:
     return batch_of(b"tide", producer=producer, sequence=1)
 
@@ -123,6 +145,40 @@ async def test_no_delay_group_is_a_refusal_that_may_be_tried_again() -> None:
     with pytest.raises(HttpRefused, match="no delay service is there") as refused:
         await groups().take(batch())
     assert refused.value.retryable
+
+
+async def test_what_waits_for_a_connection_is_not_overtaken_by_what_came_later() -> None:
+    """Their numbers are one row: what is far behind later ones counts as stored."""
+    master = Master(*(Sent([place]) for place in range(7)))
+    async with master as there:
+        delays, telling = waiting(delay=there)
+        first = asyncio.ensure_future(delays.take(batch()))
+        await telling[0].asked.wait()
+        later = [asyncio.ensure_future(delays.take(batch())) for _ in range(6)]
+        telling[1].told.set()  # who asks now would be answered at once
+        for _ in range(100):
+            await asyncio.sleep(0)
+        telling[0].told.set()
+        answers = await asyncio.gather(first, *later)
+        delays.close()
+
+    assert [list(answer.first_sequences) for answer in answers] == [[place] for place in range(7)]
+    assert master.connected == 1
+
+
+async def test_that_no_delay_group_is_there_is_told_to_all_who_waited_for_it() -> None:
+    delays, telling = waiting()
+    waiters = [asyncio.ensure_future(delays.take(batch())) for _ in range(3)]
+    await telling[0].asked.wait()
+    for one in telling:
+        one.told.set()
+    answers = await asyncio.gather(*waiters, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [HttpRefused] * 3
+    assert not telling[1].asked.is_set()
+
+    with pytest.raises(HttpRefused, match="no delay service is there"):
+        await delays.take(batch())
+    assert telling[1].asked.is_set(), "who comes later asks for itself"
 
 
 async def test_questions_go_to_each_delay_group_and_one_that_nobody_leads_is_not_passed_over() -> None:

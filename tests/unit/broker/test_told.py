@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,3 +86,25 @@ def test_what_meta_declares_in_the_words_of_a_later_version_is_complained_of() -
 
     with pytest.raises(MetaRefused, match="invalid_manifest"):
         attendance.answered(200, None)
+
+
+def test_what_it_cannot_read_holds_up_neither_its_wish_nor_what_its_group_may_take() -> None:
+    """Else one slave that is away would hold up all that is sent, until the broker is upgraded."""
+    attendance = beating(WISHING)
+    attendance.answered(200, NEWS)
+    attendance.answered(200, DECLARED)
+    attendance.answered(200, None)
+    assert attendance.answered(200, {}) is None
+    unreadable = {**DECLARED, "revision": 11, "declarations": [{"kind": "Tide"}]}
+
+    for told in (replace(Told(9, "R"), read_only=frozenset({"bills"})), None):
+        attendance.beat(WISHING)
+        attendance.answered(200, {**NEWS, "declared": 11, "state": "R"})
+        due = attendance.answered(200, unreadable)
+        if told is not None:
+            assert due == told
+            due = attendance.answered(200, None)
+        assert isinstance(due, Request)
+        assert due.path == "/v1/groups/g1/in-sync"
+        with pytest.raises(MetaRefused, match="invalid_manifest"):
+            attendance.answered(200, {})

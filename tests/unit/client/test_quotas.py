@@ -10,8 +10,9 @@ import pytest
 from tidemill import ClientSettings, OutcomeUnknown, Refused, Unavailable, blocking, testing
 from tidemill.memory import MemoryBroker
 from tidemill_wire.columns import Batch
-from tidemill_wire.commands import SendBatches
-from tidemill_wire.errors import WireError
+from tidemill_wire.commands import Failed, SendBatches, encode_command
+from tidemill_wire.connection import Connection
+from tidemill_wire.errors import KIND_BY_NAME, WireError
 
 WAIT_MS = 120
 
@@ -156,3 +157,17 @@ async def test_what_is_in_doubt_and_told_to_wait_is_stored_once(serve):
         assert losing.lost
         assert receipt.sequence == 0
         assert bodies_of(place, "a") == [b"x"]
+
+
+async def test_what_is_in_doubt_stays_in_doubt_when_no_connection_is_let_in_any_more(serve, monkeypatch):
+    """Whoever refuses a connection has not looked, whatever the reason."""
+    refusal = Failed(KIND_BY_NAME["unsupported_version"].number, "this broker speaks 9")
+    async with serve() as place, place.client() as mq:
+        await mq.send("a", b"before")
+        monkeypatch.setattr(Connection, "welcome", lambda *_: encode_command(refusal, 0))
+        Losing(place, None)
+        with pytest.raises(OutcomeUnknown, match=r"may be stored, or not.*this broker speaks 9"):
+            await mq.send("a", b"x")
+        with pytest.raises(Refused, match="this broker speaks 9"):
+            await mq.send("a", b"y")
+        assert bodies_of(place, "a") == [b"before", b"x"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from samples.towns import QUICK
-from tidemill import BrokerUnreachable, ClientSettings, Refused
+from tidemill import BrokerUnreachable, ClientSettings, Refused, spooler
 from tidemill.encode import encode_single
 from tidemill.errors import CorruptBatch
 from tidemill.spool import RECORD, Spool
@@ -134,6 +134,22 @@ async def test_a_replay_goes_on_when_the_broker_cannot_take_it_at_first(serve, t
             await until(lambda: mq._producer.link)
             await mq.send("a", b"1")
         assert bodies_of(place, "a") == [b"0", b"1"]
+
+
+async def test_a_replay_that_is_to_wait_for_a_quota_looks_again_before_that_is_over(
+    serve, tmp_path, until, monkeypatch
+):
+    """The quota may be lifted, or made larger, long before."""
+    monkeypatch.setattr(spooler, "WAIT_S_MAX", 0.05)
+    async with serve() as place:
+        await place.stop()
+        async with place.client(settings=SETTINGS, spool=tmp_path / "spool") as mq:
+            assert (await mq.send("a", b"0")).spooled
+            left = [Unavailable("over_quota", "used up", 3_600_000)]
+            place.broker.refuse_batch = lambda _subject: left.pop() if left else None
+            await place.start()
+            await until(lambda: (tmp_path / "spool").stat().st_size == 24)
+        assert bodies_of(place, "a") == [b"0"]
 
 
 async def test_a_spooled_batch_that_is_refused_for_good_is_set_aside(serve, tmp_path, until):

@@ -178,6 +178,14 @@ class TestMaps:
         assert hash(subject(FULL_SUBJECT)) == hash(subject(FULL_SUBJECT))
 
 
+def test_a_part_that_says_nothing_is_not_written_out() -> None:
+    """A broker of an earlier version refuses a field that it does not know, and with it all that was declared."""
+    written = subject({"placement": {"brokerGroupSelector": {}}}).to_map()["spec"]
+    assert not {"quota", "message"} & written.keys()
+    assert written["placement"] == {"brokerGroupSelector": {}}  # any group: that is not the default
+    assert subject({"quota": {"messagesPerSecond": 5}}).to_map()["spec"]["quota"] == {"messagesPerSecond": 5}
+
+
 class TestFiles:
     def test_empty_documents_are_skipped_but_counted(self) -> None:
         with pytest.raises(ManifestError, match=r"^a\.yaml, document 3: spec\.nonsense") as caught:
