@@ -61,12 +61,12 @@ def readable(partition: Partition, segments: Segments, limit: int) -> int:
     if index:
         end = recent.firsts[index - 1] + row_count(recent.sizes[index - 1])
     else:
-        ends = [
+        ends = (
             stored.run.end_sequence
             for stored in reversed(partition.runs)
             if segments.end_of(stored.run.base) <= limit
-        ]
-        end = ends[0] if ends else partition.first_kept
+        )
+        end = next(ends, partition.first_kept)
     return max(partition.first_kept, min(end, partition.visible))
 
 

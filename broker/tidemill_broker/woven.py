@@ -73,7 +73,8 @@ class Woven:
         self._rows.append(made)
         self._count += len(wanted)
         self._sizes[number] += int(made[LENGTH].sum())
-        return not self.full and self._sizes[number] < self._size_max
+        behind = len(ends) > 0 and int(ends[-1]) >= until
+        return not self.full and not behind and self._sizes[number] < self._size_max
 
     def finish(self, number: int) -> None:
         """All rows of a partition were offered: what is left out of the numbers is behind, too."""

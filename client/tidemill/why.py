@@ -66,10 +66,15 @@ def why_of(error: BaseException, handler: Callable[..., Any] | None = None) -> W
         return error.why
     kind, module = type(error).__qualname__, type(error).__module__
     name = kind if module == "builtins" else f"{module}.{kind}"
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
     place = _place_of(error, handler)
     return Why(reason[:REASON_LENGTH_MAX], name[:REASON_LENGTH_MAX], place[:REASON_LENGTH_MAX])
+
+
+def text_of(error: BaseException) -> str:
+    """Its ``str``; some words instead where that raises, for the failure is the one that is told, not the telling."""
+    return str(traceback.TracebackException(type(error), error, None, limit=0, lookup_lines=False))
 
 
 def _place_of(error: BaseException, handler: Callable[..., Any] | None) -> str:

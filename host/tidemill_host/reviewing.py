@@ -39,7 +39,10 @@ class Reviewing:
         timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
-                await self._wake.wait()
+                if (
+                    not self._reviews.wanted()
+                ):  # what one question had no room for, or a former one left, is next
+                    await self._wake.wait()
                 await asyncio.sleep(PAUSE_S)
                 self._wake.clear()
                 wanted = dict(self._reviews.wanted())

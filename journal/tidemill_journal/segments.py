@@ -7,7 +7,7 @@ after a restart comes from what lies on the disk, not from a manifest. A record 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -98,7 +98,9 @@ class Segments:
 
     def end_of(self, base: int) -> int:
         """Where the segment that begins at ``base`` ends."""
-        index = self.bases.index(base)
+        index = bisect_left(self.bases, base)
+        if index == len(self.bases) or self.bases[index] != base:
+            raise ValueError(f"no segment begins at {base}")
         return self.bases[index + 1] if index + 1 < len(self.bases) else self.end
 
     def close(self) -> None:

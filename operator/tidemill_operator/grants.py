@@ -138,8 +138,9 @@ def _settled(seen: Seen, wish: Wish, now_ms: int) -> Plan:
     asked: list[Step] = []
     if row is None or wrong:
         asked.append(Ask("PUT", f"{GRANTS}/{wish.name}", wish.granted))
-    asked += [Ask("PUT", f"{TOKENS}/{name}", said) for name, said in wish.tokens.items() if name not in there]
+    # What is taken back goes first: a token that meta refuses must not keep it, and may be refused for its sake.
     asked += [Ask("DELETE", f"{TOKENS}/{name}") for name in there if name not in wish.tokens]
+    asked += [Ask("PUT", f"{TOKENS}/{name}", said) for name, said in wish.tokens.items() if name not in there]
     status = {**declared.kept(seen), "principals": wish.principals}
     if not asked:
         status |= {"revision": str(row["version"])} if row is not None else {}

@@ -18,14 +18,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from tidemill_spark.arrow import numpy_of, pa
 from tidemill_spark.commits import Commit, File, Partition, Piece, State
-from tidemill_spark.decode import Place, decode, split
+from tidemill_spark.decode import UNPACKED_BYTES, Place, decode, portioned, split
 from tidemill_spark.errors import StoreFailed, WrongRequest
 from tidemill_spark.lake import COMMIT_WITHIN_MS, Lake
 from tidemill_spark.layout import ids_name
 from tidemill_spark.ranges import Range, RangeGone, Standing, ranges_of, read, standings
-from tidemill_spark.stores import open_store
+from tidemill_spark.stores import Store, open_store
 from tidemill_spark.tables import hours_of, write_file
 from tidemill_spark.together import read_together
 from tidemill_spark.workers import Workers
@@ -34,7 +36,7 @@ from tidemill_wire.limits import MIB, RANGE_SPANS_MAX
 
 FORMAT = "Parquet"
 TASK_BYTES = 64 * MIB
-"""Of raw batches: a task holds them and the same as Arrow, sorted, at once."""
+"""Of batches as they lie in a log: a task holds them, and at most ``UNPACKED_BYTES`` of them as Arrow, sorted."""
 WAVE_TASKS = 4
 """For each worker, from one commit to the next."""
 
@@ -233,18 +235,14 @@ def write_portion(portion: Sequence[Task]) -> list[Written]:
         found = read_together([task.range for task in portion])
     except RangeGone:  # retention was faster: who is left is found one by one
         return [write_range(task) for task in portion]
-    written: list[Written] = []
-    for task, batches in zip(portion, found, strict=True):
-        wanted = task.range
-        written.append(_written(task, _table(wanted, batches, in_place=True), sum(map(len, batches))))
-    return written
+    return [write_batches(task, batches) for task, batches in zip(portion, found, strict=True)]
 
 
 def write_range(task: Task) -> Written:
     """Read a range and write its files. They are on the store's disk when this returns, and in no commit."""
     wanted = task.range
     try:
-        table, read_bytes = _whole(wanted)
+        batches = [batch for some in _batches(wanted) for batch in some]
     except RangeGone as gone:  # retention was faster, also than what this task has read already
         first = wanted.next_sequence if gone.first is None else min(gone.first, wanted.next_sequence)
         if first <= wanted.first_sequence:
@@ -252,35 +250,42 @@ def write_range(task: Task) -> Written:
         if first < wanted.next_sequence:
             return write_range(replace(task, range=replace(wanted, first_sequence=first)))
         return Written(Piece(task.partition, task.after, first, wanted.next_sequence), 0)
-    return _written(task, table, read_bytes)
+    return write_batches(task, batches)
 
 
-def _written(task: Task, table: Any, read_bytes: int) -> Written:
-    wanted = task.range
-    _check_whole(table, wanted)
-    store = open_store(task.uri)
-    files: list[File] = []
-    for hour, part in hours_of(table, wanted.subject):
-        stem = f"{wanted.first_sequence}-{secrets.token_hex(8)}"
-        files.append(write_file(store, part, hour, stem, task.compression))
-    piece = Piece(task.partition, task.after, wanted.first_sequence, wanted.next_sequence, tuple(files))
-    return Written(piece, read_bytes)
-
-
-def _whole(wanted: Range) -> tuple[Any, int]:
-    """The messages of a range as one table, whose bodies stay where the network brought them; and how many bytes it
-    brought.
+def write_batches(task: Task, batches: Sequence[memoryview], unpacked_max: int = UNPACKED_BYTES) -> Written:
+    """Files of the messages of a range. A long body is copied only where it is unpacked; and what unpacks to more than
+    is good to hold becomes files of its own, portion by portion.
     """
-    batches: list[memoryview] = []
-    for some in _batches(wanted):
-        batches += some
-    return _table(wanted, batches, in_place=True), sum(map(len, batches))
+    wanted, store = task.range, open_store(task.uri)
+    files: list[File] = []
+    at = wanted.first_sequence
+    for portion in portioned(batches, unpacked_max):
+        made, at = _write(store, task, portion, at)
+        files += made
+    if at != wanted.next_sequence:
+        raise _missing(wanted, at)
+    piece = Piece(task.partition, task.after, wanted.first_sequence, wanted.next_sequence, tuple(files))
+    return Written(piece, sum(map(len, batches)))
+
+
+def _write(store: Store, task: Task, portion: Sequence[memoryview], first: int) -> tuple[list[File], int]:
+    """Files of these batches, and the sequence behind them."""
+    wanted = task.range
+    table = _table(wanted, portion, in_place=True)
+    behind = _followed(table, first, wanted)
+    files = [
+        write_file(store, part, hour, f"{first}-{secrets.token_hex(8)}", task.compression)
+        for hour, part in hours_of(table, wanted.subject)
+    ]
+    return files, behind
 
 
 def decoded(wanted: Range) -> Iterator[tuple[Any, int]]:
     """The messages of a range as tables, and how many bytes were read for each."""
     for batches in _batches(wanted):
-        yield _table(wanted, batches, in_place=False), sum(map(len, batches))
+        for portion in portioned(batches):
+            yield _table(wanted, portion, in_place=False), sum(map(len, portion))
 
 
 def _batches(wanted: Range) -> Iterator[list[memoryview]]:
@@ -302,15 +307,21 @@ def _table(wanted: Range, batches: Sequence[memoryview], *, in_place: bool) -> A
     return pa.Table.from_batches([rows])
 
 
-def _check_whole(table: Any, wanted: Range) -> None:
-    """A range is archived as a whole: a message that is missing in the middle would never be asked for again."""
-    count = wanted.next_sequence - wanted.first_sequence
+def _followed(table: Any, at: int, wanted: Range) -> int:
+    """The sequence behind a table that is to go on from ``at``. A range is archived as a whole: a message that is
+    missing in the middle would never be asked for again.
+    """
     sequences = numpy_of(table["sequence"])
-    if len(sequences) != count or (len(sequences) > 0 and (sequences[1:] - sequences[:-1] != 1).any()):
-        raise StoreFailed(
-            f"brokers gave {len(sequences)} messages of {wanted.partition} for {wanted.first_sequence} to "
-            f"{wanted.next_sequence}"
-        )
+    gaps = np.flatnonzero(sequences != at + np.arange(len(sequences)))
+    if len(gaps):
+        raise _missing(wanted, at + int(gaps[0]))
+    return at + len(sequences)
+
+
+def _missing(wanted: Range, at: int) -> StoreFailed:
+    return StoreFailed(
+        f"brokers gave no {at} of {wanted.partition}, of {wanted.first_sequence} to {wanted.next_sequence}"
+    )
 
 
 def watermark_rows(marks: dict[Partition, int]) -> Sequence[dict[str, Any]]:

@@ -4,12 +4,13 @@ is per message is numpy's and Arrow's.
 A text column of a batch is offsets and bytes, as Arrow's are: bytes are joined, offsets moved, and what is empty is
 null. Ids are prefixes of batches and numbers, joined by Arrow. Both sums of each batch are checked.
 
-Bodies that are long may stay where they lie (``in_place``): see ``views.py``.
+Bodies that are long may stay where they lie (``in_place``): see ``views.py``. How much batches are when they are
+unpacked says nothing but their directories, so who has many decodes them in portions (``portioned``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,14 +19,17 @@ import numpy as np
 from tidemill_spark.arrow import numbers_of, pa, pc, text_of
 from tidemill_spark.schema import COLUMNS, TIME, schema_of
 from tidemill_spark.views import views_of
-from tidemill_wire.batch import Flags, check_stamp
-from tidemill_wire.columns import Batch, Column
+from tidemill_wire.batch import Flags, check_stamp, read_header
+from tidemill_wire.columns import Batch, Column, read_directory
 from tidemill_wire.errors import CorruptBatch
+from tidemill_wire.limits import MIB
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 BYTES_MAX = 0x7FFF_FFFF  # what 32-bit offsets reach
+UNPACKED_BYTES = 512 * MIB
+"""Of batches that are decoded at once. Logs that repeat themselves are packed to a hundredth: 64 MiB become 6 GiB."""
 LONG_BYTES = 64
 """Of a body, on average: shorter ones are copied as fast as pointed to."""
 
@@ -76,6 +80,23 @@ def split(data: bytes | bytearray | memoryview) -> tuple[list[memoryview], int]:
         found.append(view[at : at + length])
         at += length
     return found, at
+
+
+def portioned(
+    batches: Iterable[memoryview], unpacked_max: int = UNPACKED_BYTES
+) -> Iterator[list[memoryview]]:
+    """Batches in their order, as many at once as unpack to no more than so many bytes; one at least."""
+    held, size = list[memoryview](), 0
+    for data in batches:
+        entries = read_directory(data, 0, read_header(data)).values()
+        own = sum(raw_size for _, _, _, raw_size in entries)
+        if held and size + own > unpacked_max:
+            yield held
+            held, size = [], 0
+        held.append(data)
+        size += own
+    if held:
+        yield held
 
 
 def _opened(data: bytes | memoryview) -> Batch:

@@ -272,15 +272,36 @@ def _cut(whole: Range, target_bytes: int) -> list[Range]:
 def _pieces(whole: Range) -> Iterator[tuple[int, int, int, int]]:
     at = whole.first_sequence
     while at < whole.next_sequence:
-        asked = urlencode({"from": at, "until": whole.next_sequence})
-        path = f"{PATH}/{quote(whole.partition, safe='')}?{asked}"
-        answer = _first([Broker(whole.broker_group, url) for url in whole.urls], path)
-        rows = cast("list[list[int]]", answer["pieces"]) if answer is not None else []
+        try:
+            rows = _told(whole, at)
+        except RangeGone as gone:  # who reads the first range is told so, too
+            at = whole.next_sequence if gone.first is None else gone.first
+            continue
         for row in rows:
             yield row[0], row[1], row[2], row[3]
         if len(rows) < RANGE_PIECES_MAX:
             return
         at = rows[-1][1]
+
+
+def _told(whole: Range, at: int) -> list[list[int]]:
+    """The pieces from a sequence on, of whoever answers. Without them a backlog would be one range, however large."""
+    asked = urlencode({"from": at, "until": whole.next_sequence})
+    path = f"{PATH}/{quote(whole.partition, safe='')}?{asked}"
+    urls, deadline = list(whole.urls), time.monotonic() + PATIENCE_S
+    while True:
+        for url in urls:
+            try:
+                status, _, body = Port.ask(url, path)
+            except (OSError, http.client.HTTPException):
+                continue
+            if status == 200:
+                return cast("list[list[int]]", _json(body)["pieces"])
+            _check_there(whole, at, status, body)
+        if time.monotonic() > deadline:
+            raise NobodyAnswers(f"no broker of {whole.broker_group} tells the pieces of {whole.partition}")
+        time.sleep(PAUSE_S)
+        urls = _urls(whole)
 
 
 # -- batches -----------------------------------------------------------------------------------------------------
@@ -335,13 +356,15 @@ def _batches(port: Port, one: Range, at: int, size: int) -> tuple[int, bytes] | 
         status, head, body = port.get(f"{PATH}/{quote(one.partition, safe='')}/batches?{asked}")
     except (OSError, http.client.HTTPException):
         return None
-    if status == 410:
-        first = _json(body).get("first")
-        if first is not None:
-            raise RangeGone(
-                f"{one.partition} on {one.broker_group} begins at {first}, not at {at}", int(first)
-            )
+    _check_there(one, at, status, body)
     return (int(head.get(NEXT, "0")), body) if status == 200 else None
+
+
+def _check_there(one: Range, at: int, status: int, body: bytes) -> None:
+    """``RangeGone`` when a broker says so."""
+    first = _json(body).get("first") if status == 410 else None
+    if first is not None:
+        raise RangeGone(f"{one.partition} on {one.broker_group} begins at {first}, not at {at}", int(first))
 
 
 def _json(body: bytes) -> Mapping[str, Any]:

@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tidemill_spark.decode import Place, decode, split
+from tidemill_spark.decode import Place, decode, portioned, split
 from tidemill_spark.options import Options, parse_options
 from tidemill_spark.ranges import Range, RangeGone, plan, read
 from tidemill_spark.schema import COLUMNS, spark_schema
@@ -120,9 +120,10 @@ def rows_of(one: Range, columns: Sequence[str], *, fail_on_data_loss: bool) -> I
 def _decoded(one: Range, data: bytes, columns: Sequence[str]) -> Iterator[Any]:
     batches, _ = split(data)
     place = Place(one.subject, one.broker_group, one.partition)
-    rows = decode(batches, place, columns, one.first_sequence, one.next_sequence)
-    if rows.num_rows:
-        yield rows
+    for portion in portioned(batches):
+        rows = decode(portion, place, columns, one.first_sequence, one.next_sequence)
+        if rows.num_rows:
+            yield rows
 
 
 class Reader(DataSourceReader):  # type: ignore[misc, unused-ignore]

@@ -27,12 +27,16 @@ PREFIX_BYTES = 4
 VIEW_BYTES = 16
 BUFFERS_MAX = 1024
 """Of a column; more than that, and small, are joined first."""
+BUFFER_BYTES_MAX = 0x7FFF_FFFF
+"""What a position within a buffer reaches."""
 
 
 def views_of(lengths: Array, data: Sequence[memoryview]) -> Any:
     """A column of bytes, none of them null, from how long each value is and all of them back to back."""
     if len(data) > BUFFERS_MAX:
-        data = [memoryview(b"".join(data))]
+        step = -(-len(data) // BUFFERS_MAX)
+        data = [memoryview(b"".join(data[at : at + step])) for at in range(0, len(data), step)]
+    assert all(len(piece) <= BUFFER_BYTES_MAX for piece in data), "the caller bounds what is decoded at once"
     sizes = np.array([len(piece) for piece in data], np.int64)
     pieces = np.cumsum(sizes) - sizes
     starts = np.cumsum(lengths, dtype=np.int64) - lengths

@@ -149,7 +149,9 @@ def test_a_counter_of_the_others_never_falls(prometheus: Prometheus) -> None:
 
 
 def test_all_metrics_of_the_table_are_said_and_have_its_types_and_labels(prometheus: Prometheus) -> None:
-    """But for those of programs, which say them themselves, and what only a fault counts."""
+    """But for those of programs, which say them themselves, what only a fault or a quota counts, and what only a
+    service with a certificate says, which tests of alerts ask for.
+    """
     programs = set(CLIENT) | set(WORKER)
     rows = prometheus.query('{__name__=~"tidemill_.*"}')
     found: dict[str, set[str]] = {}
@@ -160,7 +162,8 @@ def test_all_metrics_of_the_table_are_said_and_have_its_types_and_labels(prometh
         found.setdefault(name, set()).update(labels.keys() - {"instance", "job", "le"})
     created = {name for name in found if name.endswith("_created")}
     table = {name: {label.name for label in metric.labels} for name, metric in EVERYTHING.items()}
-    faults = {"tidemill_refused_total", "tidemill_delay_refused_total"}
+    faults = {"tidemill_refused_total", "tidemill_delay_refused_total", "tidemill_over_quota_total"}
+    faults |= {name for name in table if "_certificate_" in name}
 
     assert {name: labels for name, labels in found.items() if name not in created} == {
         name: labels for name, labels in table.items() if name not in programs and name in found

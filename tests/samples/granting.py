@@ -18,7 +18,7 @@ from tidemill_wire.granted import parse_grant
 LOCKED: Mapping[str, Any] = {
     "token": {"name": "prod-token", "key": "token"},
     "tls": {"secretRef": {"name": "prod-tls"}, "clientCertificates": "Accepted"},
-    "serviceAccounts": {},
+    "serviceAccounts": {"audience": "prod.queues.example.org"},
 }
 PERMISSIONS = [{"subjects": ["order.*"], "operations": ["Send"]}]
 
@@ -69,6 +69,9 @@ class Grants(World):
         assert step.body is not None
         self._versions += 1
         body = dict(step.body)
+        others = [row for row in self.tokens.values() if row["digest"] == body.get("digest")]
+        if any(row["who"] != body["who"] for row in others):
+            raise of_meta(400, "malformed_command", "that very token is somebody else's already")
         if path == GRANTS:
             body = {**parse_grant(body).to_map(), "version": self._versions}
         kept[name] = body

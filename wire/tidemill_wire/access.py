@@ -261,4 +261,4 @@ def certified(name: str) -> str:
 
 def digest_of(token: str) -> str:
     """As a token is kept. Tokens are 32 random bytes, so that nobody can guess what was digested."""
-    return sha256(token.encode()).hexdigest()
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -17,7 +17,7 @@ from tidemill_wire.resources import Resource
 from tidemill_wire.schema import NUMBER_MAX
 
 KINDS = {"Token": "token", "Certificate": "certificate", "ServiceAccount": "serviceaccount"}
-WHO = re.compile(r"(token|certificate|serviceaccount):[\x21-\x7e]{1,253}")
+WHO = re.compile(r"(token|certificate|serviceaccount):[\x21-\x7e]{1,317}")
 PATTERN = re.compile(MATCH_PATTERN)
 ITEMS_MAX = 64
 GRANT_FIELDS = frozenset({"principals", "permissions", "quota"})

@@ -132,7 +132,8 @@ class Guard:
             identity = self._renewed(now_ms)
             identity.check(*self._consumed)
         except WireError as error:
-            return None if error.kind.retryable else error
+            # What it waits for would come although nobody knows any more who it is.
+            return None if error.kind.retryable and not self._consumed else error
         return None
 
     def left(self) -> None:

@@ -14,6 +14,7 @@ So what is taken back holds for that time and no longer, and who asks on finds o
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ FOUND_MAX = 20_000
 ASKED_MAX = 100
 """Tokens that one request asks about."""
 AGAIN_MS = 1_000
+SIGNED = re.compile(r"ey[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 NOBODY_MS = 10_000
 """For so long a token that is nobody's is not asked about again."""
 
@@ -49,7 +51,7 @@ class Believed:
 
 def is_reviewed(token: str) -> bool:
     """Whether it looks like one that is signed: three parts, the first of which begins as JSON does in base64."""
-    return token.startswith("ey") and token.count(".") == 2
+    return SIGNED.fullmatch(token) is not None
 
 
 class Reviews:
@@ -74,9 +76,10 @@ class Reviews:
             raise Unavailable("grants_unknown", "it is asked whose this token is")
         if not found.who:
             raise Refused("unauthenticated", "the token is nobody's, or not for this queue, or over")
+        self._found.move_to_end(digest)  # those that nobody shows are forgotten first
         if now_ms < found.half_ms:
             return found.who, found.half_ms
-        self._want(digest, token)
+        self._want(digest, token, first=True)
         return found.who, min(found.until_ms, now_ms + AGAIN_MS)
 
     def known(self, digest: str, now_ms: int) -> Finding | None:
@@ -108,10 +111,12 @@ class Reviews:
         """Nobody could be asked: who shows it again has it asked about again."""
         self._wanted.pop(digest, None)
 
-    def _want(self, digest: str, token: str) -> None:
-        if digest in self._wanted or len(self._wanted) >= WANTED_MAX:
+    def _want(self, digest: str, token: str, *, first: bool = False) -> None:
+        """``first``: whom it believed goes before those that nobody knows, and is noted however many these are."""
+        if digest in self._wanted or (not first and len(self._wanted) >= WANTED_MAX):
             return
         self._wanted[digest] = token
+        self._wanted.move_to_end(digest, last=not first)
         self.wake()
 
 

@@ -41,12 +41,13 @@ class ServiceAccounts(Block):
     audience: Annotated[
         str,
         Text(
-            "For whom a ServiceAccount's token has to be made; meta asks Kubernetes about it.",
+            "For whom a ServiceAccount's token has to be made: a name of this queue alone, for whoever runs another "
+            "one with the same name can show it here what was shown there. Meta asks Kubernetes about it.",
             r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}",
             100,
             "1 to 100 letters, digits, ., _, :, / and -",
         ),
-    ] = "tidemill"
+    ]
 
 
 @dataclass(frozen=True, slots=True)

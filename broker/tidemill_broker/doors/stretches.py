@@ -114,7 +114,9 @@ class Stretches:
     def _view(
         self, partition: Partition, first: int, end: int, rows_max: int = limits.RANGE_EXTENTS_MAX
     ) -> Wanted:
-        """No more rows than one answer has anyway are copied."""
+        """No more rows than one answer has anyway are copied; of a request for many partitions, together."""
+        if rows_max <= 0:
+            return Wanted((), first, first)
         if first >= end:
             return Wanted((), first, end)
         found = tuple(parts(partition, self._service.broker.logs.messages, first, end, rows_max))
@@ -168,7 +170,7 @@ class Stretches:
     def _span(
         self, name: str, first: int | None = None, until: int | None = None
     ) -> tuple[Partition, int, int]:
-        partition = self._service.broker.state.by_name.get(name.encode())
+        partition = self._service.broker.state.by_name.get(name.encode(errors="replace"))
         if partition is None or name.startswith((DEAD_PREFIX, HALF_PARTITION)):
             raise HttpRefused(
                 404, "not_found", f"there is no partition {name[:200]!r}", f"GET {PATH} says which there are"
@@ -198,11 +200,16 @@ class Stretches:
         with self._bodies.room() as room:
             wanted = parse_json(await room.read(request, SPANS_BYTES_MAX))
         check_fields(wanted, frozenset({"spans", "size"}))
-        spans = [self._span(*one) for one in _spans(wanted.get("spans"))]
+        spans = _spans(wanted.get("spans"))
         size = integer(wanted, "size", (1, limits.RANGE_BYTES_MAX), limits.RANGE_BYTES_MAX)
         views: list[Wanted] = []
+        rows_left = limits.RANGE_EXTENTS_MAX
         for number, span in enumerate(spans):
-            views.append(self._view(*span))
+            view = self._view(*self._span(*span), rows_left)  # in one turn: what is kept changes between two
+            rows_left -= sum(
+                len(part.rows) for part in view.parts if part.run is None and part.rows is not None
+            )
+            views.append(view)
             if number % VIEWS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # others have their turn
         cut = await self._work(lambda: self._weave(views, size))
@@ -228,12 +235,11 @@ class Stretches:
         response.content_length = len(lead) + sum(one.size for one in extents)
         await response.prepare(request)
         if lead:
-            await response.write(lead)
+            await _write(response, lead)
         for chunk in _chunks(extents):
             data = await self._work(partial(self._read, chunk))
             self.bytes_given += len(data)
-            async with asyncio.timeout(limits.RANGE_PATIENCE_S):  # who does not read holds up nobody else
-                await response.write(data)
+            await _write(response, data)
         await response.write_eof()
         return response
 
@@ -306,6 +312,12 @@ class Stretches:
                 503, "not_master", "this broker serves nobody now", "ask the others of its group"
             )
         return min(machine.committed.message, logs.synced_message_position)
+
+
+async def _write(response: web.StreamResponse, data: bytes) -> None:
+    """Who does not read holds up nobody else."""
+    async with asyncio.timeout(limits.RANGE_PATIENCE_S):
+        await response.write(data)
 
 
 def _bounds(parameters: Mapping[str, str]) -> dict[str, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tidemill_broker.doors.gateway_letters import SEQUENCE_MAX
 from tidemill_broker.doors.queries_page import TIME
-from tidemill_host.openapi import Part, answers, record, ref, whole
+from tidemill_host.openapi import Part, answers, error_answer, error_fields, record, ref, whole
 from tidemill_wire import limits
 
 NUMBER = {"type": "string", "pattern": "^[0-9]{1,18}$"}
@@ -27,6 +27,7 @@ def paths() -> dict[str, Part]:
     ]
     size = _query("size", NUMBER, f"how many bytes at most; never more than {limits.RANGE_BYTES_MAX}")
     batches = answers({}, None, "", (400, 404, 410, 429, 500, 503))
+    batches |= _gone()
     batches["200"] = {
         "description": "whole batches as they lie in the log",
         "headers": {"Tidemill-Next": {"description": "the sequence to go on from", "schema": whole(0)}},
@@ -53,7 +54,8 @@ def paths() -> dict[str, Part]:
             {**WHO, "pieces": [[0, 3, 512, 1_795_000_000_000]]},
             "They are these",
             (400, 404, 410, 503),
-        ),
+        )
+        | _gone(),
     }
     given = {
         "operationId": "range_batches",
@@ -70,12 +72,18 @@ def paths() -> dict[str, Part]:
     }
 
 
+def _gone() -> Part:
+    """What retention took: with where the partition begins now, when that is known."""
+    return {"410": error_answer(410, ref("Gone"))}
+
+
 def _together() -> Part:
     bound = whole(0, SEQUENCE_MAX)
     one_span = record({"partition": {"type": "string", "maxLength": 300}, "from": bound, "until": bound})
     wanted = record({"spans": {"type": "array", "items": one_span, "minItems": 1, "maxItems": limits.RANGE_SPANS_MAX},
                      "size": whole(1, limits.RANGE_BYTES_MAX)}, ("size",))  # fmt: skip
     woven = answers({}, None, "", (400, 404, 408, 410, 413, 415, 429, 500, 503))
+    woven |= _gone()
     woven["200"] = {
         "description": "two numbers, partitions and batches; where each partition goes on; of which each batch is; "
         "and the batches as they lie in the log",
@@ -116,7 +124,9 @@ def schemas() -> dict[str, Part]:
         "type": "array", "items": whole(0), "minItems": 4, "maxItems": 4,
         "description": "first sequence, the one behind the last, about how many bytes, last stored at",
     }  # fmt: skip
+    begins = whole(0, description="the first sequence that there is")
     return {
+        "Gone": record({**error_fields(), "first": begins}, ("first",)),
         "Ranges": record({**who, "partitions": {"type": "array", "items": row}}),
         "Pieces": record({**who, "pieces": {"type": "array", "items": piece}}),
     }

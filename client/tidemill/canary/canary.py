@@ -27,6 +27,7 @@ from tidemill.settings import ClientSettings
 log = logging.getLogger("tidemill.canary")
 
 PREFETCH = 256
+DRAINED = "the broker group is drained"
 
 
 class Canary:
@@ -107,10 +108,10 @@ class Canary:
         if patrol is None:
             patrol = self.patrols[group] = Patrol(self._mq, subject_of(group), self._settings)
             if why_not:
-                patrol.pause(why_not)
+                patrol.pause(why_not, meant=why_not == DRAINED)
             self._runs[group] = tasks.create_task(patrol.run(), name=f"canary of {group}")
         elif why_not:
-            patrol.pause(why_not)
+            patrol.pause(why_not, meant=why_not == DRAINED)
         else:
             patrol.resume()
 
@@ -132,7 +133,7 @@ class Canary:
         if row.get("alone"):
             return ""
         if row.get("draining"):
-            return "the broker group is drained"
+            return DRAINED
         path = f"/v1/subjects/{quote(subject_of(group))}/route"
         try:
             route = await self._servers.get(path, ROUTES_TIMEOUT_S)

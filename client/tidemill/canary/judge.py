@@ -5,6 +5,8 @@ one becomes lost is said in ``stream.py``, what a change of the master is in ``f
 
 When another canary of the same name is at work, both are given a part of what each of them expects; what is expected
 then is forgotten and not judged, for as long as a probe may need.
+
+Where nothing is sent on purpose nothing comes, and that is no silence.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Sighting:
 class Judge:
     """See the module. Times are ``now_ms`` of a clock that does not jump."""
 
-    def __init__(self, now_ms: int, *, patience_ms: int, slow_ms: int, gaps_ms: tuple[int, int]) -> None:
+    def __init__(
+        self, now_ms: int, *, patience_ms: int, slow_ms: int, gaps_ms: tuple[int, int], kept_ms: int
+    ) -> None:
         self._patience_ms = patience_ms
         self.early = 0
         """Of probes for later, those that came before their time."""
@@ -46,8 +50,8 @@ class Judge:
         self.doubled = dict.fromkeys(DOUBLED, 0)
         self.lost_of_late: list[str] = []
         """Their ids, for who asks what became of them."""
-        self.now = Stream(patience_ms, gaps_ms[0])
-        self.later = Stream(patience_ms, gaps_ms[1])
+        self.now = Stream(patience_ms, gaps_ms[0], kept_ms)
+        self.later = Stream(patience_ms, gaps_ms[1], kept_ms)
         self.interruptions = Interruptions(slow_ms)
         self.failovers = Failovers()
         self.answering = Powers(*SECONDS_BOUNDS)
@@ -58,6 +62,7 @@ class Judge:
         """How long after its time a probe for later came."""
         self._began_ms = now_ms
         self._crowded_until_ms = 0
+        self._rests = False
 
     # -- what happens ------------------------------------------------------------------------------------------
 
@@ -121,11 +126,19 @@ class Judge:
         self.now.forget()
         self.later.forget()
 
+    def rest(self, now_ms: int, *, rests: bool) -> None:
+        """Whether nothing is sent, on purpose. Silence is counted from the end of it."""
+        if self._rests and not rests:
+            self._began_ms = now_ms
+        self._rests = rests
+
     def look(self, now_ms: int) -> list[Probe]:
         """To be called now and then: what is lost from now on."""
         if self.is_crowded(now_ms):
             self.now.forget()
             self.later.forget()
+        for stream in (self.now, self.later):
+            stream.outlive(now_ms)
         lost = [*self.now.give_up(), *self.later.give_up()]
         for probe in lost:
             assert probe.answered_ms is not None
@@ -144,8 +157,9 @@ class Judge:
 
     def silent_ms(self, now_ms: int) -> int:
         """For how long nothing came."""
-        last_ms = self.now.last_seen_ms
-        return now_ms - (self._began_ms if last_ms is None else last_ms)
+        if self._rests:
+            return 0
+        return now_ms - max(self._began_ms, self.now.last_seen_ms or self._began_ms)
 
     def interrupted_ms(self, now_ms: int) -> int:
         """For how long nobody has been answered; 0: somebody is."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 GAP_MIN_S = 5.0
+KEPT_SHARE = 0.9
+"""Of the time of retention: clocks differ, and what is given out may be gone when it is read."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class CanarySettings:
     """When nobody was answered for so long, sending is interrupted."""
 
     retention_seconds: int = 6 * 3600
-    """For how long the subjects keep probes; longer than it takes until so many are expected that none is sent."""
+    """For how long the subjects keep probes, when the canary declares them."""
 
     look_s: float = 10.0
     """How often it is asked which broker groups there are."""
@@ -48,6 +50,11 @@ class CanarySettings:
         for holds, sentence in checks:
             if not holds:
                 raise ValueError(f"a setting of the canary is out of its range: {sentence}")
+
+    @property
+    def kept_ms(self) -> int:
+        """A probe that is older than that may be gone before it is consumed."""
+        return round(1000 * KEPT_SHARE * self.retention_seconds)
 
     @property
     def gaps_ms(self) -> tuple[int, int]:

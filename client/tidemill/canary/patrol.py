@@ -36,6 +36,8 @@ class Patrol:
         self._loop = asyncio.get_running_loop()
         self._run = f"{mq.settings.random.getrandbits(64):016x}"
         self._began_ms = mq.settings.now_ms()
+        self._first_own: int | None = None
+        """Where the first probe of this run lies that came."""
         self._acks = asyncio.Semaphore(ACKS_MAX)
         self._going = asyncio.Event()
         self._going.set()
@@ -46,6 +48,7 @@ class Patrol:
             patience_ms=round(1000 * settings.patience_s),
             slow_ms=round(1000 * settings.slow_s),
             gaps_ms=settings.gaps_ms,
+            kept_ms=settings.kept_ms,
         )
 
     def now_ms(self) -> int:
@@ -57,14 +60,16 @@ class Patrol:
         """What cannot be done, and why; empty: all can."""
         return "; ".join(f"{what}: {why}" for what, why in self._troubles.items())
 
-    def pause(self, why: str) -> None:
-        """Send nothing more for now; what is expected is still taken."""
+    def pause(self, why: str, *, meant: bool = False) -> None:
+        """Send nothing more for now; what is expected is still taken. ``meant``: so it is wanted."""
         self._going.clear()
+        self.judge.rest(self.now_ms(), rests=meant)
         self._trouble("nothing is sent", why)
 
     def resume(self) -> None:
         """Send again."""
         self._going.set()
+        self.judge.rest(self.now_ms(), rests=False)
         self._troubles.pop("nothing is sent", None)
 
     async def run(self) -> None:
@@ -125,11 +130,19 @@ class Patrol:
         if body is None or body.name != self._settings.name:
             return
         if body.run != self._run:
-            if body.sent_ms > self._began_ms:
+            if body.sent_ms > self._began_ms or self._is_behind_own(message, body):
                 self.judge.crowded(now_ms)
             return
+        if not body.later and self._first_own is None:
+            self._first_own = message.sequence
         seen = Sighting(body.later, body.number, message.sequence, message.epoch, message.attempts)
         self.judge.seen(seen, now_ms)
+
+    def _is_behind_own(self, message: Message, body: Body) -> bool:
+        """Whether it was stored after one of this run, whatever its sender's clock says. Those for later are stored
+        when they are due, also when their run is over.
+        """
+        return not body.later and self._first_own is not None and message.sequence > self._first_own
 
     async def _ack(self, message: Message) -> None:
         body = parse_body(message.body)

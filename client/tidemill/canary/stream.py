@@ -2,9 +2,10 @@
 
     a probe is   under way   its send has not ended
                  expected    it was answered, and was not seen
-                 doubtful    its send failed, or nobody knows: it may come, and need not
+                 doubtful    its send failed, or nobody knows: it may come, and need not; forgotten for want of room
                  seen        it came; remembered for a while, by its sequence
                  lost        it was expected for ``patience_ms`` of attention
+                 outlived    it was expected for ``kept_ms`` of time, so retention may have taken it: it is not judged
 
 *Attention* is time in which probes came: from one to the next, when that is no longer than ``gap_ms``. A broker that is
 away, a consumer that is not served and a canary that stands still give nothing, so none of these makes a probe lost.
@@ -21,7 +22,7 @@ from typing import TypeVar
 
 Kept = TypeVar("Kept")
 EXPECTED_MAX = 10_000
-"""Probes that did not come yet; with so many nothing more is sent."""
+"""Probes that did not come yet; with so many that are to come nothing more is sent."""
 REMEMBERED_MAX = 4096
 """Probes that came, or were lost, and are known when they come again."""
 
@@ -79,14 +80,15 @@ class Tally:
     found: int = 0
     """Lost, and came after all."""
     unjudged: int = 0
-    """Expected while another canary of the same name was at work."""
+    """Expected while another canary of the same name was at work, or until retention may have taken it."""
 
 
 class Stream:
     """See the module. All times are of one clock that does not jump."""
 
-    def __init__(self, patience_ms: int, gap_ms: int) -> None:
+    def __init__(self, patience_ms: int, gap_ms: int, kept_ms: int) -> None:
         self.tally = Tally()
+        self._kept_ms = kept_ms
         self._patience_ms = patience_ms
         self._gap_ms = gap_ms
         self._number = 0
@@ -101,13 +103,24 @@ class Stream:
 
     def send(self, now_ms: int, due_ms: int) -> Probe | None:
         """A new one is under way; ``None``: too many did not come."""
-        if len(self._open) >= EXPECTED_MAX:
+        if len(self._open) >= EXPECTED_MAX and not self._make_room():
             self.tally.held_back += 1
             return None
         self.tally.sent += 1
         self._number += 1
         probe = self._open[self._number] = Probe(self._number, now_ms, due_ms)
         return probe
+
+    def _make_room(self) -> bool:
+        """Who is doubtful need not come, so it is forgotten before nothing more is sent: as nothing comes then, no
+        attention would ever give it up.
+        """
+        self._open = {
+            probe.number: probe
+            for probe in self._open.values()
+            if probe.lost_at is None or probe.answered_ms is not None
+        }
+        return len(self._open) < EXPECTED_MAX
 
     def answered(self, number: int, now_ms: int, identity: str) -> None:
         """It is stored, says the broker."""
@@ -178,10 +191,23 @@ class Stream:
 
     def forget(self) -> None:
         """Somebody else takes what was expected here: none of it is judged."""
-        ended = [number for number, probe in self._open.items() if probe.lost_at is not None]
-        for number in ended:
+        self._leave([number for number, probe in self._open.items() if probe.lost_at is not None])
+
+    def outlive(self, now_ms: int) -> None:
+        """Retention may have taken what is so old, with nobody at fault: it is not judged."""
+        kept_ms = now_ms - self._kept_ms
+        self._leave(
+            [
+                number
+                for number, probe in self._open.items()
+                if probe.answered_ms is not None and max(probe.answered_ms, probe.due_ms) < kept_ms
+            ]
+        )
+
+    def _leave(self, numbers: list[int]) -> None:
+        for number in numbers:
             del self._open[number]
-        self.tally.unjudged += len(ended)
+        self.tally.unjudged += len(numbers)
 
     def expects_from_before(self, now_ms: int) -> bool:
         """Whether one is expected that was answered at that time or before."""

@@ -77,7 +77,7 @@ def _of_group(group: Row) -> Iterator[Finding]:
         yield error(name, what, "docs/runbooks/TidemillCanaryDoubles.md")
     if group["problem"]:
         yield warning(name, f"of its canary {group['problem']}", "docs/canary.md says what it needs")
-    elif group["silent_ms"] > SILENT_MS:
+    if group["silent_ms"] > SILENT_MS:
         what = f"no probe of its canary has come for {group['silent_ms'] / 1000:.0f} s"
         yield error(name, what, "docs/runbooks/TidemillCanarySilent.md")
     for failover in group["failovers"][-1:]:

@@ -15,6 +15,7 @@ is of no use to anybody.
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,8 +37,11 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from tidemill.encode import pack_properties
+from tidemill.errors import Refused, TidemillError
 from tidemill.message import Seen
 from tidemill.receipts import Receipt
+from tidemill.why import text_of
 
 STATE_KEY, LATER = "tidemill", "later"
 """In the ``tracestate`` of what is sent for later: by it the consumer knows."""
@@ -114,28 +118,48 @@ class Spans:
 
 
 def carried(span: Span, properties: Mapping[str, Any] | None, *, later: bool) -> dict[str, Any]:
-    """The properties, with the span's context."""
-    found = dict(properties or {})
+    """The properties, with the span's context; without it when that makes them too large: the message goes first."""
+    given, found = dict(properties or {}), dict(properties or {})
     context = span.get_span_context()
+    state = context.trace_state
+    if STATE_KEY in state:  # it is of the message that is passed on
+        state = state.delete(STATE_KEY)
     if later:
-        context = SpanContext(
-            context.trace_id, context.span_id, context.is_remote, context.trace_flags,
-            context.trace_state.add(STATE_KEY, LATER),
-        )  # fmt: skip
-    propagate.inject(found, set_span_in_context(NonRecordingSpan(context)))
+        state = state.add(STATE_KEY, LATER)
+    if context.is_valid:
+        found.pop("tracestate", None)  # nobody replaces it by nothing
+    own = SpanContext(context.trace_id, context.span_id, context.is_remote, context.trace_flags, state)
+    propagate.inject(found, set_span_in_context(NonRecordingSpan(own)))
+    try:
+        pack_properties(found)
+    except Refused:
+        return given
     return found
 
 
 def failed(span: Span, error: BaseException) -> None:
-    """What it is about has raised."""
-    span.record_exception(error)
+    """What it is about has raised. An error that cannot even say what it is must not be replaced by another one, as
+    ``record_exception`` does.
+    """
+    if span.is_recording():
+        kind = type(error)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        event = {
+            "exception.type": f"{module}{kind.__qualname__}",
+            "exception.message": text_of(error), "exception.stacktrace": "".join(traceback.format_exception(error)),
+            "exception.escaped": "False",
+        }  # fmt: skip
+        span.add_event("exception", event)
     span.set_status(Status(StatusCode.ERROR, type(error).__name__))
     span.set_attribute("error.type", type(error).__name__)
 
 
 def _sent(message: Seen) -> SpanContext:
     """The context of its send, if it has one."""
-    properties = message.properties
+    try:
+        properties = message.properties
+    except TidemillError:  # the handler is told so when it asks for them
+        return INVALID_SPAN_CONTEXT
     if not properties:
         return INVALID_SPAN_CONTEXT
     return get_current_span(propagate.extract(_texts(properties), Context())).get_span_context()

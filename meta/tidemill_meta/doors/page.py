@@ -148,7 +148,7 @@ def _brokers() -> dict[str, Part]:
     stand |= {"beat_ms": 1000, "state": "RW", "declared": 17}
     declared: Part = {"revision": 17, "removed": [], "declarations": [], "read_only": ["order.created"]}
     declared |= {"fences": [["order.paid", 3, [0, 512]]], "emptying": [], "vanished": []}
-    declared |= {"archived": [["order.paid", 41]], "released": []}
+    declared |= {"archived": [["order.paid", 41]], "released": [], "shares": [["order.paid", 1, 2]]}
     appointment = ref("Appointment")
     group = ("group",)
     listed = reading("brokers", "Broker groups and their brokers", many(ref("BrokerGroup")), [])

@@ -33,6 +33,8 @@ from tidemill_wire.settings import SettingsError
 
 TIMEOUT_S = 5.0
 AT_A_TIME = 16
+WAITING_MAX = 200
+"""Unknown tokens about which Kubernetes is asked or will be; who shows one more comes again."""
 PREFIX_OF_ACCOUNTS = "system:serviceaccount:"
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 BODY_BYTES_MAX = 512 * KIB
@@ -136,11 +138,12 @@ class ReviewDoor:
         stale = {digest_of(one): one for one in tokens}
         stale = {digest: one for digest, one in stale.items() if self._reviews.is_stale(digest, now_ms)}
         for digest, token in stale.items():
-            if digest not in self._asking:
+            known = self._reviews.known(digest, now_ms)
+            if digest not in self._asking and (len(self._asking) < WAITING_MAX or (known and known.who)):
                 task = self._asking[digest] = asyncio.ensure_future(self._ask(digest, token))
                 task.add_done_callback(partial(self._answered, digest))
-        if stale:
-            await asyncio.wait([self._asking[digest] for digest in stale], timeout=TIMEOUT_S)
+        if asked := [self._asking[digest] for digest in stale if digest in self._asking]:
+            await asyncio.wait(asked, timeout=TIMEOUT_S)
 
     def _answered(self, digest: str, _: asyncio.Task[None]) -> None:
         del self._asking[digest]

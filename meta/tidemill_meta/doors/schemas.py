@@ -53,7 +53,7 @@ def _broker_schemas() -> dict[str, Part]:
         "Declared": record({"revision": COUNT, "removed": many({"type": "array"}, WHOLE_MAX),
                             "declarations": many({"type": "object"}, WHOLE_MAX), "read_only": many(TEXT, WHOLE_MAX),
                             "fences": ROWS, "emptying": many(TEXT, WHOLE_MAX), "vanished": many(TEXT),
-                            "archived": ROWS, "released": many(TEXT, WHOLE_MAX)}),
+                            "archived": ROWS, "released": many(TEXT, WHOLE_MAX), "shares": ROWS}),
         "GroupState": record(GROUP_STATE),
         "GroupMoved": record({**GROUP_STATE, "moved": {**COUNT, "description": "subjects whose route has changed"}}),
         "BrokerGroup": {

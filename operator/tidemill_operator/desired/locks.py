@@ -72,7 +72,7 @@ def parse_locks(cluster: Manifest) -> Locks:
         str(part(tls, "secretRef").get("name", "")),
         tls.get("clientCertificates") == "Accepted",
         SecretKey(str(token["name"]), str(token["key"])) if token else None,
-        str(accounts.get("audience", "tidemill")) if "serviceAccounts" in said else "",
+        str(accounts.get("audience", "")),
     )
 
 

@@ -203,7 +203,9 @@ class Link:
         try:
             found = await (self._ask_broker(server, path) if server else self._get(path))
         except Failure as failure:
-            raise OSError(failure.sentence) from None
+            logger.debug("looking at %s: %s", path, failure.sentence)
+            # Whoever asks the scaler is nobody known: Secrets are not named to them.
+            raise OSError("the operator cannot ask it: see the status of the QueueCluster") from None
         if found is None:
             raise OSError("no answer")
         return found
@@ -325,14 +327,14 @@ class Link:
 
 
 class Metas:
-    """The links, by endpoint."""
+    """The links, by cluster and endpoint."""
 
     def __init__(self, settings: OperatorSettings, metrics: Metrics, keys: Keys) -> None:
         self.keys = keys
         self._settings = settings
         self._metrics = metrics
         self._session: aiohttp.ClientSession | None = None
-        self._links: dict[str, Link] = {}
+        self._links: dict[tuple[str, str, str], Link] = {}
 
     async def open(self) -> None:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S)
@@ -348,12 +350,13 @@ class Metas:
         endpoint = endpoint_of(cluster) if cluster is not None else ""
         if cluster is None or not endpoint:
             return None
-        manners = Manners(self.keys, marks.metadata(cluster).get("namespace", ""), parse_locks(cluster))
-        link = self._links.get(endpoint)
+        metadata = marks.metadata(cluster)
+        # The endpoint is of a status, which others may write: nobody asks there as another cluster's operator.
+        whose = metadata.get("namespace", ""), str(metadata.get("name", "")), endpoint
+        manners = Manners(self.keys, whose[0], parse_locks(cluster))
+        link = self._links.get(whose)
         if link is None:
-            link = self._links[endpoint] = Link(
-                endpoint, self._session, self._settings, self._metrics, manners
-            )
+            link = self._links[whose] = Link(endpoint, self._session, self._settings, self._metrics, manners)
         link.manners = manners
         return link
 
@@ -362,7 +365,7 @@ class Metas:
 
     def keep_only(self, endpoints: set[str]) -> None:
         """Forget the others: their clusters are gone."""
-        self._links = {endpoint: link for endpoint, link in self._links.items() if endpoint in endpoints}
+        self._links = {whose: link for whose, link in self._links.items() if whose[2] in endpoints}
 
 
 def _settle(batch: list[Entry], failure: Failure | None) -> None:

@@ -277,7 +277,10 @@ class Runtime:
             self.looking.served,
             self._settings.spark_image,
             self._settings.address,
-            await self._parts.metas.keys.digests(key.namespace, planner.secrets(resource)),
+            # What goes is taken back whatever its Secrets say.
+            await self._parts.metas.keys.digests(
+                key.namespace, () if marks.goes(resource) else planner.secrets(resource)
+            ),
             unheard,
         )
 

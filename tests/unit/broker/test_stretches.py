@@ -9,6 +9,7 @@ from samples.brokers import SUBJECT, Rig, read_file
 from tidemill_broker.partitions import Partition
 from tidemill_broker.stretches import Gathered, parts, pieces, readable, since
 from tidemill_journal.entries import read_windows, run_file
+from tidemill_journal.segments import Segments
 from tidemill_wire.columns import split_batches
 
 OTHER = "order.paid"
@@ -101,6 +102,25 @@ def test_only_what_is_on_the_disk_may_be_read() -> None:
     before = readable(partition, logs.messages, logs.synced_message_position)
     rig.power_cut()
     assert partition_of(rig).next_sequence >= before
+
+
+def test_what_may_be_read_is_known_without_a_look_at_each_segment() -> None:
+    """It is asked for a thousand partitions at once, of which most were written to long ago."""
+
+    class Counting(Segments):
+        asked = 0
+
+        def end_of(self, base: int) -> int:
+            self.asked += 1
+            return super().end_of(base)
+
+    rig = filled()
+    partition, segments = partition_of(rig), rig.broker.logs.messages
+    counting = Counting("message", segments.size_max, list(segments.bases), segments.end)
+    assert len(partition.runs) > 2
+
+    assert readable(partition, counting, segments.open_base) == partition.runs[-1].run.end_sequence
+    assert counting.asked == 1
 
 
 def test_a_time_is_the_first_row_from_then_on() -> None:

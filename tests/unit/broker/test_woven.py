@@ -92,6 +92,18 @@ def test_partitions_that_lie_among_each_other_are_one_extent_a_segment() -> None
     assert len(cut.extents) == len({one.file for one in cut.extents}) > 2
 
 
+def test_rows_behind_what_is_wanted_are_asked_for_by_nobody() -> None:
+    rig = filled()
+    partition = rig.broker.state.by_name[SUBJECT.encode()]
+    every = list(parts(partition, rig.broker.logs.messages, 0, partition.next_sequence))
+    found = Woven([(0, every[0].run.end_sequence if every[0].run is not None else 0)], 1 << 20, 1 << 16)
+
+    assert len(every) > 1
+    assert not found.add(0, every[0], _rows(rig, every[0].base, every[0].rows, every[0].run))
+    found.finish(0)
+    assert not found.full
+
+
 def test_nothing_is_an_answer_that_says_where_to_go_on() -> None:
     rig = filled()
     spans = {SUBJECT: (3, 3), "order.paid": (2, 2)}

@@ -213,5 +213,12 @@ def test_what_a_canary_sees_is_told(ill: dict[str, Any], said: str) -> None:
     assert said in found.what
 
 
+def test_a_canary_that_is_silent_is_an_error_also_when_it_knows_why() -> None:
+    ill = canary_page(silent_ms=99_000, problem="a send failed: no")
+    found = {one.severity: one.what for _, one in examined(Case(picture(canary=ill)))}
+    assert "a send failed" in found[Severity.WARNING]
+    assert "has come for 99 s" in found[Severity.ERROR]
+
+
 def test_a_canary_that_is_well_is_not_mentioned() -> None:
     assert examined(Case(picture(canary=canary_page()))) == []

@@ -11,12 +11,13 @@ from tidemill.canary.judge import Judge, Sighting
 from tidemill.canary.options import CanarySettings
 from tidemill.canary.page import CanaryStatistics
 from tidemill.canary.probes import Body, group_manifest, parse_body, subject_manifest
-from tidemill.canary.stream import EXPECTED_MAX, REMEMBERED_MAX, Came, Stream
+from tidemill.canary.stream import EXPECTED_MAX, Came
 from tidemill_wire.declarations import ConsumerGroup, Subject, parse_manifests
 
 PATIENCE_MS = 10_000
 GAP_MS = 3_000
 SLOW_MS = 1_000
+KEPT_MS = 400 * 3_600_000
 
 
 class Flight:
@@ -24,7 +25,13 @@ class Flight:
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
-        self.judge = Judge(self.now_ms, patience_ms=PATIENCE_MS, slow_ms=SLOW_MS, gaps_ms=(GAP_MS, GAP_MS))
+        self.judge = Judge(
+            self.now_ms,
+            patience_ms=PATIENCE_MS,
+            slow_ms=SLOW_MS,
+            gaps_ms=(GAP_MS, GAP_MS),
+            kept_ms=KEPT_MS,
+        )
 
     def send(self) -> int:
         number = self.judge.send(self.now_ms)
@@ -266,23 +273,50 @@ def test_another_canary_of_the_name_leaves_nothing_to_judge(flight: Flight) -> N
     assert not flight.said()["crowded"]
 
 
-def test_with_too_many_that_do_not_come_nothing_is_sent() -> None:
-    stream = Stream(PATIENCE_MS, GAP_MS)
+@pytest.mark.parametrize("later", [False, True])
+def test_what_retention_may_have_taken_is_not_judged(flight: Flight, later: bool) -> None:
+    """The canary's group was suspended for longer than its probes are kept."""
+    judge = flight.judge
+    due_ms = flight.now_ms + 2_000 if later else None
+    gone = judge.send(flight.now_ms, due_ms)
+    assert gone is not None
+    judge.answered(gone, flight.now_ms, "id-gone", later=later)
+    flight.now_ms += KEPT_MS
+    judge.look(flight.now_ms)
+    stream = judge.later if later else judge.now
+    assert stream.expected == 1
+
+    flight.now_ms += 2_001
+    flight.rounds(3 * PATIENCE_MS)
+
+    assert judge.lost_of_late == []
+    assert (stream.expected, stream.tally.unjudged) == (0, 1)
+
+
+def test_a_canary_whose_probes_were_all_taken_sends_again() -> None:
+    judge = Flight().judge
     for at_ms in range(EXPECTED_MAX):
-        assert stream.send(at_ms, at_ms) is not None
+        number = judge.send(at_ms)
+        assert number is not None
+        judge.answered(number, at_ms, "id", later=False)
+    assert judge.send(EXPECTED_MAX) is None
 
-    assert stream.send(EXPECTED_MAX, EXPECTED_MAX) is None
-    assert stream.tally.held_back == 1
+    judge.look(EXPECTED_MAX + KEPT_MS)
+    assert judge.send(EXPECTED_MAX + KEPT_MS) is not None
 
 
-def test_what_came_is_remembered_for_a_bounded_time() -> None:
-    stream = Stream(PATIENCE_MS, GAP_MS)
-    for number in range(1, REMEMBERED_MAX + 2):
-        stream.send(number, number)
-        assert stream.seen(number, number, number)[0] is Came.FIRST
+def test_where_nothing_is_sent_on_purpose_nothing_is_silent(flight: Flight) -> None:
+    flight.rounds(3_000)
+    flight.judge.rest(flight.now_ms, rests=True)
+    flight.now_ms += 3_600_000
+    assert flight.said()["silent_ms"] == 0
 
-    assert stream.seen(1, 1, 9_999)[0] is Came.UNKNOWN
-    assert stream.seen(2, 2, 9_999)[0] is Came.REDELIVERED
+    flight.judge.rest(flight.now_ms, rests=False)
+    flight.now_ms += 5_000
+    flight.judge.rest(flight.now_ms, rests=False)
+    assert flight.said()["silent_ms"] == 5_000
+    flight.round()
+    assert flight.said()["silent_ms"] == 0
 
 
 def test_a_probe_for_later_is_as_late_as_it_comes_after_its_time(flight: Flight) -> None:

@@ -108,6 +108,11 @@ async def test_what_is_drained_gets_nothing_more_and_what_is_gone_is_left() -> N
         await until(lambda: "drained" in problem(canary, "g0"))
         judge = canary.patrols["g0"].judge
         await until(lambda: judge.now.tally.seen == judge.now.tally.sent)
+        patrol = canary.patrols["g0"]
+        assert judge.silent_ms(patrol.now_ms() + 600_000) == 0
+        meta.groups = [group("g0")]
+        await until(lambda: problem(canary, "g0") == "")
+        assert judge.silent_ms(patrol.now_ms() + 600_000) >= 600_000
         meta.groups = []
         await until(lambda: not canary.patrols)
 
@@ -149,16 +154,37 @@ async def test_without_meta_it_goes_on_as_it_was() -> None:
     [("canary", True), ("another", False)],
     ids=["of-its-name", "of-another-name"],
 )
-async def test_another_canary_is_noticed_when_it_has_the_same_name(name: str, expects: bool) -> None:
+@pytest.mark.parametrize("ahead_ms", [60_000, -3_600_000], ids=["clock-ahead", "clock-behind"])
+async def test_another_canary_is_noticed_when_it_has_the_same_name(
+    name: str, expects: bool, ahead_ms: int
+) -> None:
     broker = MemoryBroker()
     async with Client(broker) as mq, asyncio.TaskGroup() as tasks:
         patrol = Patrol(mq, "tidemill.canary.g0", QUICK)
         run = tasks.create_task(patrol.run())
         await until(lambda: patrol.judge.now.tally.seen > 2)
-        later_ms = mq.settings.now_ms() + 60_000
-        await mq.send("tidemill.canary.g0", Body(name, "f" * 16, False, 1, later_ms).to_bytes())
+        sent_ms = mq.settings.now_ms() + ahead_ms
+        await mq.send("tidemill.canary.g0", Body(name, "f" * 16, False, 1, sent_ms).to_bytes())
         await mq.send("tidemill.canary.g0", b"somebody else's")
         seen = patrol.judge.now.tally.seen
         await until(lambda: patrol.judge.now.tally.seen > seen + 2)
         assert patrol.judge.is_crowded(patrol.now_ms()) is expects
+        run.cancel()
+
+
+async def test_what_an_earlier_run_left_is_no_other_canary() -> None:
+    broker = MemoryBroker()
+    async with Client(broker) as mq, asyncio.TaskGroup() as tasks:
+        before_ms = mq.settings.now_ms() - 1_000
+        for number in range(5):
+            left = Body("canary", "f" * 16, False, number, before_ms).to_bytes()
+            await mq.send("tidemill.canary.g0", left, order_key="canary")
+        patrol = Patrol(mq, "tidemill.canary.g0", QUICK)
+        run = tasks.create_task(patrol.run())
+        await until(lambda: patrol.judge.now.tally.seen > 2)
+        due = Body("canary", "f" * 16, True, 6, before_ms).to_bytes()
+        await mq.send("tidemill.canary.g0", due)
+        seen = patrol.judge.now.tally.seen
+        await until(lambda: patrol.judge.now.tally.seen > seen + 2)
+        assert not patrol.judge.is_crowded(patrol.now_ms())
         run.cancel()

@@ -19,6 +19,7 @@ from tidemill.memory import MemoryBroker
 from tidemill.testing import running
 from tidemill.tracing import Traced, trace
 from tidemill.tracing.spans import Spans, carried
+from tidemill_wire.limits import PROPERTIES_BYTES_MAX
 
 
 class Observatory:
@@ -124,6 +125,73 @@ async def test_a_retry_begins_a_trace_that_links_to_the_send(seen: Observatory) 
     assert linked(again) == [(send.context.span_id, "retry")]
     assert attributes(again)["tidemill.attempts"] == 1
     assert is_below(seen.spans("handle orders")[1], again)
+
+
+async def test_an_error_that_cannot_say_what_it_is_stays_that_error(seen: Observatory) -> None:
+    class Mute(LookupError):
+        def __str__(self) -> str:
+            raise ValueError("nothing to say")
+
+    async with seen.client() as mq:
+        await mq.send("orders", b"1")
+        with pytest.raises(Mute):
+            async with mq.consume("orders", group="billing") as messages:
+                async for _ in messages:
+                    raise Mute
+
+    [event] = seen.one("handle orders").events
+    said = dict(event.attributes or {})
+    assert str(said["exception.type"]).endswith("Mute")
+    assert "raise Mute" in str(said["exception.stacktrace"])
+
+
+async def test_properties_that_cannot_be_read_keep_no_handler_from_its_message(seen: Observatory) -> None:
+    handled: list[bytes] = []
+    worker = trace(Worker(), seen.provider)
+
+    @worker.on("orders", group="billing")
+    async def bill(message: Any) -> None:
+        handled.append(message.body)
+
+    broker = MemoryBroker()
+    async with testing.Client(broker) as plain:
+        odd: Any = {1: "a key that is no text"}
+        await plain.send("orders", b"1", properties=odd)
+    async with seen.client(broker) as mq, running(worker, mq) as run:
+        await run.idle()
+
+    assert handled == [b"1"]
+    assert (seen.one("deliver orders").parent, seen.one("deliver orders").links) == (None, ())
+
+
+@pytest.mark.parametrize("room, carries", [(200, True), (10, False)])
+async def test_a_message_goes_without_a_context_that_does_not_fit(
+    seen: Observatory, room: int, carries: bool
+) -> None:
+    given = {"color": "r" * (PROPERTIES_BYTES_MAX - room)}
+    async with seen.client() as mq:
+        await mq.send("orders", b"1", properties=given)
+        async with mq.consume("orders", group="billing") as messages:
+            message = await anext(messages)
+
+    assert ("traceparent" in message.properties) is carries
+    assert message.properties["color"] == given["color"]
+
+
+async def test_what_was_sent_for_later_and_is_passed_on_at_once_is_not_for_later(seen: Observatory) -> None:
+    async with seen.client() as mq:
+        await mq.send("reminders", b"1", delay=3600, properties={"tracestate": "no state"})
+        await mq.advance(hours=1)
+        async with mq.consume("reminders", group="mail") as messages:
+            properties = (await anext(messages)).properties
+        assert properties["tracestate"] == "tidemill=later"
+        await mq.send("orders", b"1", properties=properties)
+        await mq.send("reminders", b"2", properties=properties, delay=3600)
+        async with mq.consume("orders", group="billing") as messages:
+            passed = await anext(messages)
+
+    assert "tracestate" not in passed.properties
+    assert is_below(seen.one("deliver orders"), seen.one("send orders"))
 
 
 async def test_what_was_sent_for_later_begins_a_trace_that_links_to_the_send(seen: Observatory) -> None:

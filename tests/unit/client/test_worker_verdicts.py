@@ -76,3 +76,11 @@ def test_verdicts_survive_the_way_between_processes() -> None:
 
     assert why_of(elsewhere) == why
     assert (again.seconds, again.reason, rejected.reason) == (7, "later", "never")
+
+
+def test_an_error_that_cannot_say_what_it_is_has_a_reason_all_the_same() -> None:
+    class Mute(LookupError):
+        def __str__(self) -> str:
+            raise ValueError("nothing to say")
+
+    assert why_of(Mute()).reason.startswith("Mute: ")

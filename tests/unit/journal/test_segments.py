@@ -38,6 +38,15 @@ def test_record_that_does_not_fit_opens_the_next_segment_where_the_last_one_ends
     assert segments.sealed() == [0]
 
 
+def test_segment_ends_where_the_next_one_begins_and_the_last_one_with_the_log() -> None:
+    segments = three()
+
+    assert [segments.end_of(base) for base in segments.bases] == [60, 120, 150]
+    for absent in (30, 150):
+        with pytest.raises(ValueError, match="no segment begins"):
+            segments.end_of(absent)
+
+
 def test_record_larger_than_a_segment_has_one_for_itself() -> None:
     segments = Segments("message", 100)
     places = [segments.append(size) for size in (500, 10, 500, 10)]

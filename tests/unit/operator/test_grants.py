@@ -94,10 +94,25 @@ def test_one_that_is_there_already_is_taken_over(world: Grants) -> None:
     assert world.ready(key) == ("True", "Reconciled")
 
 
+def test_a_token_whose_principal_is_renamed_is_another_ones_from_then_on(world: Grants) -> None:
+    """Meta gives no token to two: the former one goes first."""
+    world.secrets["legacy/token"] = (ONE,)
+    world.grant("shop", LEGACY)
+    world.settle()
+    assert world.holders() == {digest_of(ONE): "token:legacy"}
+
+    key = world.grant("shop", {**LEGACY, "name": "renamed"})
+    world.settle()
+
+    assert world.holders() == {digest_of(ONE): "token:renamed"}
+    assert world.ready(key) == ("True", "Reconciled")
+
+
 def test_a_deletion_takes_back_grant_and_tokens_before_the_object_goes(world: Grants) -> None:
     world.secrets["legacy/token"] = (ONE,)
     key = world.grant("shop", LEGACY)
-    world.grant("shop.b", {**LEGACY, "name": "other"})
+    world.secrets["other/token"] = (OTHER,)
+    world.grant("shop.b", {**LEGACY, "name": "other", "secretRef": {"name": "other", "key": "token"}})
     world.settle()
     world.tokens["made-by-a-person"] = {"who": "token:legacy", "digest": "x"}
 

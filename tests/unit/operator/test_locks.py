@@ -52,7 +52,7 @@ def test_all_that_is_said_is_read() -> None:
     said = cluster(tls={**TLS, "clientCertificates": "Accepted"}, token=TOKEN, serviceAccounts=accounts)
 
     assert parse_locks(said) == Locks("prod-tls", True, SecretKey("prod-token", "cluster"), "queues")
-    assert parse_locks(cluster(token=TOKEN, serviceAccounts={})).audience == "tidemill"
+    assert parse_locks(cluster(token=TOKEN)).audience == ""
 
 
 @pytest.mark.parametrize("made", [metas, brokers], ids=["meta", "brokers"])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill_spark.decode import Place, decode, split
+from tidemill_spark.decode import Place, decode, portioned, split
 from tidemill_spark.schema import COLUMNS, SCHEMA, properties_of, schema_of, spark_schema
 from tidemill_wire.batch import Flags, Origin, stamp
 from tidemill_wire.codec import Codec
@@ -26,6 +26,10 @@ def batch(content: Content, first: int = 0, origin: Origin | None = None) -> byt
     made = build_batch(origin or Origin(b"order", 7, 1, bytes(range(16)), AT_MS), content)
     stamp(made, 0, len(made), first, 4096, AT_MS + 5, 3)
     return bytes(made)
+
+
+def origin_of(codec: Codec) -> Origin:
+    return Origin(b"order", 7, 1, bytes(range(16)), AT_MS, codec)
 
 
 def full(first: int = 0, codec: Codec = Codec.NONE, count: int = 3) -> bytes:
@@ -98,6 +102,17 @@ def test_bodies_that_stay_in_place_are_the_same_when_they_are_long(codec: Codec)
     assert views.to_pylist() == decode(batches, PLACE, COLUMNS, 11, 16).to_pylist()
     short = decode([batch(Content([b"a", b"b"]))], PLACE, COLUMNS, in_place=True)
     assert short.schema.equals(SCHEMA)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_batches_are_portioned_by_what_they_are_when_they_are_unpacked(codec: Codec) -> None:
+    batches = [memoryview(batch(Content([b"log " * 250] * 10), 0, origin_of(codec))) for _ in range(7)]
+    assert (len(batches[0]) < 1_000) == (codec is not Codec.NONE)
+
+    assert [len(one) for one in portioned(batches, 25_000)] == [2, 2, 2, 1]
+    assert [one for portion in portioned(batches, 1) for one in portion] == batches
+    assert list(portioned(batches)) == [batches]
+    assert list(portioned([])) == []
 
 
 def test_nothing_is_an_empty_table_with_all_columns() -> None:

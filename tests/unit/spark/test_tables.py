@@ -13,10 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidemill_spark import ids
+from tidemill_spark.archive import Task, write_batches
 from tidemill_spark.decode import Place, decode
-from tidemill_spark.errors import LakeDamaged, WrongRequest
+from tidemill_spark.errors import LakeDamaged, StoreFailed, WrongRequest
 from tidemill_spark.layout import MS_A_HOUR, Hour, ids_name
 from tidemill_spark.queries import Query
+from tidemill_spark.ranges import Range
 from tidemill_spark.schema import COLUMNS, SCHEMA
 from tidemill_spark.stores.local import LocalStore
 from tidemill_spark.tables import STORED, hours_of, in_order, read_file, write_file
@@ -98,6 +100,22 @@ def test_file_of_bodies_in_place_is_the_same_to_whoever_reads_it(tmp_path: Path)
         one, other = (pq.read_table(pa.BufferReader(found)) for found in (data, written[1][name]))
         assert other.schema.field("body").type == pa.binary()
         assert one.equals(other)
+
+
+def test_task_that_unpacks_to_much_becomes_files_portion_by_portion(tmp_path: Path) -> None:
+    batches = list(map(memoryview, some_batches(size=500)))
+    task = Task(Range("order.paid", "g0", "order.paid", 5, 55, 0, "", ()), None, str(tmp_path), "Zstd")
+    once = write_batches(task, batches)
+    assert [file.rows for file in once.piece.files] == [25, 25]
+
+    written = write_batches(task, batches, 15_000)
+    assert [file.rows for file in written.piece.files] == [15, 10, 10, 15]
+    assert [file.spans[0][2:4] for file in written.piece.files] == [(5, 20), (20, 30), (30, 40), (40, 55)]
+    assert (written.piece.first, written.piece.next, written.read_bytes) == (5, 55, once.read_bytes)
+    with pytest.raises(StoreFailed, match="no 20 "):
+        write_batches(task, batches[:2] + batches[3:], 15_000)
+    with pytest.raises(StoreFailed, match="no 50 "):
+        write_batches(task, batches[:5])
 
 
 def test_rows_of_several_row_groups_are_read_by_their_places(table: Any, tmp_path: Path) -> None:

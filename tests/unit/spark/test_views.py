@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import random
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidemill_spark.views import BUFFERS_MAX, INLINE_BYTES, sizes_of, taken, views_of
+from tidemill_spark.views import BUFFER_BYTES_MAX, BUFFERS_MAX, INLINE_BYTES, sizes_of, taken, views_of
 
 SIZES = [0, 1, 3, 4, 5, INLINE_BYTES - 1, INLINE_BYTES, INLINE_BYTES + 1, 300]
 
@@ -31,7 +32,14 @@ def test_views_are_the_values_whatever_memory_they_lie_in(pieces: int) -> None:
 
     assert made.cast(pa.binary()).to_pylist() == values
     assert made.null_count == 0
-    assert len(made.buffers()) - 2 == (pieces if pieces <= BUFFERS_MAX else 1)
+    assert len(made.buffers()) - 2 == (pieces if pieces <= BUFFERS_MAX else -(-pieces // 2))
+
+
+def test_memory_whose_places_have_no_number_is_not_pointed_into() -> None:
+    """A view wraps there, and would show other bytes."""
+    with mmap.mmap(-1, BUFFER_BYTES_MAX + 1) as large, memoryview(large) as data:
+        with pytest.raises(AssertionError, match="bounds"):
+            views_of(np.array([1], np.int32), [data])
 
 
 def test_nothing_is_an_empty_column() -> None:

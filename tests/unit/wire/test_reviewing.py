@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill_wire.access import Access, Charter, Operation, Permission, digest_of
-from tidemill_wire.commands import Ping
+from tidemill_wire.commands import Ping, Pull
 from tidemill_wire.connection import Received, Rejected
 from tidemill_wire.errors import Refused, Unavailable, WireError
 from tidemill_wire.guarding import Gate
 from tidemill_wire.reviewing import (
     ASKED_MAX,
+    FOUND_MAX,
     NOBODY_MS,
     WANTED_MAX,
     Finding,
@@ -37,9 +38,12 @@ def locked() -> Access:
 
 def test_only_what_looks_signed_is_asked_about() -> None:
     assert is_reviewed(TOKEN)
-    assert not any(map(is_reviewed, ("", "ey", "a.b.c", "x" * 43, "ey.a.b.c", "eyJ.a")))
+    others = ("", "ey", "a.b.c", "x" * 43, "ey.a.b.c", "eyJ.a", "eyJ..c", "eyé.b.c", "ey\udcff.b.c")
+    assert not any(map(is_reviewed, others))
     with pytest.raises(Refused, match="none, or was revoked"):
         locked().identify("x" * 43, (), 0)
+    with pytest.raises(Refused, match="none, or was revoked"):
+        locked().identify("bytes that are no text \udcff", (), 0)
 
 
 def test_who_is_not_known_yet_comes_again_and_is_known_then() -> None:
@@ -111,6 +115,46 @@ def test_a_connection_whose_token_nobody_can_look_at_waits_and_goes_on() -> None
     access.reviews.answered(DIGEST, Finding(SHOP, BELIEVED_MS), BELIEVED_MS)
 
     assert isinstance(guard.judge(Received(2, Ping()), BELIEVED_MS + 1), Received)
+
+
+def test_who_consumes_waits_for_nothing_when_nobody_can_say_any_more_who_it_is() -> None:
+    """What such a connection waits for would be given to somebody unknown."""
+    access = locked()
+    permission = Permission(frozenset({Operation.CONSUME}), ("order.*",), ("billing",))
+    access.obey(Charter(2, {SHOP: (permission,)}))
+    access.reviews.answered(DIGEST, Finding(SHOP, BELIEVED_MS), 0)
+    guard = Gate(access).admit(TOKEN, (), 0)
+    assert guard is not None
+    pull = Received(1, Pull("billing", "till", ["order.a"], 1, 1, 60_000))
+    assert guard.judge(pull, 1) is pull
+
+    assert guard.lost(BELIEVED_MS - 1) is None
+    lost = guard.lost(BELIEVED_MS)
+    assert lost is not None
+    assert lost.kind.name == "grants_unknown"
+
+
+def test_a_believed_token_is_asked_about_again_however_many_unknown_ones_wait() -> None:
+    access = locked()
+    access.reviews.answered(DIGEST, Finding(SHOP, BELIEVED_MS), 0)
+    for number in range(WANTED_MAX + 50):
+        with pytest.raises(Unavailable):
+            access.identify(f"ey.{number}.x", (), 1)
+
+    assert access.identify(TOKEN, (), BELIEVED_MS // 2).who == SHOP
+
+    assert access.reviews.wanted()[0] == (DIGEST, TOKEN)
+
+
+def test_who_is_shown_is_not_forgotten_for_a_crowd_of_nobodies() -> None:
+    access = locked()
+    access.reviews.answered(DIGEST, Finding(SHOP, BELIEVED_MS), 0)
+    for number in range(FOUND_MAX + 10):
+        if number % 1_000 == 0:
+            assert access.identify(TOKEN, (), 1).who == SHOP
+        access.reviews.answered(str(number), Finding("", 0), 1)
+
+    assert access.identify(TOKEN, (), 1).who == SHOP
 
 
 def test_nobodys_token_is_refused_for_a_while_and_then_looked_at_again() -> None:

@@ -31,7 +31,8 @@ CANARY = table_of(
             counter("found_total", PROBES, "Probes that were counted as lost, and came after all", OF, KIND),
             counter(
                 "unjudged_total", PROBES,
-                "Probes of which nothing can be said, for another canary of that name was at work", OF, KIND,
+                "Probes of which nothing can be said: another canary was at work, or retention took them",
+                OF, KIND,
             ),
             counter("doubled_total", PROBES, "Probes that came once more", OF, HOW),
             counter("out_of_order_total", PROBES, "Probes that one which was sent later went before", OF, WHERE),
