@@ -198,7 +198,8 @@ def test_a_planted_bug_is_found_at_some_crash_point_or_in_some_seed(bug: Path, t
     done = look_for_problems(tmp_path, *place_of(bug.stem))
 
     assert done.returncode == 1
-    assert done.stderr.startswith(("Cut(", "seed ")), done.stderr
+    # Brokers may have said before it what they could not read.
+    assert any(line.startswith(("Cut(", "seed ")) for line in done.stderr.splitlines()), done.stderr
 
 
 @pytest.mark.parametrize(("bug", "finder"), NAMED)
