@@ -44,7 +44,7 @@ FOUND_BY_FAMILIES = {
         "taken-while-it-is-asked-what-is-left": "3",
     },
     "sim.revoked:make": {
-        "charter-asked-for-once": "0",
+        "charter-of-the-next-version-is-passed-over": "0",
         "token-believed-while-it-is-connected": "0",
     },
     "sim.shut:make": {
