@@ -83,7 +83,8 @@ def values(cluster: Cluster, *arguments: str) -> list[Any]:
 def test_subjects_are_listed_and_shown(cluster: Cluster) -> None:
     assert [row["name"] for row in values(cluster, "subjects", "list")] == ["order.created"]
     [shown] = values(cluster, "subjects", "show", "order.created")
-    assert (shown["messages"], shown["groups"]) == (3, ["billing"])
+    assert shown["messages"] == 3
+    assert set(shown["groups"]) - {"watchers"} == {"billing"}  # who watches comes and goes in another test
     assert {row["broker"] for row in shown["partitions"]} <= {"g0", "g1"}
     assert "no subject" in refused(cluster, "subjects", "show", "nobody.knows")
 
