@@ -324,8 +324,10 @@ def test_two_commands_install_a_queue_and_what_goes_leaves_the_definitions(
     assert groups == {"queue-g0", "queue-later"}
     assert may(fresh, "patch", "subjects", "--subresource=status", "--namespace=queues")
     assert may(fresh, "create", "statefulsets.apps", "--namespace=queues")
+    assert may(fresh, "get", "secrets", "--namespace=queues"), "those that QueueClusters and Grants name"
     for words in (
-        ("get", "secrets"),
+        ("list", "secrets"),
+        ("watch", "secrets"),
         ("create", "roles.rbac.authorization.k8s.io"),
         ("delete", "nodes"),
         ("*", "*"),
