@@ -103,7 +103,7 @@ class Undertaker:
             await self._retire(env, metas)
         if not self._forgotten:
             for name in self._cell.servers:
-                await until_done(metas, "DELETE", f"/v1/groups/{LEAVING}/brokers/{name}", {})
+                await metas.until_done("DELETE", f"/v1/groups/{LEAVING}/brokers/{name}", {}, AGAIN_S)
             self._forgotten = True
             probes["forgotten"] += 1
             if self._comes_again:
@@ -120,12 +120,12 @@ class Undertaker:
 
     async def _retire(self, env: Env, metas: Metas) -> None:
         for manifest in _manifests():
-            await until_done(metas, "POST", "/v1/declarations", manifest)
+            await metas.until_done("POST", "/v1/declarations", manifest, AGAIN_S)
         await asyncio.sleep(env.rng.random() * BEFORE_S)
-        await until_done(metas, "POST", f"/v1/groups/{LEAVING}/drain", {})
+        await metas.until_done("POST", f"/v1/groups/{LEAVING}/drain", {}, AGAIN_S)
         while not self._cell.is_done():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(AGAIN_S)
-        await until_done(metas, "POST", f"/v1/groups/{LEAVING}/retire", {})
+        await metas.until_done("POST", f"/v1/groups/{LEAVING}/retire", {}, AGAIN_S)
         self._cell.stop()
         self._retired = True
 
@@ -230,20 +230,6 @@ class Forgotten(Whole):
                         await message.ack()
             except TidemillError:
                 await asyncio.sleep(AGAIN_S)
-
-
-async def until_done(metas: Metas, method: str, path: str, body: Any) -> None:
-    """Again and again, until it is; what is gone already is."""
-    while True:
-        try:
-            status, _ = await metas.ask(method, path, body)
-        except OSError:
-            status = 0
-        if status == 200 or (method == "DELETE" and status == 404):
-            return
-        if status in {0, 503}:
-            metas.turn_away()
-        await asyncio.sleep(AGAIN_S)
 
 
 def _manifests() -> tuple[Any, Any]:

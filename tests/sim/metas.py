@@ -158,6 +158,19 @@ class Metas:
         """The next replica is asked from now on."""
         self._names.append(self._names.pop(0))
 
+    async def until_done(self, method: str, path: str, body: Mapping[str, Any], again_s: float) -> None:
+        """Again and again, until it is; what is gone already is."""
+        while True:
+            try:
+                status, _ = await self.ask(method, path, body)
+            except OSError:
+                status = 0
+            if status == 200 or (method == "DELETE" and status == 404):
+                return
+            if status in {0, 503}:
+                self.turn_away()
+            await asyncio.sleep(again_s)
+
 
 async def attend(
     service: Service,

@@ -97,14 +97,14 @@ class Porter:
         sending: list[asyncio.Future[None]] = []
         while not self.finished:
             is_last = env.quiet.is_set()
-            await self._until_done(metas, "POST", "/v1/declarations", manifest)
-            await self._until_done(metas, "POST", state, {"state": "RW"})
+            await metas.until_done("POST", "/v1/declarations", manifest, AGAIN_S)
+            await metas.until_done("POST", state, {"state": "RW"}, AGAIN_S)
             sending = sending or [asyncio.ensure_future(self._send(env, client)) for _ in range(SENDERS)]
             await asyncio.sleep(env.rng.random() * OPEN_S)
             if env.rng.random() < 0.5:
-                await self._until_done(metas, "POST", state, {"state": "R"})
+                await metas.until_done("POST", state, {"state": "R"}, AGAIN_S)
             else:
-                await self._until_done(metas, "DELETE", f"/v1/subjects/{HERB}?force=1", {})
+                await metas.until_done("DELETE", f"/v1/subjects/{HERB}?force=1", {}, AGAIN_S)
             self._cell.world.probes["closed"] += 1
             if env.rng.random() < HANDED_OVER and not is_last:
                 await self._hand_over(metas)
@@ -135,18 +135,6 @@ class Porter:
             else:
                 self._taken[name] = began_s, env.loop.now
             await asyncio.sleep(AGAIN_S * env.rng.random())
-
-    async def _until_done(self, metas: Metas, method: str, path: str, body: Any) -> None:
-        while True:
-            try:
-                status, _ = await metas.ask(method, path, body)
-            except OSError:
-                status = 0
-            if status == 200 or (method == "DELETE" and status == 404):
-                return
-            if status in {0, 503}:
-                metas.turn_away()
-            await asyncio.sleep(AGAIN_S)
 
     def check(self, world: World) -> list[str]:
         cell, problems = self._cell, []

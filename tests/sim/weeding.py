@@ -49,7 +49,7 @@ class Weeding:
         metas = Metas(self._cell.calls, self._names, env.rng)
         client = draw_client(env, self._cell.fetch)
         while not self.finished:
-            await self._until_done(metas, "POST", "/v1/declarations", _manifest(self._cell.group))
+            await metas.until_done("POST", "/v1/declarations", _manifest(self._cell.group), AGAIN_S)
             declared_s, stored = env.loop.now, 0
             while stored < 1 + env.rng.randrange(3):
                 self._number += 1
@@ -76,20 +76,8 @@ class Weeding:
         if not self.finished:
             await asyncio.sleep(env.rng.expovariate(1 / ROUND_S) if not env.quiet.is_set() else 0.0)
         if not self.finished and not env.quiet.is_set():
-            await self._until_done(metas, "DELETE", f"/v1/subjects/{WEED}", {})
+            await metas.until_done("DELETE", f"/v1/subjects/{WEED}", {}, AGAIN_S)
             self._cell.world.probes["weeded"] += 1
-
-    async def _until_done(self, metas: Metas, method: str, path: str, body: Any) -> None:
-        while True:
-            try:
-                status, _ = await metas.ask(method, path, body)
-            except OSError:
-                status = 0
-            if status == 200 or (method == "DELETE" and status == 404):
-                return
-            if status in {0, 503}:
-                metas.turn_away()
-            await asyncio.sleep(AGAIN_S)
 
     def check(self, world: World) -> list[str]:
         """What lies with the master at the end."""
