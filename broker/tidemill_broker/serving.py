@@ -181,16 +181,14 @@ class Serving:
         something else: room, a lock, an end of a suspension.
         """
         wake = at_most if not self._filtered.later else now_ms
-        if (over := self._ends.first()) is not None:
-            wake = min(wake, over[0])
+        wake = min(wake, (self._ends.first() or (wake,))[0])
         for group in self._restless():
             wake = min([wake, *(due for due in self._dues(group) if due > now_ms)])
         return wake
 
     def _restless(self) -> list[Group]:
         """Groups that somebody waits for, and to which time alone may bring something. Thousands wait for messages."""
-        groups = self._state.groups
-        waiting = [groups[identity] for identity in self.pulls.waiting]
+        waiting = map(self._state.groups.__getitem__, self.pulls.waiting)
         return [group for group in waiting if group.failed or group.owner or group.paused is not None]
 
     def _dues(self, group: Group) -> list[int]:
@@ -270,11 +268,11 @@ class Serving:
     def drain(self) -> None:
         """Who waits is told that the broker stops."""
         error = Unavailable("shutting_down", "the broker is about to stop")
-        for peer, parked_here in self._parked.items():
-            for parked in list(parked_here.values()):
+        for peer in self._parked:
+            for parked in self._parked[peer].values():
                 self.pulls.unpark(parked)
                 self._desk.refuse(peer, parked.correlation, error)
-            parked_here.clear()
+            self._parked[peer] = {}
 
     def _serve(self, parked: ParkedPull, now_ms: int, only: Consumer | None = None) -> bool:
         """Answer a pull if its groups have something for it; ``only`` one of them can have, when that is known."""
