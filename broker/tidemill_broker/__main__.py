@@ -194,6 +194,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.replicas import Replicas
     from tidemill_broker.doors.segments import SegmentRanges
     from tidemill_broker.doors.stretches import Stretches
+    from tidemill_broker.doors.telling import Telling
     from tidemill_broker.doors.timers import TimersDoor
     from tidemill_broker.doors.transactions import TransactionsDoor
     from tidemill_broker.doors.why import Why
@@ -215,10 +216,11 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     queries = Queries(broker, disk, lanes.read)
     ranges, stretches = SegmentRanges(service, disk, lanes.read), Stretches(service, disk, lanes.read)
     steering, why = Steering(service, queries), Why(broker, Files(disk), queries, clock)
+    telling = Telling(service, queries, Files(disk))
     transactions = TransactionsDoor(service)
     timers, overview = TimersDoor(later, clock), Overview(broker, clock)
     looks = (queries, why, Dead(broker), overview)
-    doors = (*looks, gateway, steering, replicas, ranges, stretches, transactions, timers)
+    doors = (*looks, gateway, steering, replicas, ranges, stretches, telling, transactions, timers)
     routes = [route for door in doors for route in door.routes()]
     if neighbour is not None:
         routes += _shared(neighbour, service, values)
