@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tidemill_spark.arrow import pa
 from tidemill_spark.stores import Entry
 from tidemill_spark.stores.ranged import filled
 
@@ -18,6 +19,10 @@ class Memory:
 
     def __init__(self) -> None:
         self.uri = "memory"
+        self.empty()
+
+    def empty(self) -> None:
+        """As it was made."""
         self.objects: dict[str, bytes] = {}
         self.at: dict[str, int] = {}
         self.now_ms = 0
@@ -63,7 +68,7 @@ class Memory:
         return self.read(name)[start : start + size]
 
     def open(self, name: str, size: int) -> Any:
-        return self.read(name)[:size]
+        return pa.BufferReader(self.read(name)[:size])
 
     def list(self, folder: str) -> Iterator[Entry]:
         found = [name for name in self.objects if name.startswith(f"{folder}/" if folder else "")]
