@@ -30,7 +30,7 @@ class Accounted(Replicated):
     """See the module."""
 
     kinds = tuple(kind for kind in KINDS if kind not in CUTS)
-    probes = ("failovers", "books_kept", "books_died", "books_late", "books_whole", "books_of_slaves")
+    probes = ("failovers", "books_kept", "books_died", "books_late", "books_compared", "books_of_slaves")
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)

@@ -50,7 +50,7 @@ class WithArchive(Cluster):
 
     probes = (
         *("retention_drops", "archived", "held_for_the_archive", "archived_over_a_restart"),
-        *("books_kept", "books_died", "books_late", "books_gaps", "books_whole"),
+        *("books_kept", "books_died", "books_late", "books_gaps", "books_compared"),
     )
 
     def __init__(self, seed: str) -> None:

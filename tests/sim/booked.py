@@ -42,8 +42,8 @@ class Books:
         self._lazy = self._chance.choice((0.0, 0.0, 0.95))
         self._names: tuple[Broker | None, Names] = (None, Names())
         """What a door knows, in the life of the broker that it stands before."""
-        self._whole_from = 0
-        """Behind the last gap."""
+        self._past = [self.now]
+        """What was committed since the last gap."""
 
     def look(self, broker: Broker, disk: Disk, limit: int) -> None:
         """A run, or two at once, on what may be read of a log; each of which may die before it has committed."""
@@ -83,8 +83,9 @@ class Books:
     def _commit(self, after: Committed, rows: list[Row]) -> None:
         if after.gaps > self.now.gaps:
             self._probes["books_gaps"] += 1
-            self._whole_from = min((row["position"] for row in rows), default=after.position)
+            self._past = []
         self.now = after
+        self._past.append(after)
         self._probes["books_kept"] += 1
         for row in rows:
             place = row["subject"], row["position"], row["row"]
@@ -93,43 +94,26 @@ class Books:
             self.rows[place] = row
 
     def check(self, broker: Broker, disk: Disk) -> None:
-        """Against the log as it lies there in the end. Where its beginning is gone, nobody can say what is held there:
-        positions are compared then, and the rows of each otherwise.
-        """
-        end = self.now.position
+        """Against the log as it lies there in the end, from the first commit on whose position is still in it."""
+        end, start = self.now.position, broker.logs.actions.start
         if end > broker.logs.actions.end:
             self._problems.append(f"archived up to {end} of a log that ends at {broker.logs.actions.end}")
             return
-        start = broker.logs.actions.start
-        if start > 0 or self.now.gaps:
-            self._check_positions(broker, disk, max(start, self._whole_from), end)
+        begin = next((one for one in self._past if one.position >= start), self.now)
+        if begin.position >= end:
             return
-        behind, found = told(broker, disk, start, end)
+        behind, found = told(broker, disk, begin.position, end)
         if behind != end:
             return  # the disk has lost it since
-        wanted = {
-            (row["subject"], row["position"], row["row"]): row for row in Account(whole=True).rows(found.rows)
-        }
-        if wanted != self.rows:
-            places = sorted(
-                place
-                for place in wanted.keys() | self.rows.keys()
-                if wanted.get(place) != self.rows.get(place)
+        account = Account.after(begin.carried)
+        wanted = {(row["subject"], row["position"], row["row"]): row for row in account.rows(found.rows)}
+        rows = {place: row for place, row in self.rows.items() if place[1] >= begin.position}
+        if wanted != rows:
+            differ = sorted(
+                place for place in wanted.keys() | rows.keys() if wanted.get(place) != rows.get(place)
             )
-            self._problems.append(
-                f"the archive is not the log: {places[:3]}, {[self.rows.get(place) for place in places[:3]]}"
-            )
-        self._probes["books_whole"] += 1
-
-    def _check_positions(self, broker: Broker, disk: Disk, first: int, end: int) -> None:
-        if first >= end:
-            return
-        behind, found = told(broker, disk, first, end)
-        if behind != end:
-            return  # the disk has lost it since
-        there = {row["position"] for row in found.rows}
-        strange = {
-            position for _, position, _ in self.rows if first <= position < end and position not in there
-        }
-        if strange:
-            self._problems.append(f"archived, and not in the log: {sorted(strange)[:3]}")
+            shown = [(wanted.get(place), rows.get(place)) for place in differ[:3]]
+            self._problems.append(f"the archive is not the log, at {len(differ)} rows: {shown}")
+        if account.carried != self.now.carried:
+            self._problems.append("what is held is not what follows from the log")
+        self._probes["books_compared"] += 1
