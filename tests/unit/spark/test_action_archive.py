@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ from tidemill_spark.action_tables import read_actions
 from tidemill_spark.actions import MISSING, Account
 from tidemill_spark.archive import Wanted
 from tidemill_spark.commits import Commit
+from tidemill_spark.jobs import command
 from tidemill_spark.lake import Lake
 from tidemill_spark.layout import actions_uri
 from tidemill_spark.stores import open_store
@@ -314,6 +316,72 @@ async def test_history_says_where_nothing_is_archived(store: Memory) -> None:
 
     assert histories.history_of(actions, known).archived
     assert not histories.history_of(actions, other).archived
+
+
+async def told_lake(folder: Path) -> str:
+    """Two messages and what was done with them, in a folder: one is handled at the second try, one is dead."""
+    rig = Rig()
+    rig.send(b"m", b"m")
+    given = pulls(rig.pull(consumer="pod-1"))
+    rig.ask(Nack("g", "pod-1", SUBJECT, [given[0], given[0]], reason="busy", delay_ms=0))
+    rig.ask(Nack("g", "pod-1", SUBJECT, [given[1], given[1]], reason="no amount", reject=True))
+    rig.ask(Ack("g", "pod-2", SUBJECT, pulls(rig.pull(consumer="pod-2"))))
+    rig.wait(600)
+    uri = str(folder / "lake")
+    async with served(rig) as server:
+        done = await asyncio.to_thread(
+            command.main,
+            ["run", "--server", server, "--subject", SUBJECT, "--to", uri, "--workers", "1", "-o", "json"],
+        )
+    assert done == 0
+    return uri
+
+
+async def test_command_line_shows_what_became_of_messages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = await told_lake(tmp_path)
+    said = json.loads(capsys.readouterr().out)
+    assert {name: said["counts"][name] for name in ("messages", "actions", "actions_missing_bytes")} == {
+        "messages": 2, "actions": 6, "actions_missing_bytes": 0,
+    }  # fmt: skip
+
+    assert command.main(["find", uri, "--subject", SUBJECT, "--history"]) == 0
+    text = capsys.readouterr().out
+    assert command.main(["find", uri, "--subject", SUBJECT, "--history", "-o", "json"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert command.main(["find", uri, "--subject", "nothing", "--history"]) == 1
+    assert "no archived message is like that" in capsys.readouterr().err
+    assert command.main(["status", uri, "-o", "json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+
+    assert [one["groups"][0]["outcome"] for one in (first, second)] == ["acked", "dead"]
+    assert [(one["action"], one.get("consumer"), one.get("attempts")) for one in first["groups"][0]["events"]] == [
+        ("pulled", "pod-1", 0), ("failed", "pod-1", 0), ("pulled", "pod-2", 1), ("acked", "pod-2", 1),
+    ]  # fmt: skip
+    lines = [line.split() for line in text.splitlines()]
+    assert ["g:", "acked"] in lines
+    assert ["GROUP", "AT", "ACTION", "CONSUMER", "TRY", "UNTIL", "REASON"] in lines
+    assert [line[4] for line in lines if "acked" in line and "pod-2" in line] == ["2"]
+    assert "no amount" in text
+    assert (status["actions"]["rows"], len(status["actions"]["positions"])) == (6, 1)
+
+
+async def test_actions_are_left_out_when_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig = Rig()
+    rig.send(b"m")
+    rig.wait(600)
+    uri = str(tmp_path / "lake")
+    asked = ["run", "--subject", SUBJECT, "--to", uri, "--workers", "1", "--without-actions"]
+    async with served(rig) as server:
+        assert await asyncio.to_thread(command.main, [*asked, "--server", server]) == 0
+
+    assert "actions" not in capsys.readouterr().out
+    assert not Lake.at(actions_uri(uri)).state.number
+    assert command.main(["find", uri, "--subject", SUBJECT, "--history"]) == 0
+    assert "no actions of its subject are archived there" in capsys.readouterr().out
 
 
 async def test_sql_has_actions_beside_messages(tmp_path: Path) -> None:

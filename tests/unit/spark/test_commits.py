@@ -251,3 +251,27 @@ def rewrite(store: Memory, token: str) -> None:
     spans = tuple(span for one in files for span in one.spans)
     large = File(name, ONE.subject, "2027-01-01", 9, len(rows), 1, spans, (0, 1), ("0", "f"))
     lake.commit(Commit(token, token, 0, added=(large,), removed=tuple(one.name for one in files)))
+
+
+def test_what_a_piece_carries_is_there_with_its_watermark_also_behind_a_checkpoint() -> None:
+    store = Memory()
+    for number in range(CHECKPOINT_EVERY + 2):
+        lake = Lake(store)
+        lake.look()
+        before = None if number == 0 else number
+        piece = Piece(ONE, before, number, number + 1, carried=f"after {number}")
+        said, _ = lake.commit(Commit(str(number), "run", 0, (piece,)))
+        assert said is not None
+        assert Lake(store).look().carried == {ONE: f"after {number}"}
+    late = Piece(ONE, 3, 3, 4, carried="of a run that came late")
+    assert Lake(store).commit(Commit("late", "run", 0, (late,))) == (None, [late])
+    assert Lake(store).look().carried == {ONE: f"after {CHECKPOINT_EVERY + 1}"}
+
+
+def test_commits_and_checkpoints_of_messages_say_nothing_of_what_is_carried() -> None:
+    """So an earlier version, and one that knows of it, write the same bytes."""
+    piece = Piece(ONE, None, 0, 1)
+    state = after(State(), Commit("one", "run", 0, (piece,)))
+
+    assert "carried" not in commits.state_document(state)
+    assert "carried" not in commits.commit_document(Commit("one", "run", 0, (piece,)))["pieces"][0]
