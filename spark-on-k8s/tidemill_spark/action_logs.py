@@ -122,7 +122,7 @@ def _asked(url: str, at: int, until: int, subjects: Sequence[str], gone: list[in
         status, _, body = Port.ask(url, f"{PATH}/records?{asked}")
     except (OSError, http.client.HTTPException):
         return None
-    said = cast("Mapping[str, Any]", json.loads(body)) if status in {200, 410} else {}
+    said: Mapping[str, Any] = json.loads(body) if status in {200, 410} else {}
     if status == 410 and "first" in said:
         gone.append(int(said["first"]))
     if status != 200:
