@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from tidemill_broker.groups import Consumer, Delivery
+from tidemill_broker.pull_log import Consumer, Delivery
 
 
 class Leases:

@@ -16,11 +16,12 @@ from tidemill_broker.actions import PullRun
 from tidemill_broker.consume_log import ConsumeLog
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import DEAD
-from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.groups import Group
 from tidemill_broker.logs import Logs
 from tidemill_broker.order import in_place
 from tidemill_broker.partitions import Partition
 from tidemill_broker.positions import first_since
+from tidemill_broker.pull_log import Consumer
 from tidemill_broker.state import State
 from tidemill_host.machine import Peer, Slice
 from tidemill_journal.entries import Rows, row_count, row_length

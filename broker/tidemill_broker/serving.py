@@ -14,7 +14,7 @@ from tidemill_broker.actions import Acked, GroupResumed, Pulled, PullRun, Voided
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
 from tidemill_broker.filtered import Filtered
-from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.groups import Group
 from tidemill_broker.intake import Intake
 from tidemill_broker.lanes import Lane
 from tidemill_broker.locks import Locks
@@ -22,6 +22,7 @@ from tidemill_broker.members import Members, replaced
 from tidemill_broker.order import in_place
 from tidemill_broker.partitions import Partition
 from tidemill_broker.patterns import Patterns, check_bound
+from tidemill_broker.pull_log import Consumer
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
 from tidemill_broker.ranges import merge_ranges
 from tidemill_broker.salvage import Salvage

@@ -42,16 +42,17 @@ from tidemill_broker.actions import (
     Voided,
 )
 from tidemill_broker.deduplication import Deduplication
-from tidemill_broker.epochs import go_back, go_on
+from tidemill_broker.epochs import go_on
 from tidemill_broker.failures import SILENT, Failure
 from tidemill_broker.fences import Fences
 from tidemill_broker.group_settings import BROADCAST, GroupSettings
-from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
+from tidemill_broker.groups import NOTHING_PASSED, Group
 from tidemill_broker.indexes import Index
 from tidemill_broker.lanes import Kin, Lane, group_in
 from tidemill_broker.leases import Leases
 from tidemill_broker.partitions import Partition, SubjectSettings, make_partition
 from tidemill_broker.pending import Transactions
+from tidemill_broker.pull_log import Consumer, Delivery
 from tidemill_broker.tombs import Tombs
 from tidemill_broker.touched import touched_by
 from tidemill_broker.transaction_actions import OfTransaction
@@ -60,8 +61,6 @@ from tidemill_wire.lanes import first_of_lane, split_lane
 from tidemill_wire.limits import DOOMED_MS
 from tidemill_wire.ranges import pairs
 from tidemill_wire.replication import EpochStart
-
-BOOT_SHIFT = 40
 
 
 class State:
@@ -171,12 +170,7 @@ class State:
                 self.groups[group].take_failed(first, messages)
             case Skipped(group, _, to):
                 self.groups[group].cursor = max(self.groups[group].cursor, to)
-            case Started(boot, back_ms):
-                self.boot = boot
-                self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
-                if back_ms:
-                    go_back(self, back_ms)
-            case EpochBegun() | Exhumed() | Synced() | FencePut() | Removed() | OfTransaction():
+            case Started() | EpochBegun() | Exhumed() | Synced() | FencePut() | Removed() | OfTransaction():
                 go_on(self, action)
             case _:
                 assert_never(action)

@@ -13,8 +13,9 @@ from tidemill_broker.doors.status import group_rows
 from tidemill_broker.doors.survey import Survey
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import GroupSettings
-from tidemill_broker.groups import Consumer, Delivery, Group
+from tidemill_broker.groups import Group
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
+from tidemill_broker.pull_log import Consumer, Delivery
 from tidemill_broker.state import State
 from tidemill_broker.statistics import Mistakes
 from tidemill_host.clock import RealClock
