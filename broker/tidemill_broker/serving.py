@@ -27,6 +27,7 @@ from tidemill_broker.pulls import Given, ParkedPull, Pulls
 from tidemill_broker.ranges import merge_ranges
 from tidemill_broker.salvage import Salvage
 from tidemill_broker.sifting import Sifting
+from tidemill_broker.turns import Turns
 from tidemill_broker.twins import graves_of, namesakes_of
 from tidemill_host.machine import Buffer, Durability, Peer, Unread
 from tidemill_wire import commands, limits
@@ -51,7 +52,7 @@ class Serving:
         self.pulls = Pulls(desk.state, desk.logs, consume_log, self._filtered)
         self._patterns = Patterns(desk.state)
         self._parked: dict[Peer, dict[int, ParkedPull]] = {}
-        self._rotation = 0  # subjects of one pull take turns
+        self._turns = Turns(desk.state)
 
     def joined(self, peer: Peer) -> None:
         """A connection."""
@@ -273,14 +274,11 @@ class Serving:
 
     def _serve(self, parked: ParkedPull, now_ms: int, only: Consumer | None = None) -> bool:
         """Answer a pull if its groups have something for it; ``only`` one of them can have, when that is known."""
-        consumers: Sequence[Consumer] = (only,) if only is not None else self._in_turn(parked)
-        if self._state.kin:
-            consumers = self._by_lane(parked, consumers, now_ms)
         sifting = False
-        for consumer in consumers:
+        for consumer in self._turns.of(parked, only, now_ms):
             group = consumer.group
             if group.ordered and not self._locks.hold(
-                self._head(parked, consumer), parked.pull.wait_ms, now_ms
+                self._turns.head(parked, consumer), parked.pull.wait_ms, now_ms
             ):
                 continue
             if group.reached >= self._state.partitions[group.partition].visible and not group.failed:
@@ -315,39 +313,6 @@ class Serving:
                 self._filtered.doom(given, now_ms)
             elif given.runs or not given.missing:
                 return given
-
-    def _in_turn(self, parked: ParkedPull) -> Sequence[Consumer]:
-        consumers = parked.consumers
-        if self._state.kin:  # a subject has one turn, however many lanes
-            consumers = [one for one in consumers if one is self._head(parked, one)]
-        start = self._rotation % max(1, len(consumers))
-        self._rotation += 1
-        return (*consumers[start:], *consumers[:start]) if start else consumers
-
-    def _head(self, parked: ParkedPull, consumer: Consumer) -> Consumer:
-        """The same consumer in the subject itself, for one in a lane of it."""
-        kin = self._state.kin.get(consumer.group.identity)
-        return consumer if kin is None else parked.by_group[kin.head.identity]
-
-    def _by_lane(self, parked: ParkedPull, consumers: Sequence[Consumer], now_ms: int) -> list[Consumer]:
-        """Instead of a consumer in one lane, the same in all that have something, in the order of their turns."""
-        found: list[Consumer] = []
-        for consumer in consumers:
-            kin = self._state.kin.get(consumer.group.identity)
-            if kin is None:
-                found.append(consumer)
-                continue
-            waiting = [one for one in kin.groups if self._has_something(one, now_ms)]
-            found += [
-                parked.by_group[one.identity] for one in kin.turns(waiting) if one.identity in parked.by_group
-            ]
-        return found
-
-    def _has_something(self, group: Group, now_ms: int) -> bool:
-        if group.reached < self._state.partitions[group.partition].visible:
-            return True
-        failure = group.first_due() if in_place(self._state, group) else group.next_failure()
-        return failure is not None and failure.due_ms <= now_ms
 
     def _answer(self, parked: ParkedPull, given: Given | None, now_ms: int) -> None:
         self.pulls.unpark(parked)
