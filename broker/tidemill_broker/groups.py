@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from tidemill_broker.actions import FailureDetail
 from tidemill_broker.failures import Errors, Failure, Health
 from tidemill_broker.group_settings import IN_ORDER, GroupSettings
+from tidemill_broker.holds import Hold
 from tidemill_broker.pull_log import Consumer
 from tidemill_broker.ranges import add_ranges, merge_ranges
 from tidemill_wire.limits import DOOMED_MS
@@ -31,7 +32,7 @@ class Group:
     __slots__ = (
         "_due", "_failed", "acked", "allocated", "allocation", "buried", "consumers", "cursor", "doomed", "errors",
         "failed", "handled", "health", "identity", "in_flight", "lock_ms", "name", "owner", "partition", "passed",
-        "paused", "settings", "silent_ms", "start_ms", "untried",
+        "paused", "settings", "silent_ms", "start_ms", "subject_hold", "untried",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +46,8 @@ class Group:
         self.settings = settings
         self.consumers: dict[str, Consumer] = {}
         self.in_flight = 0
+        self.subject_hold = Hold(name)
+        """What counts what is in flight of its subject; its own until it is in a state."""
         self.acked = 0
         self.owner = 0
         """Of a group in order: the consumer that is given its messages, and until when at least (``lock_ms``)."""
@@ -86,13 +89,19 @@ class Group:
         """How many messages more may be in flight; none while the group is suspended."""
         return 0 if self.settings.suspended else self.settings.in_flight_max - self.in_flight
 
+    def hold(self, messages: int) -> None:
+        """So many more are in flight, or fewer."""
+        self.in_flight += messages
+        self.subject_hold.count += messages
+
     def go_on_at(self, cursor: int, start_ms: int) -> None:
         """As if the group began there: what consumers hold and what failed is void, doomed or not. Of a pause nothing
         is left, for what its messages fail of may lie behind. What it met before (``errors``) may be looked up still.
         """
         for consumer in self.consumers.values():
             consumer.void()
-        self.in_flight = self._failed = self.untried = 0
+        self.hold(-self.in_flight)
+        self._failed = self.untried = 0
         self.failed = {}
         self.doomed = {}
         self._due = []

@@ -95,6 +95,8 @@ class Members:
             if group.ordered:
                 consumer.resumed_by = peer  # it holds nothing, so nothing has to be said of it
         consumer.keyed = pull.mode is Mode.KEYED
+        if pull.bound is not None:
+            consumer.claim(self._state.holds.of_identity(pull.bound))
         if peer < consumer.resumed_by:
             raise replaced(pull)
         if consumer.peer != peer:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from tidemill_broker.holds import Hold
 from tidemill_broker.ranges import merge_ranges
 from tidemill_wire.ranges import pairs
 
@@ -36,6 +37,8 @@ class Delivery:
     fingerprint: str = ""
     limit_ms: int = 0
     """The deadline is never later, however often the lease is renewed; 0: there is no limit."""
+    hold: Hold | None = None
+    """Of whom it was given to, if that is bounded."""
 
     @property
     def held_to_the_limit(self) -> bool:
@@ -47,6 +50,7 @@ class Consumer:
     """One consumer of one group in one partition, and its pull log."""
 
     __slots__ = (
+        "_claimed",
         "_settled",
         "deliveries",
         "gone_at_ms",
@@ -69,6 +73,21 @@ class Consumer:
         self.gone_at_ms = 0
         self.keyed = False
         """It handles order keys side by side, and keeps each in order itself."""
+        self._claimed: Hold | None = None
+
+    def claim(self, hold: Hold) -> None:
+        """Whoever pulls for it has what it holds, as far as nobody else is known to."""
+        if self._claimed is hold:
+            return
+        self._claimed = hold
+        for delivery in self.held():
+            if delivery.hold is None:
+                _give(delivery, hold)
+
+    def given(self, runs: int, hold: Hold) -> None:
+        """Its last deliveries, so many, were given to somebody."""
+        for delivery in self.deliveries[-runs:]:
+            _give(delivery, hold)
 
     def overlapping(self, first: int, last: int) -> list[int]:
         """Indexes of the deliveries, settled ones left out, with a pull sequence in the range."""
@@ -95,7 +114,10 @@ class Consumer:
                 self.deliveries.insert(index + 1, left[-1])
             delivery.count = start - pull
             self._settled += not delivery.count
-        self.group.in_flight -= sum(delivery.count for delivery in taken)
+        for delivery in taken:
+            if delivery.hold is not None:
+                delivery.hold.count -= delivery.count
+        self.group.hold(-sum(delivery.count for delivery in taken))
         if self._settled > SWEEP_FROM and self._settled > len(self.deliveries) // 2:
             self.deliveries = [delivery for delivery in self.deliveries if delivery.count]
             self._settled = 0
@@ -155,6 +177,8 @@ class Consumer:
     def void(self) -> None:
         """Nothing is held any more, and the leases of before count for nothing."""
         for delivery in self.deliveries:
+            if delivery.hold is not None:
+                delivery.hold.count -= delivery.count
             delivery.count = 0
         self.deliveries = []
         self._settled = 0
@@ -164,10 +188,15 @@ class Consumer:
         return (delivery for delivery in self.deliveries if delivery.count)
 
 
+def _give(delivery: Delivery, hold: Hold) -> None:
+    delivery.hold = hold
+    hold.count += delivery.count
+
+
 def _part(delivery: Delivery, start: int, stop: int) -> Delivery:
     """The deliveries ``start`` to ``stop`` (pull sequences, the last one not included) of a run."""
     first = delivery.first + start - delivery.pull
     return Delivery(
         start, first, stop - start, delivery.attempts, delivery.deadline_ms, delivery.since_ms, delivery.fingerprint,
-        delivery.limit_ms,
+        delivery.limit_ms, delivery.hold,
     )  # fmt: skip

@@ -34,6 +34,7 @@ from tidemill_wire import commands, limits
 from tidemill_wire.commands import Pull
 from tidemill_wire.errors import Unavailable, WireError
 from tidemill_wire.filters import EVERYTHING, TagFilter, matches_pattern, split_patterns
+from tidemill_wire.quotas import full
 
 
 class Serving:
@@ -94,6 +95,8 @@ class Serving:
             graves = graves_of(self._state, self._intake.further, consumers)
             consumers += [self._members.enrol(peer, pull, grave, now_ms) for grave in graves]
         parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms, {}, patterns)
+        if pull.bound is not None:
+            parked.hold = self._state.holds.of_identity(pull.bound)
         if pull.held is not None:
             for stale in self.pulls.stale(parked):
                 self.pulls.unpark(stale)
@@ -169,7 +172,7 @@ class Serving:
         for parked_of_peer in list(self._parked.values()):
             for parked in list(parked_of_peer.values()):
                 if parked.deadline_ms <= now_ms:
-                    self._answer(parked, None, now_ms)
+                    self._end(parked, now_ms)
         later, self._filtered.later = self._filtered.later, {}
         for identity in later:
             self.serve_group(identity, now_ms)
@@ -223,11 +226,9 @@ class Serving:
         """
         for parked in list(self.pulls.waiting.get(identity, {}).values()):
             consumer = parked.by_group[identity]
-            if (
-                not parked.answered
-                and not self._serve(parked, now_ms, consumer)
-                and not consumer.group.ordered
-            ):
+            if parked.answered or self._serve(parked, now_ms, consumer) or consumer.group.ordered:
+                continue
+            if parked.hold is None or parked.kept_back is not parked.hold:  # else others may be given it
                 return
 
     def adopt(self, twin: Group, now_ms: int) -> None:
@@ -298,7 +299,7 @@ class Serving:
         if self._filtered.later:
             self._desk.wake(now_ms + 1)
         if parked.deadline_ms <= now_ms and not sifting:
-            self._answer(parked, None, now_ms)
+            self._end(parked, now_ms)
             return True
         return False
 
@@ -314,6 +315,22 @@ class Serving:
             elif given.runs or not given.missing:
                 return given
 
+    def serve_freed(self, now_ms: int) -> None:
+        """Something was settled: those go on whom a quota kept back."""
+        for identity in self._state.holds.freed():
+            self.serve_group(identity, now_ms)
+
+    def _end(self, parked: ParkedPull, now_ms: int) -> None:
+        """Its time is over. Who was kept back is told so, for there was something."""
+        kept_back = parked.kept_back
+        if kept_back is None or kept_back.room > 0:
+            self._answer(parked, None, now_ms)
+            return
+        self.pulls.unpark(parked)
+        self._parked[parked.peer].pop(id(parked), None)
+        self._intake.quotas.told_to_wait.note(kept_back.name, 1)
+        self._desk.refuse(parked.peer, parked.correlation, full(kept_back.bound, parked.pull.wait_ms))
+
     def _answer(self, parked: ParkedPull, given: Given | None, now_ms: int) -> None:
         self.pulls.unpark(parked)
         self._parked[parked.peer].pop(id(parked), None)
@@ -324,6 +341,8 @@ class Serving:
         partition = self._state.partitions[group.partition]
         lease_ms = self._locks.lease_ms(group)
         self._grant(given, now_ms)
+        if parked.hold is not None:
+            given.consumer.given(len(given.runs), parked.hold)
         level = min(self._desk.level(partition), Durability.WRITTEN)
         if parked.pull.once:
             level = self._ack(given, now_ms)

@@ -33,7 +33,7 @@ def broker_group(name: str, **more: Any) -> dict[str, Any]:
 def consumer_group(group: str = "billing", subject: str = "orders", **more: Any) -> dict[str, Any]:
     return {
         "group": group, "subject": subject, "lag": 0, "in_flight": 0, "failed": 0, "dead": 0, "acked": 0,
-        "paused": None, "suspended": False, "consumers": 1, "consumption": "shared", **more,
+        "paused": None, "suspended": False, "over_quota": None, "consumers": 1, "consumption": "shared", **more,
     }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from tidemill_wire.errors import Refused, Unavailable
 from tidemill_wire.fields import living_subject
-from tidemill_wire.quotas import Meter, Quota, Usage
+from tidemill_wire.quotas import Bound, Meter, Quota, Usage
 from tidemill_wire.reviewing import Reviews, is_reviewed
 
 CLUSTER = "cluster"
@@ -140,7 +140,7 @@ class Charter:
 class Identity:
     """Somebody, and what they may do; decided once for each subject."""
 
-    __slots__ = ("_known", "all", "expires_ms", "payer", "permissions", "sends", "who")
+    __slots__ = ("_known", "all", "bound", "expires_ms", "payer", "permissions", "sends", "who")
 
     def __init__(
         self,
@@ -158,6 +158,8 @@ class Identity:
         """Names of partitions that it may send to, as they stand in batches; those that were asked for."""
         self.payer: Meter | None = None
         """What it may send, if that is bounded, and what of it it has used."""
+        self.bound: Bound | None = None
+        """What it may have in flight, if that is bounded."""
         self.permissions = tuple(permissions)
         self._known: dict[tuple[Operation, str, str], bool] = {}
 
@@ -251,6 +253,7 @@ class Access:
                 self._identities.clear()
             found = self._identities[key] = Identity(who, charter.grants.get(who, ()), expires_ms)
             found.payer = self.usage.payer(who, now_ms)
+            found.bound = self.usage.bound(who)
         return found
 
 

@@ -110,7 +110,7 @@ def paths() -> dict[str, Part]:
                "groups": 1}  # fmt: skip
     group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "dead": 0,
              "paused": None, "acked": 0, "consumption": "shared", "suspended": False,
-             "consumers": 1}  # fmt: skip
+             "over_quota": None, "consumers": 1}  # fmt: skip
     process = {"name": "g0-0", "role": "lone", "epoch": 1, "pid": 4711}
     broker = {"group": "b1", "name": "b1-0", "host": None, "port": 7400, "state": "RW"}
     return {
@@ -183,6 +183,10 @@ def schemas() -> dict[str, Part]:
                 "acked": whole(0),
                 "consumption": {"enum": ["shared", "ordered", "broadcast"]},
                 "suspended": {"type": "boolean", "description": "the group is given nothing"},
+                "over_quota": {
+                    "type": ["string", "null"],
+                    "description": "whose quota of messages in flight is used up, and keeps messages back from it",
+                },
                 "consumers": whole(0),
             }
         ),

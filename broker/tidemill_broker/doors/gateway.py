@@ -198,7 +198,8 @@ class Gateway:
         with self._bodies.room() as room:
             value = await value_of(request, room, empty=True)
             pull, name = parse_pull(subject, group, value)
-            pull = replace(pull, subjects=[one for said in pull.subjects for one in self._partitions(said)])
+            subjects = [one for said in pull.subjects for one in self._partitions(said)]
+            pull = replace(pull, subjects=subjects, bound=asker().bound)
             check_named(name, self._groups_of(pull), pull.mode)
             consumer = self.consumers.use(pull.group, name)
             answer = await self._ask(consumer, pull)

@@ -145,11 +145,14 @@ class Why:
 
     def _redriven(self, buried: Standing, number: int, sequence: int | None) -> Standing:
         """Where a dead letter of a group (``number``) stands, when it was given to the group again."""
-        twin = self._twin_of(number)
+        state, twin = self._broker.state, self._twin_of(number)
+        full = state.holds.keeping(one.identity for one in state.everywhere(state.groups[number]))
+        buried.kept_back = "" if full is None else full.name
         if buried.state != "gone" or sequence is None or twin is None or sequence >= twin.cursor:
             return buried
         found = standing_of(twin, sequence)
         found.pause, found.suspended = found.pause or buried.pause, buried.suspended
+        found.kept_back = buried.kept_back
         return found
 
     def _twin_of(self, number: int) -> Group | None:
@@ -206,7 +209,7 @@ def _value(standing: Standing) -> dict[str, Any]:
         "until": _moment(standing.until_ms) if standing.until_ms else None, "ahead": standing.ahead,
         "rate": round(standing.rate, 3), "paused": standing.pause is not None,
         "pause": _pause(standing.pause) if standing.pause is not None else None,
-        "suspended": standing.suspended,
+        "suspended": standing.suspended, "over_quota": standing.kept_back or None,
         "error": standing.detail._asdict() if standing.detail is not None else None,
         "events": [_event(event) for event in standing.events],
     }  # fmt: skip
@@ -288,6 +291,10 @@ def schemas() -> dict[str, Part]:
             "paused": {"type": "boolean"},
             "pause": {"anyOf": [{"type": "null"}, pause]},
             "suspended": {"type": "boolean"},
+            "over_quota": {
+                **absent,
+                "description": "whose quota of messages in flight is used up, and keeps messages back from the group",
+            },
             "error": error,
             "events": {"type": "array", "items": event},
         }

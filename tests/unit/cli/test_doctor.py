@@ -80,6 +80,7 @@ ILL: dict[str, tuple[Severity, str, Case]] = {
     ),
     "unattended": (Severity.WARNING, "billing of orders", Case(with_groups(consumer_group(lag=1, consumers=0)))),
     "suspended": (Severity.WARNING, "billing of orders", Case(with_groups(consumer_group(lag=1, suspended=True)))),
+    "kept_back": (Severity.WARNING, "billing of orders", Case(with_groups(consumer_group(over_quota="token:shop")))),
     "buried": (Severity.WARNING, "billing of orders", Case(with_groups(consumer_group(dead=2)))),
     "leases": (
         Severity.WARNING, "g0-0",
