@@ -2,7 +2,7 @@
 
 a path that needs nothing            answered
 nobody known                         401, whatever the path, so that nobody learns which there are
-not granted                          403
+not granted                          403, which names no subject that the asker did not name
 granted                              answered; of lists, what the asker may know of
 """
 
@@ -154,7 +154,7 @@ def narrowed(response: web.StreamResponse, permit: Permit, identity: Identity) -
     said = _body_of(response)
     if permit.answer:
         subject = cast("dict[str, Any]", said).get(permit.answer) if isinstance(said, dict) else None
-        identity.check(Right(Operation.BROWSE, str(subject or EVERYTHING)))
+        identity.check_found(Right(Operation.BROWSE, str(subject or EVERYTHING)))
         return response
     field = permit.rows
     return json_response(

@@ -111,11 +111,7 @@ def test_clients_handle_all_of_it_and_hold_no_more_than_they_may(tower: Tower) -
     async def main() -> None:
         async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(watch())
-            for group in seen:
-                await asyncio.sleep(0)
-                tasks.create_task(consume(group))
-            while any(len(one) < MESSAGES for one in seen.values()):
-                await asyncio.sleep(0.05)
+            await asyncio.gather(*(consume(group) for group in seen))
             watching.cancel()
 
     async def watch() -> None:

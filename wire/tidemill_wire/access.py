@@ -190,6 +190,13 @@ class Identity:
             if not self.may(*right):
                 raise Refused("forbidden", f"{self.who} was not granted {right}")
 
+    def check_found(self, *rights: Right) -> None:
+        """The same of what was asked for by an id: whose it is, is not told to who may not know that there is one."""
+        for right in rights:
+            if not self.may(*right):
+                what = f"{right.operation.value} on the subject of what was asked for"
+                raise Refused("forbidden", f"{self.who} was not granted {what}")
+
 
 ANYBODY = Identity(NOBODY, everything=True)
 

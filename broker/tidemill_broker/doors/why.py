@@ -18,6 +18,7 @@ from tidemill_broker.queries import Query
 from tidemill_broker.ranges import covers
 from tidemill_broker.standings import Event, Pause, Standing, conclude, sentence_of, standing_of
 from tidemill_host.clock import Clock
+from tidemill_host.doorman import asker
 from tidemill_host.files import Files
 from tidemill_host.machine import Slice
 from tidemill_host.openapi import Part, answers, pattern, record, whole
@@ -27,6 +28,7 @@ from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import HEADER_BYTES, decode_record
 from tidemill_journal.segments import Segments
 from tidemill_ledger.scanning import RecordScanner
+from tidemill_wire.access import Operation, Right
 from tidemill_wire.batch import MESSAGE_ID, parse_message_id
 from tidemill_wire.lanes import lane_name, priority_of
 
@@ -107,6 +109,7 @@ class Why:
         """
         state, now_ms = self._broker.state, self._clock.now_ms()
         death = death_of(letter)
+        asker().check_found(Right(Operation.BROWSE, death.subject))  # what is said of it may name others
         if (
             death.sequence == ELSEWHERE
         ):  # whoever stored it is asked as well, and knows what became of it there
