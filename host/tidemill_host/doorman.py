@@ -25,6 +25,8 @@ from tidemill_wire.errors import Refused, WireError
 from tidemill_wire.limits import TOKEN_CHARS_MAX
 
 READING = ("GET", "HEAD", "OPTIONS")
+PASSED_ON = "Tidemill-Passed-On"
+"""In the head of what another service passes on for somebody: that one's certificate says nothing of who asks."""
 _ASKER: ContextVar[Identity] = ContextVar("asker", default=ANYBODY)
 
 
@@ -113,9 +115,11 @@ class Doorman:
 
 
 def shown_by(request: web.BaseRequest) -> tuple[str, tuple[str, ...]]:
-    """The token of a request, and the names in its connection's certificate."""
+    """The token of a request, and the names in its connection's certificate, unless that is of who passes it on."""
     transport = request.transport
     names = names_of(transport.get_extra_info("peercert")) if transport is not None else ()
+    if PASSED_ON in request.headers:
+        names = ()
     said = request.headers.getall("Authorization", [])
     if not said:
         return "", names
