@@ -37,6 +37,22 @@ def consumer_group(group: str = "billing", subject: str = "orders", **more: Any)
     }  # fmt: skip
 
 
+def archive(*states: str, name: str = "lake", **more: Any) -> dict[str, Any]:
+    """As meta has one, by the states of its runs, the first one first."""
+    runs = [{"run": f"run-{number}", "state": state} for number, state in enumerate(states, 1)]
+    if runs and runs[-1]["state"] == "Failed":
+        runs[-1]["error"] = "OSError: no room"
+    return {
+        "name": name,
+        "subjects": ["orders"],
+        "state": "Active",
+        "watermarks": {},
+        "runs": runs,
+        "version": 1,
+        **more,
+    }
+
+
 def node(name: str, role: str = "master", service: str = "broker", **more: Any) -> Node:
     group = name.partition("-")[0]
     return Node(service, group, name, "127.0.0.1:2", role, **{"system": SYSTEM, "numbers": DISK, **more})

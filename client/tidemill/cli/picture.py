@@ -83,6 +83,7 @@ class Picture:
     groups: Sequence[Row] = ()
     delays: Sequence[Row] = ()
     clients: Sequence[Row] = ()
+    archives: Sequence[Row] = ()
     is_lone: bool = False
     has_meta: bool = True
     """Whether whoever was asked could speak for clients and subjects."""

@@ -12,6 +12,7 @@ import pytest
 from samples.pictures import (
     NOW_MS,
     SYSTEM,
+    archive,
     broker_group,
     canary_page,
     consumer_group,
@@ -93,6 +94,7 @@ ILL: dict[str, tuple[Severity, str, Case]] = {
         Severity.WARNING, "ordres",
         Case(with_nodes({"g1-0": {"subjects": [{"name": "ordres", "messages": 2}]}})),
     ),
+    "unarchived": (Severity.ERROR, "archive lake", Case(picture(archives=[archive("Failed")]))),
     "canary": (Severity.ERROR, "g0", Case(picture(canary=canary_page(silent_ms=99_000)))),
 }  # fmt: skip
 
