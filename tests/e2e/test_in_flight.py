@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.e2e
 MOST = 5
 MESSAGES = 60
 PATIENCE_SECONDS = 60.0
+TOLD = 'tidemill_over_quota_total{quota="token:idle"}'
 
 
 def fill(tower: Tower, subject: str, count: int) -> None:
@@ -94,54 +96,41 @@ def test_clients_handle_all_of_it_and_hold_no_more_than_they_may(tower: Tower) -
     bound_token(tower, "careful", in_flight=MOST)
     fill(tower, "careful.in", MESSAGES)
     seen: dict[str, Counter[bytes]] = {"one": Counter(), "two": Counter()}
-    most = held = 0
+
+    def held() -> int:
+        rows = tower.ask("GET", "/v1/groups")[1]
+        return sum(int(row["in_flight"]) for row in rows if row["subject"] == "careful.in")
 
     async def consume(group: str) -> None:
-        nonlocal most, held
         async with tower.client("careful") as mq, mq.consume("careful.in", group=group) as messages:
             while len(seen[group]) < MESSAGES:
                 message = await anext(messages)
-                held += 1
-                most = max(most, held)
                 seen[group][message.body] += 1
-                await asyncio.sleep(0.002)
-                held -= 1
+                if sum(map(len, seen.values())) % 10 == 0:
+                    assert await asyncio.to_thread(held) <= MOST
                 await message.ack()
 
     async def main() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(watch())
-            await asyncio.gather(*(consume(group) for group in seen))
-            watching.cancel()
-
-    async def watch() -> None:
-        while True:
-            rows = await asyncio.to_thread(tower.ask, "GET", "/v1/groups")
-            in_flight = sum(row["in_flight"] for row in rows[1] if row["subject"] == "careful.in")
-            assert in_flight <= MOST
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.gather(*map(consume, seen))
 
     asyncio.run(main())
     assert [set(one.values()) for one in seen.values()] == [{1}, {1}]
-    assert most <= MOST
 
 
 def test_who_waits_for_room_asks_seldom_and_is_given_it_at_once(tower: Tower) -> None:
-    """Its pull is at the broker: frames are counted, so that nobody goes round and round."""
+    """It keeps what it is told: a client that went round and round would be told so many times within a moment."""
     with holding(tower, "idle", "idle.in") as (peer, held):
 
+        def wait_told() -> float:
+            began, before = time.monotonic(), counted(tower, TOLD)
+            wait_until("it is told several times", lambda: counted(tower, TOLD) >= before + 8, 30)
+            return time.monotonic() - began
+
         async def main() -> None:
-            async with asyncio.timeout(PATIENCE_SECONDS), tower.client("idle") as mq:
+            async with asyncio.timeout(PATIENCE_SECONDS), tower.client("idle", pull_wait_ms=200) as mq:
                 async with mq.consume("idle.in", group="other") as messages:
-                    await asyncio.to_thread(
-                        wait_until,
-                        "it is kept back",
-                        lambda: row_of(tower, "idle.in", "other").get("over_quota"),
-                        30,
-                    )
-                    before = counted(tower, "tidemill_frames_received_total")
-                    await asyncio.sleep(1.0)
-                    assert counted(tower, "tidemill_frames_received_total") - before < 30
+                    assert await asyncio.to_thread(wait_told) > 1.0
                     await asyncio.to_thread(settle, peer, "billing", held, 1)
                     message = await anext(messages)
                     await message.ack()

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemill_broker.doors.openapi import assemble
 from tidemill_broker.doors.service import Service
+from tidemill_broker.doors.status import OVER_QUOTA
 from tidemill_broker.machine import Broker
 from tidemill_host.health import ready_when
 from tidemill_host.openapi import Part, process_paths, reading, record, ref, whole
@@ -183,10 +184,7 @@ def schemas() -> dict[str, Part]:
                 "acked": whole(0),
                 "consumption": {"enum": ["shared", "ordered", "broadcast"]},
                 "suspended": {"type": "boolean", "description": "the group is given nothing"},
-                "over_quota": {
-                    "type": ["string", "null"],
-                    "description": "whose quota of messages in flight is used up, and keeps messages back from it",
-                },
+                "over_quota": OVER_QUOTA,
                 "consumers": whole(0),
             }
         ),

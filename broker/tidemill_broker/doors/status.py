@@ -21,6 +21,11 @@ from tidemill_wire.transacting import HALF_PARTITION
 
 OWN_PREFIXES = (DEAD_PREFIX, LANE_PREFIX, HALF_PARTITION)
 UNDONE = ("lag", "in_flight", "failed", "dead")
+OVER_QUOTA: dict[str, Any] = {
+    "type": ["string", "null"],
+    "description": "whose quota of messages in flight is used up, and keeps messages back from the group",
+}
+"""As pages say it."""
 
 
 def groups_of(state: State) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from tidemill_broker.doors.queries import Queries
+from tidemill_broker.doors.status import OVER_QUOTA
 from tidemill_broker.groups import Group
 from tidemill_broker.history import FirstAt, History
 from tidemill_broker.last_words import ELSEWHERE, death_of
@@ -294,10 +295,7 @@ def schemas() -> dict[str, Part]:
             "paused": {"type": "boolean"},
             "pause": {"anyOf": [{"type": "null"}, pause]},
             "suspended": {"type": "boolean"},
-            "over_quota": {
-                **absent,
-                "description": "whose quota of messages in flight is used up, and keeps messages back from the group",
-            },
+            "over_quota": OVER_QUOTA,
             "error": error,
             "events": {"type": "array", "items": event},
         }
