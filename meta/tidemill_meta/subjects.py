@@ -323,7 +323,9 @@ def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
         "shares": [
             [one.name, *share_of(registry.get(Route, one.name), group)]
             for one in records
-            if one is not None and one.declared is not None and one.declared.rates
+            if one is not None
+            and one.declared is not None
+            and (one.declared.rates or one.declared.in_flight_max)
         ],
         "fences": [
             row

@@ -44,6 +44,7 @@ FAMILIES = {
     "sim.deduped:make": 1,
     "sim.archived:make": 1,
     "sim.granted:make": 1,
+    "sim.held:make": 1,
     "sim.worked:make": 1,
     "sim.later:make": 1,
     "sim.halves:make": 1,

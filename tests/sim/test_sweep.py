@@ -87,6 +87,13 @@ def test_what_is_told_to_wait_or_refused_is_told_so_and_nothing_else_is_lost() -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_nobody_holds_more_than_may_be_and_everybody_is_given_everything() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.held:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_messages_for_later_come_once_and_not_before_their_time() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.later:make")
