@@ -19,7 +19,6 @@ from tidemill_journal.index import (
 )
 
 BASE, END = 1024, 1 << 40
-NONE = np.empty(0, np.uint64)
 Pairs = list[tuple[int, int]]
 
 
