@@ -219,7 +219,7 @@ class Recovery:
                     self._state.partitions[identity].recent = recent
                 break
             self._rebuild(base, end, rows)
-        self._remove_stale(segments)
+        self._remove_stale()
         return segments
 
     def _index_batch(self, header: Header, hashes: memoryview | None) -> None:
@@ -227,7 +227,7 @@ class Recovery:
         if hashes is not None:
             self._state.index.open.note_keys(hashes, header.position)
 
-    def _remove_stale(self, segments: Segments) -> None:
+    def _remove_stale(self) -> None:
         """Runs and indexes of segments that are not sealed, or not there: what was cut may be written otherwise, and
         a file that is made of what it was before must not be taken for its own.
         """
