@@ -12,15 +12,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from tidemill_broker.partitions import Partition
 from tidemill_journal.entries import WINDOW_ROWS, Rows, Run, row_count, row_length
 from tidemill_journal.segments import Segments
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
 class Piece(NamedTuple):
