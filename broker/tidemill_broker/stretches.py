@@ -131,9 +131,7 @@ class Gathered:
     def add(self, part: Part, rows: Rows) -> None:
         """The rows that are wanted, of one segment; batches that lie side by side are one extent."""
         firsts = np.frombuffer(rows.firsts, "<u8").astype(np.int64)
-        sizes = np.frombuffer(rows.sizes, "<u8")
-        ends = firsts + (sizes >> 32 & 0xFF_FFFF).astype(np.int64)
-        lengths = (sizes & 0xFFFF_FFFF).astype(np.int64)
+        ends, lengths = rows.ends(), rows.lengths()
         wanted = np.flatnonzero((ends > max(self._first, self.next)) & (firsts < self._end))
         if not len(wanted) or self.full:
             return
