@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+from tidemill_broker.action_kinds import ActionKind
 from tidemill_broker.action_records import decode_action
 from tidemill_broker.actions import (
     Action,
-    ActionKind,
     Buried,
     EpochBegun,
     Exhumed,
