@@ -12,9 +12,9 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
+from tidemill_host.clock import timestamp
 from tidemill_host.log import warning
 from tidemill_host.settings import LockSettings
 
@@ -35,11 +35,9 @@ class Audit:
         """Somebody did something, or tried to."""
         if not (self._settings.locked or self._settings.audit_file):
             return
-        now_ms = self._now_ms()
-        at = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
         event: dict[str, Any] = {
-            "event": "audit", "at": at, "service": self._service, "who": who[:CHARS_MAX], "what": what[:CHARS_MAX],
-            "outcome": outcome, **more,
+            "event": "audit", "at": timestamp(self._now_ms()), "service": self._service, "who": who[:CHARS_MAX],
+            "what": what[:CHARS_MAX], "outcome": outcome, **more,
         }  # fmt: skip
         if self._silent:
             event["unnoted_before"], self._silent = self._silent, 0

@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
 import msgpack
@@ -41,6 +40,7 @@ from tidemill_broker.queries import (
     parse_place,
     view_of,
 )
+from tidemill_host.clock import timestamp
 from tidemill_host.disk import Disk
 from tidemill_host.files import Files
 from tidemill_host.refusals import HttpRefused
@@ -319,10 +319,9 @@ def message_value(found: Found) -> dict[str, Any]:
 def _timestamp(at_ms: int) -> str | None:
     """RFC 3339, ``None`` for what a producer's clock should not have said."""
     try:
-        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        return timestamp(at_ms)
     except (OverflowError, ValueError, OSError):
         return None
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _properties(packed: bytes) -> dict[str, Any] | None:
