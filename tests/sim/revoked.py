@@ -23,6 +23,7 @@ from sim.cleared import CUTTERS, _manifests
 from sim.clients import draw_client
 from sim.gate import Asking
 from sim.metas import LINE_EVERY_S, Desk, MetaNode, Metas, Question, attend
+from sim.noting import before_applied
 from sim.whole import METAS, Cell, Whole
 from sim.world import Env, World
 from tidemill import Client
@@ -128,18 +129,16 @@ class LockedCell(Cell):
         if not isinstance(machine, Master):
             return
         state: Any = machine.inner.state
-        apply = state.apply
 
-        def note_and_apply(action: Action) -> int:
+        def note(action: Action) -> None:
             if isinstance(action, Pulled):
                 group = state.consumers[action.consumer].group.name
                 if group == CUTTERS and self.closed_s is not None and env.loop.now > self.closed_s:
                     self.problems.append(
                         f"given though revoked: by {env.name} at {env.loop.now:.6f} s, closed at {self.closed_s:.6f} s"
                     )
-            return int(apply(action))
 
-        state.apply = note_and_apply
+        before_applied(state, note)
 
 
 async def hear(metas: Metas, woken: asyncio.Event) -> None:
