@@ -44,6 +44,7 @@ from tidemill_host.process import (
     run,
     say,
     stop_event,
+    tell_recovered,
 )
 from tidemill_host.settings import read_lock_settings
 from tidemill_journal.errors import CorruptRun, JournalError
@@ -51,7 +52,6 @@ from tidemill_ledger.attendance import Identity
 from tidemill_ledger.membership import Part, Role, first_part, part_of
 from tidemill_wire import limits
 from tidemill_wire.addresses import address_of, split_address
-from tidemill_wire.counted import counted
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.settings import settings_line
@@ -294,11 +294,7 @@ def _prepare(premises: Premises, part: Part) -> Service:
     arguments, settings, clock = premises.arguments, premises.settings, premises.clock
     began = clock.seconds()
     broker, report = recover(premises.disk, settings, clock.now_ms(), part)
-    for folder, size in report.cut_bytes.items():
-        kept = f"a copy is in {arguments.data}/aside"
-        log.warning(
-            "torn_tail", f"cut {counted(size, 'byte')} of a torn {folder} log; {kept}", log=folder, bytes=size
-        )
+    tell_recovered(report, arguments.data)
     machine = machine_for(broker, part, clock.now_ms())
     service = Service(broker, premises.disk, premises.lanes, clock, machine)
     arguments.locks.guard(service.server, subjects_of(broker))

@@ -39,6 +39,7 @@ from tidemill_host.process import (
     run,
     say,
     stop_event,
+    tell_recovered,
 )
 from tidemill_host.settings import read_lock_settings
 from tidemill_journal.errors import JournalError
@@ -49,7 +50,6 @@ from tidemill_ledger.membership import FENCED, Part, Role, part_of
 from tidemill_ledger.readiness import why_not_ready
 from tidemill_wire import limits
 from tidemill_wire.addresses import address_of, split_address
-from tidemill_wire.counted import counted
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.settings import SettingsError, settings_line
 
@@ -175,10 +175,7 @@ def _prepare(premises: Premises, part: Part) -> DelayService:
     disk, clock = premises.disk, premises.clock
     began = clock.seconds()
     delay, report = recover(disk, premises.settings, clock.now_ms(), part)
-    for folder, size in report.cut_bytes.items():
-        place = f"{premises.arguments.data}/aside"
-        cut = f"cut {counted(size, 'byte')} of a torn {folder} log; a copy is in {place}"
-        log.warning("torn_tail", cut, log=folder, bytes=size)
+    tell_recovered(report, premises.arguments.data)
     machine = machine_for(delay, part, clock.now_ms())
     service = DelayService(delay, disk, premises.lanes, clock, machine)
     premises.arguments.locks.guard(service.server, service="delay")

@@ -20,7 +20,7 @@ from tidemill_host.disk import RealDisk
 from tidemill_host.local import LocalPeer
 from tidemill_host.locks import Locks
 from tidemill_host.log import warning
-from tidemill_host.process import make_lanes, note
+from tidemill_host.process import make_lanes, note, tell_recovered
 from tidemill_host.refusals import HttpRefused
 from tidemill_journal.errors import JournalError
 from tidemill_wire.commands import Command, SendBatches, Sent
@@ -116,9 +116,7 @@ class DelayBeside:
         disk, clock = RealDisk(self._folder), RealClock()
         began = clock.seconds()
         delay, report = await asyncio.to_thread(recover, disk, self._settings, clock.now_ms())
-        for folder, size in report.cut_bytes.items():
-            cut = f"cut {size} bytes of a torn {folder} log of the delay service"
-            warning("torn_tail", cut, log=folder, bytes=size)
+        tell_recovered(report, self._folder)
         service = DelayService(delay, disk, make_lanes(), clock)
         self._locks.guard(service.server, service="delay")
         service.began(report, clock.seconds() - began)
