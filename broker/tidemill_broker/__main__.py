@@ -342,13 +342,13 @@ async def _say_goodbye(service: Service, premises: Premises) -> None:
 
 def _attending(service: Service, premises: Premises) -> Attending | None:
     """What tells meta of this broker; nothing when it is alone, or somebody else appoints."""
-    from tidemill_broker.attendance import Attendance
+    from tidemill_broker.attendance import BrokerAttendance
     from tidemill_host.attending import Attending
 
     settings = premises.settings
     if not (settings.replicated and settings.meta):
         return None
-    attendance = Attendance(_identity(premises), Load(settings.load_bytes))
+    attendance = BrokerAttendance(_identity(premises), Load(settings.load_bytes))
     locked = service.server.gate.access.locked
     return Attending(service, attendance, settings.meta.split(","), hears=locked)
 

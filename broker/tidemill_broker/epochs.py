@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidemill_broker.state import State
 
 
-def go_on(
+def apply_of_no_group(
     state: State, action: EpochBegun | Exhumed | Synced | FencePut | Removed | TransactionAction
 ) -> None:
     """Change the state. SYNCED changes nothing: it is for whoever reads the log."""

@@ -43,8 +43,7 @@ from tidemill_host.process import (
 )
 from tidemill_host.settings import read_lock_settings
 from tidemill_journal.errors import JournalError
-from tidemill_ledger.attendance import Attending as Attendance
-from tidemill_ledger.attendance import Identity
+from tidemill_ledger.attendance import Attendance, Identity
 from tidemill_ledger.farewell import Farewell
 from tidemill_ledger.membership import FENCED, Part, Role, part_of
 from tidemill_ledger.readiness import why_not_ready

@@ -30,7 +30,7 @@ from tidemill import Client
 from tidemill.errors import Refused, TidemillError
 from tidemill.security import Security
 from tidemill_broker.actions import Action, Pulled
-from tidemill_broker.attendance import Attendance
+from tidemill_broker.attendance import BrokerAttendance
 from tidemill_broker.doors import Service
 from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, wire_response
@@ -122,7 +122,9 @@ class LockedCell(Cell):
         woken = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(hear(metas, woken))
-            await attend(self.running[env.name], local, Attendance(self._identities[env.name]), metas, woken)
+            await attend(
+                self.running[env.name], local, BrokerAttendance(self._identities[env.name]), metas, woken
+            )
 
     def _watch(self, machine: Any, env: Env) -> None:
         super()._watch(machine, env)

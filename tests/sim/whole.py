@@ -29,7 +29,7 @@ from sim.weeding import Weeding
 from sim.world import Env, Phases, World
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Routes, parse_routes
-from tidemill_broker.attendance import Attendance
+from tidemill_broker.attendance import BrokerAttendance
 from tidemill_broker.machine import Broker
 from tidemill_host.clock import Clock
 from tidemill_host.lives import next_life
@@ -216,7 +216,7 @@ class Cell(Replicated):
 
     async def _attend(self, env: Env, local: LocalPeer) -> None:
         metas = Metas(self._calls, METAS, env.rng)
-        await attend(self.running[env.name], local, Attendance(self._identities[env.name]), metas)
+        await attend(self.running[env.name], local, BrokerAttendance(self._identities[env.name]), metas)
 
     async def _hand_over(self, env: Env, to: str) -> int:
         """What ``doors/replicas.py`` does; the status."""
