@@ -263,16 +263,9 @@ class Revoked(Whole):
     """The scenario: a whole cluster, of which nobody weeds."""
 
     meta = LockedMeta
+    cell = LockedCell
+    gardener = Visiting
     probes = ("failovers", "hand_overs", "revoked", "guest_sent", "guest_given", "guest_refused")
-
-    def __init__(self, seed: str) -> None:
-        super().__init__(seed)
-        silences = [cell.chronicle.silence_s for cell in self.cells]
-        cells = [LockedCell(seed, cell.group) for cell in self.cells]
-        for cell, silence_s in zip(cells, silences, strict=True):
-            cell.chronicle.silence_s = silence_s
-        self.cells = list[Cell](cells)
-        self._weeding = cast("Any", Visiting(cells[-1], METAS))
 
 
 def make(seed: str) -> Revoked:

@@ -12,7 +12,7 @@ import asyncio
 import json
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -283,6 +283,9 @@ class Whole:
     """The scenario."""
 
     meta: type[MetaNode] = MetaNode
+    cell: type[Cell] = Cell
+    last_cell: type[Cell] | None = None  # of the one that the gardener is at; as the others are
+    gardener: Callable[[Any, Sequence[str]], Any] = Weeding
     kinds = KINDS
     guests: Sequence[Cell] = ()  # broker groups that are not looked at as the others are
     probes = (
@@ -299,7 +302,9 @@ class Whole:
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/whole")
         self.phases = Phases(warm_up_s=2.0, faults_s=rng.choice((6.0, 10.0)), drain_max_s=200.0)
-        self.cells = [Cell(seed, f"g{number}") for number in range(rng.choice((2, 2, 2, 3)))]
+        names = [f"g{number}" for number in range(rng.choice((2, 2, 2, 3)))]
+        self.cells = [self.cell(seed, name) for name in names[:-1]]
+        self.cells.append((self.last_cell or self.cell)(seed, names[-1]))
         silence_ms = rng.choice((3_000, 5_000))
         self._settings = MetaSettings(
             liveness_ms=silence_ms,
@@ -310,7 +315,7 @@ class Whole:
         for cell in self.cells:
             cell.chronicle.silence_s = silence_ms / 1000
         self._hands_over = rng.random() < 0.6
-        self._weeding = Weeding(self.cells[-1], METAS)
+        self._weeding = self.gardener(self.cells[-1], METAS)
         lost_answers = rng.choice((0.0, 0.0, 0.05, 0.3))
         self._house = Storehouse(lambda: self._calls, self._witness, self._posted, lost_answers)
         self.servers = (*(name for cell in self.cells for name in cell.servers), *METAS, STORE)
