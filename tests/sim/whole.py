@@ -289,15 +289,9 @@ class Whole:
     kinds = KINDS
     guests: Sequence[Cell] = ()  # broker groups that are not looked at as the others are
     probes = (
-        "failovers",
-        "truncations",
-        "wished_in",
-        "wished_out",
-        "hand_overs",
-        "left",
-        "lost_answers",
-        "weeded",
-    )
+        "failovers", "truncations", "wished_in", "wished_out", "hand_overs", "left",
+        "lost_answers", "weeded",
+    )  # fmt: skip
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/whole")
