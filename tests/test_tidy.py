@@ -73,6 +73,16 @@ def test_folders_of_rooms_hide_nothing() -> None:
     refuse(lists.room_folders(tree.rooms(tree.files()), tree.files()))
 
 
+def test_tables_of_modules_name_what_is_in_the_room() -> None:
+    texts, paths = dict(tree.texts()), tree.files()
+
+    refuse(
+        complaint
+        for folder, package in tree.rooms(paths).items()
+        for complaint in lists.room_modules(folder, package, paths, texts.get(f"{folder}/README.md", ""))
+    )
+
+
 def test_settings_are_the_same_in_code_and_docs() -> None:
     page = dict(tree.texts()).get(lists.SETTINGS_PAGE, "")
 

@@ -177,6 +177,20 @@ def test_folders_that_hide_others_are_seen(extra: str) -> None:
     assert len(list(lists.room_folders(found, paths[1:]))) == 1
 
 
+def test_a_table_of_modules_and_its_room_are_compared_both_ways() -> None:
+    paths = (
+        "wire/tidemill_wire/frame.py",
+        "wire/tidemill_wire/doors/web.py",
+        "wire/tidemill_wire/__init__.py",
+    )
+    head = "# Wire\n\n| module | is |\n|---|---|\n"
+    whole, gone = head + "| `frame.py`, `doors/` | frames |\n", head + "| `frame.py`, `gone.py` | frames |\n"
+
+    assert not list(lists.room_modules("wire", "tidemill_wire", paths, whole))
+    assert len(list(lists.room_modules("wire", "tidemill_wire", paths, gone))) == 2
+    assert len(list(lists.room_modules("wire", "tidemill_wire", paths, "frame.py, in prose"))) == 2
+
+
 def test_rooms_are_found_by_their_folders() -> None:
     paths = (
         "wire/tidemill_wire/frame.py",

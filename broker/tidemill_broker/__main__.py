@@ -19,7 +19,7 @@ from tidemill_broker.doors.half_subjects import subjects_of
 from tidemill_broker.doors.inspecting import Wanted, run_inspect
 from tidemill_broker.doors.manifests import read_grants, read_manifests
 from tidemill_broker.doors.metrics import MetricsPage
-from tidemill_broker.doors.neighbour import Later, Neighbour, Nobody
+from tidemill_broker.doors.neighbour import House, Later, Neighbour, Nobody
 from tidemill_broker.load import Load
 from tidemill_broker.settings import BrokerSettings, parse_labels, read_settings
 from tidemill_host import log
@@ -44,14 +44,14 @@ from tidemill_host.process import (
     run,
     say,
     stop_event,
+    tell_recovered,
 )
 from tidemill_host.settings import read_lock_settings
 from tidemill_journal.errors import CorruptRun, JournalError
 from tidemill_ledger.attendance import Identity
 from tidemill_ledger.membership import Part, Role, first_part, part_of
 from tidemill_wire import limits
-from tidemill_wire.addresses import address_of, split_address
-from tidemill_wire.counted import counted
+from tidemill_wire.addresses import split_address
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.settings import settings_line
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 NEXT = ("send hello 'first message'", "consume hello --group demo --from earliest --count 1")
 
-MoveIn: TypeAlias = Callable[[argparse.Namespace, Sequence[Declaration], BrokerSettings], Neighbour]
+MoveIn: TypeAlias = Callable[[House, Sequence[Declaration], BrokerSettings], Neighbour]
 """Makes the service that shares the process, when there is to be one."""
 
 
@@ -78,7 +78,6 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--host", default="127.0.0.1")
     up.add_argument("--port", type=parse_port, default=7400)
     up.add_argument("--http-port", type=parse_port, default=7401)
-    up.set_defaults(known=False)
     log.add_log_option(up)
     look = nouns.add_parser("inspect", help="look into a data folder or a log file")
     look.add_argument("what", nargs="?", default="log")
@@ -96,21 +95,24 @@ def main(argv: Sequence[str] | None = None, move_in: MoveIn | None = None) -> in
     try:
         log.begin_log("broker", arguments)
         settings = read_settings(os.environ)
-        arguments.locks = Locks(read_lock_settings(os.environ))
+        locks = Locks(read_lock_settings(os.environ))
         log.LOG.name(settings.name)
         declarations = read_manifests(arguments.manifests)
-        arguments.grants = read_grants(arguments.manifests, locked=arguments.locks.access.locked)
-        lock = FolderLock(arguments.data)
+        grants = read_grants(arguments.manifests, locked=locks.access.locked)
+        house = House(
+            arguments.data, arguments.host, arguments.port, arguments.http_port, locks, grants=grants
+        )
+        lock = FolderLock(house.data)
     except (TidemillError, FolderInUse, OSError) as error:
         log.error("start", _sentence(error))
         return 1
     note(settings_line("broker", settings))
-    note(settings_line("locks", arguments.locks.settings))
+    note(settings_line("locks", locks.settings))
     keep_memory()
     files_max = raise_file_limit()
     try:
-        neighbour = move_in(arguments, declarations, settings) if move_in is not None else None
-        return run(_serve(arguments, declarations, settings, files_max, neighbour))
+        neighbour = move_in(house, declarations, settings) if move_in is not None else None
+        return run(_serve(house, declarations, settings, files_max, neighbour))
     except (JournalError, TidemillError, OSError) as error:
         log.error("start", _sentence(error))
         return 1
@@ -129,7 +131,7 @@ def _sentence(error: Exception) -> str:
 class Premises:
     """What a process has for as long as it lives, whatever it is in its broker group."""
 
-    arguments: argparse.Namespace
+    house: House
     declarations: Sequence[Declaration]
     settings: BrokerSettings
     files_max: int
@@ -145,18 +147,18 @@ class Premises:
 
 
 async def _serve(
-    arguments: argparse.Namespace,
+    house: House,
     declarations: Sequence[Declaration],
     settings: BrokerSettings,
     files_max: int,
     neighbour: Neighbour | None,
 ) -> int:
-    disk, clock = RealDisk(arguments.data), RealClock()
+    disk, clock = RealDisk(house.data), RealClock()
     life = NOBODY
     if settings.replicated and settings.meta:
         life = next_life(disk, clock.now_ms(), lambda: secrets.token_hex(8))
     premises = Premises(
-        arguments, declarations, settings, files_max, disk, make_lanes(), clock, stop_event(), life, neighbour
+        house, declarations, settings, files_max, disk, make_lanes(), clock, stop_event(), life, neighbour
     )
     if neighbour is None:
         return await _live(premises)
@@ -199,12 +201,11 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_host.health import beginning
     from tidemill_host.web import Web
 
-    arguments, disk, lanes, clock = premises.arguments, premises.disk, premises.lanes, premises.clock
-    locks: Locks = arguments.locks
-    with beginning(arguments.host, arguments.http_port, locks.tls):
+    house, disk, lanes, clock = premises.house, premises.disk, premises.lanes, premises.clock
+    with beginning(house.host, house.http_port, house.locks.tls):
         service = _prepare(premises, part)
     broker = service.broker
-    port = await listen_on(service, arguments.host, arguments.port, again=arguments.known)
+    port = await listen_on(service, house.host, house.port, again=house.known)
     values = values_of(service, lambda: routes_of(service, port))
     neighbour = premises.neighbour
     later = _later(premises)
@@ -226,11 +227,12 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     names = parse_names(premises.settings.console_hosts)
     web = Web(values, MetricsPage(service, clock, numbers).render, refused, routes, doorman, names)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
-    with listening(arguments.host, arguments.http_port, "--http-port"):
-        http_port = await web.listen(arguments.host, arguments.http_port, http_max, locks.tls)
+    with listening(house.host, house.http_port, "--http-port"):
+        http_port = await web.listen(house.host, house.http_port, http_max, house.locks.tls)
     overview.start()
     calm_collector()
-    _say_ready(arguments, part, (port, http_port))
+    if house.say_ready((port, http_port), f"{part.role.value} in epoch {part.epoch}") and sys.stdout.isatty():
+        say(greeting(house.host, http_port, NEXT, "queue"))
     if neighbour is not None:
         neighbour.opened((port, http_port))
     await _until(service, part, premises)
@@ -249,8 +251,9 @@ def _doorman(premises: Premises, service: Service) -> Doorman:
     from tidemill_broker.doors.permits import PERMITS
 
     permits = PERMITS if premises.neighbour is None else {**premises.neighbour.permits, **PERMITS}
-    locks: Locks = premises.arguments.locks
-    return locks.doorman(permits, "broker", premises.clock.now_ms, service.server.statistics.refused)
+    return premises.house.locks.doorman(
+        permits, "broker", premises.clock.now_ms, service.server.statistics.refused
+    )
 
 
 def _shared(neighbour: Neighbour, service: Service, values: dict[str, Callable[[], Any]]) -> Iterable[Route]:
@@ -283,25 +286,21 @@ def _later(premises: Premises) -> Later:
         return premises.neighbour.later
     if not (settings.replicated and settings.meta):
         return Nobody()
-    caller = premises.arguments.locks.caller
+    caller = premises.house.locks.caller
     premises.delays = premises.delays or DelayGroups(settings.name, settings.meta.split(","), caller)
     return premises.delays
 
 
 def _prepare(premises: Premises, part: Part) -> Service:
     """The broker that lies on the disk, with that part."""
-    arguments, settings, clock = premises.arguments, premises.settings, premises.clock
+    house, settings, clock = premises.house, premises.settings, premises.clock
     began = clock.seconds()
     broker, report = recover(premises.disk, settings, clock.now_ms(), part)
-    for folder, size in report.cut_bytes.items():
-        kept = f"a copy is in {arguments.data}/aside"
-        log.warning(
-            "torn_tail", f"cut {counted(size, 'byte')} of a torn {folder} log; {kept}", log=folder, bytes=size
-        )
+    tell_recovered(report, house.data)
     machine = machine_for(broker, part, clock.now_ms())
     service = Service(broker, premises.disk, premises.lanes, clock, machine)
-    arguments.locks.guard(service.server, subjects_of(broker))
-    arguments.locks.count(service.server.statistics.refused)
+    house.locks.guard(service.server, subjects_of(broker))
+    house.locks.count(service.server.statistics.refused)
     service.began(report, clock.seconds() - began)
     if not part.follows:
         service.declare(premises.declarations)
@@ -319,7 +318,7 @@ async def _until(service: Service, part: Part, premises: Premises) -> None:
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
         attending = _attending(service, premises)
         if attending is not None:
-            reviewing = premises.arguments.locks.reviewing(premises.settings.meta, premises.clock.now_ms)
+            reviewing = premises.house.locks.reviewing(premises.settings.meta, premises.clock.now_ms)
             work.append(tasks.create_task(reviewing.keep()))
             work.append(tasks.create_task(attending.keep()))
         stopped = tasks.create_task(premises.stopping.wait())
@@ -345,36 +344,23 @@ async def _say_goodbye(service: Service, premises: Premises) -> None:
 
 def _attending(service: Service, premises: Premises) -> Attending | None:
     """What tells meta of this broker; nothing when it is alone, or somebody else appoints."""
-    from tidemill_broker.attendance import Attendance
+    from tidemill_broker.attendance import BrokerAttendance
     from tidemill_host.attending import Attending
 
     settings = premises.settings
     if not (settings.replicated and settings.meta):
         return None
-    attendance = Attendance(_identity(premises), Load(settings.load_bytes))
+    attendance = BrokerAttendance(_identity(premises), Load(settings.load_bytes))
     locked = service.server.gate.access.locked
     return Attending(service, attendance, settings.meta.split(","), hears=locked)
 
 
 def _identity(premises: Premises) -> Identity:
-    settings, arguments = premises.settings, premises.arguments
-    host = settings.advertise or arguments.host
-    data, control = address_of(host, arguments.port), address_of(host, arguments.http_port)
+    settings = premises.settings
+    data, control = premises.house.addresses(settings.advertise)
     group, life = settings.name.partition("-")[0], premises.life
     labels = parse_labels(settings.labels)
     return Identity(group, settings.name, life.boot, data, control, life.folder, labels)
-
-
-def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]) -> None:
-    if arguments.known:
-        say(f"{part.role.value} in epoch {part.epoch}")
-        return
-    arguments.port, arguments.http_port = ports  # whatever this process becomes, it stays where it was found
-    arguments.known = True
-    data, control = (address_of(arguments.host, port) for port in ports)
-    say(f"ready tidemill://{data} {arguments.locks.scheme}://{control}")
-    if sys.stdout.isatty():
-        say(greeting(arguments.host, ports[1], NEXT, "queue"))
 
 
 def _end(error: Exception) -> str:

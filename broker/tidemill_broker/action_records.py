@@ -9,10 +9,10 @@ from typing import Any, assert_never, cast
 
 import msgpack
 
+from tidemill_broker.action_kinds import ActionKind
 from tidemill_broker.actions import (
     Acked,
     Action,
-    ActionKind,
     Allocated,
     Buried,
     ConsumerForgotten,

@@ -26,7 +26,7 @@ import msgpack
 from tidemill_broker.actions import FailureDetail, Reason, Redriven
 from tidemill_broker.dead_letters import DeadLetters, adopted_copy
 from tidemill_broker.desk import Desk
-from tidemill_broker.failures import Failure, due_after, fingerprint_of
+from tidemill_broker.failures import Failure, due_after
 from tidemill_broker.groups import Group
 from tidemill_broker.intake import Intake
 from tidemill_broker.lanes import base_of
@@ -41,6 +41,7 @@ from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, build_batch
 from tidemill_wire.errors import CorruptBatch, Refused
 from tidemill_wire.fields import DEAD_PROPERTY, parse_again
+from tidemill_wire.fingerprints import fingerprint_of
 from tidemill_wire.limits import DETAIL_CHARS_MAX, DOOMED_MS
 
 

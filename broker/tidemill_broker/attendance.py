@@ -37,7 +37,7 @@ Next: TypeAlias = Request | Appoint | Charter | Told | Fence | Unfenced | Invent
 """What is to be done next: ask meta, or tell the machine or its door. All are answered."""
 
 
-class Attendance(attendance.Attending[Told | Fence | Unfenced | Inventory]):
+class BrokerAttendance(attendance.Attendance[Told | Fence | Unfenced | Inventory]):
     """One part of one broker."""
 
     def __init__(self, identity: Identity, load: Load | None = None) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BOOT_SHIFT = 40
 
 
-def go_on(
+def apply_of_no_group(
     state: State, action: Started | EpochBegun | Exhumed | Synced | FencePut | Removed | TransactionAction
 ) -> None:
     """Change the state. SYNCED changes nothing: it is for whoever reads the log."""

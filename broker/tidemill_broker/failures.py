@@ -12,14 +12,13 @@ paused and probed with single messages, and no attempt counts meanwhile.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tidemill_broker.actions import FailureDetail, Reason
 from tidemill_broker.group_settings import GroupSettings
-from tidemill_wire.columns import hash_text
+from tidemill_wire.fingerprints import fingerprint_of
 from tidemill_wire.limits import DOOMED_MS, OUTAGE_FAILURES_MIN, PROBE_MS_MAX, PROBE_MS_MIN
 
 SILENT_MAX = OUTAGE_FAILURES_MIN - 1
@@ -33,8 +32,6 @@ OUTAGE_SHARE = 0.8
 HALF_LIFE_MS = 10_000
 """After it, a delivery counts half: what counts is what happens now."""
 
-_CHANGING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+", re.IGNORECASE)
-
 
 class Failure(NamedTuple):
     """Messages that failed and are due again, by reference."""
@@ -47,14 +44,6 @@ class Failure(NamedTuple):
     """When they failed first; 0 when they were only handed back."""
     fingerprint: str = ""
     """What they failed of last, in the group's ``errors``."""
-
-
-def fingerprint_of(reason: str, error: str, place: str) -> str:
-    """Eight hex digits that are the same for the same mistake: of the exception's type and place; of the reason when
-    there is none. Numbers do not count: an edit above a fault moves its line, and the next order has another id.
-    """
-    text = f"{error}@{_CHANGING.sub('#', place)}" if error or place else _CHANGING.sub("#", reason)
-    return f"{hash_text(text.encode(errors='replace')) & 0xFFFF_FFFF:08x}"
 
 
 def _silent(text: str) -> FailureDetail:

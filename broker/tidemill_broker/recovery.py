@@ -12,13 +12,12 @@ A crash at any point of this leaves what the next recovery needs: it only trunca
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 
+from tidemill_broker.action_kinds import ActionKind
 from tidemill_broker.action_records import decode_action
 from tidemill_broker.actions import (
     Action,
-    ActionKind,
     Buried,
     EpochBegun,
     Exhumed,
@@ -56,18 +55,6 @@ from tidemill_wire.lanes import lane_name, priority_of, split_lane
 from tidemill_wire.settings import SettingsError
 
 
-@dataclass(slots=True)
-class Report:
-    """What a recovery found and did; it is logged."""
-
-    checkpoint: int = 0
-    actions_replayed: int = 0
-    batches_replayed: int = 0
-    cut_bytes: dict[str, int] = field(default_factory=dict[str, int])
-    checkpoints_passed_over: int = 0
-    runs_rebuilt: int = 0
-
-
 class Recovery:
     """One recovery; ``run`` is its story."""
 
@@ -86,7 +73,7 @@ class Recovery:
         self._burials, self._commits = Burials(self._state), Commits(self._state)
         self._again: list[Action] = []
         self._checkpoints: list[int] = []
-        self.report = Report(cut_bytes=self._opening.cut_bytes)
+        self.report = self._opening.report
 
     def run(self, now_ms: int) -> Broker:
         """The broker as it was, ready to be run."""
@@ -97,7 +84,6 @@ class Recovery:
         messages = self._replay_messages()
         self._opening.sync(messages, self._message_synced)
         self._opening.sync(actions, self._action_synced)
-        self.report.checkpoints_passed_over = self._opening.checkpoints_passed_over
         if not self._part.follows:
             self._again = self._burials.settle(messages.start)
             self._again += self._commits.settle(messages.start, messages.end)
@@ -124,7 +110,7 @@ class Recovery:
                 state, message_position, action_position = unpack_state(payload)
                 acted_at_ms = packed_at_ms(payload)
             except CorruptRecord:
-                self._opening.checkpoints_passed_over += 1
+                self.report.checkpoints_passed_over += 1
                 continue
             if message_position > ends["message"] or action_position > ends["action"]:
                 detail = f"checkpoint {number} was written when the logs were longer"
@@ -219,7 +205,7 @@ class Recovery:
                     self._state.partitions[identity].recent = recent
                 break
             self._rebuild(base, end, rows)
-        self._remove_stale(segments)
+        self._remove_stale()
         return segments
 
     def _index_batch(self, header: Header, hashes: memoryview | None) -> None:
@@ -227,7 +213,7 @@ class Recovery:
         if hashes is not None:
             self._state.index.open.note_keys(hashes, header.position)
 
-    def _remove_stale(self, segments: Segments) -> None:
+    def _remove_stale(self) -> None:
         """Runs and indexes of segments that are not sealed, or not there: what was cut may be written otherwise, and
         a file that is made of what it was before must not be taken for its own.
         """

@@ -18,7 +18,7 @@ from tidemill_broker.actions import (
 )
 from tidemill_broker.dead_letters import DeadLetters
 from tidemill_broker.desk import Desk
-from tidemill_broker.failures import SILENT, SILENT_MAX, due_after, fingerprint_of
+from tidemill_broker.failures import SILENT, SILENT_MAX, due_after
 from tidemill_broker.groups import Group
 from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members, probed
@@ -31,6 +31,7 @@ from tidemill_broker.statistics import LEVEL_MAX
 from tidemill_host.machine import Durability, Peer
 from tidemill_wire import commands
 from tidemill_wire.commands import Ack, Extend, Nack, Release, Yield
+from tidemill_wire.fingerprints import fingerprint_of
 from tidemill_wire.limits import DOOMED_MS
 from tidemill_wire.pods import mark_of
 from tidemill_wire.ranges import count_of, pairs, portions

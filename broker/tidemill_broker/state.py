@@ -42,7 +42,7 @@ from tidemill_broker.actions import (
     Voided,
 )
 from tidemill_broker.deduplication import Deduplication
-from tidemill_broker.epochs import go_on
+from tidemill_broker.epochs import apply_of_no_group
 from tidemill_broker.failures import SILENT, Failure
 from tidemill_broker.fences import Fences
 from tidemill_broker.group_settings import BROADCAST, GroupSettings
@@ -173,7 +173,7 @@ class State:
             case Skipped(group, _, to):
                 self.groups[group].cursor = max(self.groups[group].cursor, to)
             case Started() | EpochBegun() | Exhumed() | Synced() | FencePut() | Removed() | OfTransaction():
-                go_on(self, action)
+                apply_of_no_group(self, action)
             case _:
                 assert_never(action)
         return 0

@@ -12,15 +12,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from tidemill_broker.partitions import Partition
 from tidemill_journal.entries import WINDOW_ROWS, Rows, Run, row_count, row_length
 from tidemill_journal.segments import Segments
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
 class Piece(NamedTuple):
@@ -133,9 +131,7 @@ class Gathered:
     def add(self, part: Part, rows: Rows) -> None:
         """The rows that are wanted, of one segment; batches that lie side by side are one extent."""
         firsts = np.frombuffer(rows.firsts, "<u8").astype(np.int64)
-        sizes = np.frombuffer(rows.sizes, "<u8")
-        ends = firsts + (sizes >> 32 & 0xFF_FFFF).astype(np.int64)
-        lengths = (sizes & 0xFFFF_FFFF).astype(np.int64)
+        ends, lengths = rows.ends(), rows.lengths()
         wanted = np.flatnonzero((ends > max(self._first, self.next)) & (firsts < self._end))
         if not len(wanted) or self.full:
             return

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from tidemill_broker.action_kinds import ActionKind
 from tidemill_broker.action_records import decode_action
 from tidemill_broker.actions import (
     NOWHERE,
     Acked,
     Action,
-    ActionKind,
     Buried,
     ConsumerForgotten,
     ConsumerNamed,

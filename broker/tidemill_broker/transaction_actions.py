@@ -10,16 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, assert_never, cast
 
 import msgpack
 
-
-class Kind(IntEnum):
-    """The kinds of their records, as ``ActionKind`` has them, too."""
-
-    COMMIT = 25
-    ROLLBACK = 26
-    HALF = 56
-    CHECK = 57
-    REOPEN = 58
-
+from tidemill_broker.action_kinds import ActionKind
 
 _ENDED = struct.Struct("<QQQ")
 _CHECKED = struct.Struct("<QIIq")
@@ -103,15 +94,15 @@ def encode_transaction(action: TransactionAction) -> tuple[int, bytes]:
     number = action.transaction
     match action:
         case HalfKept(_, group, part, at_ms, due_ms):
-            return Kind.HALF, _pack([number, group, at_ms, due_ms, *part])
+            return ActionKind.HALF, _pack([number, group, at_ms, due_ms, *part])
         case Checked(_, checks, due_ms):
-            return Kind.CHECK, _CHECKED.pack(number, checks, 0, due_ms)
+            return ActionKind.CHECK, _CHECKED.pack(number, checks, 0, due_ms)
         case Committed(_, position, messages):
-            return Kind.COMMIT, _ENDED.pack(number, position, messages)
+            return ActionKind.COMMIT, _ENDED.pack(number, position, messages)
         case RolledBack(_, why):
-            return Kind.ROLLBACK, _ENDED.pack(number, why, 0)
+            return ActionKind.ROLLBACK, _ENDED.pack(number, why, 0)
         case Reopened(_, group, at_ms, parts):
-            return Kind.REOPEN, _pack([number, group, at_ms, [list(part) for part in parts]])
+            return ActionKind.REOPEN, _pack([number, group, at_ms, [list(part) for part in parts]])
         case _:
             assert_never(action)
 
@@ -119,15 +110,15 @@ def encode_transaction(action: TransactionAction) -> tuple[int, bytes]:
 def decode_transaction(kind: int, body: bytes) -> TransactionAction:
     """The action of a record of one of these kinds; any ``ValueError`` or ``TypeError`` says that it is none."""
     match kind:
-        case Kind.HALF:
+        case ActionKind.HALF:
             number, group, at_ms, due_ms, *part = _unpack(body)
             return HalfKept(number, group, Part(*part), at_ms, due_ms)
-        case Kind.CHECK:
+        case ActionKind.CHECK:
             number, checks, _, due_ms = _CHECKED.unpack(body)
             return Checked(number, checks, due_ms)
-        case Kind.COMMIT:
+        case ActionKind.COMMIT:
             return Committed(*_ENDED.unpack(body))
-        case Kind.ROLLBACK:
+        case ActionKind.ROLLBACK:
             number, why, _ = _ENDED.unpack(body)
             return RolledBack(number, why)
         case _:

@@ -179,7 +179,7 @@ class Transactions:
             raise Refused("unknown_transaction", detail)
         if verdict is Verdict.COMMIT:
             self._commit(number).asked.append((peer, correlation))
-            self._read_next(now_ms)
+            self._read_next()
             return
         if pending.committing or number in self._copying:
             raise Refused("transaction_decided", f"transaction {transaction_id(number)} is being committed")
@@ -202,7 +202,7 @@ class Transactions:
             self._forget_due(number)
         return copying
 
-    def _read_next(self, now_ms: int) -> None:
+    def _read_next(self) -> None:
         """Read as many half messages as there is memory for; one transaction at least."""
         while self._queue:
             pending = self._transactions.pending[self._queue[0]]
@@ -235,7 +235,7 @@ class Transactions:
                 self._desk.refuse(peer, correlation, error)
             if not pending.committing:
                 self._watch(number, max(pending.due_ms, now_ms + 1))
-        self._read_next(now_ms)
+        self._read_next()
 
     def _copy(self, number: int, copying: Copying, now_ms: int) -> None:
         """Write the copies and the COMMIT action."""
@@ -276,7 +276,7 @@ class Transactions:
             self._again_at_ms = now_ms + self._settings.transaction_check_interval_ms
             for number in self._transactions.committing:
                 self._commit(number)
-            self._read_next(now_ms)
+            self._read_next()
         while self._due and self._due[0][0] <= now_ms:
             due_ms, number = heappop(self._due)
             pending = self._transactions.pending.get(number)

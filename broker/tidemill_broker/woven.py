@@ -61,14 +61,13 @@ class Woven:
         """The rows that are wanted of a partition, of one segment; whether more of it are."""
         first, until = self._spans[number]
         firsts = np.frombuffer(rows.firsts, "<u8").astype(np.int64)
-        sizes = np.frombuffer(rows.sizes, "<u8")
-        ends = firsts + (sizes >> 32 & 0xFF_FFFF).astype(np.int64)
+        ends = rows.ends()
         mine = (ends > first) & (firsts < until) & (first < until)
         wanted = np.flatnonzero(mine)[: self._rows_max - self._count]
         made = np.empty((5, len(wanted)), np.int64)
         made[POSITION] = np.frombuffer(rows.positions, "<u8").astype(np.int64)[wanted]
         made[BASE], made[OWNER] = part.base, number
-        made[LENGTH], made[END] = (sizes & 0xFFFF_FFFF).astype(np.int64)[wanted], ends[wanted]
+        made[LENGTH], made[END] = rows.lengths()[wanted], ends[wanted]
         self._files[part.base] = part.file
         self._rows.append(made)
         self._count += len(wanted)

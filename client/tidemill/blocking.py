@@ -23,7 +23,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tidemill import client, consumer, dead, transactions
+from tidemill import client, consumer, dead
 from tidemill.background import Background, Until, done, found
 from tidemill.blocking_transactions import PlainCheckBack, Transaction, in_a_thread
 from tidemill.chain import Filter, Match
@@ -86,24 +86,16 @@ class Client:
 
     def transaction(self, group: str) -> Transaction:
         """Messages that are seen together when its block ends, and never when an exception leaves it."""
-        background, mq = self._behind()
-
-        async def made() -> transactions.Transaction:
-            return mq.transaction(group)
-
-        return Transaction(background, background.run(made()))
+        background, _ = self._behind()
+        return Transaction(background, self._look(lambda mq: mq.transaction(group)))
 
     def check_back(self, group: str) -> Callable[[PlainCheckBack], PlainCheckBack]:
         """The function below answers for a producer group, from now until the client is closed; in a thread of its own.
         It returns ``commit``, ``rollback``, or ``unknown`` when it cannot say yet.
         """
-        background, mq = self._behind()
 
         def register(handler: PlainCheckBack) -> PlainCheckBack:
-            async def registered() -> None:
-                mq.check_back(group)(in_a_thread(handler))
-
-            background.run(registered())
+            self._look(lambda mq: mq.check_back(group)(in_a_thread(handler)))
             return handler
 
         return register
@@ -191,41 +183,21 @@ class Client:
     @property
     def stand_ins(self) -> dict[str, str]:
         """Broker groups whose slave, by name, was asked in place of their master."""
-        background, mq = self._behind()
-
-        async def found() -> dict[str, str]:
-            return mq.stand_ins
-
-        return background.run(found())
+        return self._look(lambda mq: mq.stand_ins)
 
     @property
     def unordered(self) -> int:
         """Messages with an order key that went to another partition than their own."""
-        background, mq = self._behind()
-
-        async def counted() -> int:
-            return mq.unordered
-
-        return background.run(counted())
+        return self._look(lambda mq: mq.unordered)
 
     @property
     def spooled_acks(self) -> dict[str, int]:
         """Of what was settled while no broker could be reached, in messages; as that of the client for asyncio."""
-        background, mq = self._behind()
-
-        async def counted() -> dict[str, int]:
-            return mq.spooled_acks
-
-        return background.run(counted())
+        return self._look(lambda mq: mq.spooled_acks)
 
     def statistics(self) -> ClientStatistics:
         """Numbers to watch; as those of the client for asyncio."""
-        background, mq = self._behind()
-
-        async def counted() -> ClientStatistics:
-            return mq.statistics()
-
-        return background.run(counted())
+        return self._look(lambda mq: mq.statistics())
 
     def close(self) -> None:
         """Wait for what was sent to end, and leave."""
@@ -238,6 +210,15 @@ class Client:
             background.run(mq.close())
         finally:
             background.stop()
+
+    def _look(self, look: Callable[[client.Client], T]) -> T:
+        """What the client for asyncio says at once, asked in the thread of its loop."""
+        background, mq = self._behind()
+
+        async def looked() -> T:
+            return look(mq)
+
+        return background.run(looked())
 
     def _behind(self) -> tuple[Background, client.Client]:
         running = self._running

@@ -46,7 +46,7 @@ from tidemill.settings import ClientSettings
 from tidemill.spools import Spools
 from tidemill.statistics import ClientStatistics, OpenConsumers, statistics_of
 from tidemill.steering import Moved, To
-from tidemill.subscription import From, Subscription, Ways
+from tidemill.subscription import From, Sharing, Subscription
 from tidemill.tasks import Tasks
 from tidemill.timers import Timing
 from tidemill.transacting import Transacting
@@ -213,8 +213,8 @@ class Client(Timing, Transacting):
         consumer of the group at a time, the others wait. ``broadcast``: each consumer has all messages, in order.
         """
         self._check()
-        ways = Ways(at_most_once, exclusive, broadcast)
-        subscription = Subscription.parse(subjects, group, start, name, ways, parse_match(tags, match))
+        sharing = Sharing(at_most_once, exclusive, broadcast)
+        subscription = Subscription.parse(subjects, group, start, name, sharing, parse_match(tags, match))
         return self.consumer_type(
             subscription, self.settings, self._router, self._consumers, Chain(filter), self._keeper
         )

@@ -18,7 +18,6 @@ On the way to closed everything that was pulled and not begun is released, and a
 from __future__ import annotations
 
 import asyncio
-import logging
 from types import TracebackType
 from typing import Self
 
@@ -41,8 +40,6 @@ from tidemill.why import why_of
 from tidemill_wire.kinds import Mode
 
 BREATHE_S = 0.01  # so long iteration goes on without letting the event loop turn
-
-log = logging.getLogger("tidemill")
 
 
 class Consumer:

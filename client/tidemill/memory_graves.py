@@ -5,20 +5,16 @@ They lie by reference: nothing expires here. What is redriven comes again as its
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.delivery import add_range
-from tidemill_wire.columns import hash_text
 from tidemill_wire.commands import Nack
 from tidemill_wire.fields import dead_subject
+from tidemill_wire.fingerprints import fingerprint_of
 from tidemill_wire.lanes import split_lane
 from tidemill_wire.ranges import pairs
-
-CHANGING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+", re.IGNORECASE)
-"""What differs from one failure to the next and makes no other mistake of it, as a broker sees it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +35,8 @@ class Letter:
         return {
             "subject": split_lane(self.lane)[0], "group": why.group, "attempts": self.attempts, "since": 0,
             "failed_at": self.failed_at_ms, "reason": why.reason, "error": why.error, "place": why.place,
-            "fingerprint": fingerprint_of(why), "original": self.sequence,
+            "fingerprint": fingerprint_of(why.reason, why.error, why.place), "original": self.sequence,
         }  # fmt: skip
-
-
-def fingerprint_of(why: Nack) -> str:
-    """That which a broker gives the same mistake."""
-    by_place = f"{why.error}@{CHANGING.sub('#', why.place)}" if why.error or why.place else ""
-    text = by_place or CHANGING.sub("#", why.reason)
-    return f"{hash_text(text.encode(errors='replace')) & 0xFFFF_FFFF:08x}"
 
 
 @dataclass(slots=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from tidemill.memory_graves import fingerprint_of
 from tidemill.memory_stores import Lease, StoredGroup
 from tidemill_wire.commands import Ack, Nack
 from tidemill_wire.counted import counted
+from tidemill_wire.fingerprints import fingerprint_of
 
 Place: TypeAlias = tuple[str, str]
 """A lane and a group."""
@@ -167,7 +167,7 @@ def error_of(said: Nack | None) -> dict[str, str] | None:
     """What a consumer said of a failure."""
     if said is None:
         return None
-    mark = fingerprint_of(said)
+    mark = fingerprint_of(said.reason, said.error, said.place)
     return {"reason": said.reason, "error": said.error, "place": said.place, "fingerprint": mark}
 
 

@@ -29,10 +29,6 @@ class Steadiness:
         self.until = float("-inf")
         """Avoided up to then."""
 
-    def avoided(self, now: float) -> bool:
-        """Something else should be tried first."""
-        return now < self.until
-
     @property
     def steady(self) -> bool:
         """Nothing has gone wrong since it was tried last."""

@@ -18,7 +18,7 @@ From: TypeAlias = Literal["earliest", "latest"] | str | datetime | int
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class Sharing:
     """How a consumer is given messages, and with whom it shares them."""
 
     at_most_once: bool = False
@@ -39,7 +39,7 @@ class Ways:
         return Mode.EXCLUSIVE if self.exclusive else Mode.AS_DECLARED
 
 
-SHARED = Ways()
+SHARED = Sharing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Subscription:
         group: str,
         start: From,
         name: str | None,
-        ways: Ways = SHARED,
+        sharing: Sharing = SHARED,
         wanted: TagFilter = EVERYTHING,
     ) -> Subscription:
         """The arguments of ``consume``, or ``Refused`` with what is wrong with them."""
@@ -77,8 +77,9 @@ class Subscription:
         parsed = tuple(parse_subscribed(one) for one in names)
         own = parse_consumer(name) if name else None
         return cls(
-            parsed, parse_group(group), parse_start(start), own, ways.mode, ways.at_most_once, wanted=wanted
-        )
+            parsed, parse_group(group), parse_start(start), own,
+            sharing.mode, sharing.at_most_once, wanted=wanted,
+        )  # fmt: skip
 
     def of_consumer(self, name: str) -> Subscription:
         """The same for a consumer of that name: a broadcast has a group for each."""

@@ -37,19 +37,18 @@ from tidemill_host.process import (
     parse_port,
     raise_file_limit,
     run,
-    say,
     stop_event,
+    tell_recovered,
 )
 from tidemill_host.settings import read_lock_settings
+from tidemill_host.whereabouts import Whereabouts
 from tidemill_journal.errors import JournalError
-from tidemill_ledger.attendance import Attending as Attendance
-from tidemill_ledger.attendance import Identity
+from tidemill_ledger.attendance import Attendance, Identity
 from tidemill_ledger.farewell import Farewell
 from tidemill_ledger.membership import FENCED, Part, Role, part_of
 from tidemill_ledger.readiness import why_not_ready
 from tidemill_wire import limits
-from tidemill_wire.addresses import address_of, split_address
-from tidemill_wire.counted import counted
+from tidemill_wire.addresses import split_address
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.settings import SettingsError, settings_line
 
@@ -61,7 +60,6 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--host", default="127.0.0.1")
     arguments.add_argument("--port", type=parse_port, default=7402)
     arguments.add_argument("--http-port", type=parse_port, default=7403)
-    arguments.set_defaults(known=False)
     log.add_log_option(arguments)
     return arguments
 
@@ -72,23 +70,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         log.begin_log("delay", arguments)
         settings = read_settings(os.environ)
-        arguments.locks = Locks(read_lock_settings(os.environ))
+        locks = Locks(read_lock_settings(os.environ))
+        whereabouts = Whereabouts(arguments.data, arguments.host, arguments.port, arguments.http_port, locks)
         log.LOG.name(settings.name)
         if not (settings.replicated and settings.meta):
             raise SettingsError(
                 f"a delay service of its own is one of a group: set {PREFIX}REPLICATED=true and {PREFIX}META, "
                 "or run `tidemill up`, which has one beside its broker"
             )
-        lock = FolderLock(arguments.data)
+        lock = FolderLock(whereabouts.data)
     except (TidemillError, FolderInUse, OSError) as error:
         log.error("start", str(error))
         return 1
     note(settings_line("delay", settings))
-    note(settings_line("locks", arguments.locks.settings))
+    note(settings_line("locks", locks.settings))
     keep_memory()
     files_max = raise_file_limit()
     try:
-        return run(_live(arguments, settings, files_max))
+        return run(_live(whereabouts, settings, files_max))
     except (JournalError, TidemillError, OSError) as error:
         log.error("ended", str(error))
         return 1
@@ -100,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 class Premises:
     """What the process has for as long as it lives, whatever it is in its group."""
 
-    arguments: argparse.Namespace
+    whereabouts: Whereabouts
     settings: DelaySettings
     files_max: int
     disk: RealDisk
@@ -110,11 +109,11 @@ class Premises:
     life: Life
 
 
-async def _live(arguments: argparse.Namespace, settings: DelaySettings, files_max: int) -> int:
+async def _live(whereabouts: Whereabouts, settings: DelaySettings, files_max: int) -> int:
     """One part after the other; the exit code."""
-    disk, clock = RealDisk(arguments.data), RealClock()
+    disk, clock = RealDisk(whereabouts.data), RealClock()
     life = next_life(disk, clock.now_ms(), lambda: secrets.token_hex(8))
-    premises = Premises(arguments, settings, files_max, disk, make_lanes(), clock, stop_event(), life)
+    premises = Premises(whereabouts, settings, files_max, disk, make_lanes(), clock, stop_event(), life)
     part: Part | int = FENCED
     while isinstance(part, Part):
         part = await _play(premises, part)
@@ -129,11 +128,10 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_host.permits import COMMON
     from tidemill_host.web import Web
 
-    arguments = premises.arguments
-    locks: Locks = arguments.locks
-    with beginning(arguments.host, arguments.http_port, locks.tls):
+    at = premises.whereabouts
+    with beginning(at.host, at.http_port, at.locks.tls):
         service = _prepare(premises, part)
-    port = await listen_on(service, arguments.host, arguments.port, again=arguments.known)
+    port = await listen_on(service, at.host, at.port, again=at.known)
 
     def process() -> dict[str, Any]:
         named = {"name": premises.settings.name, "role": part.role.value}
@@ -146,13 +144,13 @@ async def _play(premises: Premises, part: Part) -> Part | int:
         "/openapi.json": page,
     }
     refused, clock = service.server.statistics.refused, premises.clock
-    doorman = locks.doorman(COMMON, "delay", clock.now_ms, refused)
+    doorman = at.locks.doorman(COMMON, "delay", clock.now_ms, refused)
     web = Web(values, lambda: render_metrics(service), refused, (), doorman)
     http_max = min(limits.HTTP_CONNECTIONS_MAX, premises.files_max // 16)
-    with listening(arguments.host, arguments.http_port, "--http-port"):
-        http_port = await web.listen(arguments.host, arguments.http_port, http_max, locks.tls)
+    with listening(at.host, at.http_port, "--http-port"):
+        http_port = await web.listen(at.host, at.http_port, http_max, at.locks.tls)
     calm_collector()
-    _say_ready(arguments, part, (port, http_port))
+    at.say_ready((port, http_port), f"{part.role.value} in epoch {part.epoch}")
     await _until(service, part, premises)
     end: Part | int = 0
     if service.turned.done() and not service.failed.done():
@@ -175,14 +173,11 @@ def _prepare(premises: Premises, part: Part) -> DelayService:
     disk, clock = premises.disk, premises.clock
     began = clock.seconds()
     delay, report = recover(disk, premises.settings, clock.now_ms(), part)
-    for folder, size in report.cut_bytes.items():
-        place = f"{premises.arguments.data}/aside"
-        cut = f"cut {counted(size, 'byte')} of a torn {folder} log; a copy is in {place}"
-        log.warning("torn_tail", cut, log=folder, bytes=size)
+    tell_recovered(report, premises.whereabouts.data)
     machine = machine_for(delay, part, clock.now_ms())
     service = DelayService(delay, disk, premises.lanes, clock, machine)
-    premises.arguments.locks.guard(service.server, service="delay")
-    premises.arguments.locks.count(service.server.statistics.refused)
+    premises.whereabouts.locks.guard(service.server, service="delay")
+    premises.whereabouts.locks.count(service.server.statistics.refused)
     service.began(report, clock.seconds() - began)
     service.server.connections_max = min(limits.CONNECTIONS_MAX, premises.files_max * 3 // 4)
     return service
@@ -194,10 +189,9 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
     from tidemill_host.attending import Attending
     from tidemill_host.parting import Parting
 
-    settings, arguments = premises.settings, premises.arguments
+    settings, at = premises.settings, premises.whereabouts
     metas = settings.meta.split(",")
-    place = settings.advertise or arguments.host
-    data, control = address_of(place, arguments.port), address_of(place, arguments.http_port)
+    data, control = at.addresses(settings.advertise)
     group, life = settings.name.partition("-")[0], premises.life
     identity = Identity(group, settings.name, life.boot, data, control, life.folder, service="delay")
     async with asyncio.TaskGroup() as tasks:
@@ -206,7 +200,7 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
         locked = service.server.gate.access.locked
         attending = Attending(service, Attendance[None](identity), metas, hears=locked)
         work = [tasks.create_task(attending.keep())]
-        reviewing = arguments.locks.reviewing(settings.meta, service.server.turn.now_ms)
+        reviewing = at.locks.reviewing(settings.meta, service.server.turn.now_ms)
         work.append(tasks.create_task(reviewing.keep()))
         if part.role is Role.SLAVE and port.isdigit():
             work.append(tasks.create_task(Dialer(service.server, host, int(port)).keep()))
@@ -229,16 +223,6 @@ def _why_not_ready(service: DelayService) -> str:
     if service.is_stopping:
         return f"{service.delay.settings.name} is about to stop"
     return "" if isinstance(service.machine, Delay) else why_not_ready(service.machine)
-
-
-def _say_ready(arguments: argparse.Namespace, part: Part, ports: tuple[int, int]) -> None:
-    if arguments.known:
-        say(f"{part.role.value} in epoch {part.epoch}")
-        return
-    arguments.port, arguments.http_port = ports  # whatever this process becomes, it stays where it was found
-    arguments.known = True
-    data, control = (address_of(arguments.host, port) for port in ports)
-    say(f"ready tidemill://{data} {arguments.locks.scheme}://{control}")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from tidemill_delay.actions import (
     Action,
     ActionKind,
@@ -45,16 +43,6 @@ FOLDERS = ("message", "action", SCHEDULE, "checkpoint", "aside")
 WRITE_BYTES = 8 * 1024 * 1024
 
 
-@dataclass(slots=True)
-class Report:
-    """What a recovery found and did; it is logged."""
-
-    checkpoint: int = 0
-    actions_replayed: int = 0
-    batches_replayed: int = 0
-    cut_bytes: dict[str, int] = field(default_factory=dict[str, int])
-
-
 class Recovery:
     """One recovery; ``run`` is its story."""
 
@@ -70,7 +58,7 @@ class Recovery:
         self._message_synced = self._action_synced = 0
         self._appends: dict[str, list[Buffer]] = {}
         self._appended = 0
-        self.report = Report(cut_bytes=self._opening.cut_bytes)
+        self.report = self._opening.report
 
     def run(self, now_ms: int) -> Delay:
         """The service as it was, ready to be run."""
@@ -103,6 +91,7 @@ class Recovery:
             try:
                 state, message_position, action_position = unpack_state(payload)
             except CorruptRecord:
+                self.report.checkpoints_passed_over += 1
                 continue
             if message_position > ends["message"] or action_position > ends["action"]:
                 detail = f"checkpoint {number} was written when the logs were longer"

@@ -12,9 +12,10 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
+from tidemill_host.clock import timestamp
+from tidemill_host.log import warning
 from tidemill_host.settings import LockSettings
 
 REFUSALS_A_SECOND = 50
@@ -25,7 +26,6 @@ class Audit:
     """One service's. ``now_ms`` is the time of day."""
 
     def __init__(self, settings: LockSettings, service: str, now_ms: Callable[[], int]) -> None:
-        self.noted = self.unnoted = 0
         self._settings = settings
         self._service = service
         self._now_ms = now_ms
@@ -35,15 +35,12 @@ class Audit:
         """Somebody did something, or tried to."""
         if not (self._settings.locked or self._settings.audit_file):
             return
-        now_ms = self._now_ms()
-        at = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
         event: dict[str, Any] = {
-            "event": "audit", "at": at, "service": self._service, "who": who[:CHARS_MAX], "what": what[:CHARS_MAX],
-            "outcome": outcome, **more,
+            "event": "audit", "at": timestamp(self._now_ms()), "service": self._service, "who": who[:CHARS_MAX],
+            "what": what[:CHARS_MAX], "outcome": outcome, **more,
         }  # fmt: skip
         if self._silent:
             event["unnoted_before"], self._silent = self._silent, 0
-        self.noted += 1
         self._write(json.dumps(event, ensure_ascii=True) + "\n")
 
     def refused(self, who: str, what: str, outcome: str, **more: str | int) -> None:
@@ -54,7 +51,6 @@ class Audit:
         self._refusals += 1
         if self._refusals > REFUSALS_A_SECOND:
             self._silent += 1
-            self.unnoted += 1
         else:
             self.note(who, what, outcome, **more)
 
@@ -73,7 +69,7 @@ class Audit:
                 os.close(descriptor)
         except OSError as error:
             # What is done goes on: a full disk must not keep a person from what would free it.
-            sys.stderr.write(f"tidemill: {place} cannot be written ({error.strerror or error}): {line}")
+            warning("audit_unwritten", f"{place} cannot be written ({error.strerror or error}): {line}")
 
     def _make_room(self, place: str, size: int) -> None:
         try:

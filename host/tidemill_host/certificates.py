@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import os
 import ssl
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
+from tidemill_host.log import warning
 from tidemill_host.validity import Validity, validity_of
 from tidemill_wire.errors import TidemillError
 
@@ -82,7 +82,7 @@ class Watched:
         except CertificateProblem as error:
             self.failures += 1
             self._seen = seen  # said once; another change is another look
-            sys.stderr.write(f"tidemill: {error}; what was there before is used on\n")
+            warning("certificate_unusable", f"{error}; what was there before is used on")
             return
         (self._context, self._validity), self._seen = made, seen
         self.reloads += 1

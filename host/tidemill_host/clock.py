@@ -7,6 +7,7 @@ service runs therefore ends no lease early and revives none. Drift against the w
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -33,3 +34,8 @@ class RealClock:
 
     def seconds(self) -> float:
         return time.monotonic()
+
+
+def timestamp(at_ms: int) -> str:
+    """As RFC 3339 has it, and every answer and log of ours."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

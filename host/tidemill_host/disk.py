@@ -62,6 +62,18 @@ class Disk(Protocol):
         ...
 
 
+def size_of(disk: Disk, name: str) -> int | None:
+    """``None`` when there is no such file."""
+    try:
+        handle = disk.open(name)
+    except FileNotFoundError:
+        return None
+    try:
+        return handle.size()
+    finally:
+        handle.close()
+
+
 class RealFile:
     """A file of the operating system. Reads by position, appends at the end."""
 

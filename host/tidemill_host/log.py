@@ -13,10 +13,11 @@ import argparse
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
+from tidemill_host.clock import timestamp
 from tidemill_wire.log_lines import Event, Form, Level, log_line, shows
 from tidemill_wire.settings import SettingsError
 
@@ -48,7 +49,7 @@ class Log:
             return
         if self.form is Form.TEXT and level is Level.INFO and _is_terminal():
             return
-        told = Event(_now(), level, event, text, {**self._who, **fields})
+        told = Event(timestamp(time.time_ns() // 1_000_000), level, event, text, {**self._who, **fields})
         try:
             sys.stderr.write(log_line(self.form, told))
             sys.stderr.flush()
@@ -108,10 +109,6 @@ def _one_of(name: str, written: str, known: list[Any]) -> str:
     if written.lower() in known:
         return written.lower()
     raise SettingsError(f"{name} is {written[:60]!r}: write {' or '.join(known)}")
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _is_terminal() -> bool:

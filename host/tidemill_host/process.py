@@ -15,11 +15,12 @@ import sys
 import traceback
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from tidemill_host.kernel import kernel_sync
-from tidemill_host.log import LOG, info
+from tidemill_host.log import LOG, info, warning
 from tidemill_host.persist import Lanes
+from tidemill_wire.counted import counted
 from tidemill_wire.log_lines import Form, Level
 
 M_TRIM_THRESHOLD = -1
@@ -127,6 +128,38 @@ def report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         return
     sys.stderr.write(json.dumps(event) + "\n")
     sys.stderr.flush()
+
+
+class Recovered(Protocol):
+    """What a start found in a data folder, and did with it."""
+
+    checkpoint: int
+    actions_replayed: int
+    batches_replayed: int
+    cut_bytes: dict[str, int]
+    checkpoints_passed_over: int
+    runs_rebuilt: int
+
+
+def tell_recovered(found: Recovered, folder: str) -> None:
+    """What a person may have to know of a start, and the rest for whoever looks for it."""
+    for name, size in found.cut_bytes.items():
+        cut = f"cut {counted(size, 'byte')} of a torn {name} log; a copy is in {folder}/aside"
+        warning("torn_tail", cut, log=name, bytes=size)
+    if found.checkpoints_passed_over:
+        newer = counted(found.checkpoints_passed_over, "checkpoint")
+        sentence = (
+            f"{newer} in {folder} could not be read, and an earlier state was made anew: look at the disk"
+        )
+        warning("checkpoints_passed_over", sentence, checkpoints=found.checkpoints_passed_over)
+    before = f"checkpoint {found.checkpoint}" if found.checkpoint else "no checkpoint"
+    replayed = f"{counted(found.actions_replayed, 'action')} and {counted(found.batches_replayed, 'batch', 'batches')}"
+    info(
+        "recovered", f"recovered {folder} from {before}, {replayed}",
+        checkpoint=found.checkpoint, actions=found.actions_replayed, batches=found.batches_replayed,
+        cut_bytes=sum(found.cut_bytes.values()), checkpoints_passed_over=found.checkpoints_passed_over,
+        runs_rebuilt=found.runs_rebuilt,
+    )  # fmt: skip
 
 
 def parse_port(written: str) -> int:

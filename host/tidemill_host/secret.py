@@ -6,10 +6,10 @@ So it is changed without a stop: the new one is added below everywhere, then put
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Collection
 
+from tidemill_host.log import warning
 from tidemill_wire.access import digest_of
 from tidemill_wire.errors import TidemillError
 
@@ -55,7 +55,7 @@ class ClusterSecret:
         try:
             self._tokens = _read(self._place)
         except SecretProblem as error:
-            sys.stderr.write(f"tidemill: {error}; what was there before is used on\n")
+            warning("secret_unusable", f"{error}; what was there before is used on")
             return
         self._digests = frozenset(map(digest_of, self._tokens))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tidemill_host.disk import Disk
+from tidemill_host.disk import Disk, size_of
 from tidemill_host.files import SUSPECT, TEMPORARY, Files
 from tidemill_host.machine import Append, Slice, Write
 
@@ -33,14 +33,7 @@ class Storage:
         return self._disk.list(folder)
 
     def size(self, file: str) -> int | None:
-        try:
-            handle = self._disk.open(file)
-        except FileNotFoundError:
-            return None
-        try:
-            return handle.size()
-        finally:
-            handle.close()
+        return size_of(self._disk, file)
 
     def reader(self, file: str) -> Callable[[int, int], bytes]:
         return lambda position, size: self._files.read(Slice(file, position, size))

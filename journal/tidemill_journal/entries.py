@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
 from tidemill_journal.errors import CorruptRecord
@@ -31,6 +32,7 @@ ROW_BYTES = 40
 WINDOW_ROWS = 1024
 RUN_MAGIC = b"TMRN"
 RUN_VERSION = 3
+_LENGTH, _COUNT = 0xFFFF_FFFF, 0xFF_FFFF
 _HEAD = struct.Struct("<4sIII")
 _ENTRY = struct.Struct("<IIIIQQQq")
 _SUM = struct.Struct("<II")
@@ -70,6 +72,15 @@ class Rows:
     def end_sequence(self) -> int:
         return self.firsts[-1] + row_count(self.sizes[-1])
 
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """The bytes of each row's batch. A copy, as ``ends`` is: rows that somebody looks at cannot grow."""
+        return (np.frombuffer(self.sizes, "<u8") & _LENGTH).astype(np.int64)
+
+    def ends(self) -> npt.NDArray[np.int64]:
+        """The sequence behind each row."""
+        counts = np.frombuffer(self.sizes, "<u8") >> 32 & _COUNT
+        return np.frombuffer(self.firsts, "<u8").astype(np.int64) + counts.astype(np.int64)
+
     def to_bytes(self) -> bytes:
         """The rows as they lie in a run."""
         stamps = np.frombuffer(self.stamps, "<i8").view("<u8")
@@ -95,11 +106,11 @@ def pack_size(length: int, count: int, flags: int = 0) -> int:
 
 
 def row_length(size: int) -> int:
-    return size & 0xFFFF_FFFF
+    return size & _LENGTH
 
 
 def row_count(size: int) -> int:
-    return size >> 32 & 0xFF_FFFF
+    return size >> 32 & _COUNT
 
 
 @dataclass(slots=True)
@@ -160,7 +171,7 @@ def encode_run(parts: Sequence[tuple[int, Rows]]) -> bytes:
     head = bytearray(_HEAD.pack(RUN_MAGIC, RUN_VERSION, len(parts), total))
     row = 0
     for identity, rows in parts:
-        size = int((np.frombuffer(rows.sizes, "<u8") & 0xFFFF_FFFF).sum())
+        size = int(rows.lengths().sum())
         head += _ENTRY.pack(
             identity, len(rows), row, 0, rows.firsts[0], rows.end_sequence, size, max(rows.stamps)
         )
@@ -217,7 +228,7 @@ def layout_runs(parts: Sequence[tuple[int, Rows]], base: int) -> dict[int, Run]:
     place = _HEAD.size + len(parts) * _ENTRY.size + 8 * windows
     runs: dict[int, Run] = {}
     for identity, rows in parts:
-        size = int((np.frombuffer(rows.sizes, "<u8") & 0xFFFF_FFFF).sum())
+        size = int(rows.lengths().sum())
         runs[identity] = Run(
             base, len(rows), place, rows.firsts[0], rows.end_sequence, size, max(rows.stamps),
             rows.firsts[::WINDOW_ROWS],

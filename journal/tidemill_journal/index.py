@@ -271,10 +271,3 @@ class Table:
             raise CorruptIndex(self._file, f"page {self._first + number} of it is damaged")
         hashes, places = data[: 8 * entries], data[_PLACES_AT : _PLACES_AT + 8 * entries]
         return Page(number, hashes.cast("Q"), places.cast("Q"))
-
-
-def check_pages(read: ReadAt, index: SealedIndex) -> None:
-    """Every page of an index, or ``CorruptIndex`` names the first bad one."""
-    for table in (index.ids, index.keys):
-        for number in range(table.pages):
-            table.page(read, number)

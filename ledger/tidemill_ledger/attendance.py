@@ -53,7 +53,7 @@ class Identity:
     service: str = "broker"
 
 
-class Attending(Generic[More]):
+class Attendance(Generic[More]):
     """One part of one server."""
 
     def __init__(self, identity: Identity) -> None:

@@ -7,6 +7,7 @@ they are copied to ``aside/`` and cut. A crash at any point of this leaves what 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from tidemill_journal.checkpoint import FOLDER as CHECKPOINTS
 from tidemill_journal.checkpoint import checkpoint_file, checkpoint_number, unwrap
@@ -17,14 +18,27 @@ from tidemill_ledger.scanning import records_behind
 from tidemill_ledger.storage import Storage
 
 
+@dataclass(slots=True)
+class Report:
+    """What a recovery found and did; each start says it in its log."""
+
+    checkpoint: int = 0
+    """The one it began with; 0: none."""
+    actions_replayed: int = 0
+    batches_replayed: int = 0
+    cut_bytes: dict[str, int] = field(default_factory=dict[str, int])
+    """By log: what was set aside."""
+    checkpoints_passed_over: int = 0
+    """Newer ones that were not whole."""
+    runs_rebuilt: int = 0
+
+
 class Opening:
     """One data folder."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self.cut_bytes: dict[str, int] = {}
-        """By log: what was set aside."""
-        self.checkpoints_passed_over = 0
+        self.report = Report()
 
     def sizes(self, folder: str) -> dict[str, int]:
         """The files of a folder."""
@@ -41,7 +55,8 @@ class Opening:
         """A log, up to the first gap above what was synced."""
         segments, left_over = from_listing(folder, size_max, self.sizes(folder), synced)
         for file in reversed(left_over):
-            self.cut_bytes[folder] = self.cut_bytes.get(folder, 0) + (self._storage.size(file) or 0)
+            cut = self.report.cut_bytes
+            cut[folder] = cut.get(folder, 0) + (self._storage.size(file) or 0)
             self._storage.set_aside(file, 0)
         return segments
 
@@ -50,7 +65,7 @@ class Opening:
         file, _ = segments.locate(position)
         if position < synced:
             raise CorruptLog(file, position, str(error)) from error
-        self.cut_bytes[segments.folder] = segments.end - position
+        self.report.cut_bytes[segments.folder] = segments.end - position
         for dropped in segments.cut(position):  # the last one first: a crash in between leaves no gap
             self._storage.set_aside(dropped, 0)
         last = segments.file(segments.open_base)
@@ -85,4 +100,4 @@ class Opening:
             try:
                 yield number, unwrap(self._storage.reader(file)(0, self._storage.size(file) or 0))
             except CorruptRecord:
-                self.checkpoints_passed_over += 1
+                self.report.checkpoints_passed_over += 1

@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         log.begin_log("meta", arguments)
         settings = read_settings(os.environ)
-        arguments.locks = Locks(read_lock_settings(os.environ))
+        locks = Locks(read_lock_settings(os.environ))
         if not url:
             lock = FolderLock(arguments.data)
             url = f"sqlite:///{os.path.abspath(arguments.data)}/meta.db"
@@ -88,10 +88,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = replace(settings, name=f"{socket.gethostname()[:60]}-{secrets.token_hex(4)}")
     log.LOG.name(settings.name)
     note(settings_line("meta", settings))
-    note(settings_line("locks", arguments.locks.settings))
+    note(settings_line("locks", locks.settings))
     files_max = raise_file_limit()
     try:
-        return run(_serve(arguments, settings, store, files_max))
+        return run(_serve(arguments, locks, settings, store, files_max))
     except StoreDamaged as error:
         place = f"{arguments.data}/meta.db" if lock is not None else "the database"
         log.error("damaged", f"{place} is damaged ({error}): put a copy of it back, or move it away")
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(
-    arguments: argparse.Namespace, settings: MetaSettings, store: SqlStore, files_max: int
+    arguments: argparse.Namespace, locks: Locks, settings: MetaSettings, store: SqlStore, files_max: int
 ) -> int:
     # aiohttp's server takes a third of the start; nothing before needs it.
     from tidemill_console.relay import Relay
@@ -125,7 +125,6 @@ async def _serve(
     stopping, clock = stop_event(), RealClock()
     replica = Replica(settings, store, clock)
     watch = Watch(replica.meta, clock)
-    locks: Locks = arguments.locks
     door, takeovers = AccessDoor(replica, locks.access), Takeovers(replica.meta)
 
     def changed(keys: list[tuple[str, str]]) -> None:

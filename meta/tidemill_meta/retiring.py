@@ -25,8 +25,6 @@ from tidemill_meta.subjects import begin_move, is_strict, next_fence
 from tidemill_meta.values import BrokerGroup, Route, SubjectRecord
 from tidemill_wire.specs import Placement
 
-DRAIN_FIELDS = RETIRE_FIELDS = frozenset[str]()
-
 
 def drain(draft: Draft, senses: Senses, name: str, now_ms: int) -> tuple[BrokerGroup, int]:
     """Begin to empty a group; it as it is then, and how many subjects were given a place elsewhere."""
@@ -109,7 +107,7 @@ def _without_keys(
 
 def parse_nothing(body: object) -> None:
     """A request that says all in its path."""
-    Asked(body, DRAIN_FIELDS)
+    Asked(body, frozenset())
 
 
 def _placement(draft: Draft, subject: str) -> Placement | None:

@@ -27,7 +27,7 @@ from tidemill_meta.values import (
 )
 from tidemill_wire.counted import counted
 from tidemill_wire.declarations import ConsumerGroup, Declaration, Subject
-from tidemill_wire.routes import PartitionSet, State, both, writable
+from tidemill_wire.routes import PartitionSet, writable
 from tidemill_wire.specs import Placement
 
 EXPAND_FIELDS = frozenset({"partitions", "groups", "version"})
@@ -266,11 +266,6 @@ def find_subject(view: View, subject: str) -> tuple[SubjectRecord, Route]:
     if record is None or route is None:
         raise Denied("unknown_subject", f"there is no subject {subject[:100]!r}")
     return record, route
-
-
-def state_of(record: SubjectRecord, group_state: State) -> State:
-    """What a subject takes on a broker group."""
-    return both(record.state, group_state)
 
 
 def takes(record: SubjectRecord) -> bool:

@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = read_settings(os.environ)
         access = log_in()
     except (TidemillError, NoAccess) as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        say(str(error), logging.ERROR)
         return 1
     settings = replace(
         settings,
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         lost = group.subgroup(LeaseLost)
         if lost is None:
             raise
-        sys.stderr.write("tidemill: the lease could not be renewed in time: another replica goes on\n")
+        say("the lease could not be renewed in time: another replica goes on", logging.ERROR)
         return 1
     return 0
 

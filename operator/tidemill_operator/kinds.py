@@ -27,10 +27,6 @@ class Kind:
         return self.api_version.rpartition("/")[2]
 
     @property
-    def is_ours(self) -> bool:
-        return self.api_version == API_VERSION
-
-    @property
     def full(self) -> str:
         return f"{self.api_version}/{self.kind}"
 

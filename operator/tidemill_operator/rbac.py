@@ -79,8 +79,3 @@ CLUSTER = (
     Rule("storage.k8s.io", ("storageclasses",), LOOK, "whether volumes can grow"),
 )  # fmt: skip
 """Of no namespace. Without these the operator does not know whether volumes can grow, and lets the API server say."""
-
-
-def rules(*, cluster_wide: bool) -> list[dict[str, Any]]:
-    """As they stand in a Role, or in a ClusterRole."""
-    return [one.to_map() for one in (*NAMESPACED, *(CLUSTER if cluster_wide else ()))]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from tidemill_spark import commits, layout
 from tidemill_spark.commits import Commit, File, Partition, Piece, State
@@ -161,11 +160,6 @@ class Lake:
         found = list(self.leftovers(now_ms))
         self.store.delete(found)
         return len(found)
-
-
-def with_pieces(wanted: Commit, pieces: Sequence[Piece]) -> Commit:
-    """The same commit of these pieces."""
-    return replace(wanted, pieces=tuple(pieces))
 
 
 def _numbers(store: Store, folder: str) -> Iterator[int]:

@@ -19,11 +19,6 @@ def put_run(server: str, archive: str, run: str, said: Mapping[str, Any]) -> boo
     return tell(server, "PUT", f"/v1/archives/{quote(archive)}/runs/{quote(run)}", said)
 
 
-def put_archive(server: str, archive: str, said: Mapping[str, Any]) -> bool:
-    """Its ``subjects``, and its ``state``, Active or Ended."""
-    return tell(server, "PUT", f"/v1/archives/{quote(archive)}", said)
-
-
 def put_replay(server: str, replay: str, said: Mapping[str, Any]) -> bool:
     """How a replay goes."""
     return tell(server, "PUT", f"/v1/replays/{quote(replay)}", said)

@@ -12,7 +12,6 @@ successor. So a queue that was killed and started again is led at once, and not 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from tidemill_broker.doors.neighbour import House
 from tidemill_broker.doors.service import Service
 from tidemill_broker.gate import Told, read_removal
 from tidemill_broker.load import Load
@@ -65,7 +65,6 @@ from tidemill_standalone.later import DelayBeside
 from tidemill_wire.declarations import Declaration
 from tidemill_wire.errors import TidemillError
 from tidemill_wire.fields import NAME
-from tidemill_wire.granted import Granted
 from tidemill_wire.routes import State, both
 from tidemill_wire.settings import settings_line
 
@@ -86,11 +85,9 @@ MOVES = {"/v1/subjects/{subject}/expand", "/v1/subjects/{subject}/move"}
 class MetaBeside:
     """Answers ``tidemill_broker.doors.neighbour.Neighbour``."""
 
-    def __init__(
-        self, arguments: argparse.Namespace, declarations: Sequence[Declaration], settings: BrokerSettings
-    ) -> None:
-        self._url = f"sqlite:///{os.path.abspath(arguments.data)}/meta/meta.db"
-        self._folder = f"{arguments.data}/meta"
+    def __init__(self, house: House, declarations: Sequence[Declaration], settings: BrokerSettings) -> None:
+        self._url = f"sqlite:///{os.path.abspath(house.data)}/meta/meta.db"
+        self._folder = f"{house.data}/meta"
         self._declarations = [placed_anywhere(one) for one in declarations]
         self._name = settings.name
         self._group = settings.name.partition("-")[0]
@@ -101,10 +98,10 @@ class MetaBeside:
         self._replica = Replica(given, self._store, self._clock)
         self._watch = Watch(self._replica.meta, self._clock)
         self._api = Api(self._replica, self._watch)
-        self._grants: dict[str, Granted] = arguments.grants
-        self._door = AccessDoor(self._replica, arguments.locks.access)
+        self._grants = house.grants
+        self._door = AccessDoor(self._replica, house.locks.access)
         self._takeovers = Takeovers(self._replica.meta)  # a lone broker has none
-        self._later = DelayBeside(arguments, settings.name)
+        self._later = DelayBeside(house, settings.name)
         self._ports = 0, 0
         self._opened, self._ready = asyncio.Event(), asyncio.Event()
         self._service: Service | None = None

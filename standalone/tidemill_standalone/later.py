@@ -7,20 +7,18 @@ broker goes on without.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 from typing import Any
 
-from tidemill_broker.doors.neighbour import AboutTimers, no_delay_service
+from tidemill_broker.doors.neighbour import AboutTimers, House, no_delay_service
 from tidemill_delay.doors.service import DelayService, recover
 from tidemill_delay.settings import read_settings
 from tidemill_host.clock import RealClock
 from tidemill_host.disk import RealDisk
 from tidemill_host.local import LocalPeer
-from tidemill_host.locks import Locks
 from tidemill_host.log import warning
-from tidemill_host.process import make_lanes, note
+from tidemill_host.process import make_lanes, note, tell_recovered
 from tidemill_host.refusals import HttpRefused
 from tidemill_journal.errors import JournalError
 from tidemill_wire.commands import Command, SendBatches, Sent
@@ -35,10 +33,10 @@ AGAIN_SECONDS = 2.0
 class DelayBeside:
     """See the module."""
 
-    def __init__(self, arguments: argparse.Namespace, broker: str) -> None:
-        self._folder = os.path.join(arguments.data, FOLDER)
-        self._host = arguments.host
-        self._locks: Locks = arguments.locks
+    def __init__(self, house: House, broker: str) -> None:
+        self._folder = os.path.join(house.data, FOLDER)
+        self._host = house.host
+        self._locks = house.locks
         self._group = broker.partition("-")[0]
         self._settings = read_settings(os.environ)
         note(settings_line("delay", self._settings))
@@ -116,9 +114,7 @@ class DelayBeside:
         disk, clock = RealDisk(self._folder), RealClock()
         began = clock.seconds()
         delay, report = await asyncio.to_thread(recover, disk, self._settings, clock.now_ms())
-        for folder, size in report.cut_bytes.items():
-            cut = f"cut {size} bytes of a torn {folder} log of the delay service"
-            warning("torn_tail", cut, log=folder, bytes=size)
+        tell_recovered(report, self._folder)
         service = DelayService(delay, disk, make_lanes(), clock)
         self._locks.guard(service.server, service="delay")
         service.began(report, clock.seconds() - began)

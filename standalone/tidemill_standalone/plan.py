@@ -44,10 +44,6 @@ class Child:
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
 
-    @property
-    def group(self) -> str:
-        return self.name.partition("-")[0]
-
 
 def meta_of(wanted: Wanted, port: int) -> Child:
     """Meta: the one port that is known outside."""

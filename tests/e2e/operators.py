@@ -114,10 +114,6 @@ class Operator(RealService):
         assert found is not None
         return int(found[1]) * 1024
 
-    def processor_seconds(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / 100
-
 
 class Proxy:
     """Before the API server, without TLS, in a thread: what it is told to refuse it refuses; the rest goes through."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import ssl
 import subprocess
@@ -67,9 +66,6 @@ class Queue(RealService):
         found = re.search(rf"^{what}:\s+(\d+) kB$", status, re.MULTILINE)
         assert found is not None
         return int(found[1]) * 1024
-
-    def open_files(self) -> int:
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def get(self, path: str) -> Any:
         """JSON of the HTTP port."""

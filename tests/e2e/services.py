@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SETTINGS = "tidemill: settings "
+RECOVERED = "tidemill: recovered "
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
@@ -112,9 +113,9 @@ class RealService:
 
     @property
     def errors(self) -> str:
-        """Standard error, but for what every service tells of its settings."""
+        """Standard error, but for what every service tells of its settings and its start."""
         lines = self._errors.read_text().splitlines(keepends=True)
-        return "".join(line for line in lines if not line.startswith(SETTINGS))
+        return "".join(line for line in lines if not line.startswith((SETTINGS, RECOVERED)))
 
     @property
     def settings(self) -> list[str]:

@@ -29,8 +29,6 @@ from tidemill_wire.metrics.reference import EVERYTHING
 pytestmark = pytest.mark.e2e
 
 PATIENCE_SECONDS = 90.0
-TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
-SAMPLE = re.compile(r"^(tidemill_\w+?)(?:_bucket|_sum|_count)?(?:\{(.*)\})? \S+$", re.MULTILINE)
 NEEDS_A_FAULT = {"refusal"}
 """Panels of what only a fault counts; that their query is one is looked at, and their metric is in the table."""
 

@@ -14,7 +14,7 @@ from e2e.clusters import Cluster
 from e2e.queues import wait_until
 from e2e.services import environment
 from tidemill import Client, Consumer
-from tidemill.subscription import Subscription, Ways
+from tidemill.subscription import Sharing, Subscription
 
 pytestmark = pytest.mark.e2e
 
@@ -57,7 +57,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def consume(mq: Client, group: str) -> Consumer:
-    return mq.consumer(Subscription.parse(SUBJECT, group, "earliest", None, Ways(by_key=True)), 100)
+    return mq.consumer(Subscription.parse(SUBJECT, group, "earliest", None, Sharing(by_key=True)), 100)
 
 
 def owned(*consumers: Consumer) -> list[int]:

@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 from samples.actions import ACTIONS, BOOT, DETAIL, PULL, SETTINGS
+from tidemill_broker.action_kinds import ActionKind
 from tidemill_broker.action_records import decode_action, encode_action
 from tidemill_broker.actions import (
     Action,
-    ActionKind,
     ConsumerForgotten,
     ConsumerNamed,
     Exhumed,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from samples.meta_memory import MemoryStore
 from tidemill_meta.beats import BrokerBeat, ClientBeat, Consumes
 from tidemill_meta.brokers import Registration, parse_registration
 from tidemill_meta.machine import Meta
-from tidemill_meta.memory import MemoryStore
 from tidemill_meta.passages import note, parse_report
 from tidemill_meta.picture import broker_rows
 from tidemill_meta.registry import Draft

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tidemill.cli.findings import Case
 from tidemill.cli.picture import Node, Picture, System
 
 DISK = {"tidemill_disk_free_bytes": 50.0, "tidemill_disk_total_bytes": 100.0}
@@ -89,10 +88,6 @@ def with_numbers(name: str, base: Picture | None = None, **numbers: float) -> Pi
 
 def with_groups(*rows: dict[str, Any], at_s: float = 100.0) -> Picture:
     return replace(with_nodes({"g0-0": {"groups": rows}}), at_s=at_s)
-
-
-def case(now: Picture, before: Picture | None = None) -> Case:
-    return Case(now, before)
 
 
 def canary_page(**more: Any) -> dict[str, Any]:

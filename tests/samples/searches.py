@@ -9,7 +9,7 @@ from tidemill_broker.machine import Broker
 from tidemill_broker.messages import Found
 from tidemill_broker.partitions import Partition
 from tidemill_broker.queries import Answer, Budget, Query, Span, parse_place, view_of
-from tidemill_host.disk import Disk
+from tidemill_host.disk import Disk, size_of
 from tidemill_host.machine import Slice
 from tidemill_ledger.scanning import BatchScanner
 from tidemill_wire.batch import parse_message_id
@@ -58,14 +58,7 @@ class Search:
             handle.close()
 
     def size_of(self, file: str) -> int | None:
-        try:
-            handle = self._disk.open(file)
-        except FileNotFoundError:
-            return None
-        try:
-            return handle.size()
-        finally:
-            handle.close()
+        return size_of(self._disk, file)
 
     def by_key(
         self, key: str, subject: str | None, newest: bool = False, span: Span | None = None

@@ -16,7 +16,7 @@ from typing import Any
 from sim.autopsy import HERB
 from sim.clients import draw_client
 from sim.metas import Metas
-from sim.whole import METAS, Cell, Whole
+from sim.whole import Cell, Whole
 from sim.world import Env, World
 from tidemill import Client
 from tidemill.errors import TidemillError
@@ -161,15 +161,9 @@ def _manifests(group: str) -> tuple[Any, Any]:
 class Cleared(Whole):
     """The scenario: a whole cluster, of which nobody weeds."""
 
+    last_cell = FullCell
+    gardener = Clearing
     probes = ("failovers", "hand_overs", "cleared", "cleared_while_full", "not_empty")
-
-    def __init__(self, seed: str) -> None:
-        super().__init__(seed)
-        last = self.cells[-1]
-        cell = FullCell(seed, last.group)
-        cell.chronicle.silence_s = last.chronicle.silence_s
-        self.cells[-1] = cell
-        self._weeding = Clearing(cell, METAS)
 
 
 def make(seed: str) -> Cleared:

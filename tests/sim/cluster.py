@@ -25,6 +25,7 @@ from sim.graveyard import Digging, Graveyard, Letter, dead_of, draw_policies, gr
 from sim.hanging import LimitWatch, draw_limits
 from sim.kernel import make_lanes
 from sim.lanes import LaneWatch, draw_priorities
+from sim.noting import before_applied
 from sim.repeats import PROBES as REPEATS
 from sim.repeats import watch_repeats
 from sim.retention import Retention
@@ -357,9 +358,8 @@ class Cluster:
         """Check after each turn, and note what is granted, and what is asked twice."""
         watch_repeats(broker, self._world.probes)
         machine: Any = broker
-        state: Any = broker.state
         serving: Any = broker.serving
-        ready, apply, show = broker.ready, broker.state.apply, broker.serving.show
+        ready, show = broker.ready, broker.serving.show
         lanes = LaneWatch(broker.state, self.problems, self._world.probes)
         self._limits.opened(broker.state, self._world)
 
@@ -370,20 +370,19 @@ class Cluster:
                 self._reigns[-1].last_turn_s = env.loop.now
             return ready()
 
-        def note_and_apply(action: Action) -> int:
+        def note(action: Action) -> None:
             self.graveyard.acts(action, env.loop.now)
             self._limits.acts(action, env.loop.now)
             if isinstance(action, Pulled):
                 lanes.grants(action, env.clock.now_ms(), env.loop.now)
                 self.problems += note_grants(self.granted, action, env.loop.now)
-            return apply(action)
 
         def note_and_show(shown: Mapping[int, int], now_ms: int) -> None:
             lanes.shown = shown
             show(shown, now_ms)
 
         machine.ready = check_and_ready
-        state.apply = note_and_apply
+        before_applied(broker.state, note)
         serving.show = note_and_show
 
 

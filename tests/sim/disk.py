@@ -90,11 +90,6 @@ class SimDisk:
         if self.names.settle(self.rng, self.weather.ordered_names):
             self.probes["lost_names"] += 1
 
-    def lose_everything(self) -> None:
-        """A new, empty disk."""
-        self.epoch += 1
-        self.names = Names()
-
     def rot(self) -> bool:
         """Flip one bit of a clean durable byte; False when there is none."""
         files = self.may_rot()

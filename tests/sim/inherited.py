@@ -25,6 +25,7 @@ from sim.cluster import LATE, SUBJECTS, Wish
 from sim.disk import Mount
 from sim.graveyard import Digging, Graveyard, dead_of, draw_policies, grave_problems, letters_in
 from sim.moves import MOVED, Mover, Moves, Moving
+from sim.noting import before_applied
 from sim.replicated import Replicated, used
 from sim.world import Env, World
 from tidemill.errors import TidemillError
@@ -182,15 +183,13 @@ class Inherited(Replicated):
         graveyard.purged = self._purged
         self._graveyards.append(graveyard)
         state: Any = machine.inner.state
-        apply = state.apply
 
-        def note_and_apply(action: Action) -> int:
+        def note(action: Action) -> None:
             graveyard.acts(action, env.loop.now)
             if isinstance(action, Sought):
                 self.moves.sought(state.partitions[state.groups[action.group].partition].name, env.loop.now)
-            return int(apply(action))
 
-        state.apply = note_and_apply
+        before_applied(state, note)
 
 
 class Only:

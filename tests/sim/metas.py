@@ -21,7 +21,7 @@ from sim.storehouse import SimStore
 from sim.world import Env
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import ROUTES_TIMEOUT_S, _complaint
-from tidemill_broker.attendance import Attendance
+from tidemill_broker.attendance import BrokerAttendance
 from tidemill_broker.doors import Service
 from tidemill_host.local import LocalPeer
 from tidemill_host.obeying import Obeying
@@ -175,7 +175,7 @@ class Metas:
 async def attend(
     service: Service,
     local: LocalPeer,
-    attendance: Attendance,
+    attendance: BrokerAttendance,
     metas: Metas,
     woken: asyncio.Event | None = None,
 ) -> None:
@@ -201,7 +201,7 @@ async def attend(
 
 
 async def _beat(
-    service: Service, peer: tuple[LocalPeer, Obeying], attendance: Attendance, metas: Metas
+    service: Service, peer: tuple[LocalPeer, Obeying], attendance: BrokerAttendance, metas: Metas
 ) -> None:
     local, obeying = peer
     stood = await local.ask(Stand(asks=True))

@@ -24,6 +24,7 @@ from sim.council import COUNCIL, Book, Council, attend
 from sim.disk import Mount, SimDisk
 from sim.faults import Kind
 from sim.lanes import draw_priorities
+from sim.noting import before_applied
 from sim.sparing import Sparing
 from sim.world import Cut, Env, Phases, World
 from tidemill.errors import BrokerUnreachable
@@ -297,7 +298,7 @@ class Replicated:
     def _watch(self, machine: Any, env: Env) -> None:
         """Check after each turn; note who commits, and what is granted."""
         ready, state = machine.ready, machine.inner.state
-        apply, probes = state.apply, self._world.probes
+        probes = self._world.probes
 
         def check_and_ready() -> Ready:
             if self._sparing.due():
@@ -312,15 +313,14 @@ class Replicated:
                 probes["snapshots"] += machine._copying is not None
             return ready()
 
-        def note_and_apply(action: Action) -> int:
+        def note(action: Action) -> None:
             if isinstance(action, Pulled):
                 self.problems += note_grants(self.granted, action, env.loop.now)
-            return apply(action)
 
         machine.ready = check_and_ready
         if isinstance(machine, Master):
             machine.pacing = self._pacing
-            state.apply = note_and_apply
+            before_applied(state, note)
 
     def _note_commit(self, machine: Master, name: str) -> None:
         """Whoever commits something of its own in an epoch is the only one who does."""

@@ -23,13 +23,14 @@ from sim.cleared import CUTTERS, _manifests
 from sim.clients import draw_client
 from sim.gate import Asking
 from sim.metas import LINE_EVERY_S, Desk, MetaNode, Metas, Question, attend
+from sim.noting import before_applied
 from sim.whole import METAS, Cell, Whole
 from sim.world import Env, World
 from tidemill import Client
 from tidemill.errors import Refused, TidemillError
 from tidemill.security import Security
 from tidemill_broker.actions import Action, Pulled
-from tidemill_broker.attendance import Attendance
+from tidemill_broker.attendance import BrokerAttendance
 from tidemill_broker.doors import Service
 from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, wire_response
@@ -121,25 +122,25 @@ class LockedCell(Cell):
         woken = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(hear(metas, woken))
-            await attend(self.running[env.name], local, Attendance(self._identities[env.name]), metas, woken)
+            await attend(
+                self.running[env.name], local, BrokerAttendance(self._identities[env.name]), metas, woken
+            )
 
     def _watch(self, machine: Any, env: Env) -> None:
         super()._watch(machine, env)
         if not isinstance(machine, Master):
             return
         state: Any = machine.inner.state
-        apply = state.apply
 
-        def note_and_apply(action: Action) -> int:
+        def note(action: Action) -> None:
             if isinstance(action, Pulled):
                 group = state.consumers[action.consumer].group.name
                 if group == CUTTERS and self.closed_s is not None and env.loop.now > self.closed_s:
                     self.problems.append(
                         f"given though revoked: by {env.name} at {env.loop.now:.6f} s, closed at {self.closed_s:.6f} s"
                     )
-            return int(apply(action))
 
-        state.apply = note_and_apply
+        before_applied(state, note)
 
 
 async def hear(metas: Metas, woken: asyncio.Event) -> None:
@@ -262,16 +263,9 @@ class Revoked(Whole):
     """The scenario: a whole cluster, of which nobody weeds."""
 
     meta = LockedMeta
+    cell = LockedCell
+    gardener = Visiting
     probes = ("failovers", "hand_overs", "revoked", "guest_sent", "guest_given", "guest_refused")
-
-    def __init__(self, seed: str) -> None:
-        super().__init__(seed)
-        silences = [cell.chronicle.silence_s for cell in self.cells]
-        cells = [LockedCell(seed, cell.group) for cell in self.cells]
-        for cell, silence_s in zip(cells, silences, strict=True):
-            cell.chronicle.silence_s = silence_s
-        self.cells = list[Cell](cells)
-        self._weeding = cast("Any", Visiting(cells[-1], METAS))
 
 
 def make(seed: str) -> Revoked:

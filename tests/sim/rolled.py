@@ -111,15 +111,8 @@ class RolledCell(Cell):
 class Rolled(Whole):
     """The scenario."""
 
+    cell = RolledCell
     probes = ("failovers", "wished_in", "wished_out", "rolled", "rolled_masters", "left")
-
-    def __init__(self, seed: str) -> None:
-        super().__init__(seed)
-        silences = [cell.chronicle.silence_s for cell in self.cells]
-        self.cells = [RolledCell(seed, cell.group) for cell in self.cells]
-        for cell, silence_s in zip(self.cells, silences, strict=True):
-            cell.chronicle.silence_s = silence_s
-        self._weeding._cell = self.cells[-1]
 
     async def _person(self, env: Env) -> None:
         metas = Metas(self._calls, METAS, env.rng)

@@ -27,41 +27,12 @@ from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
+from sim.families import FAMILIES
 from sim.faults import Plan, plan_from_json, shrink
 from sim.seal import collect
 from sim.world import Outcome, Scenario, draw_plan, run_plan
 
 DEFAULT_SCENARIO = "sim.cluster:make"
-FAMILIES = {
-    DEFAULT_SCENARIO: 1,
-    "sim.steered:make": 1,
-    "sim.replicated:make": 1,
-    "sim.routed:make": 1,
-    "sim.shelved:make": 1,
-    "sim.spooled:make": 1,
-    "sim.adopted:make": 1,
-    "sim.repeated:make": 1,
-    "sim.deduped:make": 1,
-    "sim.archived:make": 1,
-    "sim.granted:make": 1,
-    "sim.held:make": 1,
-    "sim.worked:make": 1,
-    "sim.later:make": 1,
-    "sim.halves:make": 1,
-    "sim.calendars:make": 1,
-    "sim.couriers:make": 1,
-    "sim.hoarded:make": 1,
-    "sim.watched:make": 1,
-    "sim.whole:make": 1,
-    "sim.shut:make": 2,
-    "sim.forgotten:make": 2,
-    "sim.crontabs:make": 2,
-    "sim.traded:make": 2,
-    "sim.accounted:make": 2,
-    "sim.inherited:make": 2,
-    "sim.together:make": 4,
-}
-"""Of how many seeds each gets one, when all are swept: those that cost most get fewer."""
 SEEDS_PER_JOB = 20
 COLLECT_EVERY = 10
 COVERAGE_SEEDS_MIN = 200
@@ -87,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         case "twice":
             return 0 if twice(options.scenario, options.seed) else 1
         case _:
-            shares = FAMILIES if options.all else {options.scenario: 1}
+            shares = {one.scenario: one.sweeps for one in FAMILIES} if options.all else {options.scenario: 1}
             return max(
                 sweep(name, options.first, max(1, options.count // share), options.jobs)
                 for name, share in shares.items()

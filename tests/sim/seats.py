@@ -11,6 +11,7 @@ from sim.autopsy import image_of, log_problems, read_log
 from sim.calls import Calls
 from sim.checkers import Ack, History, Outcome, Promise, Send, Terms
 from sim.disk import Mount
+from sim.noting import before_applied
 from sim.whole import Cell
 from sim.world import Env, World
 from tidemill_broker.actions import Action, Pulled
@@ -86,15 +87,12 @@ class Seat(Cell):
         super()._watch(machine, env)
         if not isinstance(machine, Master):
             return
-        state: Any = machine.inner.state
-        apply = state.apply
 
-        def note_and_apply(action: Action) -> int:
+        def note(action: Action) -> None:
             if isinstance(action, Pulled):
                 self._note_lock(machine.inner, action, env)
-            return int(apply(action))
 
-        state.apply = note_and_apply
+        before_applied(machine.inner.state, note)
 
     def _note_lock(self, broker: Broker, action: Pulled, env: Env) -> None:
         consumer = broker.state.consumers[action.consumer]

@@ -17,7 +17,7 @@ from typing import Any
 from sim.autopsy import HERB
 from sim.clients import draw_client
 from sim.metas import Metas
-from sim.whole import METAS, Cell, Whole
+from sim.whole import Cell, Whole
 from sim.world import Env, World
 from tidemill import Client
 from tidemill.errors import TidemillError
@@ -161,15 +161,9 @@ def _manifest(group: str) -> Any:
 class Shut(Whole):
     """The scenario: a whole cluster, of which nobody weeds."""
 
+    last_cell = MarkedCell
+    gardener = Porter
     probes = ("failovers", "hand_overs", "closed", "closed_before_its_master")
-
-    def __init__(self, seed: str) -> None:
-        super().__init__(seed)
-        last = self.cells[-1]
-        cell = MarkedCell(seed, last.group)
-        cell.chronicle.silence_s = last.chronicle.silence_s
-        self.cells[-1] = cell
-        self._weeding = Porter(cell, METAS)
 
 
 def make(seed: str) -> Shut:

@@ -20,6 +20,7 @@ from sim.cluster import SERVER, Cluster, Wish
 from sim.faults import Kind
 from sim.graveyard import Letter
 from sim.moves import MOVED, Mover, Moves, Moving
+from sim.noting import before_applied
 from sim.rot import may_rot
 from sim.weather import draw_weather
 from sim.world import Env, World
@@ -198,10 +199,8 @@ class Steered(Cluster):
     def _watch(self, broker: Broker, env: Env) -> None:
         """Note besides what is taken back in groups in order, and that one consumer at a time holds messages."""
         super()._watch(broker, env)
-        state: Any = broker.state
-        apply = state.apply
 
-        def note_and_apply(action: Action) -> int:
+        def note(action: Action) -> None:
             now_s = env.loop.now
             if isinstance(action, FailedDeliveries | Released | Extended):
                 self._note_lease(broker, action, now_s)
@@ -213,9 +212,8 @@ class Steered(Cluster):
                 self.moves.sought(partition.name, now_s)
             if isinstance(action, Pulled):
                 self._note_given(broker, action, now_s)
-            return int(apply(action))
 
-        state.apply = note_and_apply
+        before_applied(broker.state, note)
 
     def _note_lease(
         self, broker: Broker, action: FailedDeliveries | Released | Extended, now_s: float

@@ -69,15 +69,9 @@ class Fallow(Weeding):
 class Vanished(Whole):
     """The scenario."""
 
+    cell = PodCell
+    gardener = Fallow
     probes = ("failovers", "vanished", "leases_taken")
-
-    def __init__(self, seed: str) -> None:
-        super().__init__(seed)
-        silences = [cell.chronicle.silence_s for cell in self.cells]
-        self.cells = [PodCell(seed, cell.group) for cell in self.cells]
-        for cell, silence_s in zip(self.cells, silences, strict=True):
-            cell.chronicle.silence_s = silence_s
-        self._weeding = Fallow(self.cells[-1], METAS)
 
     async def _person(self, env: Env) -> None:
         metas = Metas(self._calls, METAS, env.rng)

@@ -12,7 +12,7 @@ import asyncio
 import json
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from sim.weeding import Weeding
 from sim.world import Env, Phases, World
 from tidemill.errors import BrokerUnreachable
 from tidemill.routes import Routes, parse_routes
-from tidemill_broker.attendance import Attendance
+from tidemill_broker.attendance import BrokerAttendance
 from tidemill_broker.machine import Broker
 from tidemill_host.clock import Clock
 from tidemill_host.lives import next_life
@@ -216,7 +216,7 @@ class Cell(Replicated):
 
     async def _attend(self, env: Env, local: LocalPeer) -> None:
         metas = Metas(self._calls, METAS, env.rng)
-        await attend(self.running[env.name], local, Attendance(self._identities[env.name]), metas)
+        await attend(self.running[env.name], local, BrokerAttendance(self._identities[env.name]), metas)
 
     async def _hand_over(self, env: Env, to: str) -> int:
         """What ``doors/replicas.py`` does; the status."""
@@ -283,23 +283,22 @@ class Whole:
     """The scenario."""
 
     meta: type[MetaNode] = MetaNode
+    cell: type[Cell] = Cell
+    last_cell: type[Cell] | None = None  # of the one that the gardener is at; as the others are
+    gardener: Callable[[Any, Sequence[str]], Any] = Weeding
     kinds = KINDS
     guests: Sequence[Cell] = ()  # broker groups that are not looked at as the others are
     probes = (
-        "failovers",
-        "truncations",
-        "wished_in",
-        "wished_out",
-        "hand_overs",
-        "left",
-        "lost_answers",
-        "weeded",
-    )
+        "failovers", "truncations", "wished_in", "wished_out", "hand_overs", "left",
+        "lost_answers", "weeded",
+    )  # fmt: skip
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/whole")
         self.phases = Phases(warm_up_s=2.0, faults_s=rng.choice((6.0, 10.0)), drain_max_s=200.0)
-        self.cells = [Cell(seed, f"g{number}") for number in range(rng.choice((2, 2, 2, 3)))]
+        names = [f"g{number}" for number in range(rng.choice((2, 2, 2, 3)))]
+        self.cells = [self.cell(seed, name) for name in names[:-1]]
+        self.cells.append((self.last_cell or self.cell)(seed, names[-1]))
         silence_ms = rng.choice((3_000, 5_000))
         self._settings = MetaSettings(
             liveness_ms=silence_ms,
@@ -310,7 +309,7 @@ class Whole:
         for cell in self.cells:
             cell.chronicle.silence_s = silence_ms / 1000
         self._hands_over = rng.random() < 0.6
-        self._weeding = Weeding(self.cells[-1], METAS)
+        self._weeding = self.gardener(self.cells[-1], METAS)
         lost_answers = rng.choice((0.0, 0.0, 0.05, 0.3))
         self._house = Storehouse(lambda: self._calls, self._witness, self._posted, lost_answers)
         self.servers = (*(name for cell in self.cells for name in cell.servers), *METAS, STORE)

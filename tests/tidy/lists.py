@@ -1,11 +1,11 @@
-"""What is written in two places, and must be equal: the rooms, and the settings."""
+"""What is written in two places, and must be equal: the rooms, what is in them, and the settings."""
 
 from __future__ import annotations
 
 import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidy.shape import name_of
@@ -14,6 +14,8 @@ from tidy.tree import Source
 SETTINGS_PAGE = "docs/settings.md"
 HEADING = re.compile(r"^#+ +`?(\w[\w-]*)")
 ROW = re.compile(r"^\| *`(\w+)`")
+MODULES = re.compile(r"^\| module \| is \|\n\|---\|---\|\n((?:\|.*\n)+)", re.MULTILINE)
+MODULE = re.compile(r"`([\w/]+(?:\.py|/))`")
 
 
 def room_lists(rooms: Mapping[str, str], project: Mapping[str, Any]) -> Iterator[str]:
@@ -66,6 +68,22 @@ def room_folders(rooms: Mapping[str, str], paths: tuple[str, ...]) -> Iterator[s
     }
     for folder in sorted(taken):
         yield f"tests/{folder}/: pytest may import it as `{folder}`: put a room's tests into tests/unit/{folder}/"
+
+
+def room_modules(folder: str, package: str, paths: Sequence[str], readme: str) -> Iterator[str]:
+    """The table in a room's README names every module, by itself or by a row for its folder, as ``doors/``."""
+    below = f"{folder}/{package}/"
+    inside = [path.removeprefix(below) for path in paths if path.startswith(below)]
+    modules = {path for path in inside if path.endswith(".py") and not path.endswith("__init__.py")}
+    table = MODULES.search(readme)
+    rows = [row.split("|")[1:] for row in table[1].splitlines()] if table is not None else []
+    written = [name for row in rows for cell in row for name in MODULE.findall(cell)]
+    for path in sorted(modules):
+        if not any(path == name or (name.endswith("/") and path.startswith(name)) for name in written):
+            yield f"{folder}/README.md: {path} is not in the table of modules: add | `{path}` | what it is |"
+    for name in sorted({name for row in rows for name in MODULE.findall(row[0])}):
+        if not any(path == name or (name.endswith("/") and path.startswith(name)) for path in inside):
+            yield f"{folder}/README.md: `{name}` is in the table of modules and not in {below}: take it out"
 
 
 def is_below_tests(path: str) -> bool:

@@ -24,7 +24,6 @@ CONTRACT = "tidemill_host.machine"
 """What machines and the host agree on. It belongs to the host, is as pure as paper, and services may import it."""
 CONTRACT_PATH = "host/tidemill_host/machine.py"
 
-DOORS = {"__main__.py", "doors.py"}
 SERVICES = {"broker", "meta", "delay"}
 WITH_DOORS = SERVICES | {"operator"}
 """Paper but for their doors."""
@@ -72,7 +71,7 @@ ROOMS_ONLY_FROM = {
 
 def is_paper(source: Source) -> bool:
     if source.folder in WITH_DOORS:
-        return source.name not in DOORS and "/doors/" not in source.path
+        return source.name != "__main__.py" and "/doors/" not in source.path
     return source.folder in KNOWS or source.path == CONTRACT_PATH
 
 

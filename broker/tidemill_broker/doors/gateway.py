@@ -43,13 +43,13 @@ from tidemill_broker.doors.gateway_requests import (
 from tidemill_broker.doors.gateway_rows import render, sent_rows
 from tidemill_broker.doors.gateway_sending import Sending, plain_sending, read_sending
 from tidemill_broker.doors.gateway_settling import parse_receipts, parts_of
-from tidemill_broker.doors.gateway_times import timestamp_of
 from tidemill_broker.doors.neighbour import Later, Nobody
 from tidemill_broker.doors.service import Service
 from tidemill_broker.groups import Group
 from tidemill_broker.quotas import PaidOnce
 from tidemill_broker.ranges import merge_ranges
 from tidemill_host.bodies import Bodies, Room
+from tidemill_host.clock import timestamp
 from tidemill_host.doorman import asker
 from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, json_response, refusal_of
@@ -158,7 +158,7 @@ class Gateway:
             raise error
         rows = sent_rows(origin.batch_id, count, answer)
         for row, delta in zip(rows, deltas or (), strict=False):
-            row["due"] = timestamp_of(now_ms + delta)
+            row["due"] = timestamp(now_ms + delta)
         return json_response({"subject": subject, "messages": rows})
 
     async def _send(self, batch: bytearray, payer: Meter | None) -> Sent:

@@ -211,7 +211,7 @@ def _receiving() -> Part:
             {
                 "id": "0192" + "0" * 28 + "-0", "subject": "order.created", "sequence": 0, "body": "b25lIGNvZmZlZQ==",
                 "text": "one coffee", "key": "order-1", "order_key": None, "tags": ["hot"], "properties": {"sugar": 2},
-                "priority": 0, "attempts": 0, "stored_at": "2026-11-18T16:00:00.000+00:00", "receipt": RECEIPT,
+                "priority": 0, "attempts": 0, "stored_at": "2026-11-18T16:00:00.000Z", "receipt": RECEIPT,
             },
         ],
     }  # fmt: skip

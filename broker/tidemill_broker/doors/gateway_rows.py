@@ -8,13 +8,14 @@ from __future__ import annotations
 import base64
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, cast
 
 import msgpack
 
 from tidemill_broker.doors.gateway_receipts import Receipts
+from tidemill_host.clock import timestamp
 from tidemill_ledger.gathering import ids_of
 from tidemill_wire.batch import GATHERED, message_id
 from tidemill_wire.columns import Batch, Column
@@ -114,7 +115,7 @@ def _rows(batch: Batch, first: int, last: int, grant: Grant) -> list[dict[str, A
     order_keys = _part(batch, (Column.ORDER_KEY_OFFSETS, Column.ORDER_KEYS), start, stop)
     properties = _part(batch, (Column.PROPERTY_OFFSETS, Column.PROPERTIES), start, stop)
     tags, ids = _tags_of(batch, start, stop), ids_of(batch, start, stop - start)
-    stored_at = datetime.fromtimestamp(header.stored_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    stored_at = timestamp(header.stored_at_ms)
     rows: list[dict[str, Any]] = []
     for at in range(stop - start):
         body = bodies[at] if bodies else b""

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from tidemill_broker.doors.gateway_messages import TIMES, malformed
@@ -98,12 +97,6 @@ def deltas_of(whens: Sequence[When | None], now_ms: int) -> list[int] | None:
     if max(deltas) > DELAY_MS_MAX:
         raise _too_far(f"a message is for more than {DAYS_MAX} days ahead")
     return deltas
-
-
-def timestamp_of(at_ms: int) -> str:
-    """For the answer."""
-    at = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return at.replace("+00:00", "Z")
 
 
 def when_fields() -> dict[str, Part]:

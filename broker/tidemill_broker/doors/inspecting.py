@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
-from tidemill_broker.actions import ActionKind
+from tidemill_broker.action_kinds import ActionKind
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.segments import base_of
 from tidemill_ledger.scanning import BatchScanner, RecordScanner

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from tidemill_broker.archiving import lag_of
 from tidemill_broker.census import oldest_kept_ms
 from tidemill_broker.doors.service import Service
-from tidemill_broker.doors.survey import Survey
+from tidemill_broker.doors.survey import Headcount
 from tidemill_broker.statistics import LEVEL_MAX
 from tidemill_host.clock import Clock
 from tidemill_host.numbers import put_host
@@ -30,7 +30,7 @@ class MetricsPage:
         self._service = service
         self._clock = clock
         self._more = more
-        self._survey = Survey(service.broker.state, clock)
+        self._headcount = Headcount(service.broker.state, clock)
         self._turn = asyncio.Lock()
         self._made = b""
         self._begun = 0
@@ -57,8 +57,8 @@ class MetricsPage:
         put_host(page, service)
         put_logs(page, service.broker.logs, service.begun)
         put_group(page, service.machine)
-        page.put("survey_seconds", self._survey.seconds)
-        await self._survey.put(page)
+        page.put("survey_seconds", self._headcount.seconds)
+        await self._headcount.put(page)
         return page.to_bytes() + self._more()
 
 

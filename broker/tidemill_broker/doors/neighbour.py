@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from tidemill_broker.doors.service import Service
 from tidemill_host.permits import Permits
 from tidemill_host.refusals import HttpRefused
 from tidemill_host.routing import Route
+from tidemill_host.whereabouts import Whereabouts
 from tidemill_wire.commands import Command, Sent
+from tidemill_wire.granted import Granted
 from tidemill_wire.timing import Cancel, ListTimers, Reschedule, Show
 
 AboutTimers: TypeAlias = Cancel | Reschedule | Show | ListTimers
@@ -31,6 +34,14 @@ class Later(Protocol):
     async def ask(self, group: str, question: AboutTimers) -> Command:
         """The answer of one of them."""
         ...
+
+
+@dataclass(slots=True)
+class House(Whereabouts):
+    """What a broker and whoever lives beside it have in common."""
+
+    grants: dict[str, Granted] = field(default_factory=dict[str, Granted])
+    """What manifests grant, for whoever keeps such."""
 
 
 class Nobody:

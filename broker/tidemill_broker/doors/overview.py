@@ -48,7 +48,7 @@ GROUP_ORDERS = ("trouble", "name", *GROUP_SUMS)
 SUBJECT_ORDERS = ("name", *SUBJECT_SUMS, "groups")
 
 
-class Survey:
+class KeptRows:
     """Rows that take long to make."""
 
     def __init__(self, make: Callable[[], Iterator[Row]], clock: Clock) -> None:
@@ -76,8 +76,8 @@ class Overview:
 
     def __init__(self, broker: Broker, clock: Clock) -> None:
         state = broker.state
-        self._groups = Survey(lambda: group_rows(state), clock)
-        self._subjects = Survey(lambda: subject_rows(state), clock)
+        self._groups = KeptRows(lambda: group_rows(state), clock)
+        self._subjects = KeptRows(lambda: subject_rows(state), clock)
         self._sampler = Sampler(lambda: group_rows(state), clock)
 
     def routes(self) -> list[Route]:

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgpack
@@ -41,7 +41,8 @@ from tidemill_broker.queries import (
     parse_place,
     view_of,
 )
-from tidemill_host.disk import Disk
+from tidemill_host.clock import timestamp
+from tidemill_host.disk import Disk, size_of
 from tidemill_host.files import Files
 from tidemill_host.refusals import HttpRefused
 from tidemill_host.routing import Route, Variables
@@ -195,7 +196,7 @@ class Queries:
         try:
             for _ in range(VIEWS_MAX):
                 view = view_of(self._broker.state, self._broker.logs.messages, browsed, letters=letters)
-                query = Query(view, self._files.take, self._size_of, Budget(limit))
+                query = Query(view, self._files.take, partial(size_of, self._disk), Budget(limit))
                 try:
                     return await loop.run_in_executor(self._lane, job, query)
                 except (FileNotFoundError, Missing) as error:
@@ -216,16 +217,6 @@ class Queries:
             f"a file is missing ({gone})",
             "restore it, or restart the broker if it is an index",
         )
-
-    def _size_of(self, file: str) -> int | None:
-        try:
-            handle = self._disk.open(file)
-        except FileNotFoundError:
-            return None
-        try:
-            return handle.size()
-        finally:
-            handle.close()
 
 
 # -- questions ---------------------------------------------------------------------------------------------------
@@ -319,10 +310,9 @@ def message_value(found: Found) -> dict[str, Any]:
 def _timestamp(at_ms: int) -> str | None:
     """RFC 3339, ``None`` for what a producer's clock should not have said."""
     try:
-        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        return timestamp(at_ms)
     except (OverflowError, ValueError, OSError):
         return None
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _properties(packed: bytes) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_broker.positions import begin_as_asked
-from tidemill_broker.recovery import Recovery, Report
+from tidemill_broker.recovery import Recovery
 from tidemill_broker.settings import BrokerSettings
 from tidemill_host import log
 from tidemill_host.clock import Clock
@@ -26,6 +26,7 @@ from tidemill_journal.errors import CorruptRun
 from tidemill_ledger.following import Follower
 from tidemill_ledger.group_metrics import Begun
 from tidemill_ledger.membership import LONE, Part, Role
+from tidemill_ledger.opening import Report
 from tidemill_ledger.replication import Master
 from tidemill_wire import limits
 from tidemill_wire.access import Charter

@@ -74,7 +74,6 @@ class Stretches:
         self._bodies = Bodies(limits.HTTP_HELD_BYTES_MAX)
         self._running = asyncio.Semaphore(limits.RANGES_RUNNING_MAX)
         self._waiting = 0
-        self.bytes_given = 0
 
     def routes(self) -> list[Route]:
         """What this door answers."""
@@ -225,9 +224,7 @@ class Stretches:
         if lead:
             await _write(response, lead)
         for chunk in _chunks(extents):
-            data = await self._work(partial(self._read, chunk))
-            self.bytes_given += len(data)
-            await _write(response, data)
+            await _write(response, await self._work(partial(self._read, chunk)))
         await response.write_eof()
         return response
 

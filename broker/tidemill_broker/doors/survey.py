@@ -22,7 +22,7 @@ SLICE_SECONDS = 0.001
 NOBODY = OfGroup(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
-class Survey:
+class Headcount:
     """Remembers from one look to the next who has a name, and what all others have counted."""
 
     def __init__(self, state: State, clock: Clock) -> None:

@@ -17,11 +17,11 @@ from aiohttp import web
 
 from tidemill_broker.doors.gateway_messages import TIMES, check_fields, malformed, some_key
 from tidemill_broker.doors.gateway_requests import subject_of, value_of
-from tidemill_broker.doors.gateway_times import When, parse_when, timestamp_of
+from tidemill_broker.doors.gateway_times import When, parse_when
 from tidemill_broker.doors.neighbour import AboutTimers, Later
 from tidemill_broker.doors.parameters import limit_of, parameters_of, time_of, wrong
 from tidemill_host.bodies import Bodies
-from tidemill_host.clock import Clock
+from tidemill_host.clock import Clock, timestamp
 from tidemill_host.doorman import asker
 from tidemill_host.refusals import HttpRefused, json_response, refusal_of
 from tidemill_host.routing import Route, Variables
@@ -238,8 +238,8 @@ def row_of(row: TimerRow) -> dict[str, Any]:
         "id": row.id,
         "subject": row.subject,
         "timer_key": row.timer_key or None,
-        "due": timestamp_of(row.due_ms),
-        "stored_at": timestamp_of(row.stored_ms),
+        "due": timestamp(row.due_ms),
+        "stored_at": timestamp(row.stored_ms),
         "size": row.size,
         "cron": row.cron or None,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
@@ -18,7 +17,7 @@ from tidemill_broker.messages import Found
 from tidemill_broker.queries import Query
 from tidemill_broker.ranges import covers
 from tidemill_broker.standings import Event, Pause, Standing, conclude, sentence_of, standing_of
-from tidemill_host.clock import Clock
+from tidemill_host.clock import Clock, timestamp
 from tidemill_host.doorman import asker
 from tidemill_host.files import Files
 from tidemill_host.machine import Slice
@@ -79,7 +78,7 @@ class Why:
             groups.append(_value(told))
         return json_response({
             "id": found.id, "subject": found.subject, "sequence": found.sequence,
-            "stored_at": _moment(found.stored_at_ms), "history_from": _moment(since_ms) if since_ms else None,
+            "stored_at": timestamp(found.stored_at_ms), "history_from": timestamp(since_ms) if since_ms else None,
             "groups": groups,
         })  # fmt: skip
 
@@ -130,7 +129,7 @@ class Why:
             events.insert(0, death.event)  # that record is not kept any more, and the letter remembers
         return json_response({
             "id": letter.origin, "subject": death.subject, "sequence": death.sequence, "stored_at": None,
-            "history_from": _moment(since_ms) if since_ms else None,
+            "history_from": timestamp(since_ms) if since_ms else None,
             "groups": [_value(conclude(own, events, history.rate_of(number, now_ms)))],
         })  # fmt: skip
 
@@ -202,15 +201,11 @@ def _no_message(identity: str) -> HttpRefused:
     return HttpRefused(404, "not_found", f"there is no message {identity}", "it may have expired")
 
 
-def _moment(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _value(standing: Standing) -> dict[str, Any]:
     return {
-        "group": standing.group, "state": standing.state, "sentence": sentence_of(standing, _moment),
+        "group": standing.group, "state": standing.state, "sentence": sentence_of(standing, timestamp),
         "attempts": standing.attempts, "consumer": standing.consumer or None,
-        "until": _moment(standing.until_ms) if standing.until_ms else None, "ahead": standing.ahead,
+        "until": timestamp(standing.until_ms) if standing.until_ms else None, "ahead": standing.ahead,
         "rate": round(standing.rate, 3), "paused": standing.pause is not None,
         "pause": _pause(standing.pause) if standing.pause is not None else None,
         "suspended": standing.suspended, "over_quota": standing.kept_back or None,
@@ -221,16 +216,16 @@ def _value(standing: Standing) -> dict[str, Any]:
 
 def _pause(pause: Pause) -> dict[str, Any]:
     return {
-        "since": _moment(pause.since_ms), "fingerprint": pause.fingerprint,
+        "since": timestamp(pause.since_ms), "fingerprint": pause.fingerprint,
         "reason": pause.detail.reason if pause.detail is not None else None,
-        "probe": _moment(pause.probe_ms) if pause.probe_ms else None,
+        "probe": timestamp(pause.probe_ms) if pause.probe_ms else None,
     }  # fmt: skip
 
 
 def _event(event: Event) -> dict[str, Any]:
     return {
-        "at": _moment(event.at_ms), "what": event.what, "consumer": event.consumer or None,
-        "attempts": event.attempts, "until": _moment(event.until_ms) if event.until_ms else None,
+        "at": timestamp(event.at_ms), "what": event.what, "consumer": event.consumer or None,
+        "attempts": event.attempts, "until": timestamp(event.until_ms) if event.until_ms else None,
         "error": event.detail._asdict() if event.detail is not None else None,
     }  # fmt: skip
 

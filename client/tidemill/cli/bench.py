@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,9 +12,9 @@ from tidemill.cli.session import (
     SERVER_DEFAULT,
     ServerOption,
     connected,
-    interactive,
     parse_subject_argument,
     perform,
+    progress,
 )
 
 if TYPE_CHECKING:
@@ -93,7 +91,7 @@ def _bench(what: str, measure: Measure, load: Load, server: str, as_json: bool) 
 
 
 async def _measured(what: str, measure: Measure, load: Load, server: str, as_json: bool) -> None:
-    with _progress(what, load.count) as advance:
+    with progress(what, load.count) as advance:
         async with connected(server) as client:
             measured = await measure(client, load, advance)
     result = {"bench": what, "subject": load.subject, **measured.figures()}
@@ -116,16 +114,3 @@ def _quickest_loop() -> Any:
     from importlib.util import find_spec
 
     return import_module("uvloop").new_event_loop if find_spec("uvloop") else None
-
-
-@contextmanager
-def _progress(what: str, count: int) -> Generator[Callable[[int], None]]:
-    if not interactive(sys.stderr):
-        yield lambda _messages: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True, refresh_per_second=4) as bar:
-        task = bar.add_task(what, total=count)
-        yield lambda messages: bar.update(task, advance=messages)

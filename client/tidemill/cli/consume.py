@@ -30,7 +30,7 @@ from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
     from tidemill import Consumer, Message
-    from tidemill.subscription import Ways
+    from tidemill.subscription import Sharing
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE_SECONDS = 2.0  # for a line that nobody reads, when it is over
@@ -53,7 +53,7 @@ class Wish:
     start: str | int
     tags: tuple[str, ...]
     match: Matching
-    ways: Ways
+    sharing: Sharing
     name: str | None
     count: int | None
     timeout_seconds: float | None
@@ -195,12 +195,13 @@ def consume(
     """
     if exclusive and broadcast:
         raise wrong_usage("--exclusive and --broadcast exclude each other: give one of them")
-    from tidemill.subscription import Ways
+    from tidemill.subscription import Sharing
 
-    ways = Ways(at_most_once, exclusive, broadcast)
+    sharing = Sharing(at_most_once, exclusive, broadcast)
     wish = Wish(
-        tuple(subjects), group, start_of(start), tuple(tag or ()), match, ways, name, count, timeout, command
-    )
+        tuple(subjects), group, start_of(start), tuple(tag or ()), match,
+        sharing, name, count, timeout, command,
+    )  # fmt: skip
     perform(_consume(server, wish, output), server)
 
 
@@ -211,8 +212,8 @@ async def _consume(server: str, wish: Wish, output: Form) -> None:
         connected(server) as client,
         client.consume(
             wish.subjects, group=wish.group, start=wish.start, name=wish.name, tags=wish.tags,
-            match=wish.match.value, at_most_once=wish.ways.at_most_once, exclusive=wish.ways.exclusive,
-            broadcast=wish.ways.broadcast,
+            match=wish.match.value, at_most_once=wish.sharing.at_most_once, exclusive=wish.sharing.exclusive,
+            broadcast=wish.sharing.broadcast,
         ) as messages,
         ending.of(messages),
     ):  # fmt: skip

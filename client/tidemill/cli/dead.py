@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,9 +17,11 @@ from tidemill.cli.session import (
     OutputOption,
     ServerOption,
     SubjectArgument,
+    YesOption,
     connected,
     interactive,
     perform,
+    progress,
 )
 from tidemill.cli.stored import as_json, bound_of, parse_time
 from tidemill.cli.tables import print_fields, print_rows, print_value, timestamp
@@ -49,7 +51,6 @@ RateOption = Annotated[
     float | None, typer.Option("--rate", min=0.001, metavar="N", help="At most N messages a second.")
 ]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def build() -> typer.Typer:
@@ -171,7 +172,7 @@ async def _settle(
         done = 0
         if found and not dry_run:
             _confirm(verb, len(found), names[1], yes)
-            with _progress(verb, len(found)) as advance:
+            with progress(verb, len(found)) as advance:
                 async for part in _paced(found, rate):
                     done += await (letters.redrive(part) if verb == "redrive" else letters.purge(part))
                     advance(len(part))
@@ -233,20 +234,6 @@ async def _paced(letters: list[DeadLetter], rate: float | None) -> AsyncGenerato
         if rate is not None:
             await asyncio.sleep(max(0.0, began + at / rate - loop.time()))
         yield letters[at : at + size]
-
-
-@contextmanager
-def _progress(verb: str, total: int) -> Generator[Callable[[int], None]]:
-    """A bar on standard error when somebody watches it."""
-    if not interactive(sys.stderr):
-        yield lambda _count: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(verb, total=total)
-        yield lambda count: bar.update(task, advance=count)
 
 
 @asynccontextmanager

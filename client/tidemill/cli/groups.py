@@ -17,6 +17,7 @@ from tidemill.cli.session import (
     ServerOption,
     SubjectArgument,
     connected,
+    listing,
     perform,
 )
 from tidemill.cli.showing_commands import show_group
@@ -42,30 +43,13 @@ COLUMNS = (
 
 
 def build() -> typer.Typer:
-    application = typer.Typer(
-        help="List the consumer groups, or steer one.", rich_markup_mode=None, invoke_without_command=True
-    )
-    application.callback(invoke_without_command=True)(groups)
-    application.command("list")(list_groups)
+    application = listing("List the consumer groups, or steer one.", "consumer groups", _groups)
     application.command("show")(show_group)
     application.command("seek")(seek)
     application.command("suspend")(suspend)
     application.command("resume")(resume)
     application.command("remove")(remove_group)
     return application
-
-
-def groups(
-    context: typer.Context, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE
-) -> None:
-    """List the consumer groups, or steer one."""
-    if context.invoked_subcommand is None:
-        perform(_groups(server, output), server)
-
-
-def list_groups(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> None:
-    """List the consumer groups."""
-    perform(_groups(server, output), server)
 
 
 async def _groups(server: str, output: Output) -> None:

@@ -14,6 +14,7 @@ from tidemill.cli.session import (
     Output,
     OutputOption,
     ServerOption,
+    YesOption,
     find_server,
     interactive,
     perform,
@@ -38,7 +39,6 @@ UrlOption = Annotated[
 TableOption = Annotated[str, typer.Option("--table", help="The outbox's table.")]
 RowOption = Annotated[list[int] | None, typer.Option("--row", help="This row only; may be repeated.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All that were set aside.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 TABLE_DEFAULT = "tidemill_outbox"
 COLUMNS = ("id", "subject", "attempts", "age_ms", "reason")
 

@@ -13,7 +13,14 @@ from tidemill.cli.completing import complete_group
 from tidemill.cli.consume import parse_group_option
 from tidemill.cli.draining import UNDONE, left_on
 from tidemill.cli.failures import CommandFailed, wrong_usage
-from tidemill.cli.session import SERVER_DEFAULT, ServerOption, SubjectArgument, interactive, perform
+from tidemill.cli.session import (
+    SERVER_DEFAULT,
+    ServerOption,
+    SubjectArgument,
+    YesOption,
+    interactive,
+    perform,
+)
 
 GroupArgument = Annotated[
     str,
@@ -24,7 +31,6 @@ GroupArgument = Annotated[
         autocompletion=complete_group,
     ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Also what programs use, and what is not consumed.")
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -86,6 +86,7 @@ ServerOption = Annotated[
     ),
 ]  # fmt: skip
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How results are written.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 FormOption = Annotated[Form, typer.Option("--output", "-o", help="How each is written.")]
 SubjectArgument = Annotated[
     str,
@@ -115,6 +116,26 @@ def perform(command: Coroutine[Any, Any, None], server: str, loop_factory: Any =
         if failure is None:
             raise
         raise failure from None
+
+
+def listing(
+    about: str, things: str, print_all: Callable[[str, Output], Coroutine[Any, Any, None]]
+) -> typer.Typer:
+    """The commands of a noun that lists its things when it is said alone, and by `list`."""
+    application = typer.Typer(help=about, rich_markup_mode=None, invoke_without_command=True)
+
+    def alone(
+        context: typer.Context, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE
+    ) -> None:
+        if context.invoked_subcommand is None:
+            perform(print_all(server, output), server)
+
+    def listed(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> None:
+        perform(print_all(server, output), server)
+
+    application.callback(invoke_without_command=True)(alone)
+    application.command("list", help=f"List the {things}.")(listed)
+    return application
 
 
 @asynccontextmanager
@@ -167,3 +188,17 @@ def interactive(stream: Any) -> bool:
         return bool(stream.isatty())
     except ValueError:
         return False  # it is closed
+
+
+@contextmanager
+def progress(what: str, total: int) -> Generator[Callable[[int], None]]:
+    """A bar on standard error when somebody watches it; how many more are done moves it."""
+    if not interactive(sys.stderr):
+        yield lambda _count: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, refresh_per_second=4) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.update(task, advance=count)

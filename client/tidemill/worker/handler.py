@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from tidemill.chain import Match, parse_match
 from tidemill.message import parse_delay
-from tidemill.subscription import SHARED, From, Subscription, Ways
+from tidemill.subscription import SHARED, From, Sharing, Subscription
 from tidemill_wire.filters import is_pattern
 
 Pool: TypeAlias = Literal["thread", "process"]
@@ -41,7 +41,7 @@ class Wish:
     match: Match = "any"
     retry_after: RetryDelay = None
     prefetch: int | None = None
-    ways: Ways = SHARED
+    sharing: Sharing = SHARED
     consumer: str | None = None
     by_key: bool = False
     give_up_after: int | None = None
@@ -69,12 +69,12 @@ class Handler:
     ) -> Handler:
         """The handler, or an error with what is wrong with it."""
         wanted = parse_match(wish.tags, wish.match)
-        if wish.ways.broadcast and wish.consumer is None:
+        if wish.sharing.broadcast and wish.consumer is None:
             raise ValueError(
                 "a broadcast worker goes on where its consumer was: give it a name that stays, "
                 "as in name=os.environ['HOSTNAME']"
             )
-        subscription = Subscription.parse(subjects, group, start, wish.consumer, wish.ways, wanted)
+        subscription = Subscription.parse(subjects, group, start, wish.consumer, wish.sharing, wanted)
         mode = _mode(function, wish.pool)
         wants = _parameters(function)
         name = name_of(function)
@@ -91,7 +91,7 @@ class Handler:
             raise ValueError(f"prefetch {prefetch} of {name} is not positive")
         if wish.timeout is not None and wish.timeout <= 0:
             raise ValueError(f"timeout {wish.timeout} of {name} is not positive: leave it out for no timeout")
-        if wish.by_key and wish.ways.at_most_once:
+        if wish.by_key and wish.sharing.at_most_once:
             raise ValueError(
                 f"{name} is by_key, which tries again what fails, and at_most_once, which does not"
             )

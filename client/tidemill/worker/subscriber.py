@@ -279,7 +279,7 @@ class Subscriber:
                 log.debug("handler_failed %s", self._about(message), exc_info=error)
                 self._tell.failed(message, error)
                 given_up = self._handler.give_up_after is not None  # by key, what is not given up is parked
-                delay_ms = self._delay_ms(message, message.attempts)
+                delay_ms = self._delay_ms(message.attempts)
                 await self._nack(message, why._replace(delay_ms=delay_ms, reject=given_up))
 
     def _park(self, begun: Begun, error: BaseException | None) -> bool:
@@ -298,7 +298,7 @@ class Subscriber:
                 self._counts.failed += 1
                 self._counts.timed_out += isinstance(error, HandlerTimeout)
                 self._tell.failed(message, error)
-                delay_ms = self._delay_ms(message, attempts - 1)
+                delay_ms = self._delay_ms(attempts - 1)
                 delay_s = delay_ms / 1000 if delay_ms >= 0 else backoff_s(attempts)
         why = why_of(error, self._handler.function)
         log.warning(
@@ -317,7 +317,7 @@ class Subscriber:
         except TidemillError as error:
             log.warning("nack_unanswered %s: %s", self._about(message), error)
 
-    def _delay_ms(self, message: Message, attempts: int) -> int:
+    def _delay_ms(self, attempts: int) -> int:
         with Caught() as caught:
             return parse_delay(self._handler.delay(attempts))
         assert caught.error is not None

@@ -27,7 +27,7 @@ from tidemill.exporter import metrics_page
 from tidemill.message import Message
 from tidemill.routes import parse_server
 from tidemill.settings import ClientSettings
-from tidemill.subscription import From, Ways
+from tidemill.subscription import From, Sharing
 from tidemill.why import why_of
 from tidemill.worker.context import Context
 from tidemill.worker.handler import (
@@ -128,9 +128,9 @@ class Worker:
         dead letter, ``None`` is never.
         """
         names = subjects if isinstance(subjects, str) else tuple(subjects)
-        ways = Ways(at_most_once, exclusive, broadcast, by_key)
+        sharing = Sharing(at_most_once, exclusive, broadcast, by_key)
         calling = (concurrency, timeout, pool, tags, match, retry_after, prefetch)
-        wish = Wish(*calling, ways, name, by_key, give_up_after if by_key else None)
+        wish = Wish(*calling, sharing, name, by_key, give_up_after if by_key else None)
 
         def register(function: F) -> F:
             handler = Handler.parse(function, names, group, start, wish)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from tidemill_delay.applying import DelayApplier
 from tidemill_delay.machine import Delay
-from tidemill_delay.recovery import FOLDERS, Recovery, Report
+from tidemill_delay.recovery import FOLDERS, Recovery
 from tidemill_delay.routing import Ways
 from tidemill_delay.settings import DelaySettings
 from tidemill_host.clock import Clock
@@ -21,6 +21,7 @@ from tidemill_host.zones import offset_in
 from tidemill_ledger.following import Follower
 from tidemill_ledger.group_metrics import Begun
 from tidemill_ledger.membership import LONE, Part, Role
+from tidemill_ledger.opening import Report
 from tidemill_ledger.replication import Master
 from tidemill_wire.access import Charter
 from tidemill_wire.routes import State

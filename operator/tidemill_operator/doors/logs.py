@@ -34,10 +34,10 @@ def begin_logging(form: str) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
-def say(line: str) -> None:
-    """What every service says at its start, as every service says it."""
+def say(line: str, level: int = logging.INFO) -> None:
+    """What every service says at its start and at its end, as every service says it."""
     handler = logging.getLogger().handlers[0]
     if isinstance(handler.formatter, Lines):
-        logging.getLogger("tidemill.operator").info("%s", line)
+        logging.getLogger("tidemill.operator").log(level, "%s", line)
     else:
         sys.stderr.write(f"tidemill: {line}\n")

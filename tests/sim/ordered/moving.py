@@ -10,8 +10,8 @@ from samples.metas import World
 from sim.ordered.checker import Checker
 from tidemill_broker.surveying import Survey
 from tidemill_meta.errors import Denied
-from tidemill_meta.memory import StoreAway
 from tidemill_meta.passages import note, parse_report
+from tidemill_meta.storing import StoreAway
 from tidemill_meta.subjects import told_to
 from tidemill_meta.values import Route
 from tidemill_wire.columns import Content

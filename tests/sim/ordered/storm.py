@@ -23,8 +23,8 @@ from tidemill_meta.asked import Asked
 from tidemill_meta.beats import Consumes
 from tidemill_meta.brokers import set_group_state
 from tidemill_meta.errors import Denied
-from tidemill_meta.memory import StoreAway
 from tidemill_meta.retiring import drain
+from tidemill_meta.storing import StoreAway
 from tidemill_meta.subjects import expand, give_up_move
 from tidemill_meta.values import Allocation, Route
 from tidemill_wire.commands import Pulled

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from samples.actions import ACTIONS
+from tidemill_broker.action_kinds import ActionKind
 from tidemill_broker.action_records import decode_action, encode_action
-from tidemill_broker.actions import Action, ActionKind, Allocated, ConsumerForgotten, Exhumed, GroupPaused
+from tidemill_broker.actions import Action, Allocated, ConsumerForgotten, Exhumed, GroupPaused
 from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import Record
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidemill_broker.attendance import Attendance
+from tidemill_broker.attendance import BrokerAttendance
 from tidemill_broker.gate import Inventory, Removal, Told, Unfenced
 from tidemill_broker.load import Load
 from tidemill_ledger.attendance import BEAT_SECONDS, Identity
@@ -43,16 +43,16 @@ def appointed(epoch: int, version: int, master: str = "g1-0") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def beating(stood: Stood) -> Attendance:
+def beating(stood: Stood) -> BrokerAttendance:
     """Registered, and its heartbeat is under way."""
-    attendance = Attendance(IDENTITY)
+    attendance = BrokerAttendance(IDENTITY)
     attendance.beat(stood)
     attendance.answered(200, {})
     return attendance
 
 
 def test_the_first_beat_registers_and_the_next_ones_do_not() -> None:
-    attendance = Attendance(IDENTITY)
+    attendance = BrokerAttendance(IDENTITY)
 
     assert attendance.beat(FENCED) == REGISTRATION
     heartbeat = attendance.answered(200, appointed(1, 1))
@@ -170,7 +170,7 @@ def test_who_is_not_registered_any_more_registers_with_the_next_beat() -> None:
 
 
 def test_a_registration_without_an_answer_is_made_again() -> None:
-    attendance = Attendance(IDENTITY)
+    attendance = BrokerAttendance(IDENTITY)
     attendance.beat(FENCED)
 
     assert attendance.beat(FENCED) == REGISTRATION
@@ -198,7 +198,7 @@ def test_two_metas_in_a_black_hole_leave_time_to_be_heard_by_the_third() -> None
 
 
 def test_a_heartbeat_says_how_busy_the_broker_is_and_what_its_disk_lets_it_take() -> None:
-    attendance = Attendance(IDENTITY, Load(full_bytes=1000))
+    attendance = BrokerAttendance(IDENTITY, Load(full_bytes=1000))
     attendance.beat(MASTER)
     attendance.answered(200, {})
     later = replace(MASTER, ends=Ends(80 + 60_000, 90), at_ms=60_000)
@@ -224,7 +224,7 @@ DECLARED = {"revision": 9, "declarations": [ORDERS.to_map()], "read_only": ["bil
 NEWS = {**appointed(2, 5), "declared": 7, "state": "RW"}
 
 
-def listening() -> Attendance:
+def listening() -> BrokerAttendance:
     """A master that was told of news, and has asked for them."""
     attendance = beating(MASTER)
     asked = attendance.answered(200, NEWS)

@@ -8,7 +8,8 @@ import pytest
 
 from samples.brokers import SUBJECT, Rig, files_of, pulls, put_file, read_file, spans
 from samples.graves import GRAVE, HASTY, ROOMY, bodies, hasty_rig, letters, living, reject, twin
-from tidemill_broker.actions import ActionKind, Buried
+from tidemill_broker.action_kinds import ActionKind
+from tidemill_broker.actions import Buried
 from tidemill_broker.burials import Burials
 from tidemill_broker.ranges import covers
 from tidemill_ledger.scanning import RecordScanner

@@ -10,7 +10,7 @@ import pytest
 from tidemill_broker.actions import FailureDetail
 from tidemill_broker.census import OfGroup, OfSubject, group_row, groups_of, stored_ms, subject_row
 from tidemill_broker.doors.status import group_rows
-from tidemill_broker.doors.survey import Survey
+from tidemill_broker.doors.survey import Headcount
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.groups import Group
@@ -98,7 +98,7 @@ def test_a_sealed_segment_tells_about_when_it_was_stored(held: bool) -> None:
 
 def test_ten_thousand_subjects_are_told_in_a_second_with_bounded_labels() -> None:
     state, clock = state_of(MANY), RealClock()
-    survey = Survey(state, clock)
+    survey = Headcount(state, clock)
 
     async def told() -> bytes:
         page = Page(BROKERS, "tidemill_")
@@ -133,7 +133,7 @@ def test_a_look_lets_others_work_in_between() -> None:
                 await asyncio.sleep(0)
 
         working = asyncio.create_task(work())
-        await Survey(state, RealClock()).put(Page(BROKERS, "tidemill_"))
+        await Headcount(state, RealClock()).put(Page(BROKERS, "tidemill_"))
         working.cancel()
         return turns
 
@@ -152,7 +152,7 @@ def test_paused_groups_and_those_with_lag_have_a_name_before_those_with_traffic(
 
     async def told() -> str:
         page = Page(BROKERS, "tidemill_")
-        await Survey(state, RealClock()).put(page)
+        await Headcount(state, RealClock()).put(page)
         return page.to_bytes().decode()
 
     page = asyncio.run(told())

@@ -25,8 +25,6 @@ from tidemill_wire import limits
 from tidemill_wire.commands import Nack, Pull, SendBatches, Sent
 from tidemill_wire.errors import KIND_BY_NAME, Unavailable
 
-MIB = 1 << 20
-
 
 def fail(rig: Rig, **more: object) -> None:
     """The group is given what is due, and fails."""

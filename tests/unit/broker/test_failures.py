@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tidemill_broker.actions import FailureDetail, Reason
-from tidemill_broker.failures import HALF_LIFE_MS, Errors, Health, due_after, fingerprint_of
+from tidemill_broker.failures import HALF_LIFE_MS, Errors, Health, due_after
 from tidemill_broker.group_settings import GroupSettings
+from tidemill_wire.fingerprints import fingerprint_of
 from tidemill_wire.limits import DOOMED_MS, OUTAGE_FAILURES_MIN, PROBE_MS_MAX, PROBE_MS_MIN
 
 NOW_MS = 1_780_000_000_000

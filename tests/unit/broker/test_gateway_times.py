@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill_broker.doors.gateway_times import When, deltas_of, parse_whens, timestamp_of
+from tidemill_broker.doors.gateway_times import When, deltas_of, parse_whens
+from tidemill_host.clock import timestamp
 from tidemill_host.refusals import HttpRefused
 from tidemill_wire.limits import DELAY_MS_MAX
 
@@ -87,6 +88,6 @@ def test_what_is_no_time_is_refused_with_its_name_and_place(
 
 @given(st.integers(0, DELAY_MS_MAX), st.integers(0, DELAY_MS_MAX))
 def test_a_time_that_was_told_is_the_time_that_is_meant(after_ms: int, before_ms: int) -> None:
-    at = timestamp_of(NOW_MS + after_ms)
+    at = timestamp(NOW_MS + after_ms)
     assert deltas({"at": at}) == [after_ms]
     assert deltas_of(parse_whens({"at": at}, None), NOW_MS + after_ms + before_ms) == [0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from samples.brokers import batch_of
-from tidemill_broker.actions import ActionKind
+from tidemill_broker.action_kinds import ActionKind
 from tidemill_broker.doors.inspecting import Wanted, inspect
 from tidemill_journal.records import encode_record
 from tidemill_wire.batch import stamp

@@ -13,7 +13,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from samples.brokers import SUBJECT, TINY, Rig
-from tidemill_broker.doors.overview import KEEP_MS, SLICE_ROWS, Overview, Survey, browsed
+from tidemill_broker.doors.overview import KEEP_MS, SLICE_ROWS, KeptRows, Overview, browsed
 from tidemill_broker.doors.past import POINTS_MAX, SERIES_MAX, Past, Sampler, Series
 from tidemill_broker.doors.permits import PERMITS
 from tidemill_broker.doors.status import group_rows, groups_of, subject_rows
@@ -124,7 +124,7 @@ async def test_many_who_ask_at_once_cost_one_look_and_others_have_their_turn_mea
             turns += 1
             await asyncio.sleep(0)
 
-    survey = Survey(make, clock)
+    survey = KeptRows(make, clock)
     task = asyncio.ensure_future(other())
     rows = await asyncio.gather(*(survey.rows() for _ in range(20)))
     task.cancel()

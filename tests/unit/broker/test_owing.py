@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill_broker.attendance import Attendance
+from tidemill_broker.attendance import BrokerAttendance
 from tidemill_broker.gate import Inventory, Told, Unmade
 from tidemill_ledger.attendance import Identity
 from tidemill_wire.asking import Request
@@ -35,14 +35,14 @@ BILLING = ConsumerGroup.from_map(
 FULL = Unavailable("disk_full", "less than 5 % of the broker's disk is free")
 
 
-def registered() -> Attendance:
-    attendance = Attendance(Identity("g1", "g1-0", 7, "a:7400", "a:7401"))
+def registered() -> BrokerAttendance:
+    attendance = BrokerAttendance(Identity("g1", "g1-0", 7, "a:7400", "a:7401"))
     attendance.beat(MASTER)
     attendance.answered(200, {})
     return attendance
 
 
-def heard(attendance: Attendance, answer: Any = None, **declared: Any) -> Told | None:
+def heard(attendance: BrokerAttendance, answer: Any = None, **declared: Any) -> Told | None:
     """What the service is told in a beat, and answers; meta has declared so much by then."""
     attendance.beat(MASTER)
     due = attendance.answered(200, {"epoch": 2, "declared": declared.get("revision", 0)})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidemill_broker.attendance import Attendance
+from tidemill_broker.attendance import BrokerAttendance
 from tidemill_broker.gate import Told
 from tidemill_ledger.attendance import Identity
 from tidemill_wire.asking import MetaRefused, Request
@@ -22,15 +22,15 @@ NEWS: dict[str, Any] = {
 DECLARED: dict[str, Any] = {"revision": 9, "declarations": [], "read_only": ["bills"]}
 
 
-def beating(stood: Stood = MASTER) -> Attendance:
+def beating(stood: Stood = MASTER) -> BrokerAttendance:
     """Registered, and its heartbeat is under way."""
-    attendance = Attendance(Identity("g1", "g1-0", 7, "a:7400", "a:7401", "f1"))
+    attendance = BrokerAttendance(Identity("g1", "g1-0", 7, "a:7400", "a:7401", "f1"))
     attendance.beat(stood)
     attendance.answered(200, {})
     return attendance
 
 
-def listening() -> Attendance:
+def listening() -> BrokerAttendance:
     """It has asked for what was declared."""
     attendance = beating()
     assert isinstance(attendance.answered(200, NEWS), Request)

@@ -6,10 +6,7 @@ import pytest
 
 from tidemill import Message, Refused, Worker, blocking
 from tidemill.dead import Chosen
-from tidemill.memory_graves import fingerprint_of
 from tidemill.testing import Client, MemoryBroker, running
-from tidemill_broker import failures
-from tidemill_wire.commands import Nack
 
 AT_MS = 1_800_000_000_000
 
@@ -105,12 +102,3 @@ def test_a_program_without_a_loop_has_them_too() -> None:
         assert [letter.reason for letter in letters] == ["never"]
         assert letters.purge() == 1
         assert list(letters) == []
-
-
-@pytest.mark.parametrize(
-    "why",
-    [("no 7 of 0xff", "", ""), ("no", "ValueError", "a.py:7 in f"), ("no", "", "a.py:9 in f"), ("", "", "")],
-)
-def test_a_mistake_has_the_fingerprint_that_a_broker_gives_it(why: tuple[str, str, str]) -> None:
-    reason, error, place = why
-    assert fingerprint_of(Nack("g", "c", "a", [], -1, reason, error, place)) == failures.fingerprint_of(*why)

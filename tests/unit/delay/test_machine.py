@@ -13,7 +13,7 @@ import pytest
 from crc32c import crc32c
 
 from samples.batches import CREATED_MS
-from samples.brokers import put_file, read_file
+from samples.brokers import files_of, put_file, read_file
 from samples.delays import (
     BROKER,
     HOUR_MS,
@@ -232,6 +232,20 @@ def test_damage_in_what_the_disk_had_refuses_the_start_and_is_no_torn_tail() -> 
 
     with pytest.raises(CorruptLog, match=re.escape(log)):
         rig.restart()
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_counted() -> None:
+    rig = DelayRig(replace(SMALL, checkpoint_events=4))
+    for number in range(8):
+        rig.send([b"%d" % number], NOW_MS + HOUR_MS)
+        rig.wait(1_000)
+    checkpoints = files_of(rig.disk, "checkpoint")
+    put_file(rig.disk, checkpoints[-1], b"")
+    rig.restart()
+
+    assert rig.report.checkpoints_passed_over == 1
+    rig.wait(HOUR_MS + TICK_MS)
+    assert sorted(bodies(rig)) == [b"%d" % number for number in range(8)]
 
 
 def test_what_failed_in_a_group_goes_to_that_group_alone_when_it_is_due_and_once() -> None:

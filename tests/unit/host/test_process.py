@@ -12,8 +12,11 @@ import pytest
 from tidemill_host import clock as clock_module
 from tidemill_host.clock import RealClock
 from tidemill_host.kernel import KernelSync
+from tidemill_host.log import LOG
 from tidemill_host.persist import Lanes
-from tidemill_host.process import FolderInUse, FolderLock, make_lanes, report
+from tidemill_host.process import FolderInUse, FolderLock, make_lanes, report, tell_recovered
+from tidemill_ledger.opening import Report
+from tidemill_wire.log_lines import Form
 
 
 def test_folder_has_one_owner_until_it_lets_go(tmp_path) -> None:
@@ -80,3 +83,22 @@ def test_what_nobody_had_foreseen_is_one_line_with_its_traceback(capsys: pytest.
     assert first["error"] == "ValueError('on\\ntwo lines')"
     assert "in wrong" in first["traceback"]
     assert second == {"event": "without an exception"}
+
+
+def test_a_start_says_what_it_found_and_warns_of_checkpoints_that_it_could_not_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(LOG, "form", Form.JSON)
+    tell_recovered(Report(3, 1, 2, {"message": 512}, 1), "data")
+
+    torn, passed, recovered = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (torn["event"], torn["log"], torn["bytes"]) == ("torn_tail", "message", 512)
+    assert torn["text"] == "cut 512 bytes of a torn message log; a copy is in data/aside"
+    assert (passed["event"], passed["level"], passed["checkpoints"]) == (
+        "checkpoints_passed_over",
+        "warning",
+        1,
+    )
+    assert recovered["text"] == "recovered data from checkpoint 3, 1 action and 2 batches"
+    told = {"event": "recovered", "checkpoint": 3, "actions": 1, "batches": 2, "cut_bytes": 512}
+    assert told.items() <= recovered.items()

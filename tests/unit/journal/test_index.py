@@ -11,16 +11,22 @@ from tidemill_journal.errors import CorruptIndex, CorruptRecord
 from tidemill_journal.index import (
     PAGE_BYTES,
     PAGE_ENTRIES,
+    ReadAt,
     SealedIndex,
-    check_pages,
     decode_head,
     encode_index,
     index_file,
 )
 
 BASE, END = 1024, 1 << 40
-NONE = np.empty(0, np.uint64)
 Pairs = list[tuple[int, int]]
+
+
+def check_pages(read: ReadAt, index: SealedIndex) -> None:
+    """Every page of an index, or ``CorruptIndex`` names the first bad one."""
+    for table in (index.ids, index.keys):
+        for number in range(table.pages):
+            table.page(read, number)
 
 
 def encoded(keys: Pairs, ids: Pairs | None = None) -> bytes:

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from samples.meta_memory import MemoryStore
 from samples.metas import START_MS, World
 from tidemill_host.clock import Clock
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.forgetting import DAY_MS, GONE_MS, SWEEP_MS, Forgetting, Sweep, forget_removals
-from tidemill_meta.memory import MemoryStore
 from tidemill_meta.registry import Draft, Registry
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import Bulletin, Changes, Entry

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from samples.meta_memory import MemoryStore
 from tidemill_host.clock import Clock
 from tidemill_host.refusals import HttpRefused
 from tidemill_meta.doors.api import Api
@@ -15,7 +16,6 @@ from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.requests import denials
 from tidemill_meta.doors.watch import Watch
 from tidemill_meta.errors import Denied
-from tidemill_meta.memory import MemoryStore
 from tidemill_meta.settings import MetaSettings
 from tidemill_meta.storing import Board, Bulletin, Changes, Decide
 

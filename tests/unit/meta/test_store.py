@@ -12,13 +12,13 @@ import pytest
 from sqlalchemy import event, text
 from unit.meta.conftest import MakeStore
 
+from samples.meta_memory import MemoryStore
 from samples.postgres import Postgres
 from samples.stores import entry, opened, write
 from tidemill_meta.doors import store as store_module
 from tidemill_meta.doors import tables
 from tidemill_meta.doors.store import DatabaseUrlError, SqlStore
 from tidemill_meta.doors.tables import NewerDatabase
-from tidemill_meta.memory import MemoryStore
 from tidemill_meta.registry import Draft, Registry
 from tidemill_meta.senses import Senses
 from tidemill_meta.settings import MetaSettings

@@ -6,7 +6,7 @@ import pytest
 
 from tidemill_operator.conditions import is_known, next_status
 from tidemill_operator.kinds import KINDS, OPTIONAL, OURS, STORAGE_CLASS, WATCHED
-from tidemill_operator.rbac import rules
+from tidemill_operator.rbac import CLUSTER, NAMESPACED
 from tidemill_operator.refusals import Failure, conditions_of, is_news, is_said, of_api, of_meta
 from tidemill_operator.settings import read_settings
 from tidemill_operator.steps import Plan
@@ -58,7 +58,7 @@ def test_whatever_is_refused_is_said_in_the_vocabulary(status: int, goes: bool) 
 def test_a_role_covers_what_is_watched_and_of_secrets_no_list() -> None:
     granted = {
         (rule["apiGroups"][0], one): set(rule["verbs"])
-        for rule in rules(cluster_wide=True)
+        for rule in (one.to_map() for one in (*NAMESPACED, *CLUSTER))
         for one in rule["resources"]
     }
     for kind in (*OURS, *WATCHED, *OPTIONAL, STORAGE_CLASS):
@@ -69,7 +69,7 @@ def test_a_role_covers_what_is_watched_and_of_secrets_no_list() -> None:
 
 
 def test_a_role_of_a_namespace_has_nothing_beyond_it() -> None:
-    cluster = {one for rule in rules(cluster_wide=False) for one in rule["resources"]}
+    cluster = {one for rule in NAMESPACED for one in rule.to_map()["resources"]}
     assert "storageclasses" not in cluster
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sim import runner
+from sim.families import FAMILIES
 from sim.faults import Fault, Kind, Plan, shrink
 from sim.seal import EPOCH_S, collect
 from sim.toy import Bug, Toy, make, make_buggy
@@ -242,6 +243,13 @@ def test_a_sweep_names_injectors_that_never_fired():
     assert "KILL" not in silent
 
 
+def test_every_module_that_makes_scenarios_is_a_family_but_the_toy():
+    modules = Path(runner.__file__).parent.glob("*.py")
+    makers = {path.stem for path in modules if "\ndef make(" in path.read_text(encoding="utf-8")}
+
+    assert sorted(one.name for one in FAMILIES) == sorted(makers - {"toy"})
+
+
 def test_a_sweep_of_all_families_gives_those_that_cost_most_fewer_seeds(monkeypatch):
     swept: dict[str, int] = {}
 
@@ -254,7 +262,7 @@ def test_a_sweep_of_all_families_gives_those_that_cost_most_fewer_seeds(monkeypa
 
     assert runner.main(["sweep", "--all", "--count", "200"]) == 0
 
-    assert swept.keys() == runner.FAMILIES.keys()
+    assert swept.keys() == {one.scenario for one in FAMILIES}
     assert (swept["sim.cluster:make"], swept["sim.together:make"]) == (200, 50)
 
 

@@ -26,7 +26,6 @@ from tidemill_wire.timing import Cancel, Reschedule, Show, Target
 from tidemill_wire.transacting import Check
 
 TOKEN = "t" * 43
-EVERY = frozenset(Operation)
 
 
 def charter(*permissions: Permission, version: int = 1, expires_ms: int = 0) -> Charter:

@@ -1,4 +1,4 @@
-"""A store in memory: what several replicas of a simulation or a test share. It keeps what the database keeps."""
+"""A store of meta in memory: what several replicas of a test share. It keeps what the database keeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, Store
 
 
 class MemoryStore:
-    """The same as ``doors/store.py`` does on a database. ``away`` makes it fail."""
+    """The same as meta's ``doors/store.py`` does on a database. ``away`` makes it fail."""
 
     def __init__(self, *, alone: bool = False) -> None:
         self.alone = alone
