@@ -20,12 +20,20 @@ class Numbers(Protocol):
         ...
 
 
+def well() -> str:
+    """Why it is not ready, of what is when it runs: never."""
+    return ""
+
+
 @asynccontextmanager
 async def metrics_page(
-    port: int, *statistics: Callable[[], Numbers], told: Mapping[str, Callable[[], object]] = NOTHING
+    port: int,
+    *statistics: Callable[[], Numbers],
+    told: Mapping[str, Callable[[], object]] = NOTHING,
+    hindered: Callable[[], str] = well,
 ) -> AsyncGenerator[int]:
-    """``/metrics`` on all IPv4 addresses, and ``/healthz``; gives the port, which 0 leaves to the system. ``told`` has
-    further paths, and what is answered there, as JSON.
+    """``/metrics`` on all IPv4 addresses, ``/healthz``, and ``/readyz``, which is 503 with what ``hindered`` says;
+    gives the port, which 0 leaves to the system. ``told`` has further paths, and what is answered there.
     """
     from aiohttp import web
 
@@ -36,8 +44,13 @@ async def metrics_page(
     async def health(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
+    async def readiness(_request: web.Request) -> web.Response:
+        why = hindered()
+        return web.Response(status=503, text=f"{why}\n") if why else web.Response(text="ready\n")
+
     application = web.Application()
     application.add_routes([web.get("/metrics", page), web.get("/healthz", health)])
+    application.add_routes([web.get("/readyz", readiness)])
     for path, tell in told.items():
 
         async def answer(_request: web.Request, tell: Callable[[], object] = tell) -> web.Response:

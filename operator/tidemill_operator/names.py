@@ -69,6 +69,10 @@ def meta_name(cluster: str) -> str:
     return dns_label(f"{cluster}-meta")
 
 
+def canary_name(cluster: str) -> str:
+    return dns_label(f"{cluster}-canary")
+
+
 def meta_host(cluster: str, namespace: str) -> str:
     """A Service's name stays when its pods go: who is told it is never told anew."""
     return f"{meta_name(cluster)}.{namespace}.svc"

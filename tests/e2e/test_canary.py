@@ -153,6 +153,7 @@ def test_it_needs_its_grant_and_nothing_else_and_speaks_tls(make_queue: MakeQueu
             "it is refused", lambda: "forbidden" in canary.group("g0").get("problem", ""), PATIENCE_SECONDS
         )
         assert canary.metrics()['tidemill_canary_trouble{group="g0"}'] == 1
+        assert "forbidden" in canary.hindered()
 
         grant = {
             "principals": ["token:canary"],
@@ -162,6 +163,7 @@ def test_it_needs_its_grant_and_nothing_else_and_speaks_tls(make_queue: MakeQueu
         wait_until("probes come", lambda: canary.seen("g0") > 3, PATIENCE_SECONDS)
         wait_until("and later ones", lambda: canary.seen("g0", "later") > 0, PATIENCE_SECONDS)
         wait_until("it has no problem", lambda: not canary.group("g0")["problem"], PATIENCE_SECONDS)
+        assert canary.hindered() == ""
         assert own.read_text().strip() not in canary.errors
     finally:
         canary.close()

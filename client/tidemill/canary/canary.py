@@ -58,6 +58,16 @@ class Canary:
                 for run in canary._runs.values():
                     run.cancel()
 
+    @property
+    def hindered(self) -> str:
+        """Why it cannot do its work; empty: it can. What a broker group cannot do is no hindrance but what is looked
+        for, and meta that is silent later hinders nothing that is under way.
+        """
+        if not self.patrols:
+            return self.problem or "there is no broker group yet"
+        found = {group: patrol.hindered for group, patrol in sorted(self.patrols.items()) if patrol.hindered}
+        return "; ".join(f"{group}: {why}" for group, why in found.items())
+
     def to_map(self) -> dict[str, Any]:
         """For a page."""
         return {

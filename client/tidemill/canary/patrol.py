@@ -41,6 +41,8 @@ class Patrol:
         self._acks = asyncio.Semaphore(ACKS_MAX)
         self._going = asyncio.Event()
         self._going.set()
+        self.hindered = ""
+        """Why nothing is sent, where that is not meant."""
         self._troubles: dict[str, str] = {}
         """Why something cannot be done, by what it is, in the words of the last error."""
         self.judge = Judge(
@@ -63,12 +65,14 @@ class Patrol:
     def pause(self, why: str, *, meant: bool = False) -> None:
         """Send nothing more for now; what is expected is still taken. ``meant``: so it is wanted."""
         self._going.clear()
+        self.hindered = "" if meant else why
         self.judge.rest(self.now_ms(), rests=meant)
         self._trouble("nothing is sent", why)
 
     def resume(self) -> None:
         """Send again."""
         self._going.set()
+        self.hindered = ""
         self.judge.rest(self.now_ms(), rests=False)
         self._troubles.pop("nothing is sent", None)
 

@@ -73,7 +73,10 @@ async def _run(server: str, settings: CanarySettings, port: int) -> None:
         loop.add_signal_handler(number, stopped.set)
     async with Canary.over(server, settings) as canary:
         try:
-            async with metrics_page(port, canary.statistics, told={"/v1/canary": canary.to_map}) as found:
+            told = {"/v1/canary": canary.to_map}
+            async with metrics_page(
+                port, canary.statistics, told=told, hindered=lambda: canary.hindered
+            ) as found:
                 print(f"ready http://127.0.0.1:{found}", flush=True)
                 await stopped.wait()
         except OSError as error:

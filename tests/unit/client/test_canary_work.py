@@ -90,7 +90,7 @@ async def test_each_broker_group_gets_its_subject_and_probes() -> None:
     async with looking(meta) as canary:
         await until(lambda: [one.judge.now.tally.seen > 2 for one in canary.patrols.values()] == [True, True])
         assert sorted(canary.patrols) == ["g0", "g1"]
-        assert canary.to_map()["problem"] == ""
+        assert canary.to_map()["problem"] == canary.hindered == ""
     kinds = sorted((one["kind"], one["spec"]["subjectName"]) for one in meta.declared)
     assert kinds == [
         ("ConsumerGroup", "tidemill.canary.g0"),
@@ -106,6 +106,7 @@ async def test_what_is_drained_gets_nothing_more_and_what_is_gone_is_left() -> N
         await until(lambda: canary.patrols and canary.patrols["g0"].judge.now.tally.seen > 2)
         meta.groups = [group("g0", draining=True)]
         await until(lambda: "drained" in problem(canary, "g0"))
+        assert canary.hindered == ""
         judge = canary.patrols["g0"].judge
         await until(lambda: judge.now.tally.seen == judge.now.tally.sent)
         patrol = canary.patrols["g0"]
@@ -115,6 +116,7 @@ async def test_what_is_drained_gets_nothing_more_and_what_is_gone_is_left() -> N
         assert judge.silent_ms(patrol.now_ms() + 600_000) >= 600_000
         meta.groups = []
         await until(lambda: not canary.patrols)
+        assert canary.hindered == "there is no broker group yet"
 
 
 async def test_a_subject_that_lies_elsewhere_is_not_sent_to_until_it_is_declared_anew() -> None:
@@ -133,9 +135,10 @@ async def test_who_may_not_declare_says_so_until_somebody_else_did() -> None:
     meta.allows = False
     async with looking(meta) as canary:
         await until(lambda: "forbidden" in problem(canary, "g0"))
+        assert canary.hindered.startswith("g0: ")
         meta.routes["tidemill.canary.g0"] = ["g0"]
         await until(lambda: canary.patrols["g0"].judge.now.tally.seen > 2)
-        assert problem(canary, "g0") == ""
+        assert problem(canary, "g0") == canary.hindered == ""
 
 
 async def test_without_meta_it_goes_on_as_it_was() -> None:
@@ -146,7 +149,7 @@ async def test_without_meta_it_goes_on_as_it_was() -> None:
         await until(lambda: canary.to_map()["problem"] == "meta is away")
         seen = canary.patrols["g0"].judge.now.tally.seen
         await until(lambda: canary.patrols["g0"].judge.now.tally.seen > seen + 2)
-        assert problem(canary, "g0") == ""
+        assert problem(canary, "g0") == canary.hindered == ""
 
 
 @pytest.mark.parametrize(
