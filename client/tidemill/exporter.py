@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from socket import socket
 from typing import Protocol
 
 from tidemill_wire.metrics.page import CONTENT_TYPE
@@ -27,13 +28,14 @@ def well() -> str:
 
 @asynccontextmanager
 async def metrics_page(
-    port: int,
+    place: int | socket,
     *statistics: Callable[[], Numbers],
     told: Mapping[str, Callable[[], object]] = NOTHING,
     hindered: Callable[[], str] = well,
 ) -> AsyncGenerator[int]:
-    """``/metrics`` on all IPv4 addresses, ``/healthz``, and ``/readyz``, which is 503 with what ``hindered`` says;
-    gives the port, which 0 leaves to the system. ``told`` has further paths, and what is answered there.
+    """``/metrics`` on all IPv4 addresses, or where it is listened already; ``/healthz``; and ``/readyz``, which is 503
+    with what ``hindered`` says. Gives the port, which 0 leaves to the system. ``told`` has further paths, and what is
+    answered there, as JSON.
     """
     from aiohttp import web
 
@@ -60,8 +62,10 @@ async def metrics_page(
     runner = web.AppRunner(application, access_log=None, handle_signals=False)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, ADDRESS, port)
-        await site.start()
+        if isinstance(place, int):
+            await web.TCPSite(runner, ADDRESS, place).start()
+        else:
+            await web.SockSite(runner, place).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

@@ -24,7 +24,7 @@ GROUP_PATTERN = "[a-z0-9]{1,30}"
 GROUP_MEANS = "1 to 30 lower-case letters and digits (in a broker's name, a dash follows its group)"
 LABEL_PATTERN = r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?"
 LABEL_MEANS = "1 to 63 letters, digits, -, _, . and /"
-METAS_OWN = ("name",)
+METAS_OWN = ("canary", "name")
 LOCKS = ("cluster_token_file", "tls_ca", "tls_cert", "tls_client_ca", "tls_client_required", "tls_key")
 """What a QueueCluster says under ``security``, for all of its services alike."""
 BROKERS_OWN = ("advertise", "durability", "labels", "meta", "name", "replicated", *LOCKS)

@@ -18,6 +18,7 @@ const HISTORIES_MAX = 500;
 export const live = {
   brokers: [],
   delays: [],
+  canary: null,
   silent: [],
   groups: [],
   sums: null,
@@ -180,8 +181,8 @@ function added(several, names) {
 // -- the loop ---------------------------------------------------------------------------------------------------------
 
 async function look() {
-  const [brokers, delays] = await Promise.all([get("/v1/brokers"), get("/v1/delays"), learn()]);
-  Object.assign(live, { brokers, delays });
+  const [brokers, delays, canary] = await Promise.all([get("/v1/brokers"), get("/v1/delays"), get("/v1/canary"), learn()]);
+  Object.assign(live, { brokers, delays, canary });
   const [groups, subjects] = await Promise.all([
     listGroups({ order: "trouble", limit: TROUBLED_MAX }),
     listSubjects({ order: "next_sequence", limit: 1 }),
@@ -211,7 +212,7 @@ export function lookNow() {
 // Whoever looks from now on may be somebody else, who may see other things: what was seen is not shown, nor compared.
 export function forget() {
   histories.clear();
-  Object.assign(live, { groups: [], silent: [], sums: null, counts: { groups: 0, subjects: 0 }, rates: { in: null, out: null }, at: 0 });
+  Object.assign(live, { canary: null, groups: [], silent: [], sums: null, counts: { groups: 0, subjects: 0 }, rates: { in: null, out: null }, at: 0 });
 }
 
 export async function run() {

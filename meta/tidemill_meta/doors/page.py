@@ -152,7 +152,16 @@ def _brokers() -> dict[str, Part]:
     appointment = ref("Appointment")
     group = ("group",)
     listed = reading("brokers", "Broker groups and their brokers", many(ref("BrokerGroup")), [])
+    seen = record(
+        {
+            "address": TEXT,
+            "problem": TEXT,
+            "page": {"type": ["object", "null"], "description": "docs/canary.md"},
+        }
+    )
+    none = {"address": "", "problem": "", "page": None}
     return {
+        "/v1/canary": reading("canary", "What the queue's canary says", seen, none),
         "/v1/delays": reading("delays", "Delay groups and their services", many(ref("BrokerGroup")), []),
         "/v1/brokers": {
             **listed,

@@ -16,13 +16,13 @@ from tidemill_operator.desired.locks import Files, Locks, as_account, of_client
 from tidemill_operator.desired.pods import Process, template
 from tidemill_operator.desired.wanted import Canary, Cluster
 from tidemill_operator.kinds import DEPLOYMENT, GRANT
-from tidemill_operator.names import META_PORT, canary_name, labels_of, meta_host, selector_labels
+from tidemill_operator.names import CANARY_PORT, META_PORT, canary_name, labels_of, meta_host, selector_labels
 from tidemill_operator.steps import Manifest
 
 COMPONENT = "canary"
 PAGE = "metrics"
 """Not `http`: services have their locks there, and it has none."""
-PORTS = {PAGE: 9465}
+PORTS = {PAGE: CANARY_PORT}
 SUBJECTS = "tidemill.canary.*"
 OPERATIONS = ("Send", "Consume", "Admin")
 """Admin: it declares its subjects itself."""

@@ -160,6 +160,8 @@ def parse_cluster(resource: Manifest, image: str) -> Cluster:
         )
     restart_at, settings, locks = annotation(resource, RESTART_AT), settings_of(meta), parse_locks(resource)
     inputs = [said(part(spec, "image")), _pod_inputs(meta), settings, database, restart_at]
+    # Meta is told that there is one, and nothing else of it.
+    canary = _canary(spec, image, restart_at, locks)
     return Cluster(
         metadata["name"],
         metadata["namespace"],
@@ -173,8 +175,8 @@ def parse_cluster(resource: Manifest, image: str) -> Cluster:
         _clients(spec),
         update.get("strategy") == "Supervised",
         int(update.get("groupDelaySeconds", 0)) * 1000,
-        _canary(spec, image, restart_at, locks),
-        digest([*inputs, *([locks.inputs] if locks != OPEN else [])]),
+        canary,
+        digest([*inputs, *([locks.inputs] if locks != OPEN else []), *(["canary"] if canary else [])]),
     )
 
 
