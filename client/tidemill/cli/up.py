@@ -38,6 +38,14 @@ TokenOption = Annotated[
     str, typer.Option(metavar="FILE", help="Ask everybody who they are; who shows this token may do all.")
 ]
 
+CanaryFlag = Annotated[
+    bool, typer.Option("--canary", help="Run a canary beside it, which measures what users see.")
+]
+CanaryPortOption = Annotated[
+    int,
+    typer.Option(min=0, max=65535, help="Where the canary's page is, for Prometheus; of this machine alone."),
+]
+
 
 def up(
     manifests: Annotated[
@@ -62,15 +70,8 @@ def up(
     delays: Annotated[
         int | None, typer.Option(min=0, max=8, help="So many delay groups in the cluster; 1 without it.")
     ] = None,
-    canary: Annotated[
-        bool, typer.Option("--canary", help="Run a canary beside it, which measures what users see.")
-    ] = False,
-    canary_port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, help="Where the canary's page is, for Prometheus; of this machine alone."
-        ),
-    ] = CANARY_PORT,
+    canary: CanaryFlag = False,
+    canary_port: CanaryPortOption = CANARY_PORT,
     tls_cert: CertificateOption = "",
     tls_key: KeyOption = "",
     tls_client_ca: ClientCaOption = "",

@@ -152,16 +152,7 @@ def _brokers() -> dict[str, Part]:
     appointment = ref("Appointment")
     group = ("group",)
     listed = reading("brokers", "Broker groups and their brokers", many(ref("BrokerGroup")), [])
-    seen = record(
-        {
-            "address": TEXT,
-            "problem": TEXT,
-            "page": {"type": ["object", "null"], "description": "docs/canary.md"},
-        }
-    )
-    none = {"address": "", "problem": "", "page": None}
     return {
-        "/v1/canary": reading("canary", "What the queue's canary says", seen, none),
         "/v1/delays": reading("delays", "Delay groups and their services", many(ref("BrokerGroup")), []),
         "/v1/brokers": {
             **listed,
@@ -201,12 +192,21 @@ def _reports() -> dict[str, Part]:
 
 
 def _people() -> dict[str, Part]:
-    """What people do with broker groups."""
+    """What people do with broker groups, and hear of them."""
     state = record({"state": STATE, "draining": whole(0, 1)}, ("state", "draining"))
     nothing = record({})
     appointment = ref("Appointment")
     group = ("group",)
+    seen = record(
+        {
+            "address": TEXT,
+            "problem": TEXT,
+            "page": {"type": ["object", "null"], "description": "docs/canary.md"},
+        }
+    )
+    none = {"address": "", "problem": "", "page": None}
     return {
+        "/v1/canary": reading("canary", "What the queue's canary says", seen, none),
         "/v1/groups/{group}/elect": _asking(
             "elect", "A replica becomes master that may lack messages", record({"to": A_NAME}), appointment,
             APPOINTMENT, group,
