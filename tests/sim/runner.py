@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import logging
 import os
 import subprocess
 import sys
@@ -122,7 +123,7 @@ def run_seeds(scenario: str, seeds: Sequence[int]) -> list[Outcome]:
 
 
 def sweep(scenario: str, first: int, count: int, jobs: int) -> int:
-    """Every seed, failing ones with their command, then the coverage."""
+    """Every seed, failing ones with their command, then the coverage. What the services log is for ``run`` to show."""
     fired: Counter[str] = Counter()
     failed, steps, virtual_s = 0, 0, 0.0
     started = time.perf_counter()
@@ -246,11 +247,7 @@ def _print_plan(plan: Plan) -> None:
 
 def _outcomes(scenario: str, seeds: range, jobs: int) -> Iterator[Outcome]:
     shares = [seeds[start : start + SEEDS_PER_JOB] for start in range(0, len(seeds), SEEDS_PER_JOB)]
-    if jobs <= 1:
-        for share in shares:
-            yield from run_seeds(scenario, share)
-        return
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=logging.disable) as pool:
         for outcomes in pool.map(run_seeds, [scenario] * len(shares), shares):
             yield from outcomes
 
