@@ -41,6 +41,8 @@ class Patrol:
         self._acks = asyncio.Semaphore(ACKS_MAX)
         self._going = asyncio.Event()
         self._going.set()
+        self._taken_later = asyncio.Event()
+        self._taken_later.set()
         self.hindered = ""
         """Why nothing is sent, where that is not meant."""
         self._troubles: dict[str, str] = {}
@@ -76,6 +78,13 @@ class Patrol:
         self.judge.rest(self.now_ms(), rests=False)
         self._troubles.pop("nothing is sent", None)
 
+    def send_later(self, *, taken: bool) -> None:
+        """Whether there is somebody who takes messages for later; else none are sent, and none are missed."""
+        if taken:
+            self._taken_later.set()
+        else:
+            self._taken_later.clear()
+
     async def run(self) -> None:
         """Until it is cancelled."""
         settings = self._settings
@@ -92,6 +101,8 @@ class Patrol:
         at = self._loop.time()
         while True:
             await self._going.wait()
+            if delay_s is not None:
+                await self._taken_later.wait()
             now_ms = self.now_ms()
             due_ms = None if delay_s is None else now_ms + round(1000 * delay_s)
             number = self.judge.send(now_ms, due_ms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ class Meta:
         self.declared: list[Any] = []
         self.allows = True
         self.away = False
+        self.delays: list[dict[str, Any]] = []
 
     def open_port(self, _host: str, _port: int) -> Meta:
         return self
@@ -39,6 +41,8 @@ class Meta:
             raise BrokerUnreachable("meta is away")
         if path == "/v1/brokers":
             return self.groups
+        if path == "/v1/routes":
+            return {"brokers": [], "delays": self.delays}
         subject = path.split("/")[3]
         if subject not in self.routes:
             raise Refused("unknown_subject", subject)
@@ -60,9 +64,9 @@ class Meta:
 
 
 @asynccontextmanager
-async def looking(meta: Meta) -> AsyncIterator[Canary]:
+async def looking(meta: Meta, settings: CanarySettings = QUICK) -> AsyncIterator[Canary]:
     async with Client() as mq, asyncio.TaskGroup() as tasks:
-        canary = Canary(mq, Servers([("meta", 7401)], meta.open_port), QUICK)
+        canary = Canary(mq, Servers([("meta", 7401)], meta.open_port), settings)
         keeping = tasks.create_task(canary._keep(tasks))
         yield canary
         keeping.cancel()
@@ -98,6 +102,21 @@ async def test_each_broker_group_gets_its_subject_and_probes() -> None:
         ("Subject", "tidemill.canary.g0"),
         ("Subject", "tidemill.canary.g1"),
     ]
+
+
+async def test_probes_for_later_are_sent_when_there_is_somebody_to_take_them() -> None:
+    """A queue without a delay service has no fault for that."""
+    meta = Meta(group("g0"))
+    async with looking(meta, replace(QUICK, later_every_s=0.01, later_s=0.01)) as canary:
+        await until(lambda: canary.patrols and canary.patrols["g0"].judge.now.tally.seen > 5)
+        judge = canary.patrols["g0"].judge
+        assert judge.later.tally.sent == 0
+        meta.delays = [{"group": "later"}]
+        await until(lambda: judge.later.tally.seen > 2)
+        meta.delays = []
+        sent = judge.later.tally.sent
+        await until(lambda: judge.later.tally.sent > sent + 5)
+        assert problem(canary, "g0") == ""
 
 
 async def test_what_is_drained_gets_nothing_more_and_what_is_gone_is_left() -> None:
