@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from browser.conftest import PATIENCE_MS
 from e2e.conftest import STANDALONE
 from e2e.queues import Queue
 
 pytestmark = pytest.mark.browser
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture
