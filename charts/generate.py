@@ -41,13 +41,15 @@ SHORT = {"type": "string", "minLength": 1, "maxLength": 30, "pattern": "^[a-z]([
 LISTED = {"BrokerGroup": GROUP, "Subject": OBJECT, "ConsumerGroup": OBJECT, "Archive": SHORT}
 """Kinds of which values have lists, and what the name of one is like. A broker group's is not its object's."""
 OF_THE_CHART = {
-    "QueueCluster": ("brokerGroups",),
+    "QueueCluster": ("brokerGroups", "canary"),
     "BrokerGroup": ("clusterRef", "groupName"),
     "Subject": ("clusterRef",),
     "ConsumerGroup": ("clusterRef",),
     "Archive": ("clusterRef",),
 }
 """Fields that it writes itself."""
+OF_THEIR_OWN = {("QueueCluster", "canary"): "Canary"}
+"""Blocks of specs that are values of their own, and what the schema calls them."""
 KEPT = {
     *("enum", "format", "pattern", "uniqueItems"),
     *("maxItems", "maxLength", "maximum", "minItems", "minLength", "minimum"),
@@ -102,6 +104,8 @@ def schema(text: str, definitions: Sequence[Mapping[str, Any]]) -> str:
             continue
         (version,) = definition["spec"]["versions"]
         spec = plain(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+        for (of, name), called in OF_THEIR_OWN.items():
+            found["definitions"] |= {called: spec["properties"][name]} if of == kind else {}
         for name in OF_THE_CHART.get(kind, ()):
             spec["properties"].pop(name, None)
         if kind in LISTED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from socket import socket
 from typing import Protocol
 
 from tidemill_wire.metrics.page import CONTENT_TYPE
@@ -20,12 +21,21 @@ class Numbers(Protocol):
         ...
 
 
+def well() -> str:
+    """Why it is not ready, of what is when it runs: never."""
+    return ""
+
+
 @asynccontextmanager
 async def metrics_page(
-    port: int, *statistics: Callable[[], Numbers], told: Mapping[str, Callable[[], object]] = NOTHING
+    place: int | socket,
+    *statistics: Callable[[], Numbers],
+    told: Mapping[str, Callable[[], object]] = NOTHING,
+    hindered: Callable[[], str] = well,
 ) -> AsyncGenerator[int]:
-    """``/metrics`` on all IPv4 addresses, and ``/healthz``; gives the port, which 0 leaves to the system. ``told`` has
-    further paths, and what is answered there, as JSON.
+    """``/metrics`` on all IPv4 addresses, or where it is listened already; ``/healthz``; and ``/readyz``, which is 503
+    with what ``hindered`` says. Gives the port, which 0 leaves to the system. ``told`` has further paths, and what is
+    answered there, as JSON.
     """
     from aiohttp import web
 
@@ -36,8 +46,13 @@ async def metrics_page(
     async def health(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
+    async def readiness(_request: web.Request) -> web.Response:
+        why = hindered()
+        return web.Response(status=503, text=f"{why}\n") if why else web.Response(text="ready\n")
+
     application = web.Application()
     application.add_routes([web.get("/metrics", page), web.get("/healthz", health)])
+    application.add_routes([web.get("/readyz", readiness)])
     for path, tell in told.items():
 
         async def answer(_request: web.Request, tell: Callable[[], object] = tell) -> web.Response:
@@ -47,8 +62,10 @@ async def metrics_page(
     runner = web.AppRunner(application, access_log=None, handle_signals=False)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, ADDRESS, port)
-        await site.start()
+        if isinstance(place, int):
+            await web.TCPSite(runner, ADDRESS, place).start()
+        else:
+            await web.SockSite(runner, place).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tidemill_wire.addresses import split_address
 from tidemill_wire.settings import SettingsError, read_fields
 
 PREFIX = "TIDEMILL_META_"
@@ -66,6 +67,9 @@ class MetaSettings:
     review_ms: int = 60_000
     """For how long its answer is believed; a token that was taken back holds so long at most."""
 
+    canary: str = ""
+    """Where the page of the queue's canary is, as HOST:PORT, which is passed on; empty: there is none."""
+
     console_hosts: str = ""
     """Names by which browsers may know the port, with commas between them, besides addresses and local names."""
 
@@ -77,6 +81,11 @@ def read_settings(environment: Mapping[str, str]) -> MetaSettings:
         raise SettingsError(
             f"{PREFIX}AUTHORISATION_MS is {settings.authorisation_ms}: write at least two seconds more than twice "
             f"{PREFIX}ORDERED_BEAT_MS, which is {settings.ordered_beat_ms}"
+        )
+    host, port = split_address(settings.canary)
+    if settings.canary and not (host and port.isdigit()):
+        raise SettingsError(
+            f"{PREFIX}CANARY is {settings.canary[:100]!r}: write HOST:PORT of a canary's page"
         )
     if settings.liveness_ms < 3 * settings.broker_beat_ms:
         raise SettingsError(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill_operator.broker_groups import ordered, pruned
+from tidemill_operator.canaries import canary_of
 from tidemill_operator.desired.meta import around, pods_of, workload
 from tidemill_operator.desired.wanted import Cluster, SpecError, group_manifests, parse_cluster
 from tidemill_operator.desired.workloads import choose
@@ -56,13 +57,15 @@ def plan(seen: Seen, now_ms: int) -> Plan:
     steps: list[Step] = [Hold(held=True), *(Apply(one) for one in others)]
     steps.append(Apply(workload(cluster, owner, chosen.template, chosen.annotations, fixed_claims(meta))))
     steps += _groups(seen, cluster)
-    steps += pruned(seen, others)
+    canary = canary_of(seen, cluster)
+    steps += pruned(seen, (*others, *canary.manifests))
     steps += enlarged(seen, _claims(seen, cluster), cluster.meta_storage.size)[1]
     groups = _named(seen)
     # Meta that gets another template in this very pass is not well, though what was seen of it says so.
     rollout = _turn(seen, cluster, groups, meta if chosen.is_on(meta) else None, now_ms)
     waits = seen.meta is None or any(ticket_of(one)[0] for one in groups)
-    conditions = _conditions(seen, cluster, groups, meta, rollout)
+    conditions = (*_conditions(seen, cluster, groups, meta, rollout), *canary.conditions)
+    steps += canary.steps  # last: what is refused of it is in nobody's way
     return Plan(
         tuple(steps), conditions, _status(cluster, groups, meta) | rollout, (), LOOK_MS if waits else None
     )

@@ -18,6 +18,7 @@ READY = "Ready"
 SYNCED = "Synced"
 RECONCILING = "Reconciling"
 STALLED = "Stalled"
+CANARY_READY = "CanaryReady"
 SCHEDULED, LAST_RUN = "Scheduled", "LastRunSucceeded"
 COMPLETE, FAILED, SUSPENDED = "Complete", "Failed", "Suspended"
 MESSAGE_MAX = 1_000
@@ -78,6 +79,9 @@ CONDITIONS: Mapping[str, ConditionRow] = {
         "True": ("MetaQuorumAtRisk", "NotRedundant", "OutOfSync", "SlaveDown"),
         "False": ("Reconciled",),
         "Unknown": ("ClusterUnavailable",),
+    }),
+    CANARY_READY: ConditionRow("QueueCluster", "its canary is at work; not said where none is asked for", {
+        "True": ("Reconciled",), "False": ("ResourceConflict", "Unsupported"), "Unknown": ("Progressing",),
     }),
     "Writable": ConditionRow("BrokerGroup", "it takes messages", {
         "True": ("ReadWrite",),

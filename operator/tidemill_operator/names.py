@@ -24,6 +24,7 @@ GROUP_NAME = re.compile(r"[a-z0-9]{1,30}")
 """A broker is known by what stands before the first dash of its name, so a group has none."""
 
 META_PORT = 7401
+CANARY_PORT = 9465
 
 
 def digest(value: object, chars: int = 16) -> str:
@@ -67,6 +68,15 @@ def broker_name(group: str, ordinal: int) -> str:
 
 def meta_name(cluster: str) -> str:
     return dns_label(f"{cluster}-meta")
+
+
+def canary_name(cluster: str) -> str:
+    return dns_label(f"{cluster}-canary")
+
+
+def canary_page(cluster: str, namespace: str) -> str:
+    """Where a canary's page is, for who asks."""
+    return f"{canary_name(cluster)}.{namespace}.svc:{CANARY_PORT}"
 
 
 def meta_host(cluster: str, namespace: str) -> str:

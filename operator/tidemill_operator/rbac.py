@@ -33,11 +33,12 @@ class Rule:
 NAMESPACED = (
     Rule(
         GROUP,
-        ("queueclusters", "subjects", "consumergroups", "archives", "replays", "grants"),
+        ("queueclusters", "subjects", "consumergroups", "archives", "replays"),
         (*LOOK, "patch"),
         "watch, finalizers, commands",
     ),
     Rule(GROUP, ("brokergroups",), KEEP, "a QueueCluster may say its broker groups itself"),
+    Rule(GROUP, ("grants",), KEEP, "as the others; and the canary of a QueueCluster needs one"),
     Rule(
         GROUP,
         (
@@ -56,11 +57,11 @@ NAMESPACED = (
         ("update",),
         "children that block their owner's deletion, where the API server asks for it",
     ),
-    Rule("", ("services", "configmaps", "serviceaccounts"), KEEP, "of meta and broker groups"),
+    Rule("", ("services", "configmaps", "serviceaccounts"), KEEP, "of meta, broker groups and canaries"),
     Rule("", ("secrets",), ("get",), "certificates and tokens, by the names that QueueClusters and Grants say"),
     Rule("", ("pods",), (*LOOK, "patch", "delete"), "roles as labels; one broker at a time is replaced"),
     Rule("", ("persistentvolumeclaims",), (*LOOK, "patch", "delete"), "growth; deletion where the policy says so"),
-    Rule("apps", ("statefulsets", "deployments"), KEEP, "brokers and meta"),
+    Rule("apps", ("statefulsets", "deployments"), KEEP, "brokers, meta and canaries"),
     Rule("policy", ("poddisruptionbudgets",), KEEP, "drains of nodes take one broker at a time"),
     Rule("networking.k8s.io", ("networkpolicies",), KEEP, "who may speak with meta and brokers"),
     Rule("coordination.k8s.io", ("leases",), ("get", "create", "update"), "one operator at a time"),

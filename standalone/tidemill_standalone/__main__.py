@@ -11,6 +11,8 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from tidemill_broker import __main__ as broker
 from tidemill_broker.doors.manifests import read_grants, read_manifests
@@ -24,6 +26,9 @@ from tidemill_meta.settings import read_settings as read_meta_settings
 from tidemill_standalone.plan import PlanError, Wanted, check, is_cluster
 from tidemill_wire.errors import TidemillError
 
+if TYPE_CHECKING:
+    from tidemill_standalone.canary import Perch
+
 REPLICATED = "TIDEMILL_REPLICATED"
 ADVERTISE = "TIDEMILL_ADVERTISE"
 
@@ -35,23 +40,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         return cluster(argv[1:])
     if os.environ.get(REPLICATED, "").lower() == "true":
         return broker.main(argv)  # one of a group: its meta is somewhere else
-    data = broker.parser().parse_args(argv).data
+    data = broker.parser().parse_args(own_parser().parse_known_args(argv)[1]).data
     if is_cluster(folders_of(data)):
         sys.stderr.write(
             f"tidemill: {data} holds a cluster: start it with --brokers, or name another --data\n"
         )
         return 1
-    from tidemill_standalone.beside import MetaBeside
+    own, argv = own_parser().parse_known_args(argv)
+    if own.canary is None:
+        from tidemill_standalone.beside import MetaBeside
 
-    return broker.main(argv, MetaBeside)
+        return broker.main(argv, MetaBeside)
+    from tidemill_standalone.watched import MetaAndCanary
+
+    perch = perched(own.canary)
+    return 1 if perch is None else broker.main(argv, partial(MetaAndCanary, perch))
 
 
 def cluster(argv: Sequence[str]) -> int:
     """Keep a cluster; the exit code."""
     arguments = cluster_parser().parse_args(argv)
+    perch = None if arguments.canary is None else perched(arguments.canary)
+    if perch is None and arguments.canary is not None:
+        return 1
     wanted = Wanted(
         arguments.data, arguments.host, arguments.http_port, arguments.brokers, arguments.slaves,
-        arguments.delays, arguments.manifests, os.environ.get(ADVERTISE, ""),
+        arguments.delays, arguments.manifests, "" if perch is None else perch.address,
+        os.environ.get(ADVERTISE, ""),
     )  # fmt: skip
     try:
         log.begin_log("keeper", arguments)
@@ -72,7 +87,7 @@ def cluster(argv: Sequence[str]) -> int:
     from tidemill_standalone.keeper import Keeper
 
     try:
-        return asyncio.run(Keeper(wanted, declarations, grants, locks).run())
+        return asyncio.run(Keeper(wanted, declarations, grants, locks, perch).run())
     finally:
         lock.release()
 
@@ -87,8 +102,32 @@ def cluster_parser() -> argparse.ArgumentParser:
     arguments.add_argument("--brokers", type=int, default=1)
     arguments.add_argument("--slaves", type=int, default=0)
     arguments.add_argument("--delays", type=int, default=1)
+    add_canary_option(arguments)
     log.add_log_option(arguments)
     return arguments
+
+
+def own_parser() -> argparse.ArgumentParser:
+    """What the broker knows nothing of."""
+    arguments = argparse.ArgumentParser(prog="tidemill up", add_help=False, allow_abbrev=False)
+    add_canary_option(arguments)
+    return arguments
+
+
+def add_canary_option(arguments: argparse.ArgumentParser) -> None:
+    arguments.add_argument("--canary", type=parse_port, help="run a canary, with its page at this port")
+
+
+def perched(port: int) -> Perch | None:
+    """The place of the canary's page; it is said when it cannot be had."""
+    from tidemill_standalone.canary import Perch
+
+    try:
+        return Perch(port)
+    except OSError as error:
+        said = error.strerror or str(error)
+        log.error("start", f"port {port} cannot be listened at ({said}): name another --canary-port")
+        return None
 
 
 def folders_of(data: str) -> list[str]:

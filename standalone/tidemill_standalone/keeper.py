@@ -14,7 +14,6 @@ It decides nothing about the queue: who leads is meta's business.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
 import sys
@@ -29,6 +28,8 @@ from tidemill_broker.doors.greeting import greeting
 from tidemill_host.locks import Locks
 from tidemill_host.log import warning
 from tidemill_host.process import say
+from tidemill_standalone.canary import CANARY, Perch, canary_of
+from tidemill_standalone.children import Pauses, how, started
 from tidemill_standalone.plan import META, Child, Wanted, broker_of, delay_of, delays_of, meta_of, names_of
 from tidemill_wire.addresses import address_of
 from tidemill_wire.declarations import Declaration
@@ -37,9 +38,6 @@ from tidemill_wire.granted import Granted
 BECAME = re.compile(rb"(\w+) in epoch (\d+)\n")
 READY = re.compile(rb"ready (?:tidemill://.*:(\d+) )?https?://.*:(\d+)\n")
 NEXT = ("status", "send hello 'first'", "broker handover g0")
-AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.5, 10.0
-STEADY_SECONDS = 10.0
-"""A process that lived so long was well: the next wait is short again."""
 LOOK_SECONDS = 0.1
 IN_SYNC_SECONDS = 5.0
 """How long the ready line waits for slaves to be in sync, once all groups are led."""
@@ -79,6 +77,7 @@ class Keeper:
         declarations: Sequence[Declaration],
         grants: Mapping[str, Granted],
         locks: Locks,
+        perch: Perch | None = None,
     ) -> None:
         self._wanted = wanted
         self._grants = grants
@@ -88,6 +87,7 @@ class Keeper:
         self._brokers = [Kept(name, partial(self._broker, name), (0, 0)) for name in names_of(wanted)]
         self._delays = [Kept(name, partial(self._delay, name), (0, 0)) for name in delays_of(wanted)]
         self._servers = [*self._brokers, *self._delays]
+        self._canary = [] if perch is None else [Kept(CANARY, lambda _: self._watcher(perch), (0, 0))]
         self._begun, self._ending = asyncio.Event(), asyncio.Event()
         """Meta was ready, or never will be; and it is over."""
         self._signals = 0
@@ -104,7 +104,7 @@ class Keeper:
             if not self._ending.is_set():
                 for server in self._servers:
                     tasks.create_task(self._keep(server))
-                led = tasks.create_task(self._lead())
+                led = tasks.create_task(self._lead(tasks))
                 await self._ending.wait()
                 led.cancel()
             await self._end()
@@ -116,15 +116,17 @@ class Keeper:
     def _delay(self, name: str, ports: tuple[int, int]) -> Child:
         return delay_of(self._wanted, name, ports, self._meta.ports[1])
 
+    def _watcher(self, perch: Perch) -> Child:
+        return canary_of(perch, self._locks, (self._wanted.host, self._meta.ports[1]))
+
     # -- one child ------------------------------------------------------------------------------------------------
 
     async def _keep(self, kept: Kept) -> None:
         """One process, again and again."""
-        loop = asyncio.get_running_loop()
-        wait_s = AGAIN_SECONDS
+        loop, pauses = asyncio.get_running_loop(), Pauses()
         while not self._ending.is_set():
-            began = loop.time()
-            process = kept.process = await self._start(kept)
+            pauses.begun(loop.time())
+            process = kept.process = await started(kept.plan(kept.ports))
             if self._ending.is_set():
                 kept.tell(signal.SIGTERM)
             await self._read(kept, process)
@@ -140,25 +142,14 @@ class Keeper:
                 break
             if not was_ready:
                 kept.ports = kept.asked  # somebody may have taken the others meanwhile
-            if loop.time() - began >= STEADY_SECONDS:
-                wait_s = AGAIN_SECONDS
+            wait_s = pauses.ended(loop.time())
             self._say(
-                f"{kept.name}, process {process.pid}, ended by itself ({_how(code)}): started again in {wait_s:g} s"
+                f"{kept.name}, process {process.pid}, ended by itself ({how(code)}): started again in {wait_s:g} s"
             )
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._ending.wait()
-            wait_s = min(AGAIN_SECONDS_MAX, 2 * wait_s)
         kept.ended.set()
-
-    async def _start(self, kept: Kept) -> asyncio.subprocess.Process:
-        child = kept.plan(kept.ports)
-        # -P: a file of the current folder must not stand in for a module. In its own session: Ctrl-C comes once.
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "tidemill_standalone.child", str(os.getpid()), child.package,
-            *child.arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            start_new_session=True, env={**os.environ, **child.environment},
-        )  # fmt: skip
 
     async def _read(self, kept: Kept, process: asyncio.subprocess.Process) -> None:
         """What a child says, until it says no more."""
@@ -177,8 +168,8 @@ class Keeper:
 
     # -- the cluster ----------------------------------------------------------------------------------------------
 
-    async def _lead(self) -> None:
-        """Wait until all groups are led, declare what is declared, and say that it is ready."""
+    async def _lead(self, tasks: asyncio.TaskGroup) -> None:
+        """Wait until all groups are led, declare what is declared, and say that it is ready; then its canary begins."""
         loop = asyncio.get_running_loop()
         led_at = 0.0
         while True:
@@ -193,6 +184,8 @@ class Keeper:
             await asyncio.sleep(LOOK_SECONDS)
         if self._declarations or self._grants:
             await self._declare()
+        for canary in self._canary:
+            tasks.create_task(self._keep(canary))
         host, port = self._wanted.host, self._meta.ports[1]
         say(f"ready {self._locks.scheme}://{address_of(host, port)}")
         if sys.stdout.isatty():
@@ -235,11 +228,12 @@ class Keeper:
         self._signals += 1
         self._end_soon()
         if self._signals > 1:
-            for kept in (*self._servers, self._meta):
+            for kept in (*self._canary, *self._servers, self._meta):
                 kept.tell(signal.SIGKILL)
 
     async def _end(self) -> None:
-        """Masters first, while somebody can take what they still have to say; meta last."""
+        """Who watches first; masters, while somebody can take what they still have to say; meta last."""
+        await self._stop([one for one in self._canary if one.process is not None])
         alive = [one for one in self._servers if one.process is not None]
         masters = (
             {one["master"] for one in await self._groups()} if alive and self._meta.process else set[str]()
@@ -267,7 +261,3 @@ class Keeper:
 
     def _say(self, text: str) -> None:
         warning("keeper", text)
-
-
-def _how(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -31,6 +31,8 @@ class Wanted:
     slaves: int
     delays: int = 1
     manifests: Sequence[str] = ()
+    canary: str = ""
+    """Where the page of its canary is; empty: it has none."""
     advertised: str = ""
     """By which name clients and others reach this machine; brokers know it from their environment."""
 
@@ -43,12 +45,15 @@ class Child:
     package: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
+    descriptors: tuple[int, ...] = ()
+    """Open files that it is given."""
 
 
 def meta_of(wanted: Wanted, port: int) -> Child:
     """Meta: the one port that is known outside."""
     arguments = ("--data", f"{wanted.data}/{META_FOLDER}", "--host", wanted.host, "--port", str(port))
-    return Child(META, "tidemill_meta", arguments, {})
+    told = {"TIDEMILL_META_CANARY": wanted.canary} if wanted.canary else {}
+    return Child(META, "tidemill_meta", arguments, told)
 
 
 def names_of(wanted: Wanted) -> list[str]:

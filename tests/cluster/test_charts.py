@@ -76,6 +76,14 @@ BAD = [
     (OPERATOR, "sparkImage.tag=a b", "sparkImage.tag"),
     (OPERATOR, "settings.spark_image=elsewhere:1", "settings"),
     (QUEUE, "tests.subject=%dead%", "tests.subject"),
+    (QUEUE, "canary.enabled=yes", "canary.enabled"),
+    (QUEUE, "canary.intervalMilliseconds=1", "intervalMilliseconds.*greater than or equal to 10"),
+    (QUEUE, "cluster.canary.enabled=true", "canary"),
+    (
+        QUEUE,
+        "canary.enabled=true,cluster.security.token.name=a,cluster.security.token.key=b",
+        "write cluster.security.serviceAccounts, or name in canary.token",
+    ),
 ]
 
 
@@ -235,6 +243,18 @@ def test_what_prometheus_reads_is_made_where_it_is_known_and_asked_for(cluster: 
 
     assert {"ServiceMonitor", "PrometheusRule"} <= kinds
     assert not {"ServiceMonitor", "PrometheusRule"} & (unknown | unasked)
+
+
+def test_a_canary_is_asked_for_by_a_value_and_scraped_where_it_has_no_locks(cluster: KwokCluster) -> None:
+    without = named(rendered(cluster, QUEUE), "QueueCluster")
+    made = rendered(cluster, QUEUE, "--api-versions", PROMETHEUS, values=QUEUE / "ci/locked-values.yaml")
+
+    assert ["canary" in one["spec"] for one in without] == [False]
+    [queue] = named(made, "QueueCluster")
+    assert queue["spec"]["canary"]["enabled"] is True
+    [monitor] = named(made, "PodMonitor")
+    plain = [one for one in monitor["spec"]["podMetricsEndpoints"] if one["port"] == "metrics"]
+    assert [("scheme" in one, "authorization" in one) for one in plain] == [(False, False)]
 
 
 @pytest.mark.parametrize(("chart", "path"), [(OPERATOR, "metrics"), (QUEUE, "monitoring")])

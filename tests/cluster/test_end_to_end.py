@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from cluster.queue import CHARTS, Queue
+from cluster.programs import wait_until
+from cluster.queue import CHARTS, ENDS_SECONDS, Queue
 from cluster.real import RealCluster
 
 pytestmark = [pytest.mark.real_cluster, pytest.mark.timeout(2_700)]  # image and cluster may have to be built
@@ -46,3 +48,33 @@ def test_a_subject_is_applied_and_pods_exchange_a_hundred_thousand_messages(queu
     sent, seen = queue.said(producer), queue.said(consumer)
     print(f"a producer's pod and a consumer's: {sent}, {seen}")
     assert (sent["sent"], seen["seen"]) == (MESSAGES, MESSAGES)
+
+
+def test_a_canary_is_asked_for_and_meta_passes_on_what_it_says(queue: Queue) -> None:
+    queue.helm("upgrade", "queue", CHARTS / "tidemill", values={**VALUES, "canary": {"enabled": True}})
+    queue.ask(
+        "wait", "queuecluster/queue", "--for=condition=CanaryReady", "--timeout=180s", seconds=INSTALL_SECONDS
+    )
+
+    def has_seen() -> bool:
+        found = seen(queue)
+        return found.get("now", 0) > 3 and found.get("later", 0) > 0
+
+    wait_until("probes come, and those for later", has_seen, ENDS_SECONDS)
+
+    queue.helm("upgrade", "queue", CHARTS / "tidemill", values={**VALUES, "canary": {"enabled": False}})
+    wait_until(
+        "nothing is left of it",
+        lambda: not queue.items("deployments,services", "-l", "app.kubernetes.io/component=canary"),
+        ENDS_SECONDS,
+    )
+
+
+def seen(queue: Queue) -> dict[str, int]:
+    """Probes of g0 that came, by kind, as `tidemill status` says it next to meta."""
+    done = queue.cluster.kubectl(
+        "-n", queue.namespace, "exec", "statefulset/queue-meta", "--", "tidemill", "status", "-o", "json"
+    )
+    groups = json.loads(done.stdout).get("canary", {"groups": []})["groups"] if done.stdout else []
+    kinds: dict[str, Any] = next((one["probes"] for one in groups if one["group"] == "g0"), {})
+    return {kind: int(tally["seen"]) for kind, tally in kinds.items()}

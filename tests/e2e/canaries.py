@@ -6,8 +6,10 @@ import json
 import re
 import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
+from urllib.error import HTTPError
 
 from e2e.queues import COMMAND, METRIC
 from e2e.services import RealService
@@ -45,6 +47,16 @@ class CanaryProcess(RealService):
     def metrics(self) -> dict[str, float]:
         """Its numbers."""
         return {name: float(value) for name, value in METRIC.findall(self._get("/metrics"))}
+
+    def hindered(self) -> str:
+        """Why it is not ready; nothing when it is."""
+        try:
+            self._get("/readyz")
+        except HTTPError as refused:
+            if refused.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+            return str(refused.read().decode())
+        return ""
 
     def _get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://{self.address}{path}", timeout=30) as answer:

@@ -6,8 +6,9 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.request import Request
 
 import pytest
@@ -62,11 +63,17 @@ def test_a_failover_is_measured_and_loses_nothing(cluster: Cluster, tmp_path: Pa
             route = cluster.get(f"/v1/subjects/tidemill.canary.{group}/route")
             assert [one["group"] for one in route["partitions"]] == [group]
 
-        os.kill(cluster.children()[cluster.group("g0")["master"]], signal.SIGKILL)
-        wait_until(
-            "the failover is measured", lambda: [one for one in canary.group("g0")["failovers"] if one["settled"]],
-            PATIENCE_SECONDS,
-        )  # fmt: skip
+        rules = [eager(hurried(rule)) for rule in alerts('instance=~".*"') if "FailoverSlow" in rule["alert"]]
+        with watching(tmp_path / "prometheus", [canary.address], rules) as prometheus:
+            wait_until("it is scraped", lambda: prometheus.query("tidemill_canary_epoch"), PATIENCE_SECONDS)
+            os.kill(cluster.children()[cluster.group("g0")["master"]], signal.SIGKILL)
+            wait_until(
+                "the failover is measured",
+                lambda: [one for one in canary.group("g0")["failovers"] if one["settled"]],
+                PATIENCE_SECONDS,
+            )
+            wait_until("it is alerted", prometheus.firing, PATIENCE_SECONDS)
+            wait_until("it is over", lambda: not prometheus.firing(), PATIENCE_SECONDS)
 
         seen = canary.group("g0")
         assert [(one["epoch"], one["rpo"]) for one in seen["failovers"]] == [(2, 0)]
@@ -135,6 +142,57 @@ def test_what_never_comes_is_lost_and_alerted(make_queue: MakeQueue, tmp_path: P
         canary.close()
 
 
+async def give_again(server: str) -> None:
+    """Probes that were acked: somebody moves their group to where it began."""
+    async with Client(server) as mq:
+        await mq.seek(SUBJECT, "canary", "earliest")
+
+
+async def withhold(server: str, *, holds: bool) -> None:
+    """Probes that are stored and given to nobody."""
+    async with Client(server) as mq:
+        await (mq.suspend if holds else mq.resume)(SUBJECT, "canary")
+
+
+def test_doubles_and_silence_are_alerted_until_they_are_over_and_so_is_a_canary_that_is_gone(
+    make_queue: MakeQueue, tmp_path: Path
+) -> None:
+    queue = make_queue().start()
+    canary = make_canary(tmp_path, queue.server)
+    rules = [eager(hurried(rule)) for rule in alerts('instance=~".*"') if "Canary" in rule["alert"]]
+    try:
+        canary.start()
+        wait_until("probes come", lambda: canary.seen("g0") > 3, PATIENCE_SECONDS)
+        with watching(tmp_path / "prometheus", [canary.address], rules) as prometheus:
+            wait_until("it is scraped", lambda: prometheus.query("tidemill_canary_epoch"), PATIENCE_SECONDS)
+
+            def fires(alert: str) -> bool:
+                return alert in {one["alertname"] for one in prometheus.firing()}
+
+            asyncio.run(give_again(queue.server))
+            wait_until("doubles are told", lambda: fires("TidemillCanaryDoubles"), PATIENCE_SECONDS)
+            wait_until("and over", lambda: not fires("TidemillCanaryDoubles"), PATIENCE_SECONDS)
+            asyncio.run(withhold(queue.server, holds=True))
+            wait_until("silence is told", lambda: fires("TidemillCanarySilent"), PATIENCE_SECONDS)
+            asyncio.run(withhold(queue.server, holds=False))
+            wait_until("and over", lambda: not fires("TidemillCanarySilent"), PATIENCE_SECONDS)
+            assert not fires("TidemillCanaryGone")
+            canary.kill()
+            wait_until("that it is gone is told", lambda: fires("TidemillCanaryGone"), PATIENCE_SECONDS)
+            wait_until(
+                "for as long as it is known of", lambda: not fires("TidemillCanaryGone"), PATIENCE_SECONDS
+            )
+            assert prometheus.problems() == []
+    finally:
+        canary.close()
+
+
+def eager(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """The same rule for a test's patience: what lasts for seconds there, of a minute and of ten seconds."""
+    expression = rule["expr"].replace("> 60", "> 2").replace("> 10 ", "> 1 ")
+    return {**rule, "expr": expression}
+
+
 def test_it_needs_its_grant_and_nothing_else_and_speaks_tls(make_queue: MakeQueue, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "authority")
     token = tmp_path / "cluster.token"
@@ -153,6 +211,7 @@ def test_it_needs_its_grant_and_nothing_else_and_speaks_tls(make_queue: MakeQueu
             "it is refused", lambda: "forbidden" in canary.group("g0").get("problem", ""), PATIENCE_SECONDS
         )
         assert canary.metrics()['tidemill_canary_trouble{group="g0"}'] == 1
+        assert "forbidden" in canary.hindered()
 
         grant = {
             "principals": ["token:canary"],
@@ -162,6 +221,7 @@ def test_it_needs_its_grant_and_nothing_else_and_speaks_tls(make_queue: MakeQueu
         wait_until("probes come", lambda: canary.seen("g0") > 3, PATIENCE_SECONDS)
         wait_until("and later ones", lambda: canary.seen("g0", "later") > 0, PATIENCE_SECONDS)
         wait_until("it has no problem", lambda: not canary.group("g0")["problem"], PATIENCE_SECONDS)
+        assert canary.hindered() == ""
         assert own.read_text().strip() not in canary.errors
     finally:
         canary.close()

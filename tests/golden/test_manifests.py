@@ -50,7 +50,18 @@ CLUSTERS: dict[str, dict[str, Any]] = {
             "tls": {"secretRef": {"name": "locked-tls"}, "clientCertificates": "Accepted"},
             "token": {"name": "locked-token", "key": "cluster"},
             "serviceAccounts": {"audience": "queues.example.org"},
-        }
+        },
+        "canary": {"enabled": True},
+    },
+    "watched": {
+        "security": {"token": {"name": "watched-token", "key": "cluster"}},
+        "canary": {
+            "enabled": True,
+            "intervalMilliseconds": 250,
+            "token": {"name": "canary-token", "key": "token"},
+            "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "192Mi"}},
+            "scheduling": {"nodeSelector": {"zone": "b"}},
+        },
     },
     "open": {"networkPolicy": {"mode": "None"}, "podDisruptionBudget": {"mode": "None"}},
 }

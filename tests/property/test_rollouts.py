@@ -19,6 +19,11 @@ from tidemill_operator import broker_groups, observed, rollout
 from tidemill_operator.rollout import Baton
 
 GROUPS = ("g0", "g1")
+LOCKS: list[dict[str, Any]] = [
+    {},
+    {"token": {"name": "t", "key": "k"}},
+    {"token": {"name": "t", "key": "k"}, "serviceAccounts": {"audience": "queues"}},
+]
 WISHES = {"slaves", "size", "restart", "leave"}
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -48,6 +53,8 @@ wishes = st.one_of(
     st.tuples(st.just("size"), st.sampled_from(GROUPS), st.sampled_from(["10Gi", "20Gi", "30Gi"])),
     st.tuples(st.just("restart"), st.sampled_from(GROUPS), st.integers(1, 3)),
     st.tuples(st.just("leave"), st.sampled_from(GROUPS), st.integers(0, 2)),
+    st.tuples(st.just("canary"), st.sampled_from([0, 250, 500])),
+    st.tuples(st.just("lock"), st.sampled_from(LOCKS)),
 )
 schedules = st.lists(st.one_of(passes, times, rounds, rounds, accidents, wishes), min_size=4, max_size=40)
 
@@ -88,6 +95,11 @@ def happen(world: World, event: Any) -> None:
             world.change("BrokerGroup", group, storage={"size": size, "className": "fast"})
         case ("restart", group, number):
             world.annotate("BrokerGroup", group, rolling_restart_at=f"2026-01-0{number}T00:00:00Z")
+        case ("canary", interval_ms):
+            said = {"enabled": bool(interval_ms), "intervalMilliseconds": interval_ms}
+            world.change("QueueCluster", "prod", canary=said)
+        case ("lock", security):
+            world.change("QueueCluster", "prod", security=security)
         case ("leave", group, left):
             if group in world.at_meta:
                 world.at_meta[group].left = left
@@ -110,8 +122,31 @@ def run(schedule: list[Any], slaves: int = 1) -> World:
     return world
 
 
+def check_canary(world: World) -> None:
+    """There is one where it is asked for and could say who it is, of what was said last; else nothing is left of it."""
+    spec = world.get("QueueCluster", "prod")["spec"]
+    asked, security = spec.get("canary", {}), spec.get("security", {})
+    nobody = "token" in security and "serviceAccounts" not in security
+    made = {
+        one["kind"]: one for (_, name), one in world.objects.items() if name == "prod-canary"
+    }  # fmt: skip
+    rows = world.get("QueueCluster", "prod")["status"]["conditions"]
+    said = [one["status"] for one in rows if one["type"] == "CanaryReady"]
+    if not asked.get("enabled") or nobody:
+        assert made == {}
+        assert said == (["False"] if asked.get("enabled") else [])
+        return
+    grant = {"Grant"} if security else set[str]()
+    assert set(made) == {"Deployment", "NetworkPolicy", "Service", "ServiceAccount", *grant}
+    [container] = made["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"registry.test/tidemill:{spec['image']['tag']}"
+    assert container["command"][-1] == f"{asked['intervalMilliseconds'] / 1000:g}"
+    assert said == ["True"]
+
+
 def check_settled(world: World) -> None:
     """All is as it was wished, and the same view asks for nothing more."""
+    check_canary(world)
     for group in GROUPS:
         if ("BrokerGroup", group) not in world.objects:
             assert group not in world.at_meta

@@ -106,6 +106,7 @@ def canary_page(**more: Any) -> dict[str, Any]:
         "group": "g0", "subject": "tidemill.canary.g0", "problem": "", "probes": {"now": tally, "later": tally},
         "lost_of_late": [], "doubled": {"stored": 0, "acknowledged": 0, "redelivered": 0},
         "out_of_order": {"stored": 0, "delivered": 0}, "early": 0, "silent_ms": 300, "interrupted_ms": 0,
-        "crowded": False, "epoch": 1, "failovers": [], **more,
+        "p99_ms": {"answer": 4, "end_to_end": 8, "delay_error": None}, "crowded": False, "epoch": 1,
+        "failovers": [], **more,
     }  # fmt: skip
     return {"name": "canary", "problem": "", "groups": [group]}

@@ -101,6 +101,8 @@ class Kubernetes:
             self.now_ms += TURN_MS
             for workload in self.of("StatefulSet"):
                 self._controller_turn(workload)
+            for workload in self.of("Deployment"):
+                self._is_deployed(workload)
             for pod in self.of("Pod"):
                 self._kubelet_turn(pod)
             beats = self._beats()
@@ -130,6 +132,16 @@ class Kubernetes:
             "updateRevision": revision,
             "replicas": len(own),
             "readyReplicas": sum(is_ready(one) for one in own),
+        }
+
+    def _is_deployed(self, workload: dict[str, Any]) -> None:
+        """Of a Deployment there are no pods here: it has them all, but of an image that is bad."""
+        image = workload["spec"]["template"]["spec"]["containers"][0]["image"]
+        count = workload["spec"]["replicas"]
+        workload["status"] = {
+            "observedGeneration": workload["metadata"]["generation"],
+            "updatedReplicas": count,
+            "readyReplicas": 0 if image.endswith("bad") else count,
         }
 
     def _make_pod(self, workload: dict[str, Any], ordinal: int, revision: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from tidemill_wire import limits
-from tidemill_wire.schema import Block, Choice, Items, Labels, Number, Part, Rule, Text
+from tidemill_wire.schema import Block, Choice, Flag, Items, Labels, Number, Part, Rule, Text
 from tidemill_wire.security_specs import ClusterSecurity
 from tidemill_wire.specs import ANOTHER_CLUSTER, ClusterRef
 from tidemill_wire.workload_specs import (
@@ -24,7 +24,7 @@ GROUP_PATTERN = "[a-z0-9]{1,30}"
 GROUP_MEANS = "1 to 30 lower-case letters and digits (in a broker's name, a dash follows its group)"
 LABEL_PATTERN = r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?"
 LABEL_MEANS = "1 to 63 letters, digits, -, _, . and /"
-METAS_OWN = ("name",)
+METAS_OWN = ("canary", "name")
 LOCKS = ("cluster_token_file", "tls_ca", "tls_cert", "tls_client_ca", "tls_client_required", "tls_key")
 """What a QueueCluster says under ``security``, for all of its services alike."""
 BROKERS_OWN = ("advertise", "durability", "labels", "meta", "name", "replicated", *LOCKS)
@@ -216,6 +216,33 @@ class ListedGroup(GroupFields):
 
 
 @dataclass(frozen=True, slots=True)
+class CanarySpec(Block):
+    """Off unless it is asked for: an object that was written before there was one means what it meant."""
+
+    enabled: Annotated[
+        bool, Flag("Whether a canary sends probes through each broker group, and judges what comes back.")
+    ] = False
+    interval_milliseconds: Annotated[
+        int,
+        Number("From one probe of a broker group to the next; failovers are measured as finely.", 10, 60_000),
+    ] = 500
+    token: Annotated[
+        SecretKeyRef | None,
+        Part(
+            "Where the cluster asks who somebody is, and knows no ServiceAccounts: the Secret with a token that is "
+            "the canary's alone.",
+            SecretKeyRef,
+        ),
+    ] = None
+    resources: Annotated[Resources, Part("What its pod may use.", Resources)] = field(
+        default_factory=Resources
+    )
+    scheduling: Annotated[Scheduling, Part("Where its pod runs.", Scheduling)] = field(
+        default_factory=Scheduling
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class QueueClusterSpec(Block):
     image: Annotated[Image, Part("The image of meta and the brokers.", Image)] = field(default_factory=Image)
     meta: Annotated[MetaSpec, Part("Who knows who serves what.", MetaSpec)] = field(default_factory=MetaSpec)
@@ -231,6 +258,9 @@ class QueueClusterSpec(Block):
     ] = ()
     security: Annotated[ClusterSecurity, Part("What keeps others out.", ClusterSecurity)] = field(
         default_factory=ClusterSecurity
+    )
+    canary: Annotated[CanarySpec, Part("What is measured all the time.", CanarySpec)] = field(
+        default_factory=CanarySpec
     )
     update: Annotated[Update, Part("How what changed comes to the pods.", Update)] = field(
         default_factory=Update

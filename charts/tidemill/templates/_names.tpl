@@ -48,6 +48,9 @@ labels:
 {{- if and .Values.postgresql.existingSecret $meta.store }}
 {{- fail "postgresql.existingSecret and cluster.meta.store both say where meta keeps what it knows: write one of them" }}
 {{- end }}
+{{- if and .Values.canary.enabled (dig "security" "token" "name" "" .Values.cluster) (not (dig "security" "serviceAccounts" "audience" "" .Values.cluster)) (not .Values.canary.token) }}
+{{- fail "the queue asks its canary who it is: write cluster.security.serviceAccounts, or name in canary.token a Secret with a token of its own" }}
+{{- end }}
 {{- $monitor := .Values.monitoring.podMonitor }}
 {{- if and $monitor.enabled (dig "security" "token" "name" "" .Values.cluster) (not $monitor.tokenSecret.name) }}
 {{- fail "the queue asks who Prometheus is: name in monitoring.podMonitor.tokenSecret a Secret with a token that was granted Browse on *" }}

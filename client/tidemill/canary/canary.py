@@ -39,6 +39,8 @@ class Canary:
         self._settings = settings
         self._runs: dict[str, asyncio.Task[None]] = {}
         self.patrols: dict[str, Patrol] = {}
+        self._takes_later = False
+        """Somebody who takes messages for later was seen, and is missed from then on when there is nobody."""
         self.problem = "nobody has said yet which broker groups there are"
         """Why it is not known which broker groups there are; empty when it is."""
 
@@ -57,6 +59,16 @@ class Canary:
                 keeping.cancel()
                 for run in canary._runs.values():
                     run.cancel()
+
+    @property
+    def hindered(self) -> str:
+        """Why it cannot do its work; empty: it can. What a broker group cannot do is no hindrance but what is looked
+        for, and meta that is silent later hinders nothing that is under way.
+        """
+        if not self.patrols:
+            return self.problem or "there is no broker group yet"
+        found = {group: patrol.hindered for group, patrol in sorted(self.patrols.items()) if patrol.hindered}
+        return "; ".join(f"{group}: {why}" for group, why in found.items())
 
     def to_map(self) -> dict[str, Any]:
         """For a page."""
@@ -94,8 +106,10 @@ class Canary:
         for group in self.patrols.keys() - groups.keys():
             self._runs.pop(group).cancel()
             del self.patrols[group]
+        self._takes_later = self._takes_later or await self._has_delays()
         for group, row in groups.items():
             await self._look_at(group, row, tasks)
+            self.patrols[group].send_later(taken=self._takes_later)
 
     async def _look_at(self, group: str, row: Mapping[str, Any], tasks: asyncio.TaskGroup) -> None:
         patrol = self.patrols.get(group)
@@ -114,6 +128,10 @@ class Canary:
             patrol.pause(why_not, meant=why_not == DRAINED)
         else:
             patrol.resume()
+
+    async def _has_delays(self) -> bool:
+        """Whether a delay service is there."""
+        return bool((await self._servers.get("/v1/routes", ROUTES_TIMEOUT_S)).get("delays"))
 
     async def _groups(self) -> list[dict[str, Any]]:
         """Broker groups as meta tells them; where there is no meta, those that list themselves."""

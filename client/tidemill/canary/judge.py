@@ -175,9 +175,20 @@ class Judge:
             "doubled": {kind.value: count for kind, count in self.doubled.items()},
             "out_of_order": {"stored": self.stored_out_of_order, "delivered": self.delivered_out_of_order},
             "early": self.early,
+            "p99_ms": {
+                "answer": _p99_ms(self.answering),
+                "end_to_end": _p99_ms(self.end_to_end),
+                "delay_error": _p99_ms(self.delay_error),
+            },
             "silent_ms": self.silent_ms(now_ms),
             "interrupted_ms": self.interrupted_ms(now_ms),
             "crowded": self.is_crowded(now_ms),
             "epoch": self.failovers.epoch,
             "failovers": [one.to_map(now_ms) for one in self.failovers.recent],
         }
+
+
+def _p99_ms(times: Powers) -> int | None:
+    """A power of two that 99 of 100 do not exceed, since it began."""
+    found = times.quantile(0.99)
+    return None if found is None else round(1000 * found)

@@ -41,6 +41,10 @@ class Patrol:
         self._acks = asyncio.Semaphore(ACKS_MAX)
         self._going = asyncio.Event()
         self._going.set()
+        self._taken_later = asyncio.Event()
+        self._taken_later.set()
+        self.hindered = ""
+        """Why nothing is sent, where that is not meant."""
         self._troubles: dict[str, str] = {}
         """Why something cannot be done, by what it is, in the words of the last error."""
         self.judge = Judge(
@@ -63,14 +67,23 @@ class Patrol:
     def pause(self, why: str, *, meant: bool = False) -> None:
         """Send nothing more for now; what is expected is still taken. ``meant``: so it is wanted."""
         self._going.clear()
+        self.hindered = "" if meant else why
         self.judge.rest(self.now_ms(), rests=meant)
         self._trouble("nothing is sent", why)
 
     def resume(self) -> None:
         """Send again."""
         self._going.set()
+        self.hindered = ""
         self.judge.rest(self.now_ms(), rests=False)
         self._troubles.pop("nothing is sent", None)
+
+    def send_later(self, *, taken: bool) -> None:
+        """Whether there is somebody who takes messages for later; else none are sent, and none are missed."""
+        if taken:
+            self._taken_later.set()
+        else:
+            self._taken_later.clear()
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -88,6 +101,8 @@ class Patrol:
         at = self._loop.time()
         while True:
             await self._going.wait()
+            if delay_s is not None:
+                await self._taken_later.wait()
             now_ms = self.now_ms()
             due_ms = None if delay_s is None else now_ms + round(1000 * delay_s)
             number = self.judge.send(now_ms, due_ms)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from socket import socket
 from typing import Annotated
 
 import typer
@@ -14,8 +15,8 @@ import typer
 from tidemill.canary.options import CanarySettings
 from tidemill.cli.failures import CommandFailed, wrong_usage
 from tidemill.cli.session import SERVER_DEFAULT, ServerOption, perform
+from tidemill.cli.up import CANARY_PORT
 
-PORT_DEFAULT = 9465
 DEFAULTS = CanarySettings()
 
 
@@ -44,7 +45,10 @@ def canary(
     ] = DEFAULTS.patience_s,
     metrics_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Serve /metrics and /v1/canary there; 0: any free one.")
-    ] = PORT_DEFAULT,
+    ] = CANARY_PORT,
+    metrics_socket: Annotated[
+        int | None, typer.Option(min=0, hidden=True, help="A descriptor at which it is listened already.")
+    ] = None,
     server: ServerOption = SERVER_DEFAULT,
 ) -> None:
     """Send probes through each broker group and judge what comes back: loss, doubles, order, times, failovers."""
@@ -61,10 +65,11 @@ def canary(
         name, interval, later_every, later, patience, groups=tuple(group or ()), look_s=DEFAULTS.look_s
     )
     configure_logging()
-    perform(_run(server, settings, metrics_port), server)
+    place = metrics_port if metrics_socket is None else socket(fileno=metrics_socket)
+    perform(_run(server, settings, place), server)
 
 
-async def _run(server: str, settings: CanarySettings, port: int) -> None:
+async def _run(server: str, settings: CanarySettings, place: int | socket) -> None:
     from tidemill.canary.canary import Canary
     from tidemill.exporter import metrics_page
 
@@ -73,11 +78,14 @@ async def _run(server: str, settings: CanarySettings, port: int) -> None:
         loop.add_signal_handler(number, stopped.set)
     async with Canary.over(server, settings) as canary:
         try:
-            async with metrics_page(port, canary.statistics, told={"/v1/canary": canary.to_map}) as found:
+            told = {"/v1/canary": canary.to_map}
+            async with metrics_page(
+                place, canary.statistics, told=told, hindered=lambda: canary.hindered
+            ) as found:
                 print(f"ready http://127.0.0.1:{found}", flush=True)
                 await stopped.wait()
         except OSError as error:
             said = error.strerror or str(error)
             raise CommandFailed(
-                f"port {port} cannot be listened at ({said}): name another --metrics-port"
+                f"port {place} cannot be listened at ({said}): name another --metrics-port"
             ) from None

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.asking import Unanswered
+from tidemill.cli.asking import PortRefused, Unanswered, ask
 from tidemill.cli.findings import Case, Check, Finding, error, warning
 from tidemill.cli.picture import Row
 from tidemill.cli.session import parse_server
 from tidemill_wire.counted import counted
 
+NOT_FOUND = 404
 SILENT_MS = 60_000
 RTO_MS = 10_000
 PAGE = "/v1/canary"
@@ -27,18 +28,21 @@ CanaryOption = Annotated[
     str,
     typer.Option(
         "--canary", metavar="HOST:PORT", envvar="TIDEMILL_CANARY", callback=parse_canary,
-        help="Where `tidemill canary` serves its page: what it finds is told, too.",
+        help="Where `tidemill canary` serves its page, when the queue does not know its canary.",
     ),
 ]  # fmt: skip
 
 
-async def ask_canary(address: str) -> Row | None:
-    """Its page; nothing without an address. It has no TLS and asks for no token, so it is shown none."""
+async def ask_canary(address: str, server: str) -> Row | None:
+    """Its page; without an address, what the queue passes on of its own canary, or nothing where it has none."""
+    return await (_ask_page(address) if address else _ask_queue(server))
+
+
+async def _ask_page(address: str) -> Row:
+    """It has no TLS and asks for no token, so it is shown none."""
     from tidemill.errors import TidemillError
     from tidemill.routes import Web, parse_server
 
-    if not address:
-        return None
     try:
         found: Row = await Web(*parse_server(address)).get(PAGE)
     except TidemillError as said:
@@ -46,6 +50,19 @@ async def ask_canary(address: str) -> Row | None:
             f"no canary answers at {address} ({said}): run `tidemill canary`, or name another address"
         ) from None
     return found
+
+
+async def _ask_queue(server: str) -> Row | None:
+    try:
+        told = await ask(server, "GET", PAGE)
+    except PortRefused as refused:
+        if refused.status != NOT_FOUND:
+            raise
+        return None  # a broker of a group, or a meta of before
+    if told["problem"]:
+        return {"name": "", "problem": told["problem"], "groups": []}
+    page: Row | None = told["page"]
+    return page
 
 
 def canary(case: Case) -> Iterator[Finding]:

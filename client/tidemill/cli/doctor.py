@@ -48,7 +48,7 @@ def doctor(
             before = now
             await asyncio.sleep(over)
             now = await read_picture(server)
-        now = replace(now, canary=await ask_canary(canary), archives=await archives_of(server))
+        now = replace(now, canary=await ask_canary(canary, server), archives=await archives_of(server))
         found.extend(examined(Case(now, before)))
         told = [_row(check, finding) for check, finding in found]
         if output is not Output.TABLE:

@@ -18,7 +18,7 @@ from tidemill.cli.tables import print_rows, print_value
 from tidemill.cli.troubles import troubles
 
 COLUMNS = ("group", "name", "role", "state", "epoch", "in_sync", "messages", "actions", "pid", "http")
-CANARY_COLUMNS = ("canary", "seen", "lost", "twice", "silent_ms", "failovers", "rto_ms", "rpo")
+CANARY_COLUMNS = ("canary", "seen", "lost", "twice", "p99_ms", "silent_ms", "failovers", "rto_ms", "rpo")
 NO_PAGE: Mapping[str, Any] = {"problem": "", "groups": []}
 LOOK_SECONDS = 3.0
 
@@ -32,7 +32,7 @@ def status(
     async def run() -> None:
         brokers = await look(server, problems)
         delays = await look_at_delays(server, problems)
-        page = await ask_canary(canary)
+        page = await ask_canary(canary, server)
         found = [*failures(await archives_of(server)), *findings(page or NO_PAGE)]
         problems.extend(f"{one.about}: {one.what}: {one.advice}" for one in found)
         if output is not Output.TABLE:
@@ -172,6 +172,7 @@ def row_of_canary(group: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "canary": group["group"], "seen": sum(kind["seen"] for kind in probes.values()),
         "lost": sum(kind["lost"] - kind["found"] for kind in probes.values()),
-        "twice": group["doubled"]["stored"] + group["doubled"]["acknowledged"], "silent_ms": group["silent_ms"],
+        "twice": group["doubled"]["stored"] + group["doubled"]["acknowledged"], "p99_ms": group["p99_ms"]["end_to_end"],
+        "silent_ms": group["silent_ms"],
         "failovers": len(failovers), "rto_ms": last["rto_ms"], "rpo": last["rpo"],
     }  # fmt: skip

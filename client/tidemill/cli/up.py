@@ -23,6 +23,7 @@ SERVER_MODULES = (
     "aiosqlite",
 )
 DATA_DEFAULT = "./tidemill-data"
+CANARY_PORT = 9465
 CertificateOption = Annotated[
     str, typer.Option(metavar="FILE", help="A certificate; with it all ports speak TLS.")
 ]
@@ -35,6 +36,14 @@ CaOption = Annotated[
 ]
 TokenOption = Annotated[
     str, typer.Option(metavar="FILE", help="Ask everybody who they are; who shows this token may do all.")
+]
+
+CanaryFlag = Annotated[
+    bool, typer.Option("--canary", help="Run a canary beside it, which measures what users see.")
+]
+CanaryPortOption = Annotated[
+    int,
+    typer.Option(min=0, max=65535, help="Where the canary's page is, for Prometheus; of this machine alone."),
 ]
 
 
@@ -61,6 +70,8 @@ def up(
     delays: Annotated[
         int | None, typer.Option(min=0, max=8, help="So many delay groups in the cluster; 1 without it.")
     ] = None,
+    canary: CanaryFlag = False,
+    canary_port: CanaryPortOption = CANARY_PORT,
     tls_cert: CertificateOption = "",
     tls_key: KeyOption = "",
     tls_client_ca: ClientCaOption = "",
@@ -89,6 +100,7 @@ def up(
     files = [argument for path in manifests or [] for argument in ("-f", str(path))]
     where = ["--data", str(data), "--host", host, "--http-port", str(http_port)]
     where += ["--log-format", log_format.value] if log_format is not None else []
+    where += ["--canary", str(canary_port)] if canary else []
     if is_cluster:
         counts = ["--brokers", str(brokers or 1), "--slaves", str(slaves or 0)]
         counts += ["--delays", str(1 if delays is None else delays)]

@@ -18,6 +18,7 @@ const HISTORIES_MAX = 500;
 export const live = {
   brokers: [],
   delays: [],
+  canary: null,
   silent: [],
   groups: [],
   archives: [],
@@ -199,8 +200,8 @@ async function lookAtArchives() {
 }
 
 async function look() {
-  const [brokers, delays] = await Promise.all([get("/v1/brokers"), get("/v1/delays"), learn()]);
-  Object.assign(live, { brokers, delays });
+  const [brokers, delays, canary] = await Promise.all([get("/v1/brokers"), get("/v1/delays"), get("/v1/canary"), learn()]);
+  Object.assign(live, { brokers, delays, canary });
   await lookAtArchives();
   const [groups, subjects] = await Promise.all([
     listGroups({ order: "trouble", limit: TROUBLED_MAX }),
@@ -232,7 +233,7 @@ export function lookNow() {
 export function forget() {
   histories.clear();
   archivesAt = 0;
-  Object.assign(live, { groups: [], archives: [], silent: [], sums: null, counts: { groups: 0, subjects: 0 }, rates: { in: null, out: null }, at: 0 });
+  Object.assign(live, { canary: null, groups: [], archives: [], silent: [], sums: null, counts: { groups: 0, subjects: 0 }, rates: { in: null, out: null }, at: 0 });
 }
 
 export async function run() {

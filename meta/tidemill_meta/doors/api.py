@@ -29,6 +29,7 @@ from tidemill_meta.brokers import (
 )
 from tidemill_meta.doors.archives import Archives
 from tidemill_meta.doors.asking import check_declared, check_own, permitted, seen
+from tidemill_meta.doors.canary import Canary
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.doors.requests import Query, denials, is_said, parse_body
 from tidemill_meta.doors.watch import Watch, parse_interest
@@ -91,6 +92,7 @@ class Api:
         self._watch = watch
         self._bodies = Bodies(HELD_BYTES_MAX)
         self._archives = Archives(replica)
+        self._canary = Canary(replica.meta.settings.canary)
         self.requests = 0
 
     def asked(self) -> Handlers:
@@ -133,6 +135,7 @@ class Api:
             ("DELETE", "/v1/subjects/{subject}/groups/{group}"): self._remove_group,
             ("GET", "/v1/subjects/{subject}/groups/{group}/allocation"): self._allocation,
             ("GET", "/v1/clients"): self._clients,
+            ("GET", "/v1/canary"): self._canary.page,
             **self._archives.read(),
         }
 

@@ -192,12 +192,21 @@ def _reports() -> dict[str, Part]:
 
 
 def _people() -> dict[str, Part]:
-    """What people do with broker groups."""
+    """What people do with broker groups, and hear of them."""
     state = record({"state": STATE, "draining": whole(0, 1)}, ("state", "draining"))
     nothing = record({})
     appointment = ref("Appointment")
     group = ("group",)
+    seen = record(
+        {
+            "address": TEXT,
+            "problem": TEXT,
+            "page": {"type": ["object", "null"], "description": "docs/canary.md"},
+        }
+    )
+    none = {"address": "", "problem": "", "page": None}
     return {
+        "/v1/canary": reading("canary", "What the queue's canary says", seen, none),
         "/v1/groups/{group}/elect": _asking(
             "elect", "A replica becomes master that may lack messages", record({"to": A_NAME}), appointment,
             APPOINTMENT, group,

@@ -29,6 +29,7 @@ PERMITS: Permits = {
     ("POST", f"{_BROKERS}/leave"): CLUSTER_AUDITED,
     ("GET", _BROKERS): KNOWN,
     ("GET", "/v1/delays"): KNOWN,
+    ("GET", "/v1/canary"): KNOWN,
     ("GET", "/v1/routes"): KNOWN,
     ("POST", f"{_GROUP}/in-sync"): CLUSTER,
     **{("POST", f"{_GROUP}/{what}"): ADMIN_ALL for what in ("handover", "elect", "state", "drain", "retire")},

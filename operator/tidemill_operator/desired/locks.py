@@ -18,7 +18,8 @@ CERT, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
 TLS_FOLDER, TOKEN_FOLDER = "/etc/tidemill/tls", "/etc/tidemill/token"  # a place
 TOKEN_FILE = "token"  # noqa: S105  # a file's name
 API_FOLDER = "/var/run/secrets/tidemill.dev/api"
-API_TOKEN_SECONDS = 3600
+ACCOUNT_FOLDER = "/var/run/secrets/tidemill.dev/queue"
+ACCOUNT_TOKEN_SECONDS = API_TOKEN_SECONDS = 3600
 ROOT_AUTHORITY = "kube-root-ca.crt"
 """The ConfigMap that Kubernetes has in every namespace, with the authority of its API server."""
 READABLE = 0o440
@@ -102,6 +103,17 @@ def of_client(locks: Locks) -> Files:
         {**one, "secret": {**one["secret"], **only}} if one["name"] == "tls" else one for one in files.volumes
     )
     return files._replace(volumes=volumes)
+
+
+def as_account(locks: Locks) -> Files:
+    """For a program that shows the token of its pod's own account."""
+    source = {"path": TOKEN_FILE, "audience": locks.audience, "expirationSeconds": ACCOUNT_TOKEN_SECONDS}
+    projected = {"sources": [{"serviceAccountToken": source}], "defaultMode": READABLE}
+    return Files(
+        _variables("TIDEMILL_", {"TOKEN_FILE": f"{ACCOUNT_FOLDER}/{TOKEN_FILE}"}),
+        ({"name": "account", "projected": projected},),
+        (_mount("account", ACCOUNT_FOLDER),),
+    )
 
 
 def to_review(locks: Locks) -> Files:

@@ -10,7 +10,7 @@ from tidemill_operator.desired.pods import DATA_FOLDER, OUTLIVES_SECONDS, Proces
 from tidemill_operator.desired.wanted import Cluster
 from tidemill_operator.desired.workloads import claim_template
 from tidemill_operator.kinds import DEPLOYMENT, STATEFUL_SET
-from tidemill_operator.names import META_PORT, labels_of, meta_name, selector_labels
+from tidemill_operator.names import META_PORT, canary_page, labels_of, meta_name, selector_labels
 from tidemill_operator.steps import Manifest
 
 PORTS = {"http": META_PORT}
@@ -33,6 +33,9 @@ def pods_of(cluster: Cluster) -> dict[str, Any]:
     else:
         secret = {"secretKeyRef": dict(cluster.meta_database)}
         environment = ({"name": "TIDEMILL_META_DATABASE", "valueFrom": secret},)
+    if cluster.canary is not None:
+        page = canary_page(cluster.name, cluster.namespace)
+        environment = (*environment, {"name": "TIDEMILL_META_CANARY", "value": page})
     process = Process(
         "meta",
         tuple(command),

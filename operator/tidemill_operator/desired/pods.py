@@ -42,7 +42,7 @@ class Process:
     name: str
     command: tuple[str, ...]
     ports: Mapping[str, int]
-    """By name; ``http`` answers probes."""
+    """By name; ``page`` answers probes."""
     environment: tuple[Manifest, ...]
     settings: str
     """The ConfigMap with the rest of its environment; empty: there is none."""
@@ -52,6 +52,11 @@ class Process:
     """For which it serves on when its pod is told to go."""
     avoids: tuple[str, ...] = ()
     """Components of its cluster on whose nodes it would rather not be: what takes one of them leaves the other."""
+    page: str = "http"
+    has: tuple[Files, ...] | None = None
+    """Of a program that asks the queue and serves nobody: what it has of its locks, and its page is in clear. None: it
+    is a service.
+    """
 
 
 def template(
@@ -79,7 +84,7 @@ def template(
         "containers": [_container(process, pods)],
         "volumes": [
             {"name": "tmp", "emptyDir": {"sizeLimit": TMP_SIZE}},
-            *(one for files in _files(pods) for one in files.volumes),
+            *(one for files in _files(process, pods) for one in files.volumes),
         ],
     }
     # What is empty is not sent: the API server does not keep it, and it would be sent again and again.
@@ -96,8 +101,10 @@ def template(
 def _container(process: Process, pods: Pods) -> dict[str, Any]:
     mounts = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108  # the pod's own, of 64 MiB
     mounts += [{"name": "data", "mountPath": DATA}] if process.keeps_data else []
-    mounts += [dict(one) for files in _files(pods) for one in files.mounts]
-    scheme = "HTTPS" if pods.locks.tls else "HTTP"
+    files = _files(process, pods)
+    mounts += [dict(one) for each in files for one in each.mounts]
+    scheme = "HTTPS" if pods.locks.tls and process.has is None else "HTTP"
+    page = (process.page, scheme)
     found: dict[str, Any] = {
         "name": process.name,
         "image": pods.image.reference,
@@ -112,12 +119,12 @@ def _container(process: Process, pods: Pods) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": mounts,
-        "startupProbe": _probe(scheme, "/healthz", 2, STARTUP_SECONDS // 2),
-        "readinessProbe": _probe(scheme, "/readyz", 2, 3),
-        "livenessProbe": _probe(scheme, "/healthz", 10, 6),
+        "startupProbe": _probe(page, "/healthz", 2, STARTUP_SECONDS // 2),
+        "readinessProbe": _probe(page, "/readyz", 2, 3),
+        "livenessProbe": _probe(page, "/healthz", 10, 6),
         "lifecycle": {"preStop": {"sleep": {"seconds": process.stop_seconds}}},
     }
-    environment = [*process.environment, *(one for files in _files(pods) for one in files.environment)]
+    environment = [*process.environment, *(one for each in files for one in each.environment)]
     if environment:
         found["env"] = environment
     if part(pods.said, "resources"):
@@ -127,16 +134,17 @@ def _container(process: Process, pods: Pods) -> dict[str, Any]:
     return found
 
 
-def _files(pods: Pods) -> tuple[Files, ...]:
-    return of_service(pods.locks), to_review(pods.locks)
+def _files(process: Process, pods: Pods) -> tuple[Files, ...]:
+    return (of_service(pods.locks), to_review(pods.locks)) if process.has is None else process.has
 
 
-def _probe(scheme: str, path: str, period_seconds: int, failures: int) -> dict[str, Any]:
+def _probe(page: tuple[str, str], path: str, period_seconds: int, failures: int) -> dict[str, Any]:
     """A broker that becomes another one closes its port for some tenths of a second: one failure says nothing. By TLS
     the kubelet looks at no name, and shows no certificate.
     """
+    port, scheme = page
     return {
-        "httpGet": {"path": path, "port": "http", "scheme": scheme},
+        "httpGet": {"path": path, "port": port, "scheme": scheme},
         "periodSeconds": period_seconds,
         "timeoutSeconds": 5,
         "failureThreshold": failures,

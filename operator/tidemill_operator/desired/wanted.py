@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
-from tidemill_operator.desired.locks import OPEN, Locks, parse_locks
+from tidemill_operator.desired.locks import OPEN, Locks, SecretKey, parse_locks
 from tidemill_operator.marks import RESTART_AT, annotation, part, rows
 from tidemill_operator.names import (
     GROUP_NAME,
@@ -23,6 +23,7 @@ from tidemill_operator.steps import Manifest
 SLAVES_MAX = 4
 GRACE_SECONDS = 60
 META_SIZE, GROUP_SIZE = "1Gi", "10Gi"
+PROBE_MS = 500
 Service: TypeAlias = Literal["broker", "delay"]
 SERVICES: Mapping[str, Service] = {"Realtime": "broker", "Delay": "delay"}
 TAKES = {"ReadWrite": "RW", "ReadOnly": "R", "Offline": "NRW"}
@@ -74,6 +75,18 @@ class Pods:
 
 
 @dataclass(frozen=True, slots=True)
+class Canary:
+    """What looks at a cluster."""
+
+    pods: Pods
+    interval_ms: int
+    token: SecretKey | None
+    """Its own, where it has no other way to say who it is."""
+    inputs: str
+    """As a cluster's, of its own pod."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """A QueueCluster."""
 
@@ -94,8 +107,9 @@ class Cluster:
     supervised: bool
     delay_ms: int
     """Between two groups that roll."""
+    canary: Canary | None
     inputs: str
-    """A hash of all that people said and pods are made of; nothing in it is of the operator."""
+    """A hash of all that people said and meta's pods are made of; nothing in it is of the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +160,8 @@ def parse_cluster(resource: Manifest, image: str) -> Cluster:
         )
     restart_at, settings, locks = annotation(resource, RESTART_AT), settings_of(meta), parse_locks(resource)
     inputs = [said(part(spec, "image")), _pod_inputs(meta), settings, database, restart_at]
+    # Meta is told that there is one, and nothing else of it.
+    canary = _canary(spec, image, restart_at, locks)
     return Cluster(
         metadata["name"],
         metadata["namespace"],
@@ -159,8 +175,20 @@ def parse_cluster(resource: Manifest, image: str) -> Cluster:
         _clients(spec),
         update.get("strategy") == "Supervised",
         int(update.get("groupDelaySeconds", 0)) * 1000,
-        digest([*inputs, *([locks.inputs] if locks != OPEN else [])]),
+        canary,
+        digest([*inputs, *([locks.inputs] if locks != OPEN else []), *(["canary"] if canary else [])]),
     )
+
+
+def _canary(spec: Mapping[str, Any], image: str, restart_at: str, locks: Locks) -> Canary | None:
+    asked = part(spec, "canary")
+    if not asked.get("enabled"):
+        return None
+    named, interval_ms = part(asked, "token"), int(asked.get("intervalMilliseconds", PROBE_MS))
+    token = SecretKey(str(named["name"]), str(named["key"])) if named else None
+    inputs = [said(part(spec, "image")), _pod_inputs(asked), interval_ms, token, restart_at, locks.inputs]
+    pods = Pods(_image(spec, image), asked, restart_at=restart_at, locks=locks)
+    return Canary(pods, interval_ms, token, digest(inputs))
 
 
 def parse_group(resource: Manifest, cluster: Manifest, image: str) -> Group:

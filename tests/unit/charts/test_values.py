@@ -76,6 +76,7 @@ def test_schema_and_values_have_the_same_names(chart: Path) -> None:
     schema = schema_of(chart)
     specs = {
         ".cluster",
+        ".canary",
         ".brokerDefaults",
         ".resources",
         ".livenessProbe",

@@ -49,6 +49,18 @@ def test_up_listens_on_this_machine_only_unless_told_otherwise(command, executed
     ]  # fmt: skip
 
 
+def test_a_canary_is_one_more_word_of_a_queue_and_of_a_cluster(command, executed) -> None:
+    for more in ((), ("--brokers", "2")):
+        with pytest.raises(Became):
+            command("up", "--canary", *more)
+        with pytest.raises(Became):
+            command("up", "--canary", "--canary-port", "0", *more)
+        with pytest.raises(Became):
+            command("up", "--canary-port", "0", *more)
+    ports = [call[call.index("--canary") + 1] if "--canary" in call else None for call in executed]
+    assert ports == ["9465", "0", None] * 2
+
+
 def test_inspect_becomes_the_one_who_reads_logs(command, executed, tmp_path: Path) -> None:
     with pytest.raises(Became):
         command("inspect", "log", str(tmp_path), "--output", "json", "--verify")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ class Meta:
         self.declared: list[Any] = []
         self.allows = True
         self.away = False
+        self.delays: list[dict[str, Any]] = []
 
     def open_port(self, _host: str, _port: int) -> Meta:
         return self
@@ -39,6 +41,8 @@ class Meta:
             raise BrokerUnreachable("meta is away")
         if path == "/v1/brokers":
             return self.groups
+        if path == "/v1/routes":
+            return {"brokers": [], "delays": self.delays}
         subject = path.split("/")[3]
         if subject not in self.routes:
             raise Refused("unknown_subject", subject)
@@ -60,9 +64,9 @@ class Meta:
 
 
 @asynccontextmanager
-async def looking(meta: Meta) -> AsyncIterator[Canary]:
+async def looking(meta: Meta, settings: CanarySettings = QUICK) -> AsyncIterator[Canary]:
     async with Client() as mq, asyncio.TaskGroup() as tasks:
-        canary = Canary(mq, Servers([("meta", 7401)], meta.open_port), QUICK)
+        canary = Canary(mq, Servers([("meta", 7401)], meta.open_port), settings)
         keeping = tasks.create_task(canary._keep(tasks))
         yield canary
         keeping.cancel()
@@ -90,7 +94,7 @@ async def test_each_broker_group_gets_its_subject_and_probes() -> None:
     async with looking(meta) as canary:
         await until(lambda: [one.judge.now.tally.seen > 2 for one in canary.patrols.values()] == [True, True])
         assert sorted(canary.patrols) == ["g0", "g1"]
-        assert canary.to_map()["problem"] == ""
+        assert canary.to_map()["problem"] == canary.hindered == ""
     kinds = sorted((one["kind"], one["spec"]["subjectName"]) for one in meta.declared)
     assert kinds == [
         ("ConsumerGroup", "tidemill.canary.g0"),
@@ -100,12 +104,28 @@ async def test_each_broker_group_gets_its_subject_and_probes() -> None:
     ]
 
 
+async def test_probes_for_later_are_sent_when_there_is_somebody_to_take_them() -> None:
+    """A queue without a delay service has no fault for that."""
+    meta = Meta(group("g0"))
+    async with looking(meta, replace(QUICK, later_every_s=0.01, later_s=0.01)) as canary:
+        await until(lambda: canary.patrols and canary.patrols["g0"].judge.now.tally.seen > 5)
+        judge = canary.patrols["g0"].judge
+        assert judge.later.tally.sent == 0
+        meta.delays = [{"group": "later"}]
+        await until(lambda: judge.later.tally.seen > 2)
+        meta.delays = []
+        sent = judge.later.tally.sent
+        await until(lambda: judge.later.tally.sent > sent + 5)
+        assert problem(canary, "g0") == ""
+
+
 async def test_what_is_drained_gets_nothing_more_and_what_is_gone_is_left() -> None:
     meta = Meta(group("g0"))
     async with looking(meta) as canary:
         await until(lambda: canary.patrols and canary.patrols["g0"].judge.now.tally.seen > 2)
         meta.groups = [group("g0", draining=True)]
         await until(lambda: "drained" in problem(canary, "g0"))
+        assert canary.hindered == ""
         judge = canary.patrols["g0"].judge
         await until(lambda: judge.now.tally.seen == judge.now.tally.sent)
         patrol = canary.patrols["g0"]
@@ -115,6 +135,7 @@ async def test_what_is_drained_gets_nothing_more_and_what_is_gone_is_left() -> N
         assert judge.silent_ms(patrol.now_ms() + 600_000) >= 600_000
         meta.groups = []
         await until(lambda: not canary.patrols)
+        assert canary.hindered == "there is no broker group yet"
 
 
 async def test_a_subject_that_lies_elsewhere_is_not_sent_to_until_it_is_declared_anew() -> None:
@@ -133,9 +154,10 @@ async def test_who_may_not_declare_says_so_until_somebody_else_did() -> None:
     meta.allows = False
     async with looking(meta) as canary:
         await until(lambda: "forbidden" in problem(canary, "g0"))
+        assert canary.hindered.startswith("g0: ")
         meta.routes["tidemill.canary.g0"] = ["g0"]
         await until(lambda: canary.patrols["g0"].judge.now.tally.seen > 2)
-        assert problem(canary, "g0") == ""
+        assert problem(canary, "g0") == canary.hindered == ""
 
 
 async def test_without_meta_it_goes_on_as_it_was() -> None:
@@ -146,7 +168,7 @@ async def test_without_meta_it_goes_on_as_it_was() -> None:
         await until(lambda: canary.to_map()["problem"] == "meta is away")
         seen = canary.patrols["g0"].judge.now.tally.seen
         await until(lambda: canary.patrols["g0"].judge.now.tally.seen > seen + 2)
-        assert problem(canary, "g0") == ""
+        assert problem(canary, "g0") == canary.hindered == ""
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,17 @@ def test_a_value_is_in_the_first_bucket_that_is_not_below_it() -> None:
     assert (powers.count, powers.total) == (18, 1 + 2 + 3 + 4 + 5 + 8 + 9 + 1000 + 20)
 
 
+def test_a_share_of_the_values_is_below_the_bound_of_its_bucket() -> None:
+    powers = Powers(0.001, 4)
+    assert powers.quantile(0.99) is None
+    powers.add(0.001, 98)
+    powers.add(0.003)
+    assert powers.quantile(0.5) == powers.quantile(98 / 99) == 0.001
+    assert powers.quantile(0.99) == powers.quantile(1) == 0.004
+    powers.add(9.0, 10)
+    assert powers.quantile(0.99) is None, "it is above all bounds"
+
+
 def test_of_many_the_heaviest_have_names_and_two_of_equal_weight_do_not_take_turns() -> None:
     prominent: Prominent[str] = Prominent(4, 1)
     weights: dict[str, tuple[float, ...]] = {name: (weight,) for weight, name in enumerate("fedcba")}

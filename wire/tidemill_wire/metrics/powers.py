@@ -32,6 +32,18 @@ class Powers:
         self.count += count
         self.total += value * count
 
+    def quantile(self, share: float) -> float | None:
+        """A bound that so large a share of the values does not exceed; ``None`` when it is above all bounds, or there
+        are none.
+        """
+        assert 0 < share <= 1
+        so_far = 0
+        for power, count in enumerate(self._buckets[:-1]):
+            so_far += count
+            if self.count and so_far >= share * self.count:
+                return self._unit * (1 << power)
+        return None
+
     def buckets(self) -> Iterator[tuple[str, int]]:
         """Bounds as Prometheus writes them, and how many values are at most so large."""
         so_far = 0

@@ -16,7 +16,7 @@ PARTS = (
     ("Delay services", "At `/metrics` of their HTTP port.", DELAYS),
     ("Meta", "At `/metrics` of its port, of each replica.", META),
     ("The operator", "At `/metrics` of the port of its probes.", OPERATOR),
-    ("Canaries", "At `/metrics` of `tidemill canary`'s `--metrics-port`.", CANARY),
+    ("Canaries", "At `/metrics` of `--metrics-port`, or of `--canary-port` of `tidemill up`.", CANARY),
     ("Clients", "`mq.statistics()`, and as text `mq.statistics().prometheus()`.", CLIENT),
     ("Workers", "`worker.statistics()`, and with `--metrics-port` at `/metrics`.", WORKER),
 )  # fmt: skip

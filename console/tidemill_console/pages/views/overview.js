@@ -1,5 +1,6 @@
 // What is wrong, first; then what is to do, and how that goes; then who has most to do.
 
+import { canaryLine, canaryTroubles } from "../canary.js";
 import { lineChart } from "../chart.js";
 import { silence } from "../dialogs.js";
 import { clear, data, h, link, put } from "../dom.js";
@@ -24,6 +25,7 @@ export function overview(place) {
   const troubles = h("ul", { class: "troubles" });
   const tiles = h("dl", { class: "tiles" });
   const missing = h("div");
+  const canary = h("section", { "aria-label": "Canary" });
   const undone = lineChart("To do", ["lag", "failed", "in flight"]);
   const flow = lineChart("Messages a second", ["sent", "handled"]);
   const worst = table("Groups with most to do", groupColumns(), { key: groupKey, empty: "No consumer group is there yet: a group is made by its first consumer." });
@@ -33,6 +35,7 @@ export function overview(place) {
     may("Browse") ? null : h("p", { class: "note" }, partly()),
     missing,
     tiles,
+    canary,
     h("div", { class: "charts" }, undone.node, flow.node),
     h("section", {}, h("h2", {}, "Groups with most to do"), worst.node, h("p", { class: "more" }, link("groups", [], "All groups"), " · ", link("subjects", [], "all subjects"))),
   );
@@ -46,6 +49,8 @@ export function overview(place) {
     }
     silence(missing, live.silent);
     showTiles(tiles, live);
+    const line = canaryLine(live.canary);
+    if (canary.textContent !== (line?.textContent ?? "")) clear(canary, line);
     const points = history("all");
     undone.update([series(points, "lag"), series(points, "failed"), series(points, "in_flight")]);
     flow.update([rates(points, "sent"), rates(points, "acked")]);
@@ -77,7 +82,7 @@ function showTiles(tiles, live) {
 }
 
 export function troublesOf(live) {
-  const found = [...live.brokers, ...live.delays].flatMap(ofBrokers);
+  const found = [...[...live.brokers, ...live.delays].flatMap(ofBrokers), ...canaryTroubles(live.canary)];
   const groups = live.groups.map((row) => ({ row, state: stateOf(row) }));
   const paused = groups.filter((one) => one.row.paused !== null);
   for (const { row } of paused.slice(0, NAMED_MAX)) {
