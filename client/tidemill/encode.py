@@ -56,9 +56,22 @@ assert SINGLE_HEAD.size + SINGLE_SAID.size == HEADER_BYTES
 
 def as_body(body: Body) -> bytes:
     """A body as bytes; a text is UTF-8."""
-    data = body.encode() if isinstance(body, str) else bytes(body)
+    match body:
+        case str():
+            data = body.encode()
+        case bytes() | bytearray() | memoryview():
+            data = bytes(body)
+        case _:  # bytes(5) would be five zeros
+            what = type(body).__name__
+            raise TypeError(f"a body is bytes or a text, not {what}: json.dumps(...) makes a text of it")
     check_body(len(data))
     return data
+
+
+def check_many(bodies: object) -> None:
+    """Of one body, its bytes would be sent one by one."""
+    if isinstance(bodies, bytes | bytearray | memoryview | str):
+        raise TypeError("send_many() takes many bodies, and this is one: give a list of them, or take send()")
 
 
 def as_bodies(bodies: Sequence[Body]) -> list[bytes]:
