@@ -66,7 +66,7 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._leave(error)
 
     send = done(client.Client.send)
     send_many = done(client.Client.send_many)
@@ -229,13 +229,16 @@ class Client:
 
     def close(self) -> None:
         """Wait for what was sent to end, and leave."""
+        self._leave(None)
+
+    def _leave(self, error: BaseException | None) -> None:
         with self._lock:
             running, self._running, self._closed = self._running, None, True
         if running is None or running[0].pid != os.getpid():
             return
         background, mq = running
         try:
-            background.run(mq.close())
+            background.run(mq.__aexit__(None, error, None))
         finally:
             background.stop()
 
@@ -343,6 +346,8 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._background.stopped:
+            return  # the client was closed before, and its consumers with it
         # A thread of ours is no task: the consumer is told whose hands it is to leave.
         thread = threading.current_thread()
         if self._consumer.hands.who is thread:

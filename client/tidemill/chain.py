@@ -68,7 +68,7 @@ class Chain:
         if self.filters:
             seen = Seen(delivery, index)
             for says_yes in self.filters:
-                found = says_yes(seen)
+                found: object = says_yes(seen)
                 if not found:
                     self.filtered += 1
                     return False

@@ -91,7 +91,7 @@ class Consumer:
         if self._inbox is not None:
             raise ClientClosed("a consumer is entered once: ask for a new one with consume()")
         settings = self._settings
-        self._loop = asyncio.get_running_loop()
+        self._loop = self._router.home.check()
         if self._keeper is not None:
             await self._keeper.open()
         self._inbox = Inbox(settings.prefetch_messages, settings.prefetch_bytes)

@@ -56,13 +56,14 @@ assert SINGLE_HEAD.size + SINGLE_SAID.size == HEADER_BYTES
 
 def as_body(body: Body) -> bytes:
     """A body as bytes; a text is UTF-8."""
-    match body:
+    given: object = body
+    match given:
         case str():
-            data = body.encode()
+            data = given.encode()
         case bytes() | bytearray() | memoryview():
-            data = bytes(body)
+            data = bytes(given)
         case _:  # bytes(5) would be five zeros
-            what = type(body).__name__
+            what = type(given).__name__
             raise TypeError(f"a body is bytes or a text, not {what}: json.dumps(...) makes a text of it")
     check_body(len(data))
     return data

@@ -148,7 +148,7 @@ class ClientSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compression", _usable(parse_codec(self.compression)))
-        checks = (
+        checks: tuple[tuple[bool, str], ...] = (
             (0 <= self.linger_ms <= LINGER_MS_MAX, f"linger_ms is within 0 and {LINGER_MS_MAX}"),
             (
                 0 < self.batch_bytes <= BATCH_BYTES_MAX // 2,
@@ -163,6 +163,19 @@ class ClientSettings:
             (
                 self.send_timeout_s > 0 and self.connect_timeout_s > 0 and self.dead_peer_s > 0,
                 "timeouts are positive",
+            ),
+        )
+        checks += (
+            (self.memory_bytes_max > 0, "memory_bytes_max is at least one byte"),
+            (self.spool_bytes_max > 0, "spool_bytes_max is at least one byte"),
+            (self.spool_after_s >= 0, "spool_after_s is not negative"),
+            (
+                0 < self.backoff_base_s <= self.backoff_max_s,
+                "backoff_base_s is positive, and backoff_max_s no less",
+            ),
+            (
+                self.close_timeout_s >= 0 and self.routes_poll_s > 0,
+                "close_timeout_s is not negative, routes_poll_s positive",
             ),
         )
         for holds, sentence in checks:
