@@ -273,8 +273,10 @@ class Api:
         except ManifestError as error:
             raise HttpRefused(400, "invalid_manifest", str(error), "write what the sentence says") from None
         check_declared(declared)
-        await self._replica.change(lambda draft, now_ms: declare(draft, self._meta.senses, declared, now_ms))
-        return {"declared": len(declared), "revision": self._meta.registry.revision}
+        objects = await self._replica.change(
+            lambda draft, now_ms: declare(draft, self._meta.senses, declared, now_ms)
+        )
+        return {"declared": len(declared), "revision": self._meta.registry.revision, "objects": objects}
 
     async def _expand(self, body: object, variables: Variables) -> object:
         asked, subject = Asked(body, EXPAND_FIELDS), variables["subject"]
