@@ -77,7 +77,7 @@ class ClientSettings:
     """No wait is longer than this."""
 
     close_timeout_s: float = 5.0
-    """How long leaving a ``consume`` block waits for its last answers."""
+    """How long leaving a ``consume`` block waits for its last answers, and leaving a client by a cancellation for its sends."""
 
     spool_path: str | Path | None = None
     """A file for what is sent while no broker can be reached. ``None``: such sends wait, and fail at their deadline.
@@ -169,14 +169,9 @@ class ClientSettings:
             (self.memory_bytes_max > 0, "memory_bytes_max is at least one byte"),
             (self.spool_bytes_max > 0, "spool_bytes_max is at least one byte"),
             (self.spool_after_s >= 0, "spool_after_s is not negative"),
-            (
-                0 < self.backoff_base_s <= self.backoff_max_s,
-                "backoff_base_s is positive, and backoff_max_s no less",
-            ),
-            (
-                self.close_timeout_s >= 0 and self.routes_poll_s > 0,
-                "close_timeout_s is not negative, routes_poll_s positive",
-            ),
+            (self.backoff_base_s > 0 and self.backoff_max_s > 0, "backoffs are positive"),
+            (self.close_timeout_s >= 0, "close_timeout_s is not negative"),
+            (self.routes_poll_s > 0, "routes_poll_s is positive"),
         )
         for holds, sentence in checks:
             if not holds:
