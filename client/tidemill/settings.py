@@ -77,7 +77,9 @@ class ClientSettings:
     """No wait is longer than this."""
 
     close_timeout_s: float = 5.0
-    """How long leaving a ``consume`` block waits for its last answers, and leaving a client by a cancellation for its sends."""
+    """How long leaving a ``consume`` block waits for its last answers, and leaving a client by a cancellation, or by
+    Ctrl-C, for what was sent.
+    """
 
     spool_path: str | Path | None = None
     """A file for what is sent while no broker can be reached. ``None``: such sends wait, and fail at their deadline.

@@ -72,26 +72,6 @@ def test_brokers_hear_what_was_declared_of_subjects_that_lie_with_them() -> None
     assert told(world, "g1", world.first.meta.registry.revision) == ([], [])
 
 
-def test_who_declares_is_told_what_each_object_was() -> None:
-    world = world_with()
-    world.client("p", produces=("used",))
-    first = [
-        manifest("Subject", "a"),
-        manifest("Subject", "used"),
-        manifest("ConsumerGroup", "g", subjectName="a"),
-    ]
-
-    def said(*documents: object) -> list[str]:
-        rows = ask(world, declare, parse_manifests(documents))
-        assert [row["kind"] for row in rows] == [one["kind"] for one in documents]
-        return [row["became"] for row in rows]
-
-    assert said(*first) == ["created", "changed", "created"]
-    assert said(*first) == ["unchanged"] * 3
-    more = manifest("Subject", "a", message={"maxBytes": 2048})
-    assert said(more, manifest("ConsumerGroup", "g", subjectName="b")) == ["changed", "created"]
-
-
 def test_a_heartbeat_is_answered_with_the_revision_of_what_was_declared_last_and_not_of_first_uses() -> None:
     world = world_with()
     first = world.beat("g1", "g1-0")
