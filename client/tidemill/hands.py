@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -34,7 +34,7 @@ class Hands:
         self._asked = False
 
     @contextmanager
-    def asking(self, who: Who) -> Iterator[BaseException | None]:
+    def asking(self, who: Who) -> Generator[BaseException | None]:
         """Nobody else asks meanwhile, and what comes of it is theirs. What another one that has ended did not handle is
         as one that left with this error.
         """
