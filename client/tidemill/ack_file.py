@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from tidemill.errors import Refused
+from tidemill.errors import SpoolUnusable
 
 
 class AckFile(Protocol):
@@ -104,7 +104,7 @@ def _locked(path: Path, flags: int) -> int:
     except BlockingIOError:
         os.close(file)
         busy = f"the spool {path} is in use by another process: give each its own"
-        raise Refused("limit_exceeded", busy) from None
+        raise SpoolUnusable(busy) from None
     except BaseException:
         os.close(file)
         raise

@@ -21,7 +21,7 @@ import msgpack
 from crc32c import crc32c
 
 from tidemill.ack_file import AckFile
-from tidemill.errors import Refused, WireError
+from tidemill.errors import SpoolUnusable, WireError
 from tidemill_wire.commands import Ack, Nack, Release, encode_command, parse_command
 from tidemill_wire.frame import FRAME_HEADER, FRAME_HEADER_BYTES, Frame
 from tidemill_wire.limits import KIB, LEASE_MS_MAX, MIB, REQUEST_BYTES_MAX
@@ -99,7 +99,7 @@ class AckSpool:
         self._next = 1
         data = file.read()
         if data and not data.startswith(MAGIC) and not MAGIC.startswith(data):
-            raise Refused("limit_exceeded", f"{name} is no spool of acks; give another path")
+            raise SpoolUnusable(f"{name} is no spool of acks: give another path")
         self._end = len(data)
         self._recover(data)
         if self._end != self._live:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -15,12 +16,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Behind = TypeVar("Behind", covariant=True)
 
+END_S = 5.0
+"""How long what was cancelled may take to end."""
+
 
 class Background:
     """An event loop in a thread."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
+        self._turn = threading.Lock()
+        """Of those who begin something and whoever ends all."""
+        self.stopped = False
+        """All that was there is closed."""
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="tidemill", daemon=True)
         self._thread.start()
@@ -30,18 +38,43 @@ class Background:
         if os.getpid() != self.pid:
             coroutine.close()
             raise ClientClosed("this consumer was entered before a fork: enter one in the child process")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        with self._turn:
+            if self.stopped:
+                coroutine.close()
+                raise ClientClosed("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result()
+        except CancelledError:
+            if self.stopped:
+                raise ClientClosed("the client was closed before this call was done") from None
+            raise
         except BaseException:
             future.cancel()
             raise
 
     def stop(self) -> None:
-        """End the thread."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
+        """End what other threads wait for, and the thread."""
+        with self._turn:
+            if self.stopped:
+                return
+            self.stopped = True
+            ending = asyncio.run_coroutine_threadsafe(_end_others(), self.loop)
+        try:
+            ending.result()
+        finally:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()
+
+
+async def _end_others() -> None:
+    """Whoever waits for a task of a loop that has ended waits for ever."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=END_S)
 
 
 class Blocking(Protocol[Behind]):

@@ -66,7 +66,7 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._leave(error)
 
     send = done(client.Client.send)
     send_many = done(client.Client.send_many)
@@ -201,13 +201,16 @@ class Client:
 
     def close(self) -> None:
         """Wait for what was sent to end, and leave."""
+        self._leave(None)
+
+    def _leave(self, error: BaseException | None) -> None:
         with self._lock:
             running, self._running, self._closed = self._running, None, True
         if running is None or running[0].pid != os.getpid():
             return
         background, mq = running
         try:
-            background.run(mq.close())
+            background.run(mq.__aexit__(None, error, None))
         finally:
             background.stop()
 
@@ -324,6 +327,12 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._background.stopped:
+            return  # the client was closed before, and its consumers with it
+        # A thread of ours is no task: the consumer is told whose hands it is to leave.
+        thread = threading.current_thread()
+        if self._consumer.hands.who is thread:
+            self._consumer.hands.who = None
         self._background.run(self._consumer.__aexit__(kind, error, trace))
 
     def __iter__(self) -> Iterator[Message]:
@@ -344,9 +353,10 @@ class Consumer:
         return self._consumer.statistics
 
     def _next_message(self) -> Message:
-        delivery = self._delivery
+        delivery, thread = self._delivery, threading.current_thread()
         if (
             delivery is not None
+            and self._consumer.hands.who is thread
             and self._index + 1 < delivery.count
             and delivery.until > self._background.loop.time()
             and not self._consumer.fenced
@@ -357,10 +367,11 @@ class Consumer:
             if self._consumer.timer is None:
                 self._background.loop.call_soon_threadsafe(self._consumer.arm)
         else:
-            self._delivery = delivery = self._background.run(self._consumer.next_delivery())
+            self._delivery = delivery = self._background.run(self._consumer.next_delivery(thread))
             self._index = self._consumer.index
         return Message(delivery, self._index, self._background)
 
     def _next_batch(self) -> MessageBatch:
+        following = self._consumer.next_delivery(threading.current_thread(), whole=True)
         self._delivery = None
-        return MessageBatch(self._background.run(self._consumer.next_delivery(whole=True)), self._background)
+        return MessageBatch(self._background.run(following), self._background)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 
 
@@ -58,12 +59,14 @@ class Budget:
             waiting, self._room = self._room, deque()
             _wake(waiting)
 
-    async def drained(self) -> None:
-        """Until all that was handed in has ended, one way or the other."""
-        while self.held and not self.closed:
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._idle.append(future)
-            await future
+    async def drained(self, within_s: float | None = None) -> None:
+        """Until all that was handed in has ended, one way or the other; or for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self.held and not self.closed:
+                    future: asyncio.Future[None] = self._loop.create_future()
+                    self._idle.append(future)
+                    await future
 
     def close(self) -> None:
         """Nobody waits any more: they hand in next, and hear of it there."""

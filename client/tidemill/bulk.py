@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from tidemill.chunks import CHUNK_BYTES_GUESS, CHUNK_MESSAGES, chunks
-from tidemill.encode import Body, as_bodies, as_pairs
+from tidemill.encode import Body, as_bodies, as_pairs, check_many
 from tidemill.later import extras_with
 from tidemill.parcel import extras_of
 from tidemill.producer import Producer
@@ -27,6 +27,7 @@ async def send_many(
     producer: Producer, where: Where, bodies: Iterable[Body] | AsyncIterable[Body]
 ) -> Receipts:
     """Bodies of one subject, in their order."""
+    check_many(bodies)
     many = Many(asyncio.get_running_loop())
     place = 0
     try:

@@ -8,6 +8,7 @@ What is shown of a delivery is one or more deliveries without a gap, each of whi
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias
@@ -15,6 +16,8 @@ from typing import Literal, TypeAlias
 from tidemill.delivery import Delivery
 from tidemill.message import Seen
 from tidemill_wire.filters import TagFilter, parse_filter
+
+ASYNC = "a filter is asked in between and cannot be async, for what it returned would be a yes to everything"
 
 Filter: TypeAlias = Callable[[Seen], bool]
 Match: TypeAlias = Literal["any", "all"]
@@ -29,6 +32,12 @@ class Chain:
         )
         if not all(callable(one) for one in self.filters):
             raise TypeError("filter is a function of a message, or a list of such functions")
+        for one in self.filters:
+            asked = inspect.unwrap(one), getattr(one, "__call__", None)  # noqa: B004 - what kind it is
+            if any(inspect.iscoroutinefunction(each) for each in asked):
+                raise TypeError(
+                    f"{ASYNC}: filter in the loop, or in a handler of a Worker, which may be async"
+                )
         self.filtered = 0
         """Messages that a filter said no to."""
         self.mismatched = 0
@@ -58,9 +67,14 @@ class Chain:
             return False
         if self.filters:
             seen = Seen(delivery, index)
-            if not all(says_yes(seen) for says_yes in self.filters):
-                self.filtered += 1
-                return False
+            for says_yes in self.filters:
+                found: object = says_yes(seen)
+                if not found:
+                    self.filtered += 1
+                    return False
+                if found is not True and inspect.iscoroutine(found):
+                    found.close()
+                    raise TypeError(ASYNC)
         return True
 
     def _part(self, delivery: Delivery, shown: list[bool]) -> None:

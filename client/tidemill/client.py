@@ -23,11 +23,7 @@ from tidemill.chain import Chain, Filter, Match, parse_match
 from tidemill.consumer import Consumer
 from tidemill.dead import DeadLetters
 from tidemill.deciding import Deciding
-from tidemill.encode import (
-    Body,
-    as_body,
-    check_body,
-)
+from tidemill.encode import Body, as_body, check_body
 from tidemill.errors import BrokerUnreachable, ClientClosed, TidemillError, again
 from tidemill.groups import list_groups
 from tidemill.keeper import Keeper
@@ -78,6 +74,7 @@ class Client(Timing, Transacting):
         self._consumers = OpenConsumers()
         self._producer: Producer | None = None
         self._closed: TidemillError | None = None
+        self._hurried = False
         path = spool or self.settings.spool_path
         self._spools = None if path is None else Spools(Path(path), self.settings, self._tasks)
         self._keeper = (
@@ -95,6 +92,7 @@ class Client(Timing, Transacting):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._hurried = not isinstance(error, Exception | None)  # cancelled, or Ctrl-C was pressed
         await self.close()
 
     # -- sending -----------------------------------------------------------------------------------------------
@@ -126,7 +124,7 @@ class Client(Timing, Transacting):
         With a ``delay`` (seconds, or a timedelta) or ``at`` a time it is kept until then, and stored in its subject not
         before; while it waits it is found, cancelled and rescheduled by its id, or by a ``timer_key`` of yours.
         With ``cron`` it recurs, by the clocks of ``time_zone`` (UTC), until its timer key is cancelled; of occurrences
-        that were ``missed``, "once", "all" or "none" come.
+        that were ``missed``, "once", "all" or "none" come. A send that is cancelled may be stored all the same.
         """
         if priority != 0:
             parse_priority(priority)
@@ -141,6 +139,7 @@ class Client(Timing, Transacting):
         if delay is not None or at is not None or timer_key is not None or rule != ONE_TIME:
             due_ms, recurs = due_of(rule, delay, at, (timer_key, dedup_key), self.settings.now_ms())
         producer = self._producer or self._sender()
+        self._router.home.check()
         if self._spools is not None and not self._spools.opened:
             await self._spools.open(producer)
         keyed = extras is not None and extras.order_key is not None
@@ -349,6 +348,7 @@ class Client(Timing, Transacting):
 
     async def close(self) -> None:
         """Close the consumers, wait for what was sent to end, and leave."""
+        self._router.home.check()
         for consumer in list(self._consumers):
             await consumer.close()
         if self._keeper is not None:
@@ -356,7 +356,7 @@ class Client(Timing, Transacting):
         closed = ClientClosed("the client is closed")
         try:
             if self._producer is not None and self._closed is None:
-                await self._producer.drain()
+                await self._producer.drain(self.settings.close_timeout_s if self._hurried else None)
         finally:
             self._closed = self._closed or closed
             if self._producer is not None:
@@ -386,6 +386,7 @@ class Client(Timing, Transacting):
     async def _ready(self) -> Producer:
         producer = self._producer or self._sender()
         self._check()
+        self._router.home.check()
         if self._spools is not None and not self._spools.opened:
             await self._spools.open(producer)
         return producer

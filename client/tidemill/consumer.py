@@ -9,6 +9,8 @@
     open      ``stop``                         stopped   what was not begun is released; what was taken keeps its lease
     stopped   left                             closed    what was taken and not settled is released
 
+The current message is whose task asked for it (``hands.py``): what another task left unhandled is released.
+
 ``take`` is for whoever handles many messages at once and settles each by hand: nothing is acked by asking for more.
 
 On the way to closed everything that was pulled and not begun is released, and all answers are awaited, for
@@ -18,17 +20,19 @@ On the way to closed everything that was pulled and not begun is released, and a
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
-from typing import Self
+from collections.abc import Coroutine
+from typing import Any, Self
 
 from tidemill.allotment import Allotment
+from tidemill.batches import Batches
 from tidemill.chain import Chain
 from tidemill.delivery import REVOKED, Delivery
 from tidemill.errors import BrokerUnreachable, ClientClosed, CorruptBatch, LeaseLost, again
+from tidemill.hands import Hands, Who
 from tidemill.identity import Name, borrow_name
 from tidemill.inbox import Inbox
 from tidemill.keeper import Keeper
-from tidemill.message import Message, MessageBatch
+from tidemill.message import Message
 from tidemill.puller import Identity, Puller
 from tidemill.pullers import Pullers
 from tidemill.router import Router
@@ -39,6 +43,7 @@ from tidemill.tasks import Tasks
 from tidemill.why import why_of
 from tidemill_wire.kinds import Mode
 
+NOT_ENTERED = "a consumer is used inside of `async with`"
 BREATHE_S = 0.01  # so long iteration goes on without letting the event loop turn
 
 
@@ -60,6 +65,7 @@ class Consumer:
         self._siblings = siblings
         self._chain = chain
         self._keeper = keeper
+        self.hands = Hands()
         self._tasks = Tasks(self._crashed)
         self._pullers: Pullers | None = None
         self._inbox: Inbox | None = None
@@ -82,7 +88,7 @@ class Consumer:
         if self._inbox is not None:
             raise ClientClosed("a consumer is entered once: ask for a new one with consume()")
         settings = self._settings
-        self._loop = asyncio.get_running_loop()
+        self._loop = self._router.home.check()
         if self._keeper is not None:
             await self._keeper.open()
         self._inbox = Inbox(settings.prefetch_messages, settings.prefetch_bytes)
@@ -95,22 +101,23 @@ class Consumer:
         self._tasks.start(self._brokers.run(), "tidemill brokers of a consumer")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self.close(error)
 
     def __aiter__(self) -> Consumer:
         return self
 
-    async def __anext__(self) -> Message:
-        delivery = self._delivery
-        index = self.index + 1
-        now = self._loop.time()
-        fenced = self._fence is not None and self._fence.governs
-        if delivery is None or index >= delivery.count or now >= delivery.until or fenced:
-            delivery = await self.next_delivery()
-            return Message(delivery, self.index)
+    def __anext__(self) -> Coroutine[Any, Any, Message]:
+        # Who asks is who calls: what is called may run in a task of its own, as by ``asyncio.wait_for``.
+        return self.following(asyncio.current_task())
+
+    async def following(self, who: Who) -> Message:
+        """The next one, for whoever asks."""
+        delivery, index = self._delivery, self.index + 1
+        now = 0.0 if delivery is None else self._loop.time()
+        other = self.fenced or who is not self.hands.who
+        if delivery is None or other or index >= delivery.count or now >= delivery.until:
+            return Message(await self.next_delivery(who), self.index)
         self.index = index
         if self.timer is None:
             self.arm()
@@ -122,11 +129,14 @@ class Consumer:
         """The same messages, by the batch: for handlers that take many at once."""
         return Batches(self)
 
-    async def next_delivery(self, *, whole: bool = False) -> Delivery:
+    async def next_delivery(self, who: Who, *, whole: bool = False) -> Delivery:
         """Ack what is in hand, and take the next in hand: the first message of it that may be begun, or all."""
-        begun = self._delivery, self.index + 1
-        self._advance()
-        delivery, first = await self._rest_of(*begun) or (await self._next(), 0)
+        with self.hands.asking(who) as error:
+            for owner, subject, ranges in self._settle_current(error) if error is not None else []:
+                owner.settler.release(subject, ranges)
+            begun = self._delivery, self.index + 1
+            self._advance()
+            delivery, first = await self._rest_of(*begun) or (await self._next(), 0)
         self._delivery, self._whole = delivery, whole
         self.index = delivery.count - 1 if whole else first
         if self.fenced:
@@ -135,13 +145,14 @@ class Consumer:
 
     async def take(self) -> Message:
         """One more message, to be settled by hand. ``StopAsyncIteration`` after ``stop``."""
-        taking, found = self._taking, None
-        if taking is not None:
-            found = await self._rest_of(*taking)
-            if self._taking is not taking:  # stopped meanwhile: it was given back
-                raise StopAsyncIteration
-            self._taking = None
-        delivery, index = found or (await self._next(), 0)
+        with self.hands.asking(None):
+            taking, found = self._taking, None
+            if taking is not None:
+                found = await self._rest_of(*taking)
+                if self._taking is not taking:  # stopped meanwhile: it was given back
+                    raise StopAsyncIteration
+                self._taking = None
+            delivery, index = found or (await self._next(), 0)
         self._taking = (delivery, index + 1) if index + 1 < delivery.count else None
         if self.fenced:
             delivery.begun.add(index)
@@ -173,7 +184,8 @@ class Consumer:
 
     def stop(self) -> None:
         """Nothing more is pulled, and what was not begun is given back at once."""
-        assert self._inbox is not None
+        if self._inbox is None:
+            raise ClientClosed(NOT_ENTERED)
         rest = [*self._chain.close(), *self._inbox.close()]
         if self._taking is not None:
             (delivery, index), self._taking = self._taking, None
@@ -219,7 +231,8 @@ class Consumer:
     @property
     def name(self) -> str:
         """The consumer's identity in its group."""
-        assert self._name is not None
+        if self._name is None:
+            raise ClientClosed(NOT_ENTERED)
         return self._name.text
 
     @property
@@ -274,7 +287,7 @@ class Consumer:
     async def _next(self) -> Delivery:
         inbox = self._inbox
         if inbox is None:
-            raise ClientClosed("a consumer is used inside of `async with`")
+            raise ClientClosed(NOT_ENTERED)
         chain = self._chain
         while True:
             delivery = chain.pieces.popleft() if chain.pieces else None
@@ -352,7 +365,7 @@ class Consumer:
         rest = [*self._chain.close(), *inbox.close()]
         if self.timer is not None:
             self.timer.cancel()
-        current = self._settle_current(error)
+        current = self._settle_current(self.hands.to_blame(error))
         try:
             await self._brokers.leave(rest, current)
         finally:
@@ -382,16 +395,3 @@ class Consumer:
         ranges = delivery.unsettled()
         delivery.settle(0, delivery.count - 1)
         return [(owner, delivery.subject, ranges)]
-
-
-class Batches:
-    """Iterates over a consumer by the batch; a whole batch is acked when the next one is asked for."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-
-    def __aiter__(self) -> Batches:
-        return self
-
-    async def __anext__(self) -> MessageBatch:
-        return MessageBatch(await self._consumer.next_delivery(whole=True))

@@ -56,9 +56,23 @@ assert SINGLE_HEAD.size + SINGLE_SAID.size == HEADER_BYTES
 
 def as_body(body: Body) -> bytes:
     """A body as bytes; a text is UTF-8."""
-    data = body.encode() if isinstance(body, str) else bytes(body)
+    given: object = body
+    match given:
+        case str():
+            data = given.encode()
+        case bytes() | bytearray() | memoryview():
+            data = bytes(given)
+        case _:  # bytes(5) would be five zeros
+            what = type(given).__name__
+            raise TypeError(f"a body is bytes or a text, not {what}: json.dumps(...) makes a text of it")
     check_body(len(data))
     return data
+
+
+def check_many(bodies: object) -> None:
+    """Of one body, its bytes would be sent one by one."""
+    if isinstance(bodies, bytes | bytearray | memoryview | str):
+        raise TypeError("send_many() takes many bodies, and this is one: give a list of them, or take send()")
 
 
 def as_bodies(bodies: Sequence[Body]) -> list[bytes]:
@@ -85,8 +99,15 @@ def check_body(size: int) -> None:
         raise Refused("message_too_large", f"a body has {size} bytes, {MESSAGE_BYTES_MAX} are the limit")
 
 
+def check_text(text: object, what: str) -> None:
+    """``what`` it is, with its article. A number would be another key for every program that writes it otherwise."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is a text, not {type(text).__name__}: str(...) makes one of it")
+
+
 def check_key(key: str) -> str:
     """A key within its limit."""
+    check_text(key, "a key")
     if (size := len(key.encode())) > KEY_BYTES_MAX:
         raise Refused("limit_exceeded", f"a key has {size} bytes, {KEY_BYTES_MAX} are the limit")
     return key
@@ -94,11 +115,13 @@ def check_key(key: str) -> str:
 
 def check_order_key(order_key: str) -> str:
     """An order key within its limits. An empty one could not be told from none."""
+    check_text(order_key, "an order key")
     return check_named(order_key, "an order key")
 
 
 def check_timer_key(timer_key: str) -> str:
     """A timer key within its limits. An empty one would name nothing."""
+    check_text(timer_key, "a timer key")
     return check_named(timer_key, "a timer key")
 
 
@@ -106,10 +129,15 @@ def parse_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Tags within their limits, sorted, so that equal sets make equal batches."""
     if isinstance(tags, str):
         raise TypeError("tags is a text: give a set of texts")
-    found = tuple(sorted(set(tags)))
+    given = set(tags)
+    for tag in given:
+        check_text(tag, "a tag")
+    found = tuple(sorted(given))
     if len(found) > TAGS_MAX:
         raise Refused("limit_exceeded", f"a message has {len(found)} tags, {TAGS_MAX} are the limit")
     for tag in found:
+        if not tag:
+            raise Refused("limit_exceeded", "a tag is empty; leave it away, or give 1 character or more")
         if (size := len(tag.encode())) > TAG_BYTES_MAX:
             raise Refused(
                 "limit_exceeded", f"the tag {tag[:40]!r} has {size} bytes, {TAG_BYTES_MAX} are the limit"

@@ -2,6 +2,7 @@
 
     TidemillError
       Refused              the caller: a limit, a name, a setting; sending it again will not help
+        SpoolUnusable      the caller, too: the file for times without a broker cannot be opened
       Unavailable          the broker: it answered that it cannot now, and went on to until the deadline
       BrokerUnreachable    the network: no broker was reached, and nothing was stored
         ConnectionLost     a connection ended with questions still open
@@ -42,10 +43,12 @@ __all__ = [
     "ProtocolError",
     "Refused",
     "RemoteProtocolError",
+    "SpoolUnusable",
     "TidemillError",
     "Unavailable",
     "WireError",
     "again",
+    "not_opened",
     "wait_of",
     "wire_error",
 ]
@@ -75,6 +78,25 @@ class LeaseLost(TidemillError):
 
 class ClientClosed(TidemillError):
     """The client or consumer is closed, or was made before a fork."""
+
+
+class SpoolUnusable(Refused):
+    """The spool is in use, is another file, or cannot be opened."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("limit_exceeded", text)
+        self.args = (text,)
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+def not_opened(path: object, error: OSError) -> SpoolUnusable:
+    """Of a file that its disk or folder does not give."""
+    return SpoolUnusable(
+        f"the spool {path} cannot be opened ({error.strerror or error}): look at its folder and its disk, "
+        "or give another path"
+    )
 
 
 def wait_of(error: BaseException) -> float:

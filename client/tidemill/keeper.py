@@ -25,6 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from tidemill.ack_spool import AGE_MS_MAX, AckSpool, Fate, Kept, Place
 from tidemill.courier import Courier
+from tidemill.errors import not_opened
 from tidemill.router import Router
 from tidemill.routes import Address
 from tidemill.settings import ClientSettings
@@ -88,7 +89,10 @@ class Keeper:
         self._tasks.start(self._look(), "tidemill spool of acks")
 
     def _opened(self) -> AckSpool:
-        file = self._settings.open_ack_file(self._path)
+        try:
+            file = self._settings.open_ack_file(self._path)
+        except OSError as error:
+            raise not_opened(self._path, error) from error
         try:
             return AckSpool(file, str(self._path), self._settings.spool_bytes_max)
         except BaseException:

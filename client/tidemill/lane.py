@@ -15,6 +15,7 @@ has a producer id of its own: numbers of one broker group mean nothing to anothe
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Protocol
 
 from tidemill.backoff import Backoff
@@ -36,6 +37,8 @@ from tidemill_wire.fields import parse_subject
 OUTDATED = "route_outdated"
 CHECK_S = 0.25
 """How often deadlines are looked at while something waits."""
+
+log = logging.getLogger("tidemill")
 
 
 class Keeper(Protocol):
@@ -293,6 +296,10 @@ class Lane:
 
     def down(self, error: TidemillError) -> None:
         """The connection is gone, or could not be made."""
+        if self.link is None and self.failure is None:  # there never was one
+            log.warning(
+                "no_broker_yet %s: %s", self.group or self._settings.name, " ".join(str(error).split())
+            )
         if self.link is not None:
             self.link = None
             self._steadiness.failed(self._loop.time())

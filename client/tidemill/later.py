@@ -40,12 +40,16 @@ def due_at(delay: Delay | None, at: datetime | None, now_ms: int, timer_key: str
     if delay is not None and at is not None:
         raise ValueError("delay and at are both given: give one of them")
     if delay is not None:
+        if isinstance(delay, bool) or not isinstance(delay, int | float | timedelta):
+            raise TypeError(f"delay {delay!r} is neither seconds nor a timedelta")
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         if not 0 <= seconds <= DELAY_MS_MAX / 1000:
             raise ValueError(f"a delay of {seconds} s is not within 0 and {DELAY_MS_MAX // 1000}")
         return now_ms + round(1000 * seconds)
     if at is None:
         return None
+    if not isinstance(at, datetime):
+        raise TypeError(f"at {at!r} is no datetime: write one with a time zone, as datetime.now(UTC)")
     if at.tzinfo is None:
         raise ValueError(f"the time {at.isoformat()} has no time zone: give one, as in datetime.now(UTC)")
     due_ms = round(1000 * at.timestamp())

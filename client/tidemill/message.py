@@ -62,6 +62,11 @@ class Seen:
         return self._delivery.tags_of(self._index)
 
     @property
+    def packed_properties(self) -> bytes:
+        """As they came, whatever they are."""
+        return self._delivery.packed_of(self._index)
+
+    @property
     def properties(self) -> dict[str, Any]:
         """What the producer wrote on it."""
         return self._delivery.properties_of(self._index)
@@ -308,6 +313,8 @@ def parse_delay(delay: float | None) -> int:
     """Seconds as the wire's milliseconds."""
     if delay is None:
         return GROUPS_POLICY
+    if isinstance(delay, bool) or not isinstance(delay, int | float):
+        raise TypeError(f"a delay is seconds, not {delay!r}")
     delay_ms = round(delay * 1000)
     if not 0 <= delay_ms <= DELAY_MS_MAX:
         raise ValueError(f"a delay of {delay} s is not within 0 and {DELAY_MS_MAX // 1000}")

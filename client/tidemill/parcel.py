@@ -24,6 +24,7 @@ from tidemill.encode import (
     check_key,
     check_message,
     check_order_key,
+    check_text,
     pack_properties,
     parse_tags,
     renamed,
@@ -93,6 +94,8 @@ def extras_of(
     packed = pack_properties(properties) if properties else None
     check_message(size + len(packed or b"") + sum(len(tag.encode()) for tag in parsed or ()))
     ordered = check_order_key(order_key) if order_key is not None else None
+    if dedup_key is not None:
+        check_text(dedup_key, "a dedup key")
     digest = digest_of(check_dedup_key(dedup_key)) if dedup_key is not None else None
     return Extras(check_key(key) if key is not None else None, parsed, packed, ordered or dedup_key, digest)
 

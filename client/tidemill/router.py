@@ -27,7 +27,7 @@ from tidemill.routes import ROUTES_TIMEOUT_S, Address, Fetch, Routes, Web
 from tidemill.routes_cache import RoutesCache, default_path, packed
 from tidemill.servers import Servers
 from tidemill.settings import ClientSettings
-from tidemill.tasks import Tasks
+from tidemill.tasks import Home, Tasks
 
 KNOWN_TIMEOUT_S = 1.0
 """How long a server is asked when there is something to go by without it."""
@@ -86,6 +86,7 @@ class Router:
         self._named = asyncio.Event()
         self._changed = asyncio.Event()
         self._scope: asyncio.Timeout | None = None
+        self.home = Home()
         self._tasks = Tasks(on_crash)
         self._begun = self._said = False
         self._kept = b""
@@ -94,6 +95,7 @@ class Router:
 
     async def refresh(self) -> Routes:
         """The brokers; the last good ones when nobody answers, an error when there never were any."""
+        self.home.check()
         loop = asyncio.get_running_loop()
         wanted_at = loop.time()
         async with self._turn:
@@ -102,11 +104,9 @@ class Router:
                 try:
                     await self._ask_brokers()
                 except (BrokerUnreachable, TimeoutError, OSError) as failed:
-                    error = (
-                        failed if isinstance(failed, TidemillError) else BrokerUnreachable(
-                            f"nobody says who serves: {str(failed) or type(failed).__name__}"
-                        )
-                    )  # fmt: skip
+                    silence = f"no answer from {self._servers or 'it'} within {ROUTES_TIMEOUT_S:g} s"
+                    said = f"nobody says who serves: {str(failed) or silence}"
+                    error = failed if isinstance(failed, TidemillError) else BrokerUnreachable(said)
                 self._asked = began, error
                 if error is not None and not self.atlas.brokers and self._cache is not None:
                     await self._remember(self._cache)
@@ -124,6 +124,8 @@ class Router:
             self._told(True)
 
     async def _ask_brokers(self) -> None:
+        if self._servers is not None:
+            self._servers.prepare()
         async with asyncio.timeout(ROUTES_TIMEOUT_S):
             if self._fetch is not None:
                 self._told(self.atlas.list_brokers(await self._fetch()))
@@ -221,6 +223,7 @@ class Router:
 
     def begin(self) -> None:
         """Hear what changes, until ``close``. Where a broker lists itself, there is nothing to hear."""
+        self.home.check()
         if not self._begun:
             self._begun = True
             self._tasks.start(self._keep(), "tidemill hears of routes")

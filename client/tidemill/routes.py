@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Protocol, TypeAlias, cast
 
 from tidemill.errors import BrokerUnreachable, Refused, WireError, wire_error
@@ -20,6 +21,7 @@ ROUTES_TIMEOUT_S = 5.0
 STATES = ("RW", "R", "W", "NRW")
 SCHEME = re.compile("https?://|tls://")
 """Whether TLS is spoken: see ``security.py``."""
+WRONG_PORT = "that is not the HTTP port, which is 7401 by default"
 LINE_BYTES_MAX = 16 * MIB
 """Of a watch stream: the routes of all that a client named may come in one."""
 
@@ -78,7 +80,13 @@ def parse_servers(text: str | None) -> list[tuple[str, int]]:
 def parse_server(text: str | None) -> tuple[str, int]:
     """``HOST:HTTP_PORT``; without one the environment's, or this machine."""
     server = text or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
-    host, colon, port = SCHEME.sub("", server).rstrip("/").rpartition(":")
+    place = SCHEME.sub("", server).rstrip("/")
+    if "://" in place:
+        raise ValueError(
+            f"{server!r} is no server: write HOST:PORT with the HTTP port, as in {DEFAULT_SERVER}, or with https:// "
+            "before it"
+        )
+    host, colon, port = place.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ValueError(
             f"{server!r} is no server: HOST:PORT is one, with the HTTP port, as in {DEFAULT_SERVER}"
@@ -128,7 +136,7 @@ class Web:
         return await self._ask("POST", path, body, timeout_s)
 
     async def _ask(self, method: str, path: str, body: object, timeout_s: float) -> Any:
-        import aiohttp  # a fifth of a second that a program without network should not wait for
+        import aiohttp
         from yarl import URL
 
         timeout = aiohttp.ClientTimeout(total=timeout_s)
@@ -167,7 +175,23 @@ class Web:
             raise self._silent(path, error) from error
 
     def _silent(self, path: str, error: Exception) -> BrokerUnreachable:
-        return BrokerUnreachable(f"no answer from {self._base}{path}: {str(error) or type(error).__name__}")
+        asked = f"{self._base}{path}"
+        if is_no_http(error):
+            return BrokerUnreachable(f"what answers at {asked} speaks no HTTP: {WRONG_PORT}")
+        why = str(error) or ("not in time" if isinstance(error, TimeoutError) else type(error).__name__)
+        return BrokerUnreachable(f"no answer from {asked}: {why}")
+
+
+def is_no_http(error: BaseException) -> bool:
+    """Whether something answered, and in other bytes than those of HTTP: as a data port does."""
+    import aiohttp
+
+    return isinstance(error, aiohttp.ClientResponseError)
+
+
+def load_http() -> None:
+    """A fifth of a second, and on a busy machine several, that a program without network should not wait for."""
+    import_module("aiohttp")
 
 
 def rows_of(name: str, answer: Any) -> list[dict[str, Any]]:
@@ -188,8 +212,11 @@ def _complaint(status: int, what: str, text: str) -> WireError | BrokerUnreachab
                 return wire_error(KIND_BY_NAME[code].number, said)
             case {"error": {"detail": str(said)}} if status == 400:
                 return Refused("malformed_command", said)
+            case {"error": {"code": str(), "detail": str(said)}} if status == 404:
+                return Refused("not_found", said)
             case _:
                 pass
     except ValueError:
         pass  # another server's words
-    return Refused("not_found", detail) if status == 404 else BrokerUnreachable(detail)
+    # Also a 404: it is an ingress without its service, for as long as that is away.
+    return BrokerUnreachable(f"{detail}: is this tidemill's HTTP port?" if status == 404 else detail)

@@ -9,7 +9,7 @@ import base64
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
 from tidemill.encode import check_key
@@ -20,7 +20,7 @@ from tidemill_wire.limits import QUERY_MESSAGES_DEFAULT, QUERY_MESSAGES_MAX
 Look: TypeAlias = Callable[[str, Mapping[str, str]], Awaitable[Any]]
 """The JSON at a path with parameters."""
 
-Bound: TypeAlias = int | datetime
+Bound: TypeAlias = int | datetime | Literal["earliest", "latest"]
 """A sequence, or a time."""
 
 
@@ -125,6 +125,8 @@ def find_by_key(
 ) -> Search:
     """Messages of one subject or of all, with exactly that key (``what``), stored in a span of time."""
     subject, key = what
+    _parse_moment("start", span[0])
+    _parse_moment("end", span[1])
     if not key:
         raise ValueError("an empty key is none: name one")
     parameters = {"key": check_key(key), **_order(newest), **_times(span)}
@@ -135,7 +137,7 @@ def browse(
     look: Look, subject: str, span: tuple[Bound | None, Bound | None], newest: bool, limit: int | None
 ) -> Search:
     """A subject's messages, from ``start`` to before ``end``."""
-    start, end = span
+    start, end = span = _parse_bound("start", span[0], "earliest"), _parse_bound("end", span[1], "latest")
     parameters = {**_order(newest), **_times(span)}
     first = start if isinstance(start, int) else 0
     if first < 0 or (isinstance(end, int) and end < 0):
@@ -147,6 +149,26 @@ def browse(
     elif first:
         parameters["sequence"] = str(first)
     return Search(look, _path_of(subject), parameters, limit)
+
+
+def _parse_bound(name: str, bound: object, word: str) -> int | datetime | None:
+    """What is passed over in silence would be all messages, which nobody asked for."""
+    match bound:
+        case None:
+            return None
+        case str() if bound == word:
+            return None
+        case datetime() | int() if not isinstance(bound, bool):
+            return bound
+        case _:
+            raise TypeError(
+                f"{name} {bound!r} is no sequence, no datetime and not {word!r}; newest=True begins with the newest"
+            )
+
+
+def _parse_moment(name: str, moment: object) -> None:
+    if not isinstance(moment, datetime | None):
+        raise TypeError(f"{name} {moment!r} is no datetime: write one with a time zone, as datetime.now(UTC)")
 
 
 async def _nothing(_path: str, _parameters: Mapping[str, str]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from contextlib import aclosing
 from typing import Any
 
 from tidemill.errors import BrokerUnreachable
-from tidemill.routes import HttpPort, OpenPort
+from tidemill.routes import HttpPort, OpenPort, Web, load_http
+from tidemill_wire.addresses import address_of
 
 
 class Servers:
@@ -20,10 +21,18 @@ class Servers:
     def __len__(self) -> int:
         return len(self._ports)
 
+    def __str__(self) -> str:
+        return ", ".join(address_of(*place) for place in self.places)
+
     @property
     def host(self) -> str:
         """Of the one that is asked now."""
         return self._ports[0][0]
+
+    def prepare(self) -> None:
+        """What the first question costs once: it is not to count against the time for an answer."""
+        if any(isinstance(port, Web) for _, port in self._ports):
+            load_http()
 
     async def get(self, path: str, timeout_s: float) -> Any:
         """The JSON at ``path`` of the first that answers. What it refuses, the others would refuse as well."""

@@ -77,7 +77,9 @@ class ClientSettings:
     """No wait is longer than this."""
 
     close_timeout_s: float = 5.0
-    """How long leaving a ``consume`` block waits for its last answers."""
+    """How long leaving a ``consume`` block waits for its last answers, and leaving a client by a cancellation, or by
+    Ctrl-C, for what was sent.
+    """
 
     spool_path: str | Path | None = None
     """A file for what is sent while no broker can be reached. ``None``: such sends wait, and fail at their deadline.
@@ -148,7 +150,7 @@ class ClientSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compression", _usable(parse_codec(self.compression)))
-        checks = (
+        checks: tuple[tuple[bool, str], ...] = (
             (0 <= self.linger_ms <= LINGER_MS_MAX, f"linger_ms is within 0 and {LINGER_MS_MAX}"),
             (
                 0 < self.batch_bytes <= BATCH_BYTES_MAX // 2,
@@ -164,6 +166,14 @@ class ClientSettings:
                 self.send_timeout_s > 0 and self.connect_timeout_s > 0 and self.dead_peer_s > 0,
                 "timeouts are positive",
             ),
+        )
+        checks += (
+            (self.memory_bytes_max > 0, "memory_bytes_max is at least one byte"),
+            (self.spool_bytes_max > 0, "spool_bytes_max is at least one byte"),
+            (self.spool_after_s >= 0, "spool_after_s is not negative"),
+            (self.backoff_base_s > 0 and self.backoff_max_s > 0, "backoffs are positive"),
+            (self.close_timeout_s >= 0, "close_timeout_s is not negative"),
+            (self.routes_poll_s > 0, "routes_poll_s is positive"),
         )
         for holds, sentence in checks:
             if not holds:

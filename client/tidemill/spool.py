@@ -9,6 +9,9 @@ Appended and fsynced before a receipt says *spooled*. A crash leaves a torn reco
 file is opened, and may leave the position one frame behind, which the broker's memory of last batches makes
 harmless. When everything
 was sent the file is cut to its header. One process at a time: the file is locked.
+
+A record that went bad is damage when a whole one follows at its length, and is passed over; else nobody knows where the
+next one would begin, and it is the torn end. Both are copied to ``<spool>.damaged`` first: a person must decide.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from tidemill.encode import Bytes
-from tidemill.errors import CorruptBatch, Refused
+from tidemill.errors import CorruptBatch, SpoolUnusable
 from tidemill.spool_file import Folder, Shelf
 from tidemill_wire.batch import read_header
 from tidemill_wire.limits import BATCH_BYTES_MAX
@@ -30,9 +33,9 @@ MAGIC = b"TMSPOOL1"
 POSITION = struct.Struct("<8sQ")
 HEADER = struct.Struct("<8sQI4x")
 RECORD = struct.Struct("<II")
-
-ASIDE = (".refused", ".doubted")
-"""What is behind the spool's name in those of what was set aside: not stored, and in doubt."""
+DAMAGED = ".damaged"
+ASIDE = (".refused", ".doubted", DAMAGED)
+"""What is behind the spool's name in those of what was set aside: not stored, in doubt, and gone bad on the disk."""
 
 assert HEADER.size == 24
 
@@ -44,6 +47,12 @@ class Spool:
         self._path = Path(path)
         self._bytes_max = bytes_max
         self._done = self._end = HEADER.size
+        self.damaged = 0
+        """Records that are passed over: they went bad, and others follow."""
+        self.cut = 0
+        """Bytes at the end that were no record."""
+        self._gaps: dict[int, int] = {}
+        """Where damage begins, and what follows it."""
         self._shelf = shelf or Folder()
         self._file = self._shelf.open(self._path)
         try:
@@ -78,14 +87,16 @@ class Spool:
         return True
 
     def read(self, size: int) -> tuple[list[bytes], int]:
-        """The next batches that were not sent, about ``size`` bytes of them, and the position behind them."""
+        """The next batches that were not sent, about ``size`` bytes of them, and the position behind them. They lie
+        side by side: what is behind damage comes with the next read.
+        """
         batches: list[bytes] = []
-        at = self._done
-        while at < self._end and at - self._done < size:
+        at = begin = self._gaps.get(self._done, self._done)
+        while at < self._end and at - begin < size and at not in self._gaps:
             batch = self._record(at, self._end)
             if batch is None:
                 raise CorruptBatch(
-                    f"the spool {self._path} cannot be read at {at}: move it away, and start again"
+                    f"the spool {self._path} cannot be read at {at}: start again, and what is whole behind it is sent"
                 )
             batches.append(batch)
             at += RECORD.size + len(batch)
@@ -99,6 +110,7 @@ class Spool:
             self._note()
             self._file.truncate(HEADER.size)
             self._done = self._end = HEADER.size
+            self._gaps.clear()
         self._note()
 
     def set_aside(self, batch: Bytes, *, doubted: bool = False) -> None:
@@ -124,18 +136,45 @@ class Spool:
         if len(head) == HEADER.size:
             magic, done, crc = HEADER.unpack(head)
             if magic != MAGIC:
-                raise Refused("limit_exceeded", f"{self._path} is no spool file; give another path")
+                raise SpoolUnusable(f"{self._path} is no spool file: give another path")
             # A torn position: send from the start, rather twice than never.
             self._done = done if crc == crc32c(head[: POSITION.size]) else HEADER.size
         elif size and not MAGIC.startswith(head[: len(MAGIC)]):
-            raise Refused("limit_exceeded", f"{self._path} is no spool file; give another path")
-        at = HEADER.size
-        while (batch := self._record(at, size)) is not None:
-            at += RECORD.size + len(batch)
-        self._end = at
-        self._done = min(max(self._done, HEADER.size), at)
-        self._file.truncate(max(at, HEADER.size))
+            raise SpoolUnusable(f"{self._path} is no spool file: give another path")
+        if not HEADER.size <= self._done <= size:
+            self._done = HEADER.size
+        self._end = self._done
+        while (batch := self._record(self._end, size)) is not None or self._damage(size):
+            if batch is not None:
+                self._end += RECORD.size + len(batch)
+        if self._end < size:
+            self.cut = size - self._end
+            self._keep_aside(self._end, size)
+        self._file.truncate(max(self._end, HEADER.size))
         self._note()
+
+    def _damage(self, size: int) -> bool:
+        """Whether a whole record follows at the length of the one that cannot be read, or of several. Then it is
+        passed over.
+        """
+        at, records = self._end, 0
+        while self._record(at, size) is None:
+            head = self._file.read(at, RECORD.size)
+            length = RECORD.unpack(head)[0] if len(head) == RECORD.size else 0
+            at += RECORD.size + length
+            records += 1
+            if not 0 < length <= BATCH_BYTES_MAX or at >= size:
+                return False
+        self._keep_aside(self._end, at)
+        self.damaged += records
+        self._gaps[self._end] = at
+        self._end = at
+        return True
+
+    def _keep_aside(self, begin: int, end: int) -> None:
+        for at in range(begin, end, BATCH_BYTES_MAX):
+            part = self._file.read(at, min(BATCH_BYTES_MAX, end - at))
+            self._shelf.append(Path(f"{self._path}{DAMAGED}"), part)
 
     def _record(self, at: int, end: int) -> bytes | None:
         head = self._file.read(at, RECORD.size)

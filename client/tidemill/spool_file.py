@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tidemill.encode import Bytes
-from tidemill.errors import Refused
+from tidemill.errors import SpoolUnusable
 
 
 class SpoolFile(Protocol):
@@ -42,7 +42,7 @@ class Shelf(Protocol):
     """Where the files of spools are."""
 
     def open(self, path: Path) -> SpoolFile:
-        """It, made if it is not there; ``Refused`` while somebody else has it."""
+        """It, made if it is not there; ``SpoolUnusable`` while somebody else has it."""
         ...
 
     def names(self, path: Path, behind: str) -> Sequence[str]:
@@ -67,7 +67,7 @@ class LockedSpoolFile:
         except BlockingIOError:
             os.close(self._file)
             busy = f"the spool {path} is in use by another process: give each its own"
-            raise Refused("limit_exceeded", busy) from None
+            raise SpoolUnusable(busy) from None
         except BaseException:
             os.close(self._file)
             raise

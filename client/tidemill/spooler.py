@@ -27,11 +27,19 @@ from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
 from tidemill.backoff import Backoff
-from tidemill.errors import ConnectionLost, OutcomeUnknown, TidemillError, Unavailable, wait_of
+from tidemill.errors import (
+    ConnectionLost,
+    OutcomeUnknown,
+    SpoolUnusable,
+    TidemillError,
+    Unavailable,
+    not_opened,
+    wait_of,
+)
 from tidemill.lane import Lane
 from tidemill.link import Answer, Link
 from tidemill.settings import ClientSettings
-from tidemill.spool import RECORD, Spool
+from tidemill.spool import DAMAGED, RECORD, Spool
 from tidemill.spool_doubts import SpoolDoubts
 from tidemill_wire.batch import partition_name, read_header
 from tidemill_wire.columns import Batch
@@ -90,6 +98,10 @@ class Spooler:
         """Batches set aside: not stored."""
         self.doubted = 0
         """Batches set aside of which nobody knows whether they are stored."""
+        self.damaged = 0
+        """Batches that went bad on the disk, and are passed over."""
+        self._failing = False
+        """The file could not be written, and that was said."""
         self._doubts = SpoolDoubts()
         self._path = path
         self._settings = settings
@@ -147,7 +159,7 @@ class Spooler:
             self._wanted.clear()
         try:
             spool = await self._open()
-        except (TidemillError, OSError) as error:
+        except SpoolUnusable as error:
             log.warning("spool_not_opened %s: %s", self._path, " ".join(str(error).split()))
             self._lane.keeper = None
             self._opened.set_exception(error)
@@ -176,11 +188,19 @@ class Spooler:
         )
         try:
             self._spool = spool = await asyncio.shield(opening)
+        except OSError as error:
+            raise not_opened(self._path, error) from error
         except asyncio.CancelledError:
             await asyncio.wait([opening])
             if opening.exception() is None:
                 opening.result().close()
             raise
+        self.damaged = spool.damaged
+        if spool.damaged or spool.cut:
+            log.error(
+                "spool_damaged %s: %d batches went bad and are passed over, %d bytes at its end were cut; see %s%s",
+                self._path, spool.damaged, spool.cut, self._path, DAMAGED,
+            )  # fmt: skip
         return spool
 
     async def close(self) -> None:
@@ -198,8 +218,11 @@ class Spooler:
         kept = False
         try:
             kept = await self._blocking(lambda: spool.append([batch.data for batch in batches]))
+            self._failing = False
         except OSError as error:
-            log.warning("spool_failed %s: %s", self._path, error)
+            if not self._failing:  # it is tried again all the time: said once, until it goes well
+                log.warning("spool_failed %s: %s", self._path, error)
+            self._failing = True
         except asyncio.CancelledError:
             for batch in batches:
                 batch.failed(OutcomeUnknown("the client was closed while a message went to the spool"))

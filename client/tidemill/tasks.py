@@ -12,6 +12,28 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tidemill.errors import ClientClosed
+
+
+class Home:
+    """The event loop that a client belongs to: that of its first use. In another one its answers would wake nobody."""
+
+    __slots__ = ("loop",)
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def check(self) -> asyncio.AbstractEventLoop:
+        """It; ``ClientClosed`` in another one."""
+        loop = asyncio.get_running_loop()
+        if self.loop is None:
+            self.loop = loop
+        elif self.loop is not loop:
+            raise ClientClosed(
+                "this client belongs to another event loop: make one in this loop, or take tidemill.blocking"
+            )
+        return loop
+
 
 class Tasks:
     """The tasks of one owner."""

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from tidemill.callers import Callers
-from tidemill.encode import Body, as_bodies, as_body
+from tidemill.encode import Body, as_bodies, as_body, check_many
 from tidemill.errors import BrokerUnreachable, OutcomeUnknown, Refused, TidemillError, again
 from tidemill.parcel import NO_EXTRAS, Extras, extras_of
 from tidemill.router import Router
@@ -149,6 +149,7 @@ class Transaction:
 
     async def send_many(self, subject: str, bodies: Sequence[Body], *, priority: int = 0) -> list[str]:
         """Keep messages of one subject, in their order; their ids."""
+        check_many(bodies)
         return await self._send(subject, as_bodies(bodies), NO_EXTRAS, priority) if bodies else []
 
     async def _send(self, subject: str, bodies: list[bytes], extras: Extras, priority: int) -> list[str]:

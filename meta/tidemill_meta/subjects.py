@@ -33,9 +33,14 @@ from tidemill_wire.specs import Placement
 EXPAND_FIELDS = frozenset({"partitions", "groups", "version"})
 
 
-def declare(draft: Draft, senses: Senses, declarations: Iterable[Declaration], now_ms: int) -> None:
-    """Keep what was declared. A subject gets its route with the first declaration or use, and keeps it."""
+def declare(
+    draft: Draft, senses: Senses, declarations: Iterable[Declaration], now_ms: int
+) -> list[dict[str, str]]:
+    """Keep what was declared, and say of each what it was to us. A subject gets its route with the first declaration or
+    use, and keeps it.
+    """
     declarations = list(declarations)
+    rows = [_row_of(draft, one) for one in declarations]
     for declaration in declarations:
         if isinstance(declaration, Subject):
             known = draft.get(SubjectRecord, declaration.name)
@@ -46,6 +51,20 @@ def declare(draft: Draft, senses: Senses, declarations: Iterable[Declaration], n
     for declaration in declarations:
         if isinstance(declaration, ConsumerGroup):
             _declare_group(draft, senses, declaration, now_ms)
+    return rows
+
+
+def _row_of(draft: Draft, declaration: Declaration) -> dict[str, str]:
+    """What becomes of an object by its declaration."""
+    known: SubjectRecord | ConsumerGroupRecord | None
+    row = {"kind": type(declaration).__name__, "name": declaration.name}
+    if isinstance(declaration, Subject):
+        known = draft.get(SubjectRecord, declaration.name)
+    else:
+        known = draft.get(ConsumerGroupRecord, consumer_group_key(declaration.subject, declaration.name))
+        row["subject"] = declaration.subject
+    became = "created" if known is None else "unchanged" if known.declared == declaration else "changed"
+    return {**row, "became": became}
 
 
 def _declare_group(draft: Draft, senses: Senses, group: ConsumerGroup, now_ms: int) -> None:

@@ -107,6 +107,30 @@ def test_manifests_are_declared_once_and_seen_by_both(make_queue: MakeQueue, tmp
     assert rows == {"orders": "low", "later": "low"}
 
 
+def test_manifests_are_applied_to_a_queue_that_runs(make_queue: MakeQueue, tmp_path: Path) -> None:
+    manifest = tmp_path / "orders.yaml"
+    manifest.write_text(DECLARED.replace("placement: {minBrokerGroups: 3}, ", ""))
+    queue = make_queue(command=STANDALONE).start()
+
+    def applied(path: Path = manifest) -> tuple[int, str, str]:
+        done = run_command("apply", "-f", str(path), server=queue.server)
+        return done.returncode, done.stdout, done.stderr
+
+    code, said, wrong = applied()
+    assert (code, wrong) == (0, "")
+    assert said.splitlines() == ["Subject orders created", "ConsumerGroup billing of orders created"]
+    assert applied()[1].count("unchanged") == 2
+    wait_until("the broker has it", lambda: queue.group("billing")["subject"] == "orders")
+
+    (tmp_path / "wrong.yaml").write_text(DECLARED.replace("kind: Subject", "kind: Subjekt", 1))
+    code, said, wrong = applied(tmp_path / "wrong.yaml")
+    assert (code, said) == (1, "")
+    assert wrong.startswith("tidemill: ")
+    assert "wrong.yaml" in wrong
+    (tmp_path / "none.yaml").write_text("")
+    assert "declare nothing" in applied(tmp_path / "none.yaml")[2]
+
+
 def status(queue: Queue, path: str) -> int:
     try:
         with urllib.request.urlopen(f"http://{queue.server}{path}", timeout=20) as answer:

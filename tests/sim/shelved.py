@@ -135,7 +135,7 @@ def is_empty(disk: Mount) -> bool:
     sizes = [
         disk.open(f"{FOLDER}/{SPOOL}{name}").size()
         for name in names
-        if not name.endswith((".acks", ".refused"))
+        if not name.endswith((".acks", ".refused", ".damaged"))
     ]
     return all(size <= HEADER.size for size in sizes)
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-import msgpack
 from aiohttp import web
 
 from tidemill_broker.doors.parameters import (
@@ -51,6 +49,7 @@ from tidemill_wire import limits
 from tidemill_wire.batch import MESSAGE_ID, parse_message_id
 from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.fields import NAME
+from tidemill_wire.properties import shown_properties
 
 VIEWS_MAX = 3
 OF_KEY = ("key", "from", "to", "limit", "after", "order")
@@ -298,7 +297,7 @@ def message_value(found: Found) -> dict[str, Any]:
         "created_at": _timestamp(found.created_at_ms),
         "key": found.key,
         "tags": sorted(found.tags),
-        "properties": _properties(found.properties),
+        "properties": shown_properties(found.properties),
         "attempts": found.attempts,
         "origin": found.origin,
         "priority": found.priority,
@@ -313,33 +312,3 @@ def _timestamp(at_ms: int) -> str | None:
         return timestamp(at_ms)
     except (OverflowError, ValueError, OSError):
         return None
-
-
-def _properties(packed: bytes) -> dict[str, Any] | None:
-    """``None`` for bytes that are no map: nobody looked at them when they were stored."""
-    if not packed:
-        return {}
-    try:
-        value = cast("object", msgpack.unpackb(packed))
-    except (ValueError, msgpack.UnpackException, RecursionError):
-        return None
-    if not isinstance(value, dict):
-        return None
-    return cast("dict[str, Any]", _plain(cast("dict[object, object]", value)))
-
-
-def _plain(value: object) -> object:
-    """As JSON can say it."""
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else str(value)
-        case bytes():
-            return {"base64": base64.b64encode(value).decode()}
-        case list():
-            return [_plain(item) for item in cast("list[object]", value)]
-        case dict():
-            return {str(name): _plain(item) for name, item in cast("dict[object, object]", value).items()}
-        case _:
-            return str(value)

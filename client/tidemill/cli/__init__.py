@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tidemill.cli.failures import CommandFailed, print_failure
+from tidemill.cli.failures import USAGE, CommandFailed, print_failure
 
 DONE, FAILED = 0, 1
 
@@ -38,6 +38,9 @@ def run(arguments: list[str]) -> int:
         return failure.exit_code
     except usage_error as error:
         return application.explain_usage(error)
+    except UnicodeEncodeError as error:
+        print_failure(f"{error.object[:60]!a} is not UTF-8: write it in a terminal that is")
+        return USAGE
     except (typer.Abort, KeyboardInterrupt):
         print_failure("interrupted before it was done: run it again")
         return FAILED

@@ -9,6 +9,7 @@ import typer
 
 from tidemill.cli import (
     access,
+    apply,
     archive,
     bench,
     broker,
@@ -48,6 +49,7 @@ def build() -> typer.Typer:
     )
     application.callback()(_version_option)
     application.command("up")(up.up)
+    application.command("apply")(apply.apply)
     application.command("status")(status.status)
     application.command("doctor")(doctor.doctor)
     application.command("top")(top.top)

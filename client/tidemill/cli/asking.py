@@ -57,6 +57,7 @@ async def _exchange(server: str, asked: tuple[str, str, object], timeout_s: floa
     import aiohttp
 
     method, path, body = asked
+    from tidemill.routes import WRONG_PORT, is_no_http
     from tidemill.security import security_of
 
     security = security_of(server)
@@ -69,6 +70,8 @@ async def _exchange(server: str, asked: tuple[str, str, object], timeout_s: floa
         ):
             return response.status, await response.read()
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        if is_no_http(error):
+            raise CommandFailed(f"what answers at {server} speaks no HTTP: {WRONG_PORT}") from None
         cause = error.errno if isinstance(error, OSError) else None
         said = os.strerror(cause) if cause and cause > 0 else "no answer"
         raise Unanswered(nothing_listens(server, said)) from None

@@ -26,6 +26,7 @@ from tidemill.cli.session import (
     perform,
 )
 from tidemill.cli.tables import message_as_json, written
+from tidemill.cli.texts import parse_command, parse_tags
 from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE_SECONDS = 2.0  # for a line that nobody reads, when it is over
+NOT_ACKED = "what it did not read was not acknowledged"
 TURN_MESSAGES = 256  # written before the event loop has its turn
 
 
@@ -124,6 +126,7 @@ ExecOption = Annotated[
     typer.Option(
         "--exec",
         metavar="COMMAND",
+        callback=parse_command,
         help="Run this for each message, which it has on standard input and in TIDEMILL_ID, TIDEMILL_KEY and the like. "
         "Exit code 0 acknowledges it; any other is a failure, with the last line of standard error as the reason.",
     ),
@@ -165,7 +168,12 @@ def consume(
     ] = "earliest",
     tag: Annotated[
         list[str] | None,
-        typer.Option("--tag", metavar="TAG", help="Only messages with this tag. May be given several times."),
+        typer.Option(
+            "--tag",
+            metavar="TAG",
+            callback=parse_tags,
+            help="Only messages with this tag. May be given several times.",
+        ),
     ] = None,
     match: Annotated[
         Matching, typer.Option("--match", help="Whether a message must have any or all of the tags.")
@@ -202,7 +210,7 @@ def consume(
         tuple(subjects), group, start_of(start), tuple(tag or ()), match,
         sharing, name, count, timeout, command,
     )  # fmt: skip
-    perform(_consume(server, wish, output), server)
+    perform(_consume(server, wish, output), server, unread=NOT_ACKED)
 
 
 async def _consume(server: str, wish: Wish, output: Form) -> None:

@@ -25,6 +25,7 @@ from tidemill.cli.session import (
 )
 from tidemill.cli.stored import as_json, bound_of, parse_time
 from tidemill.cli.tables import print_fields, print_rows, print_value, timestamp
+from tidemill.cli.texts import parse_text
 from tidemill_wire.counted import counted
 
 if TYPE_CHECKING:
@@ -44,8 +45,12 @@ FromOption = Annotated[
 ToOption = Annotated[
     str | None, typer.Option("--to", metavar="TIME", callback=parse_time, help="Failed before then.")
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="With this text in the reason.")]
-FingerprintOption = Annotated[str, typer.Option("--fingerprint", help="Of this mistake only.")]
+ReasonOption = Annotated[
+    str, typer.Option("--reason", callback=parse_text, help="With this text in the reason.")
+]
+FingerprintOption = Annotated[
+    str, typer.Option("--fingerprint", callback=parse_text, help="Of this mistake only.")
+]
 CountOption = Annotated[int | None, typer.Option("--count", "-n", min=1, help="So many at most.")]
 RateOption = Annotated[
     float | None, typer.Option("--rate", min=0.001, metavar="N", help="At most N messages a second.")

@@ -29,7 +29,7 @@ def wrong_usage(sentence: str) -> CommandFailed:
     return CommandFailed(sentence, USAGE)
 
 
-def explained(error: BaseException, server: str) -> CommandFailed | None:
+def explained(error: BaseException, server: str, unread: str = "") -> CommandFailed | None:
     """The failure to show for an error met while talking to ``server``. None: a bug, which needs its traceback."""
     from tidemill_wire.errors import TidemillError
 
@@ -46,7 +46,7 @@ def explained(error: BaseException, server: str) -> CommandFailed | None:
             )
         case BrokenPipeError():
             return CommandFailed(
-                "the reader of the output is gone: what it did not read was not acknowledged"
+                f"the reader of the output is gone: {unread or 'what it did not read is not shown'}"
             )
         case TimeoutError():
             return CommandFailed(
@@ -60,6 +60,10 @@ def explained(error: BaseException, server: str) -> CommandFailed | None:
             )
         case OSError():
             return CommandFailed(f"{error.strerror or error} ({server}): look at the address and the network")
+        case UnicodeEncodeError():
+            return wrong_usage(f"{error.object[:60]!a} is not UTF-8: write it in a terminal that is")
+        case ValueError():
+            return wrong_usage(str(error))
         case _:
             return None
 

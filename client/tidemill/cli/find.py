@@ -21,6 +21,7 @@ from tidemill.cli.stored import (
     print_search,
     print_stand_ins,
 )
+from tidemill.cli.texts import parse_text
 
 if TYPE_CHECKING:
     from tidemill import Client
@@ -34,7 +35,9 @@ def find(
     subject: Annotated[
         str | None, typer.Option("--subject", callback=parse_subject_option, help="Of this subject only.")
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="With exactly this key.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", callback=parse_text, help="With exactly this key.")
+    ] = None,
     start: FromOption = None,
     end: ToOption = None,
     count: CountOption = COUNT_DEFAULT,

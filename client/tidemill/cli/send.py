@@ -24,6 +24,7 @@ from tidemill.cli.session import (
     perform,
 )
 from tidemill.cli.tables import written
+from tidemill.cli.texts import parse_tags, parse_text, parse_texts
 from tidemill.cli.when import (
     NOW,
     AtOption,
@@ -70,20 +71,28 @@ def send(
         typer.Option(metavar="FILE|-", help="Send every line of a file as a message, - is standard input."),
     ] = None,
     file: Annotated[str | None, typer.Option(metavar="FILE|-", help="Send a file as one message.")] = None,
-    key: Annotated[str | None, typer.Option(help="A key to look the message up by.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A tag to filter by; may be repeated.")] = None,
+    key: Annotated[
+        str | None, typer.Option(callback=parse_text, help="A key to look the message up by.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(callback=parse_tags, help="A tag to filter by; may be repeated.")
+    ] = None,
     property_: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
+        typer.Option(
+            "--property", metavar="NAME=VALUE", callback=parse_texts, help="A property; may be repeated."
+        ),
     ] = None,
     priority: Annotated[
         int, typer.Option(metavar="0..7", help="Higher ones are given out before lower ones.")
     ] = 0,
     order_key: Annotated[
-        str | None, typer.Option(help="Messages with the same one are handled in their order.")
+        str | None,
+        typer.Option(callback=parse_text, help="Messages with the same one are handled in their order."),
     ] = None,
     dedup_key: Annotated[
-        str | None, typer.Option(help="Of messages with the same one, the first is stored.")
+        str | None,
+        typer.Option(callback=parse_text, help="Of messages with the same one, the first is stored."),
     ] = None,
     delay: DelayOption = None,
     at: AtOption = None,

@@ -97,8 +97,12 @@ SubjectArgument = Annotated[
 ]  # fmt: skip
 
 
-def perform(command: Coroutine[Any, Any, None], server: str, loop_factory: Any = None) -> None:
-    """Run a command's coroutine; every error a person can cause leaves as ``CommandFailed``."""
+def perform(
+    command: Coroutine[Any, Any, None], server: str, loop_factory: Any = None, unread: str = ""
+) -> None:
+    """Run a command's coroutine; every error a person can cause leaves as ``CommandFailed``. ``unread`` says what
+    becomes of what nobody reads.
+    """
     import asyncio
 
     from tidemill_wire.errors import TidemillError
@@ -107,12 +111,19 @@ def perform(command: Coroutine[Any, Any, None], server: str, loop_factory: Any =
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(command)
         sys.stdout.flush()
-    except (CommandFailed, TidemillError, OSError, KeyboardInterrupt, BaseExceptionGroup) as error:
+    except (
+        CommandFailed,
+        TidemillError,
+        OSError,
+        ValueError,
+        KeyboardInterrupt,
+        BaseExceptionGroup,
+    ) as error:
         if isinstance(error, BrokenPipeError):
             os.dup2(
                 os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
             )  # what is left unwritten fails no more
-        failure = explained(error, server)
+        failure = explained(error, server, unread)
         if failure is None:
             raise
         raise failure from None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tidemill.cli.session import Form, Output, interactive
 from tidemill.cli.yaml_text import yaml_of
+from tidemill_wire.properties import shown_properties
 
 if TYPE_CHECKING:
     from tidemill.message import Message
@@ -85,11 +86,18 @@ def message_as_json(message: Message | StoredMessage) -> dict[str, Any]:
         "body": body,
         "key": message.key,
         "tags": sorted(message.tags),
-        "properties": message.properties,
+        "properties": _properties(message),
         "priority": message.priority,
         "attempts": message.attempts,
         "stored_at": timestamp(message.stored_at),
     }
+
+
+def _properties(message: Message | StoredMessage) -> dict[str, Any] | None:
+    """What is stored came as JSON; what is consumed, as whatever its producer packed."""
+    from tidemill.message import Seen
+
+    return shown_properties(message.packed_properties) if isinstance(message, Seen) else message.properties
 
 
 def timestamp(at: datetime) -> str:

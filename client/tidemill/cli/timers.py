@@ -19,6 +19,7 @@ from tidemill.cli.session import (
 )
 from tidemill.cli.stored import bound_of, parse_subject_option, parse_time
 from tidemill.cli.tables import print_fields, print_rows, print_value, timestamp
+from tidemill.cli.texts import parse_text
 from tidemill.cli.when import NOW, AtOption, DelayOption, parse_when
 from tidemill_wire.counted import counted
 
@@ -33,7 +34,8 @@ SubjectOption = Annotated[
     typer.Option("--subject", callback=parse_subject_option, help="The subject of the --timer-key."),
 ]
 KeyOption = Annotated[
-    str | None, typer.Option("--timer-key", "-k", help="All that wait under this timer key.")
+    str | None,
+    typer.Option("--timer-key", "-k", callback=parse_text, help="All that wait under this timer key."),
 ]
 
 
@@ -52,7 +54,9 @@ def build() -> typer.Typer:
 
 def list_timers(
     subject: SubjectArgument,
-    prefix: Annotated[str, typer.Option("--prefix", help="Of timer keys that begin so.")] = "",
+    prefix: Annotated[
+        str, typer.Option("--prefix", callback=parse_text, help="Of timer keys that begin so.")
+    ] = "",
     start: Annotated[
         str | None, typer.Option("--from", metavar="TIME", callback=parse_time, help="Due then or later.")
     ] = None,

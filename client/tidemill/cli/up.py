@@ -6,12 +6,15 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from tidemill.cli.failures import CommandFailed, wrong_usage
 from tidemill_wire.log_lines import Form
+
+if TYPE_CHECKING:
+    from tidemill_wire.declarations import Manifests
 
 SERVER_MODULES = (
     "tidemill_broker",
@@ -143,8 +146,12 @@ def become(package: str, *arguments: str) -> NoReturn:
 
 def check_manifests(paths: list[Path]) -> None:
     """Say what is wrong with a manifest, or is for Kubernetes alone, before anything is started."""
-    if not paths:
-        return
+    if paths:
+        read_manifests(paths)
+
+
+def read_manifests(paths: list[Path]) -> Manifests:
+    """What they declare; what is for Kubernetes alone is named."""
     import yaml
 
     from tidemill_wire.declarations import parse_manifest_files
@@ -172,3 +179,4 @@ def check_manifests(paths: list[Path]) -> None:
         raise CommandFailed(str(error)) from None
     for one in manifests.passed_over:
         sys.stderr.write(f"tidemill: {one}\n")
+    return manifests

@@ -9,6 +9,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 from tidemill.cli.failures import wrong_usage
+from tidemill.cli.texts import parse_text
+from tidemill_wire.limits import DELAY_MS_MAX
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -22,18 +24,28 @@ AtOption = Annotated[
 ]
 TimerKeyOption = Annotated[
     str | None,
-    typer.Option(help="What to find it by until it is given out, with --delay, --at or --cron."),
+    typer.Option(
+        callback=parse_text, help="What to find it by until it is given out, with --delay, --at or --cron."
+    ),
 ]
 CronOption = Annotated[
-    str | None, typer.Option(metavar="EXPRESSION", help="Let it recur, as in '0 9 * * mon-fri' or @daily.")
+    str | None,
+    typer.Option(
+        metavar="EXPRESSION", callback=parse_text, help="Let it recur, as in '0 9 * * mon-fri' or @daily."
+    ),
 ]
 ZoneOption = Annotated[
-    str | None, typer.Option(metavar="ZONE", help="Whose clocks --cron goes by, as Europe/Berlin; else UTC.")
+    str | None,
+    typer.Option(
+        metavar="ZONE", callback=parse_text, help="Whose clocks --cron goes by, as Europe/Berlin; else UTC."
+    ),
 ]
 MissedOption = Annotated[
     str | None,
     typer.Option(
-        metavar="once|all|none", help="What comes of times of --cron that passed without a service."
+        metavar="once|all|none",
+        callback=parse_text,
+        help="What comes of times of --cron that passed without a service.",
     ),
 ]
 
@@ -53,7 +65,11 @@ def parse_when(delay: str | None, at: str | None) -> When:
     if delay is not None and at is not None:
         raise wrong_usage("--delay and --at exclude each other: give one of them")
     if delay is not None:
-        return When(delay=parse_duration(delay))
+        after = parse_duration(delay)
+        if after.total_seconds() * 1000 > DELAY_MS_MAX:
+            days = DELAY_MS_MAX // 86_400_000
+            raise wrong_usage(f"--delay {delay[:60]!r} is over {days} days: give it a nearer time")
+        return When(delay=after)
     if at is None:
         return NOW
     try:
@@ -70,4 +86,7 @@ def parse_duration(written: str) -> timedelta:
     parts = DURATION.findall(written)
     if not parts or "".join(number + unit for number, unit in parts) != written:
         raise wrong_usage(f"--delay {written[:60]!r} is no duration: write one such as 30s, 90m, 1h30m or 7d")
-    return timedelta(seconds=sum(float(number) * UNITS[unit] for number, unit in parts))
+    try:
+        return timedelta(seconds=sum(float(number) * UNITS[unit] for number, unit in parts))
+    except OverflowError:
+        raise wrong_usage(f"{written[:60]!r} is longer than any time: write one such as 30s or 7d") from None

@@ -17,6 +17,7 @@ from opentelemetry.trace import Span, TracerProvider, set_span_in_context
 from tidemill import client
 from tidemill.consumer import Consumer
 from tidemill.encode import Body
+from tidemill.hands import Who
 from tidemill.message import Message
 from tidemill.receipts import Receipt, Receipts
 from tidemill.tracing.spans import Spans, carried, failed
@@ -30,9 +31,10 @@ class TracedConsumer(Consumer):
     spans: Spans
     _handling: tuple[Span, context.Context, Token[context.Context]] | None = None
 
-    async def __anext__(self) -> Message:
+    async def following(self, who: Who) -> Message:
+        """As of ``Consumer``."""
         self._handled(None)
-        message = await super().__anext__()
+        message = await super().following(who)
         group = self._subscription.group
         span = self.spans.handle(message, group, self.spans.deliver(message, group))
         current = set_span_in_context(span)

@@ -149,8 +149,14 @@ def name_of(function: Function) -> str:
 
 
 def _mode(function: Function, pool: Pool | None) -> Mode:
-    call = getattr(function, "__call__", None)  # noqa: B004 - whether it is a coroutine function is asked, not whether
-    is_async = inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(call)
+    call = getattr(function, "__call__", None)  # noqa: B004 - what kind of function it is is asked, not whether
+    asked = inspect.unwrap(function), call
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in asked):
+        raise TypeError(
+            f"{name_of(function)} is a generator, because it has a yield, and calling it runs nothing of it: "
+            "a handler returns when the message is handled"
+        )
+    is_async = any(map(inspect.iscoroutinefunction, asked))
     if pool not in {None, "thread", "process"}:
         raise ValueError(f"pool {pool!r} is none of thread, process and None")
     if is_async and pool is not None:
@@ -195,6 +201,21 @@ def _check_delays(delays: object) -> None:
             raise ValueError(f"retry_after {delays!r} is no number, no list of them and no function")
         case _:
             return
+
+
+def check_found(function: Function, found: object, *, awaited: bool = True) -> None:
+    """What a plain function returned is nobody's business, but for that of which nothing has run."""
+    if inspect.isawaitable(found) and not awaited:
+        if inspect.iscoroutine(found):
+            found.close()
+        raise TypeError(
+            f"{name_of(function)} returned something to be awaited, and its process has no event loop: "
+            "let a handler of a pool do its work before it returns"
+        )
+    if inspect.isgenerator(found) or inspect.isasyncgen(found):
+        raise TypeError(
+            f"{name_of(function)} returned a generator, of which nothing has run: go through it in the handler"
+        )
 
 
 Hook: TypeAlias = Callable[..., Awaitable[Any] | Any]

@@ -17,7 +17,7 @@ from typing import Any
 
 from tidemill.caught import Caught
 from tidemill.why import FailedElsewhere, why_of
-from tidemill.worker.handler import Function, name_of
+from tidemill.worker.handler import Function, check_found, name_of
 from tidemill.worker.plain import PlainMessage
 from tidemill.worker.verdicts import Reject, RetryAfter, Skip
 
@@ -130,7 +130,7 @@ def handle_all(pipe: Connection, function: bytes) -> None:
                 if handler is None:
                     handler = pickle.loads(function)  # noqa: S301 - our parent wrote it
                 assert handler is not None
-                handler(message)
+                check_found(handler, handler(message), awaited=False)
             pipe.send(_portable(caught.error, handler))
 
 

@@ -15,10 +15,12 @@ for the messages of a key (``keyed.py``).
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from tidemill.caught import Caught
 from tidemill.client import Client
@@ -29,7 +31,7 @@ from tidemill.tasks import Tasks
 from tidemill.why import GROUPS_POLICY, Why, why_of
 from tidemill.worker.acks import Acks
 from tidemill.worker.context import Context
-from tidemill.worker.handler import Handler, Mode
+from tidemill.worker.handler import Handler, Mode, check_found
 from tidemill.worker.keyed import Begun, Keyed, backoff_s
 from tidemill.worker.middleware import Chain
 from tidemill.worker.plain import PlainMessage
@@ -203,14 +205,15 @@ class Subscriber:
                     await self._in_process(message)
 
     async def _in_loop(self, message: Message, context: Context) -> None:
-        handler = self._handler
-        limit = asyncio.timeout(handler.timeout_s)
+        arguments = (message, context)
+        start = partial(self._handler.function, *arguments[: 1 + self._handler.takes_context])
+        await self._awaited(start, self._handler.timeout_s)
+
+    async def _awaited(self, start: Callable[[], Awaitable[object]], timeout_s: float | None) -> None:
+        limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                if handler.takes_context:
-                    await handler.function(message, context)
-                else:
-                    await handler.function(message)
+                await start()
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -225,6 +228,7 @@ class Subscriber:
     async def _in_thread(self, message: Message, context: Context) -> None:
         assert self._threads is not None
         arguments = (PlainMessage.of(message), context)
+        began = self._loop.time()
         future = self._threads.submit(self._handler.function, *arguments[: 1 + self._handler.takes_context])
         context.in_thread = True
         done, _ = await asyncio.wait([future], timeout=self._handler.timeout_s)
@@ -232,7 +236,13 @@ class Subscriber:
         if not done:
             context.stuck = future
             raise self._over()
-        future.result()
+        found = future.result()
+        if inspect.isawaitable(found):  # a lambda around a method that is async: nothing of it has run yet
+            timeout_s = self._handler.timeout_s
+            await self._awaited(
+                lambda: found, timeout_s and max(0.0, timeout_s - (self._loop.time() - began))
+            )
+        check_found(self._handler.function, found)
 
     async def _in_process(self, message: Message) -> None:
         assert self._processes is not None

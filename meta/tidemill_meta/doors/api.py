@@ -276,8 +276,9 @@ class Api:
         except ManifestError as error:
             raise HttpRefused(400, "invalid_manifest", str(error), "write what the sentence says") from None
         check_declared(declared)
-        await self._replica.change(lambda draft, now_ms: declare(draft, self._meta.senses, declared, now_ms))
-        return {"declared": len(declared), "revision": self._meta.registry.revision}
+        senses = self._meta.senses
+        objects = await self._replica.change(lambda draft, now_ms: declare(draft, senses, declared, now_ms))
+        return {"declared": len(declared), "revision": self._meta.registry.revision, "objects": objects}
 
     async def _expand(self, body: object, variables: Variables) -> object:
         asked, subject = Asked(body, EXPAND_FIELDS), variables["subject"]

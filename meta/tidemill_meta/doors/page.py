@@ -78,6 +78,11 @@ def page() -> Part:
     return assemble(paths, (schemas(), archive_schemas()), "1", DESCRIPTION)
 
 
+DECLARED_OBJECT = record(
+    {"kind": TEXT, "name": TEXT, "subject": TEXT, "became": TEXT}, ("kind", "name", "became")
+)
+
+
 def _asking(
     name: str, summary: str, body: Part, schema: Part, example: Any, names: tuple[str, ...] = (), **more: Any
 ) -> Part:
@@ -242,8 +247,11 @@ def _subjects() -> dict[str, Part]:
     pair = ("subject", "group")
     return {
         "/v1/declarations": _asking(
-            "declare", "Declare subjects and groups", body, record({"declared": COUNT, "revision": COUNT}),
-            {"declared": 1, "revision": 4},
+            "declare", "Declare subjects and groups", body,
+            record({"declared": COUNT, "revision": COUNT, "objects": many(DECLARED_OBJECT, WHOLE_MAX)}),
+            {"declared": 1, "revision": 4, "objects": [
+                {"kind": "Subject", "name": "order.created", "became": "created"}
+            ]},
         ),
         "/v1/subjects": reading("subjects", "Subjects there are", many(ref("SubjectRow"), WHOLE_MAX), []),
         "/v1/subjects/{subject}": {

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tidemill.cli import session
+from tidemill.cli.consume import NOT_ACKED
 from tidemill.cli.failures import CommandFailed, explained
 from tidemill_wire.errors import Refused
 
@@ -136,8 +137,17 @@ def test_help_loads_neither_client_nor_tables() -> None:
     assert ran.stdout.endswith("[]\n")
 
 
-def test_a_reader_that_leaves_is_one_sentence(tmp_path) -> None:
-    """`tidemill … | head -1`: what the reader did not take is not acknowledged, and nothing is spilled at exit."""
+@pytest.mark.parametrize(
+    "given, what",
+    [
+        ("", "what it did not read is not shown"),
+        (f", unread={NOT_ACKED!r}", "what it did not read was not acknowledged"),
+    ],
+)
+def test_a_reader_that_leaves_is_one_sentence(given: str, what: str) -> None:
+    """`tidemill … | head -1`: of `consume` what the reader did not take is not acknowledged; the other commands
+    acknowledge nothing. Nothing is spilled at exit.
+    """
     code = (
         "import sys, tidemill.cli as cli\n"
         "from tidemill.cli.session import perform\n"
@@ -145,7 +155,7 @@ def test_a_reader_that_leaves_is_one_sentence(tmp_path) -> None:
         "    while True:\n"
         "        sys.stdout.buffer.write(b'x' * 65536); sys.stdout.buffer.flush()\n"
         "try:\n"
-        "    perform(endless(), 'h:1')\n"
+        f"    perform(endless(), 'h:1'{given})\n"
         "except cli.CommandFailed as failure:\n"
         "    cli.print_failure(str(failure)); sys.exit(failure.exit_code)\n"
     )
@@ -159,4 +169,4 @@ def test_a_reader_that_leaves_is_one_sentence(tmp_path) -> None:
     said = ran.stderr.read()
     ran.stderr.close()
     assert ran.wait() == 1
-    assert said == "tidemill: the reader of the output is gone: what it did not read was not acknowledged\n"
+    assert said == f"tidemill: the reader of the output is gone: {what}\n"

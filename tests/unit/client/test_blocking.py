@@ -73,6 +73,54 @@ def test_an_exception_nacks_and_leaving_releases(broker):
         assert sorted(group.due) == [(4, 1), (5, 0), (6, 0), (7, 0), (8, 0), (9, 0)]
 
 
+def in_a_thread(call):
+    """What it returned or raised, and the thread."""
+    found = []
+
+    def run():
+        try:
+            found.append(call())
+        except Exception as error:  # it is what is asked for
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return found, thread
+
+
+def test_two_threads_cannot_share_a_consumer(broker):
+    """The second one's asking would ack what the first one has in its hands."""
+    with client_of(broker) as mq:
+        mq.send_many("a", [b"0", b"1"])
+        with mq.consume("a", group="g") as messages:
+            iterator = iter(messages)
+            assert next(iterator).body == b"0"
+            found, thread = in_a_thread(lambda: next(iterator))
+            thread.join(30)
+            assert "one loop per consumer" in str(found)
+            assert next(iterator).body == b"1"
+        assert broker.groups["a", "g"].acked == 2
+
+
+def test_what_another_thread_has_in_its_hands_is_given_back_when_the_block_is_left(broker):
+    taken, gate = threading.Event(), threading.Event()
+
+    def work(messages):
+        for _ in messages:
+            taken.set()
+            gate.wait(30)
+            return
+
+    with client_of(broker) as mq:
+        mq.send("a", b"0")
+        with mq.consume("a", group="g") as messages:
+            _, thread = in_a_thread(lambda: work(messages))
+            assert taken.wait(30)
+        assert broker.groups["a", "g"].acked == 0
+        gate.set()
+        thread.join(30)
+
+
 def test_errors_are_raised_where_the_call_is(broker):
     mq = client_of(broker)
     with pytest.raises(ValueError, match="start"):

@@ -279,3 +279,95 @@ async def test_leaving_a_full_inbox_hands_back_each_message_once(serve, caplog):
             rest = await take(messages, 38)
     assert sorted(int(message.body) for message in rest) == list(range(2, 40))
     assert [record.message for record in caplog.records if "refused" in record.message] == []
+
+
+async def gone_through(messages, begun, gate):
+    async for message in messages:
+        begun.append(message.body)
+        await gate.wait()
+
+
+async def test_several_tasks_cannot_share_a_consumer(serve, until):
+    """Whoever asks second would wait for ever, or ack by its asking what the first one has in its hands."""
+    async with serve() as place, place.client() as mq:
+        async with mq.consume("a", group="g") as messages:
+            begun, gate = [], asyncio.Event()
+            first = asyncio.ensure_future(gone_through(messages, begun, gate))
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match=r"another task waits .* one loop per consumer"):
+                await anext(messages)
+            with pytest.raises(RuntimeError, match="another task waits"):
+                await messages.take()
+            await mq.send_many("a", [b"0", b"1"])
+            await until(lambda: begun)
+            with pytest.raises(RuntimeError, match="in its hands: one loop per consumer"):
+                await anext(messages)
+            assert place.group().acked == 0
+            gate.set()
+            await until(lambda: len(begun) == 2)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+        assert begun == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "raises", "goes on"])
+async def test_what_another_task_did_not_handle_is_not_acked_when_the_block_is_left(serve, until, ends):
+    gate = asyncio.Event()
+    async with serve() as place, place.client() as mq:
+        await mq.send_many("a", [b"0", b"1"])
+
+        async def work(messages, begun):
+            async for message in messages:
+                begun.append(message.body)
+                await gate.wait()
+                raise KeyError("no such order")
+
+        async with mq.consume("a", group="g") as messages:
+            begun = []
+            task = asyncio.ensure_future(work(messages, begun))
+            await until(lambda: begun)
+            if ends == "raises":
+                gate.set()
+            elif ends == "cancelled":
+                task.cancel()
+            if ends != "goes on":
+                await asyncio.wait([task])
+        gate.set()
+        await asyncio.gather(task, return_exceptions=True)
+        assert place.group().acked == 0
+
+
+async def test_a_task_that_follows_one_that_was_cancelled_does_not_ack_its_message(serve, until):
+    async with serve() as place, place.client() as mq:
+        await mq.send_many("a", [b"0", b"1"])
+        async with mq.consume("a", group="g") as messages:
+            begun = []
+            first = asyncio.ensure_future(gone_through(messages, begun, asyncio.Event()))
+            await until(lambda: begun)
+            first.cancel()
+            await asyncio.wait([first])
+            async with asyncio.timeout(30):
+                seen = {(await anext(messages)).body for _ in range(2)}
+            assert seen == {b"0", b"1"}
+        assert place.group().acked == 2
+
+
+async def test_each_message_may_be_asked_for_in_a_task_of_its_own(serve):
+    """As ``asyncio.wait_for`` did before Python 3.12."""
+    async with serve() as place, place.client() as mq:
+        await mq.send_many("a", [b"%d" % number for number in range(5)])
+        async with mq.consume("a", group="g") as messages:
+            seen = [(await anext(messages)).body]
+            seen += [(await asyncio.ensure_future(messages.__anext__())).body for _ in range(4)]
+        assert seen == [b"%d" % number for number in range(5)]
+        assert place.group().acked == 5
+
+
+async def test_what_a_consumer_is_asked_before_it_is_entered_is_told_in_a_sentence(serve):
+    async with serve() as place, place.client() as mq:
+        messages = mq.consume("a", group="g")
+        for ask in (lambda: messages.name, messages.stop):
+            with pytest.raises(ClientClosed, match="inside of `async with`"):
+                ask()
+        with pytest.raises(ClientClosed, match="inside of `async with`"):
+            await anext(messages)

@@ -191,3 +191,30 @@ def test_blocking_client_takes_the_same_arguments(monkeypatch) -> None:
                 if len(found) == 2:
                     break
     assert found == [b"2", b"4"]
+
+
+class Asks:
+    async def __call__(self, message):
+        return False
+
+
+async def never(message):
+    return False
+
+
+@pytest.mark.parametrize("filter_", [never, Asks(), [lambda _message: True, never]])
+async def test_an_async_filter_is_refused(serve, filter_):
+    """What it returns is a coroutine, which is true: everything would pass."""
+    async with serve() as place, place.client() as mq:
+        with pytest.raises(TypeError, match="cannot be async"):
+            mq.consume("a", group="g", filter=filter_)
+
+
+async def test_an_async_filter_behind_a_lambda_is_a_failure(serve):
+    async with serve() as place, place.client() as mq:
+        await mq.send("a", b"0")
+        with pytest.raises(TypeError, match="cannot be async"):
+            says = Asks()
+            async with mq.consume("a", group="g", filter=[lambda message: says(message)]) as messages:  # noqa: PLW0108 - it is what is tested
+                await anext(messages)
+        assert place.group().acked == 0

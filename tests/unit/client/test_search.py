@@ -117,3 +117,32 @@ def test_the_same_without_a_loop() -> None:
         assert found.body == b"0"
         assert [one.body for one in mq.find_by_key("a", "k", start=found.stored_at)] == [b"0"]
         assert [one.id for one in mq.browse("a")] == [receipt.id]
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"start": "latest"},
+        {"start": "2026-11-20"},
+        {"start": "x"},
+        {"end": "earliest"},
+        {"end": 1.5},
+        {"start": True},
+    ],
+)
+def test_a_bound_that_nobody_understands_is_not_all_messages(bounds):
+    with pytest.raises(TypeError, match="newest=True begins with the newest"):
+        testing.Client().browse("a", **bounds)
+
+
+@pytest.mark.parametrize("bounds", [{"start": 5}, {"end": "latest"}, {"start": "2026-11-20"}])
+def test_a_time_of_a_search_by_key_is_a_datetime(bounds):
+    with pytest.raises(TypeError, match="is no datetime"):
+        testing.Client().find_by_key("a", "k", **bounds)
+
+
+async def test_the_word_of_a_start_is_understood():
+    async with testing.Client() as mq:
+        await mq.send_many("a", [b"0", b"1"])
+        found = await mq.browse("a", start="earliest", end="latest").all()
+    assert [one.body for one in found] == [b"0", b"1"]

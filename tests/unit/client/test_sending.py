@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import AsyncIterator
 
@@ -281,3 +282,26 @@ async def test_a_cancelled_send_harms_no_other(serve):
         await asyncio.sleep(0)
         gone.cancel()
         assert (await stays).sequence == 2
+
+
+@pytest.mark.parametrize("body", [5, 0, True, None, {1: 2}, [1, 2, 3], range(4), 1.5])
+async def test_what_is_no_body_is_not_sent_as_zeros(serve, body):
+    """``bytes(5)`` is five zeros, and ``bytes([1, 2])`` two bytes that nobody meant."""
+    async with serve() as place, place.client() as mq:
+        what = f"a body is bytes or a text, not {type(body).__name__}: json.dumps"
+        with pytest.raises(TypeError, match=re.escape(what)):
+            await mq.send("a", body)
+        with pytest.raises(TypeError, match=re.escape(what)):
+            await mq.send_many("a", [b"fine", body])
+        with pytest.raises(TypeError, match=re.escape(what)):
+            await mq.send_each([("a", b"fine"), ("a", body)])
+        assert "a" not in place.broker.subjects
+
+
+@pytest.mark.parametrize("body", [b"abc", "abc", bytearray(b"abc"), memoryview(b"abc")])
+async def test_one_body_is_not_many(serve, body):
+    async with serve() as place, place.client() as mq:
+        with pytest.raises(TypeError, match="takes many bodies, and this is one"):
+            await mq.send_many("a", body)
+        await mq.send("a", body)
+        assert bodies_of(place, "a") == [b"abc"]

@@ -11,6 +11,7 @@ import pytest
 from tidemill import Reject, RetryAfter, Skip, Worker
 from tidemill.testing import Client, running
 from tidemill.why import FailedElsewhere
+from tidemill.worker.handler import check_found
 from tidemill.worker.plain import PlainMessage
 from tidemill.worker.processes import Child, ProcessDied, Processes, pickled
 from tidemill_wire.commands import Nack
@@ -116,3 +117,13 @@ async def test_a_child_ends_when_its_pipe_does(importable):
         assert child._process.exitcode == 0
     finally:
         child.kill()
+
+
+async def test_a_process_awaits_nothing():
+    """What was returned to be awaited has not run: the message is not handled."""
+
+    async def late(message):
+        pytest.fail("nobody awaits it")
+
+    with pytest.raises(TypeError, match="its process has no event loop"):
+        check_found(late, late(message("")), awaited=False)
