@@ -189,6 +189,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.gateway_steering import Steering
+    from tidemill_broker.doors.leftovers import LeftoversDoor
     from tidemill_broker.doors.overview import Overview
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
@@ -217,7 +218,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     steering, why = Steering(service, queries), Why(broker, Files(disk), queries, clock)
     transactions = TransactionsDoor(service)
     timers, overview = TimersDoor(later, clock), Overview(broker, clock)
-    looks = (queries, why, Dead(broker), overview)
+    looks = (queries, why, Dead(broker), overview, LeftoversDoor(service, clock))
     doors = (*looks, gateway, steering, replicas, ranges, stretches, transactions, timers)
     routes = [route for door in doors for route in door.routes()]
     if neighbour is not None:

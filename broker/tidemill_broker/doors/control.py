@@ -77,6 +77,7 @@ def page(*, grouped: bool) -> Part:
         dead,
         gateway_page,
         gateway_steering,
+        leftovers,
         overview,
         queries_page,
         replicas_page,
@@ -96,6 +97,7 @@ def page(*, grouped: bool) -> Part:
         transactions,
         timers_page,
         overview,
+        leftovers,
         stretches_page,
         *more,
     )
