@@ -208,8 +208,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     broker = service.broker
     port = await listen_on(service, arguments.host, arguments.port, again=arguments.known)
     values = values_of(service, lambda: routes_of(service, port))
-    neighbour = premises.neighbour
-    later = _later(premises)
+    neighbour, later = premises.neighbour, _later(premises)
     gateway, replicas = Gateway(service, later), Replicas(service, part)
     if not part.follows:
         gateway.start()
