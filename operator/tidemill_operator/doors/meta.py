@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 from urllib.parse import quote
@@ -28,12 +28,13 @@ from tidemill.security import Security
 from tidemill_operator import marks
 from tidemill_operator.desired.locks import Locks, parse_locks
 from tidemill_operator.doors.keys import Keys
+from tidemill_operator.doors.listing import Listing
 from tidemill_operator.doors.metrics import Metrics
+from tidemill_operator.doors.places import Places
 from tidemill_operator.draining import master_of
 from tidemill_operator.refusals import Failure, of_meta
 from tidemill_operator.settings import OperatorSettings
 from tidemill_operator.steps import Ask, Manifest, Seek
-from tidemill_operator.store import endpoint_of
 
 logger = logging.getLogger("tidemill.operator")
 
@@ -50,21 +51,6 @@ LISTING_PAUSE_S_MAX = 10.0
 DECLARATIONS = "/v1/declarations"
 AWAY = frozenset({0, 502, 504})
 UNKNOWN = 401
-
-Rows = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Listing:
-    """What meta said last of all its subjects, or of all its groups, by the path of each."""
-
-    path: str
-    name: Callable[[Mapping[str, Any]], str]
-    rows: Rows = field(default_factory=dict[str, Any])
-    began_s: float = -1.0
-    ended_s: float = 0.0
-    took_s: float = 0.0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +326,7 @@ class Metas:
         self._metrics = metrics
         self._session: aiohttp.ClientSession | None = None
         self._links: dict[tuple[str, str, str], Link] = {}
+        self._places = Places(settings.metas_file)
 
     async def open(self) -> None:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S)
@@ -349,15 +336,13 @@ class Metas:
         if self._session is not None:
             await self._session.close()
 
-    def link(self, cluster: Manifest | None) -> Link | None:
-        """To the meta of a QueueCluster; None: nobody knows yet where it listens."""
+    def link(self, cluster: Manifest | None, service: Manifest | None) -> Link | None:
+        """To the meta of a QueueCluster, by the Service of its name; None: there is none that is its own."""
         assert self._session is not None
-        endpoint = endpoint_of(cluster) if cluster is not None else ""
+        endpoint = self._places.of(cluster, service) if cluster is not None else ""
         if cluster is None or not endpoint:
             return None
-        metadata = marks.metadata(cluster)
-        # The endpoint is of a status, which others may write: nobody asks there as another cluster's operator.
-        whose = metadata.get("namespace", ""), str(metadata.get("name", "")), endpoint
+        whose = *_named(cluster), endpoint
         manners = Manners(self.keys, whose[0], parse_locks(cluster))
         link = self._links.get(whose)
         if link is None:
@@ -368,11 +353,17 @@ class Metas:
     def links(self) -> list[Link]:
         return list(self._links.values())
 
-    def keep_only(self, endpoints: set[str]) -> None:
+    def keep_only(self, clusters: Iterable[Manifest]) -> None:
         """Forget the others: their clusters are gone; and what nobody asks for any more."""
-        self._links = {whose: link for whose, link in self._links.items() if whose[2] in endpoints}
+        there = {_named(one) for one in clusters}
+        self._links = {whose: link for whose, link in self._links.items() if whose[:2] in there}
         for link in self._links.values():
             link.forget_unasked()
+
+
+def _named(cluster: Manifest) -> tuple[str, str]:
+    metadata = marks.metadata(cluster)
+    return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
 
 
 def _settle(batch: list[Entry], failure: Failure | None) -> None:
