@@ -192,6 +192,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.gateway_steering import Steering
+    from tidemill_broker.doors.leftovers import LeftoversDoor
     from tidemill_broker.doors.overview import Overview
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
@@ -207,8 +208,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     broker = service.broker
     port = await listen_on(service, house.host, house.port, again=house.known)
     values = values_of(service, lambda: routes_of(service, port))
-    neighbour = premises.neighbour
-    later = _later(premises)
+    neighbour, later = premises.neighbour, _later(premises)
     gateway, replicas = Gateway(service, later), Replicas(service, part)
     if not part.follows:
         gateway.start()
@@ -217,7 +217,7 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     steering, why = Steering(service, queries), Why(broker, Files(disk), queries, clock)
     transactions = TransactionsDoor(service)
     timers, overview = TimersDoor(later, clock), Overview(broker, clock)
-    looks = (queries, why, Dead(broker), overview)
+    looks = (queries, why, Dead(broker), overview, LeftoversDoor(service, clock))
     doors = (*looks, gateway, steering, replicas, *archives, transactions, timers)
     routes = [route for door in doors for route in door.routes()]
     if neighbour is not None:

@@ -56,22 +56,33 @@ class Archiving:
         self._desk.act(SubjectNamed(partition.identity, partition.name, said), now_ms)
 
 
+def unarchived(partition: Partition) -> int:
+    """Messages of a partition or lane that is kept for archives, and that none has."""
+    archived = partition.settings.archived
+    if archived is None:
+        return 0
+    return max(0, partition.visible - _begin(partition, archived))
+
+
 def lag_of(state: State) -> Iterator[tuple[int, int]]:
     """Of each partition and lane that is kept for archives: messages that none has, and since when the oldest of these
     has been here, as far as its segment says.
     """
     for partition in state.by_name.values():
-        archived = partition.settings.archived
-        if archived is None:
+        count, archived = unarchived(partition), partition.settings.archived
+        if archived is None or not count:
             continue
-        priority = partition.priority if isinstance(partition, Lane) else 0
-        begin = max(partition.first_kept, dict(archived).get(priority, 0))
-        if begin >= partition.visible:
-            continue
+        begin = _begin(partition, archived)
         stored = partition.run_for(begin)
         recent = partition.recent
         if stored is not None:
             since_ms = stored.run.last_stored_at_ms
         else:
             since_ms = recent.stamps[min(recent.find(begin), len(recent) - 1)]
-        yield partition.visible - begin, since_ms
+        yield count, since_ms
+
+
+def _begin(partition: Partition, archived: Archived) -> int:
+    """The first message that is kept, and that no archive has."""
+    priority = partition.priority if isinstance(partition, Lane) else 0
+    return max(partition.first_kept, dict(archived).get(priority, 0))

@@ -198,8 +198,12 @@ def set_group_state(draft: Draft, name: str, asked: Asked) -> BrokerGroup:
     return group if changed == group else draft.put(changed)
 
 
-def remove_broker(draft: Draft, senses: Senses, group_name: str, name: str, now_ms: int) -> None:
-    """Forget a broker that will not come back; the last one takes its group along."""
+def remove_broker(
+    draft: Draft, senses: Senses, group_name: str, name: str, now_ms: int, *, force: bool = False
+) -> None:
+    """Forget a broker that will not come back; the last one takes its group along. ``force``: also the only one that
+    is in sync, while others of the group are there: what is committed may lie on its disk alone.
+    """
     group = find_group(draft, group_name)
     parse_name(name, "broker")
     lives = dict(group.replicas)
@@ -210,15 +214,18 @@ def remove_broker(draft: Draft, senses: Senses, group_name: str, name: str, now_
     ):
         raise Denied("in_use", f"the broker {group_name}/{name} is alive: stop it first")
     replicas = tuple(one for one in group.replicas if one[0] != name)
+    in_sync = tuple(one for one in group.in_sync if one[0] != name)
     if not replicas and any(
         partition.group == group_name for route in draft.all(Route) for partition in route.current.partitions
     ):
         raise Denied(
             "in_use", f"subjects lie on the broker group {group_name}, and {name} is its last broker"
         )
+    if replicas and not in_sync and group.in_sync and not (force or group.retired):
+        detail = f"{group_name}/{name} alone is in sync, and may alone have what is committed"
+        raise Denied("in_use", f"{detail}: start it again, with its disk, or give that up with force=1")
     draft.drop(Broker, broker_key(group_name, name))
     if replicas:
-        in_sync = tuple(one for one in group.in_sync if one[0] != name)
         draft.put(replace(group, replicas=replicas, in_sync=in_sync))
     else:
         draft.drop(BrokerGroup, group_name)

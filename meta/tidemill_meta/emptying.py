@@ -26,6 +26,7 @@ from tidemill_meta.senses import Senses
 from tidemill_meta.subjects import check_unused, find_subject, remove_subject
 from tidemill_meta.values import BrokerGroup, ConsumerGroupRecord, Emptying, Route, SubjectRecord
 from tidemill_wire.counted import counted
+from tidemill_wire.leftovers import has_begun
 
 ASKED_MS = 15_000
 REPORT_FIELDS = frozenset({"group", "epoch", "known", "rows"})
@@ -92,15 +93,10 @@ def _left(draft: Draft, row: Row) -> str:
     if not row.kept:
         return ""
     names = (one.name for one in draft.all(ConsumerGroupRecord) if one.subject == row.subject)
-    late = next((name for name in names if not _is_among(name, row.groups)), "")
+    late = next((name for name in names if not has_begun(name, row.groups)), "")
     if late:
         return f"{counted(row.kept, 'message')} that the group {late!r} has not begun with"
     return "" if row.groups else f"{counted(row.kept, 'message')} that no group has got"
-
-
-def _is_among(name: str, groups: tuple[str, ...]) -> bool:
-    """Whether a group is among those, or one that a broadcast consumer of it has to itself."""
-    return any(one == name or one.startswith(f"{name}.") for one in groups)
 
 
 def remove_if_empty(

@@ -9,6 +9,8 @@ Three times matter of each peer:
 - *heard*: when it was heard last, by any replica.
 - *settled*: the latest time at which it was heard that every replica which may decide knows, too. A promise "nobody
   takes your place for so long" counts from there (``lease_left``), for a replica that breaks it must have known of it.
+  Who reads a bulletin later than another takes what it tells for younger, by as much as it was later, which is
+  ``VIEW_MS_MAX`` at most: so what another replica heard settles as if it were that much older than it looks.
 - *listening since*: a replica that was started, stood still, or did not hear the others declares nobody dead before it
   has listened for long enough.
 
@@ -118,8 +120,18 @@ class Liveness(Generic[Beat]):
         known = self._heard.get(key)
         return known is not None and known.told.get(replica, told_ms - 1) >= told_ms
 
-    def learn(self, news: tuple[str, Beat, int, bool], replica: str, made_ms: int, now_ms: int) -> None:
-        """One of the ``news`` in a bulletin that another replica made at ``made_ms`` of its clock."""
+    def learn(
+        self,
+        news: tuple[str, Beat, int, bool],
+        replica: str,
+        made_ms: int,
+        now_ms: int,
+        *,
+        settles: bool = True,
+    ) -> None:
+        """One of the ``news`` in a bulletin that another replica made at ``made_ms`` of its clock. ``settles``: this
+        one had read the board within ``VIEW_MS_MAX`` before.
+        """
         key, beat, told_ms, left = news
         known = self._heard.get(key)
         at_ms = now_ms - (made_ms - told_ms)
@@ -136,11 +148,14 @@ class Liveness(Generic[Beat]):
         heard = self._note(key, beat, at_ms, now_ms)
         if heard is not None:
             heard.here, heard.told = False, told
-            self._settle_later(heard, now_ms)
+            if settles:
+                self._settle_later(heard, now_ms)
 
     def _settle_later(self, heard: Heard[Beat], known_ms: int) -> None:
-        if not heard.pending or heard.pending[-1][0] != heard.at_ms:
-            heard.pending.append((heard.at_ms, known_ms + VIEW_MS_MAX))
+        """What another replica heard may look older to the one that will take its place, by ``VIEW_MS_MAX``."""
+        at_ms = heard.at_ms if heard.here else heard.at_ms - VIEW_MS_MAX
+        if not heard.pending or heard.pending[-1][0] != at_ms:
+            heard.pending.append((at_ms, known_ms + VIEW_MS_MAX))
 
     # -- asking -----------------------------------------------------------------------------------------------
 
@@ -210,5 +225,6 @@ class Liveness(Generic[Beat]):
         if self._alone:
             return max(0, heard.at_ms + lease_ms - now_ms)
         while heard.pending and heard.pending[0][1] <= now_ms:
-            heard.settled_ms = heard.pending.popleft()[0]
+            at_ms, _ = heard.pending.popleft()
+            heard.settled_ms = at_ms if heard.settled_ms is None else max(heard.settled_ms, at_ms)
         return 0 if heard.settled_ms is None else max(0, heard.settled_ms + lease_ms - now_ms)

@@ -12,17 +12,19 @@ Whether all is consumed only its brokers know; who retires it has asked them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tidemill_meta.asked import Asked
 from tidemill_meta.brokers import conflict, find_group
 from tidemill_meta.errors import Denied
-from tidemill_meta.moving import check_settled, closed, prepared
+from tidemill_meta.moving import check_settled, closed, given_up, prepared
 from tidemill_meta.registry import Draft
 from tidemill_meta.routing import Site, expanded, vacated, withdrawn, without
 from tidemill_meta.senses import Senses
 from tidemill_meta.subjects import begin_move, is_strict, next_fence
 from tidemill_meta.values import BrokerGroup, Route, SubjectRecord
+from tidemill_wire.routes import Partition
 from tidemill_wire.specs import Placement
 
 
@@ -67,7 +69,9 @@ def retire(draft: Draft, senses: Senses, name: str, now_ms: int) -> tuple[Broker
                 settled = _without_keys(draft, senses, route, sites, group, now_ms)
                 left = without(settled.current, name)
             else:
-                settled = route
+                # Nobody counts on the order any more: a move that began when somebody did is none.
+                moves = route.move is not None
+                settled = given_up(route, next_fence(draft, route.subject)) if moves else route
                 left = withdrawn(route.subject, route.current, sites, placement, name)
             draft.put(replace(settled, sets=(*settled.sets, left)))
             moved += 1
@@ -95,13 +99,23 @@ def _without_keys(
         return route
     if senses.state(group, now_ms) != "NRW":
         raise Denied("in_use", f"order keys of {route.subject} have not left {group.name}")
-    if route.move is None:
+    if route.move is not None:
+        # Of another kind, perhaps, as to more partitions: then what it leaves on the group goes in a move of its own.
+        route = _closed(route, leaving)
+        check_settled(route)
+        leaving = [one for one in route.current.partitions if one.group == group.name and one.ranges]
+    if leaving:
         placement = _placement(draft, route.subject)
         to = vacated(route.subject, route.current, sites, placement, group.name, route.sets)
-        route = prepared(route, to, next_fence(draft, route.subject))
-    for one in leaving:
+        route = _closed(prepared(route, to, next_fence(draft, route.subject)), leaving)
+        check_settled(route)
+    return route
+
+
+def _closed(route: Route, partitions: Iterable[Partition]) -> Route:
+    """As if they had said it themselves."""
+    for one in partitions:
         route = closed(route, one.key, dict(route.fences).get(one.key, 0))
-    check_settled(route)
     return route
 
 

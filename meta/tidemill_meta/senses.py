@@ -46,6 +46,7 @@ class Senses:
         self.clients = Liveness[ClientBeat](now_ms, alone=alone, returning=True)
         self.lagging = Lagging()
         self._ticked_ms = self._read_ms = now_ms
+        self._has_read = False
         self._numbers: dict[str, int] = {}
         self._noticed: dict[object, int] = {}
         self._sites: tuple[tuple[int, int], list[Site]] = (-1, -1), []
@@ -83,7 +84,7 @@ class Senses:
         """The bulletin of ``made_ms`` is on the board; what was read there is as of ``asked_ms`` at least."""
         self.brokers.published(made_ms, now_ms)
         self.clients.published(made_ms, now_ms)
-        self._read_ms = asked_ms
+        self._read_ms, self._has_read = asked_ms, True
 
     def is_new(self, replica: str, number: int) -> bool:
         """Whether a bulletin was not read yet."""
@@ -101,14 +102,18 @@ class Senses:
         self._numbers.pop(replica, None)
 
     def learn(self, replica: str, bulletin: dict[str, Any], now_ms: int) -> None:
-        """What another replica tells."""
-        made_ms = bulletin["made"]
+        """What another replica tells. Who has not read the board for long does not know since when a bulletin has been
+        there: nothing is promised by it.
+        """
+        made_ms, lately = bulletin["made"], self._has_read and self.fresh(now_ms)
         for key, row, at, left in bulletin["brokers"]:
             if not self.brokers.knows(key, replica, at):
-                self.brokers.learn((key, unpack_broker(row), at, left), replica, made_ms, now_ms)
+                news = key, unpack_broker(row), at, left
+                self.brokers.learn(news, replica, made_ms, now_ms, settles=lately)
         for key, row, at, left in bulletin["clients"]:
             if not self.clients.knows(key, replica, at):
-                self.clients.learn((key, unpack_client(row), at, left), replica, made_ms, now_ms)
+                told = key, unpack_client(row), at, left
+                self.clients.learn(told, replica, made_ms, now_ms, settles=lately)
 
     def forget(self, view: View, now_ms: int) -> None:
         """Let go of what was long ago. What is noticed anew only waits a second longer."""

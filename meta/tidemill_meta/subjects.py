@@ -199,8 +199,11 @@ def give_up_move(draft: Draft, subject: str) -> Route:
 
 
 def next_fence(draft: Draft, subject: str) -> int:
-    """Versions of an entry go on when it is gone, so no fence of a subject has the number of another one."""
-    return draft.version(Route.KIND, subject) + 1
+    """Versions of an entry go on when it is gone, so no fence of a subject has the number of another one. When the
+    database was an old copy, brokers have said what numbers they know, and the route's own is above those.
+    """
+    route = draft.get(Route, subject)
+    return max(draft.version(Route.KIND, subject), 0 if route is None else route.fence) + 1
 
 
 def is_strict(view: View, subject: str) -> bool:

@@ -179,13 +179,17 @@ def _rollout(this: Pass, whole: Move, baton: Baton) -> tuple[dict[str, Any], boo
 
 
 def _replicas(group: Group, observed: Observed, move: Move) -> int:
-    """More at once; fewer only one by one, when the last one may go, or is not there anyway."""
+    """More at once; fewer only one by one, when the last one may go: that its pod is not there for a moment, as when
+    its node was lost, says nothing of what lies on its volume. Who leads is run in any case.
+    """
     if move.removes is not None:
         return move.removes.ordinal
-    there = max((one.ordinal + 1 for one in observed.brokers if one.is_there), default=0)
+    leads = observed.master.ordinal + 1 if observed.master is not None else 0
     if observed.workload is not None:
-        there = min(there, replicas_of(observed.workload))
-    return max(group.replicas, there)
+        return max(group.replicas, leads, replicas_of(observed.workload))
+    # It is being made anew, around whoever is there and whom meta knows.
+    known = (one.ordinal + 1 for one in observed.brokers if one.is_there or one.row is not None)
+    return max(group.replicas, leads, *known)
 
 
 def _workload(this: Pass, owner: Mapping[str, Any], growth: Growth, replicas: int) -> Manifest:
@@ -212,7 +216,7 @@ def _said_to_meta(group: Group, observed: Observed) -> list[Step]:
     """What the group takes; and whom meta need not wait for. A drain that a person asked for stays one."""
     if observed.row is None:
         return []
-    steps: list[Step] = list(forgotten(group, observed, group.replicas))
+    steps: list[Step] = list(forgotten(group, observed))
     if observed.row.get("allowed", group.takes) != group.takes:
         steps.append(Ask("POST", f"/v1/groups/{group.group}/state", {"state": group.takes}))
     return steps

@@ -7,10 +7,14 @@ A BrokerGroup that was deleted, while its cluster stays:
 | in use | meta does not say that it drains | meta is asked to drain it: clients send elsewhere, order keys move |
 | draining | its master says that something is left, or says nothing | nothing; ``DrainBlocked`` says what is left |
 | quiet | nothing is left, and something came in the last half minute | nothing: late senders are waited for |
-| empty | nothing is left, and nothing came | meta is asked to retire it: no route names it any more |
+| empty | nothing is left, and nothing came | meta is asked to drain it again, and to retire it: out of all routes |
 | retired | meta says so | its StatefulSet is scaled to nothing |
 | stopped | no pod is left | meta is asked to forget its brokers |
 | forgotten | meta does not know it | the finalizer is taken away, and Kubernetes removes the rest |
+
+*Left* is what ``tidemill_wire/leftovers.py`` says, and what its master says in the epoch that meta knows; who does not
+answer is not empty. The second drain is for subjects that have come, or are in order, since the first: it moves what
+the first did not need to, and ``retire`` is refused until that has moved.
 
 What becomes of the volumes, ``storage.retention`` says, and it says Retain when nobody wrote anything.
 With the annotation ``skip-drain-check`` nothing is waited for: what is left there is given up.
@@ -30,17 +34,20 @@ from tidemill_operator.desired.wanted import Group, Service, service_of
 from tidemill_operator.kinds import BROKER_GROUP
 from tidemill_operator.marks import SKIP_DRAIN, goes, is_on, moment, part, timestamp
 from tidemill_operator.names import group_name
-from tidemill_operator.observed import Observed, leader_of, listing_of, replicas_of, row_of
+from tidemill_operator.observed import Broker, Observed, leader_of, listing_of, replicas_of, row_of
+from tidemill_operator.observed import asks as meta_asks
 from tidemill_operator.rollout import rollout_of
 from tidemill_operator.steps import Ask, Event, Hold, Manifest, Seen, Step
+from tidemill_wire.errors import Refused
+from tidemill_wire.leftovers import PATH, groups_by_subject, parse_leftovers
 
 QUIET_MS = 30_000
 """A client that follows no stream of meta hears so late that it is to send elsewhere."""
 LOOK_MS = 3_000
-UNDONE = ("lag", "in_flight", "failed", "dead")
-WORDS = {"lag": "to consume", "in_flight": "in flight", "failed": "to be tried again", "dead": "dead letters"}
+GROUPS = "/v1/groups"
+"""At meta: all consumer groups that there are."""
 WAITING_METRIC = "tidemill_delay_waiting"
-MASTER_PATHS: Mapping[Service, str] = {"broker": "/v1/groups", "delay": "/metrics"}
+MASTER_PATHS: Mapping[Service, str] = {"broker": PATH, "delay": "/metrics"}
 """What is asked of a master, to know what is left."""
 SHOWN_MAX = 5
 DRAINING = "Draining"
@@ -97,6 +104,12 @@ def master_of(resource: Manifest, meta: Mapping[str, Any]) -> tuple[str, str, st
     return (master["name"], master["addresses"]["control"], MASTER_PATHS[service]) if master else None
 
 
+def asks(resource: Manifest, objects: Sequence[Manifest] = ()) -> tuple[str, ...]:
+    """The paths at meta that a plan of a broker group wants to see."""
+    leaves = resource["kind"] == BROKER_GROUP.kind and goes(resource)
+    return (*meta_asks(resource, objects), *([GROUPS] if leaves else []))
+
+
 def left_on(seen: Seen, group: Group, observed: Observed) -> tuple[str, ...] | None:
     """What nobody is done with, a sentence each; None: who knows it did not say."""
     master = observed.master
@@ -108,14 +121,15 @@ def left_on(seen: Seen, group: Group, observed: Observed) -> tuple[str, ...] | N
         if waiting is None:
             return None
         return (f"{waiting:,} messages for later",) if waiting else ()
-    if not isinstance(answered, (list, tuple)):
+    known: object = (seen.meta or {}).get(GROUPS)
+    try:
+        epoch, rows = parse_leftovers(answered)
+    except Refused:
         return None
-    left: list[str] = []
-    for row in cast("Sequence[Mapping[str, Any]]", answered):
-        said = [f"{row[name]:,} {WORDS[name]}" for name in UNDONE if row.get(name)]
-        if said:
-            left.append(f"{row['group']} of {row['subject']}: {', '.join(said)}")
-    return tuple(left)
+    if not isinstance(known, (list, tuple)) or epoch != part(observed.row).get("epoch"):
+        return None
+    groups = groups_by_subject(cast("Sequence[Mapping[str, Any]]", known))
+    return tuple(said for row in rows for said in (*row.sentences(), *row.late(groups.get(row.subject, ()))))
 
 
 def _waiting(page: str) -> int | None:
@@ -147,8 +161,8 @@ def _drained(seen: Seen, group: Group, observed: Observed, now_ms: int, *, force
     if forced or quiet:
         if group.service == "delay":
             return Farewell("nothing is left, and its pods are stopped", scale_to=0, stage=former)
-        ask = Ask("POST", f"/v1/groups/{group.group}/retire", {})
-        return Farewell("meta is asked to retire it", (ask,), stage=former)
+        asks = tuple(Ask("POST", f"/v1/groups/{group.group}/{what}", {}) for what in ("drain", "retire"))
+        return Farewell("meta is asked to retire it", asks, stage=former)
     if left != ():
         return _blocked(left)
     noted = {"stage": stage, "since": timestamp(now_ms if since is None else since)}
@@ -171,14 +185,25 @@ def _is_stopped(observed: Observed) -> bool:
 def _stopped(group: Group, observed: Observed) -> Farewell:
     if any(one.is_there for one in observed.brokers):
         return Farewell("its pods are stopped", scale_to=0)
-    dead = forgotten(group, observed, 0)
+    dead = tuple(_forget(group, one, "?force=1") for one in observed.brokers if _is_dead(one))
     return Farewell("meta is asked to forget its brokers", dead, scale_to=0)
 
 
-def forgotten(group: Group, observed: Observed, kept: int) -> tuple[Ask, ...]:
-    """Brokers from the ordinal ``kept`` on that have no pod, and are dead for meta: it need not wait for them."""
+def forgotten(group: Group, observed: Observed) -> tuple[Ask, ...]:
+    """Brokers too many that have no pod and get none, and are dead for meta: it need not wait for them. One that leads,
+    or is in sync, may be the only one that has what is committed, and is waited for.
+    """
+    run = replicas_of(observed.workload) if observed.workload is not None else len(observed.brokers)
     return tuple(
-        Ask("DELETE", f"/v1/groups/{group.group}/brokers/{one.name}")
-        for one in observed.brokers[kept:]
-        if not one.is_there and one.row is not None and not one.is_alive
+        _forget(group, one)
+        for one in observed.brokers[max(group.replicas, run) :]
+        if _is_dead(one) and not one.is_in_sync and one is not observed.master
     )
+
+
+def _is_dead(one: Broker) -> bool:
+    return not one.is_there and one.row is not None and not one.is_alive
+
+
+def _forget(group: Group, one: Broker, how: str = "") -> Ask:
+    return Ask("DELETE", f"/v1/groups/{group.group}/brokers/{one.name}{how}")

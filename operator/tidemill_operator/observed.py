@@ -111,7 +111,7 @@ class Observed:
     """A group, as far as it was seen."""
 
     brokers: tuple[Broker, ...]
-    """By their ordinals: those that are wanted, and those that are there."""
+    """By their ordinals: those that are wanted, those that are there, and those that are to be made."""
     heard: bool
     """Whether meta was."""
     row: Mapping[str, Any] | None
@@ -149,8 +149,13 @@ class Observed:
         return self.brokers[: group.replicas]
 
     def surplus(self, group: Group) -> tuple[Broker, ...]:
-        """Beyond what is wanted, and still there: as a pod, or at meta."""
-        return tuple(one for one in self.brokers[group.replicas :] if one.is_there or one.row is not None)
+        """Beyond what is wanted, and still there: as a pod, as one that is to be made, or at meta."""
+        run = replicas_of(self.workload)
+        return tuple(
+            one
+            for one in self.brokers[group.replicas :]
+            if one.is_there or one.ordinal < run or one.row is not None
+        )
 
 
 def observe(seen: Seen, group: Group) -> Observed:
@@ -170,7 +175,7 @@ def observe(seen: Seen, group: Group) -> Observed:
     listed = listing_of(seen.meta, group.service)
     row = row_of(listed, group.group)
     members = {str(one["name"]): one for one in rows(row, "brokers")}
-    count = group.replicas
+    count = max(group.replicas, replicas_of(workload))
     while any(
         pod_name(group.workload, one) in pods or group.broker(one) in members
         for one in range(count, count + SURPLUS_LOOK)

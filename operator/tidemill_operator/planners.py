@@ -11,6 +11,7 @@ from tidemill_operator import (
     broker_groups,
     clusters,
     consumer_groups,
+    draining,
     grants,
     observed,
     replays,
@@ -48,7 +49,7 @@ class Planner:
 
 PLANNERS: Mapping[str, Planner] = {
     QUEUE_CLUSTER.kind: Planner(clusters.plan, observed.asks),
-    BROKER_GROUP.kind: Planner(broker_groups.plan, observed.asks),
+    BROKER_GROUP.kind: Planner(broker_groups.plan, draining.asks),
     SUBJECT.kind: Planner(subjects.plan, subjects.asks, declared=True),
     CONSUMER_GROUP.kind: Planner(consumer_groups.plan, consumer_groups.asks, declared=True, wants_lag=True),
     ARCHIVE.kind: Planner(archives.plan, archives.asks),

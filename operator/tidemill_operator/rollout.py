@@ -32,7 +32,7 @@ from tidemill_operator.desired.wanted import Group
 from tidemill_operator.kinds import POD
 from tidemill_operator.marks import moment, part, timestamp
 from tidemill_operator.names import deletion_of
-from tidemill_operator.observed import Broker, Observed
+from tidemill_operator.observed import Broker, Observed, replicas_of
 from tidemill_operator.steps import Ask, Event, Manifest, Step
 
 DEADLINE_MS = 10 * 60_000
@@ -89,7 +89,8 @@ def next_move(observed: Observed, group: Group, now_ms: int) -> Move:
     broken = [one for one in stale if not one.goes and not _serves(observed, one)]
     if broken:
         return _replaced(broken[0], SLAVES, "it serves nobody", needs_baton=False)
-    extra = [one for one in observed.surplus(group) if one.is_there]
+    run = replicas_of(observed.workload)
+    extra = [one for one in observed.surplus(group) if one.is_there or one.ordinal < run]
     going = [one for one in observed.brokers if one.goes]
     unwell = [one for one in observed.wanted(group) if not one.is_well(now_ms)]
     if not stale and not extra:
@@ -147,7 +148,8 @@ def _first(observed: Observed, stale: list[Broker], extra: list[Broker]) -> Brok
 
 def _is_alone(observed: Observed, group: Group) -> bool:
     """Whether there is nobody to hand over to, and is not meant to be."""
-    others = [one for one in observed.brokers[1:] if one.is_there or one.is_alive]
+    run = replicas_of(observed.workload)
+    others = [one for one in observed.brokers[1:] if one.is_there or one.is_alive or one.ordinal < run]
     return group.replicas == 1 and not others
 
 

@@ -6,7 +6,9 @@
 
 Each change says which keys are to be looked at. What the operator writes itself into a status wakes nobody but those
 who read that status, so no write wakes its own writer. What an answer of the API server says counts as the watch does,
-if it is newer: the next pass must not see a state from before its own writes.
+if it is newer: the next pass must not see a state from before its own writes. What a listing says counts in any case:
+numbers begin again at earlier ones when the API server's database is restored. A listing that is older than an answer
+is put right in a moment by the watch that follows it.
 
 Pure.
 """
@@ -106,15 +108,15 @@ class Store:
 
     # -- what happens ------------------------------------------------------------------------------------------
 
-    def put(self, resource: Manifest) -> tuple[Key, ...]:
-        """It is there, and is so. Who is to look."""
+    def put(self, resource: Manifest, *, listed: bool = False) -> tuple[Key, ...]:
+        """It is there, and is so. ``listed``: whatever was heard before. Who is to look."""
         if not self._is_kept(resource):
             return ()
         key = key_of(resource)
         former = self._kept[key.kind].get(key)
         if former is not None:
             same = marks.metadata(former).get("uid") == marks.metadata(resource).get("uid")
-            if same and version_of(resource) < version_of(former):
+            if same and not listed and version_of(resource) < version_of(former):
                 return ()
             self._unlink(key, former)
         self._kept[key.kind][key] = resource

@@ -46,6 +46,10 @@ class GroupAtMeta:
     draining: bool = False
     retired: bool = False
     left: int = 0
+    begun: set[str] = field(default_factory=lambda: {"billing"})
+    """The consumer groups that are in its partition."""
+    keyed: int = 0
+    """Subjects whose order keys lie there, and do not leave before a drain."""
     position: int = 100
 
     def row(self, now_ms: int) -> dict[str, Any]:
@@ -119,16 +123,22 @@ class GroupAtMeta:
                     raise Refused(f"{body['to']} is no replica in sync of {self.name}")
                 self.master, self.epoch = to.name, self.epoch + 1
             case ["drain"]:
-                self.draining = True
+                self.draining, self.keyed = True, 0
             case ["retire"]:
                 if not self.draining:
                     raise Refused(f"{self.name} is in use")
+                if self.keyed:
+                    raise Refused(f"order keys have not left {self.name}")
                 self.retired = True
             case ["state"]:
                 self.allowed = body["state"]
-            case ["brokers", broker]:
+            case ["brokers", said]:
+                broker, _, how = said.partition("?")
                 if self.members[broker].alive(now_ms):
                     raise Refused(f"{broker} is alive: stop it first")
+                in_sync = [one.name for one in self.members.values() if one.in_sync]
+                if in_sync == [broker] and len(self.members) > 1 and not (how or self.retired):
+                    raise Refused(f"{broker} alone is in sync")
                 del self.members[broker]
             case _:
                 raise AssertionError(what)

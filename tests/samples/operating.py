@@ -4,7 +4,9 @@ What planners must never do is checked when they do it, against what is true and
 
 - no broker that serves is taken away while another one of its group, or of another group, is away because of us;
 - nothing that serves is taken away, and meta is asked nothing, in a pass in which meta was not heard;
-- no volume's claim is deleted, and no group with something left is scaled to nothing.
+- no volume's claim is deleted, and no group with something left is scaled to nothing;
+- no broker that leads, or is the only one in sync, is scaled away or forgotten while its group is to stay, whether its
+  pod is there or not.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from samples.appointing import Refused
+from samples.appointing import GroupAtMeta, Refused
 from samples.workloads import Kubernetes, broker_of, is_ready, runs
 from tidemill_operator import broker_groups, clusters
+from tidemill_operator.draining import GROUPS
 from tidemill_operator.marks import BROKER_GROUP_LABEL, FINALIZER, SKIP_DRAIN, is_on, label, timestamp
 from tidemill_operator.observed import META_PATHS, size_of
 from tidemill_operator.steps import Apply, Ask, Consumed, Delete, Hold, Plan, Seen
+from tidemill_wire.leftovers import PATH, Leftover, Undone
 
 IMAGE = "registry.test/tidemill:1"
 OURS = {"QueueCluster", "BrokerGroup"}
@@ -37,6 +41,8 @@ class World(Kubernetes):
         """By group, brokers that are away because of us."""
         self.caches: dict[tuple[str, str], dict[tuple[str, str], dict[str, Any]]] = {}
         self.done: list[str] = []
+        self.groups = {"billing"}
+        """Consumer groups, as meta knows them."""
         self.events: list[tuple[str, str]] = []
         self.put("StorageClass", "fast", {"allowVolumeExpansion": True}, api="storage.k8s.io/v1")
         self.put(
@@ -92,7 +98,8 @@ class World(Kubernetes):
         rows: dict[str, list[dict[str, Any]]] = {path: [] for path in META_PATHS.values()}
         for one in self.at_meta.values():
             rows[META_PATHS["delay" if self._is_delay(one.name) else "broker"]].append(one.row(self.now_ms))
-        led = {one.master: answers_of(one.left) for one in self.at_meta.values() if one.master}
+        rows[GROUPS] = [{"subject": "order.created", "group": one} for one in sorted(self.groups)]
+        led = {one.master: answers_of(one) for one in self.at_meta.values() if one.master}
         return Seen(
             resource,
             resource if key[0] == "QueueCluster" else ours.get(("QueueCluster", name)),
@@ -186,6 +193,11 @@ class World(Kubernetes):
         known = self.at_meta.get(group)
         if known is None:
             return
+        lone = [one.name for one in known.members.values() if one.in_sync]
+        for one in known.members.values() if count else ():
+            needed = one.name == known.master or lone == [one.name]
+            if needed and int(one.name.rpartition("-")[2]) >= count:
+                raise Harm(f"{one.name} is scaled away, and has what nobody else has")
         for pod in self.pods(group) if count else ():
             if int(pod["metadata"]["name"].rpartition("-")[2]) >= count:
                 self._take(pod, heard=heard)
@@ -288,15 +300,11 @@ def asked(claim: Mapping[str, Any]) -> int:
     return size_of(claim["spec"]["resources"]["requests"]["storage"])
 
 
-def answers_of(left: int) -> dict[str, Any]:
+def answers_of(known: GroupAtMeta) -> dict[str, Any]:
     """What a master says of what nobody is done with."""
-    row = {
-        "group": "billing",
-        "subject": "order.created",
-        "lag": left,
-        "in_flight": 0,
-        "failed": 0,
-        "dead": 0,
-    }
-    page = f"# TYPE tidemill_delay_waiting gauge\ntidemill_delay_waiting {float(left)}\n"
-    return {"/v1/groups": [row], "/metrics": page}
+    counts = {"lag": known.left, "in_flight": 0, "failed": 0, "dead": 0}
+    undone = (Undone("billing", "order.created", counts),) if known.left else ()
+    row = Leftover("order.created", undone, kept=100, begun=tuple(sorted(known.begun)))
+    said = {"epoch": known.epoch, "subjects": [row.to_map()]}
+    page = f"# TYPE tidemill_delay_waiting gauge\ntidemill_delay_waiting {float(known.left)}\n"
+    return {PATH: said, "/metrics": page}

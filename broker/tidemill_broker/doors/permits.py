@@ -54,6 +54,7 @@ PERMITS: Permits = {
     ("POST", "/v1/ranges/batches"): BROWSE_ALL,
     ("GET", "/v1/actions"): BROWSE_ALL,
     ("GET", "/v1/actions/records"): BROWSE_ALL,
+    ("GET", "/v1/left"): BROWSE_ALL,  # whole, or not at all: a part of it would look like less
     ("GET", "/v1/segments"): BROWSE_ALL,
     ("GET", "/v1/segments/{log}/{base}"): BROWSE_ALL,
     ("GET", "/v1/replication"): BROWSE_ALL,

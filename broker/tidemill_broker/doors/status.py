@@ -6,21 +6,25 @@ as lag. So ``lag``, ``in_flight``, ``failed``, ``dead`` and ``acked`` have each 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+from tidemill_broker.archiving import unarchived
 from tidemill_broker.census import not_given
 from tidemill_broker.graves import waiting
 from tidemill_broker.group_settings import DEAD
 from tidemill_broker.groups import Group
 from tidemill_broker.lanes import base_of
+from tidemill_broker.partitions import Partition
 from tidemill_broker.state import State
 from tidemill_wire.fields import DEAD_PREFIX, living_subject
 from tidemill_wire.lanes import LANE_PREFIX
+from tidemill_wire.leftovers import UNDONE, Leftover, Undone
 from tidemill_wire.transacting import HALF_PARTITION
 
 OWN_PREFIXES = (DEAD_PREFIX, LANE_PREFIX, HALF_PARTITION)
-UNDONE = ("lag", "in_flight", "failed", "dead")
 OVER_QUOTA: dict[str, Any] = {
     "type": ["string", "null"],
     "description": "whose quota of messages in flight is used up, and keeps messages back from the group",
@@ -84,23 +88,66 @@ def _row(state: State, group: Group) -> dict[str, Any]:
     }
 
 
-def left_of(state: State, subject: str) -> dict[str, Any]:
-    """What is left of a subject here: what its groups have not done with, and what is not shown yet; all messages that
-    are kept; and the groups that are in each partition which keeps some.
+class Leftovers:
+    """A look at what is left here of one subject, or of all of them; ``rows``, when all its ``steps`` were taken.
+
+    A message goes from a pending transaction to what is not shown yet, and from there to a group; a group's own numbers
+    are read at once. So a look that goes the same way may pause between two steps, and misses none.
     """
-    rows = (row for row in groups_of(state) if living_subject(row["subject"]) == subject)
-    left = sum(row[name] for row in rows for name in UNDONE)
-    parts = (part for one in state.transactions.pending.values() for part in one.parts.values())
-    left += sum(part.messages for part in parts if living_subject(part.subject) == subject)
-    kept, groups = 0, list[set[str]]()
-    for partition in state.by_name.values():
+
+    def __init__(self, state: State, subject: str = "") -> None:
+        self._state = state
+        self._subject = subject
+        self._rows: dict[str, Leftover] = {}
+        self._begun: dict[str, set[str]] = {}
+
+    def rows(self) -> list[Leftover]:
+        """Subjects of which anything is left, or kept."""
+        return [
+            replace(row, begun=tuple(sorted(self._begun.get(row.subject, ())))) for row in self._rows.values()
+        ]
+
+    def steps(self) -> Iterator[None]:
+        """One for each transaction, partition and group."""
+        state = self._state
+        for one in list(state.transactions.pending.values()):
+            for part in one.parts.values():
+                self._add(Leftover(living_subject(part.subject), pending=part.messages))
+            yield
+        for partition in list(state.by_name.values()):
+            if partition.name != HALF_PARTITION:
+                self._look_at(partition)
+            yield
+        for row in group_rows(state):
+            counts = {name: int(row[name]) for name in UNDONE}
+            if any(counts.values()):
+                undone = Undone(row["group"], row["subject"], counts)
+                self._add(Leftover(living_subject(row["subject"]), (undone,)))
+            yield
+
+    def _look_at(self, partition: Partition) -> None:
         base = base_of(partition)
-        if living_subject(base.name) != subject:
-            continue
-        left += partition.next_sequence - partition.visible
+        subject = living_subject(base.name)
         here = partition.next_sequence - partition.first_kept
-        if here and not base.name.startswith(DEAD_PREFIX):
-            kept += here
-            groups.append(set(base.groups))
-    common = set[str].intersection(*groups) if groups else set[str]()
-    return {"subject": subject, "left": left, "kept": kept, "groups": sorted(common)}
+        kept = 0 if base.name.startswith(DEAD_PREFIX) else here
+        hidden = partition.next_sequence - partition.visible
+        self._add(Leftover(subject, (), 0, hidden, unarchived(partition), kept))
+        if kept:
+            self._begun[subject] = self._begun.get(subject, set(base.groups)) & set(base.groups)
+
+    def _add(self, more: Leftover) -> None:
+        if self._subject not in {"", more.subject} or more == Leftover(more.subject):
+            return
+        known = self._rows.get(more.subject)
+        self._rows[more.subject] = more if known is None else known.plus(more)
+
+
+def left_of(state: State, subject: str) -> dict[str, Any]:
+    """What is left of a subject here, for its removal: what its groups have not done with, and what is not shown yet;
+    all messages that are kept; and the groups that are in each partition which keeps some.
+    """
+    look = Leftovers(state, subject)
+    deque(look.steps(), maxlen=0)
+    row = next(iter(look.rows()), Leftover(subject))
+    left = row.pending + row.hidden + sum(sum(one.counts.values()) for one in row.undone)
+    return {"subject": subject, "left": left, "kept": row.kept, "groups": list(row.begun)}

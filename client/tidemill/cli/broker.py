@@ -184,7 +184,7 @@ def drain(
             print(f"order keys of {moved} subject{'s' * (moved != 1)} go to partitions elsewhere")
         if wait:
             await Draining(server, group).watch(lambda: find_group(server, group))
-            for line in await left_on(server, await find_group(server, group), ("dead",)):
+            for line in await left_on(server, await find_group(server, group), (*UNDONE, "dead")):
                 print(f"  left on {group}: {line}, see `tidemill dead`")
             print(f"all is consumed: `tidemill brokers retire {group}` takes it out of the routes")
 
@@ -214,7 +214,10 @@ def retire(
 
 
 async def _retired(server: str, group: str) -> Any:
-    """Order keys leave a group that is drained within a second or two, which scripts need not know of."""
+    """Order keys leave a group that is drained within a second or two, which scripts need not know of. Also those of
+    subjects that came, or are in order, since it was drained: so it is drained once more.
+    """
+    await ask(server, "POST", f"/v1/groups/{group}/drain", {})
     deadline = time.monotonic() + LEAD_SECONDS
     while True:
         try:
@@ -236,13 +239,16 @@ def _refuse_left(group: str, left: Sequence[str]) -> None:
 def forget(
     group: GroupArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The broker that will not come back.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Also the only one that has all that is committed.")
+    ] = False,
     server: ServerOption = SERVER_DEFAULT,
 ) -> None:
     """Let meta forget a dead broker; with the last one, its group."""
 
     async def run() -> None:
         await find_group(server, group)
-        await ask(server, "DELETE", f"/v1/groups/{group}/brokers/{name}")
+        await ask(server, "DELETE", f"/v1/groups/{group}/brokers/{name}{'?force=1' if force else ''}")
         print(f"meta knows {name} of {group} no more")
 
     perform(run(), server)

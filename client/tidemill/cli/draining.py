@@ -9,32 +9,48 @@ from typing import Any
 
 from tidemill.cli.asking import ask, control_of
 from tidemill.cli.failures import CommandFailed
+from tidemill_wire.errors import Refused
+from tidemill_wire.leftovers import PATH, Leftover, groups_by_subject, parse_leftovers
 
 LOOK_SECONDS = 0.5
 QUIET_SECONDS = 3.0
 """So long nothing is to come: who sends learns within a second that the group takes nothing."""
 SAY_SECONDS = 10.0
 UNDONE = ("lag", "in_flight", "failed")
-WORDS = {"lag": "to consume", "in_flight": "in flight", "failed": "to be tried again", "dead": "dead letters"}
+"""Of what groups have not done with: dead letters keep a group from being retired, and not from being drained."""
 
 
 async def left_on(
     server: str,
     group: Mapping[str, Any],
     counts: Sequence[str] = UNDONE,
-    concerns: Callable[[Mapping[str, Any]], bool] = lambda _row: True,
+    subject: str = "",
+    consumer_group: str = "",
 ) -> list[str]:
-    """What its consumer groups have not done with, one sentence each; of those that it ``concerns``."""
+    """What would be lost with a broker group, one sentence each; ``counts`` of what its consumer groups have not done
+    with. Of one subject when it is named, and of one consumer group alone.
+    """
     master = next((one for one in group["brokers"] if one["name"] == group["master"]), None)
     if master is None:
         raise CommandFailed(f"{group['group']} has no master that knows what is left: {group['problem']}")
-    rows: list[dict[str, Any]] = await ask(control_of(master, server), "GET", "/v1/groups")
-    left: list[str] = []
-    for row in rows:
-        said = [f"{row[name]:,} {WORDS[name]}" for name in counts if row[name]]
-        if said and concerns(row):
-            left.append(f"{row['group']} of {row['subject']}: {', '.join(said)}")
-    return left
+    control = control_of(master, server)
+    try:
+        _, found = parse_leftovers(await ask(control, "GET", PATH))
+    except Refused as error:
+        raise CommandFailed(
+            f"{control} does not say what is left ({error.detail}): upgrade it first"
+        ) from None
+    rows = [one for one in found if subject in {"", one.subject}]
+    if consumer_group:
+        rows = [
+            Leftover(one.subject, tuple(undone for undone in one.undone if undone.group == consumer_group))
+            for one in rows
+        ]
+    left = [said for one in rows for said in one.sentences(counts)]
+    if left or not any(one.kept for one in rows):
+        return left
+    groups = groups_by_subject(await ask(server, "GET", "/v1/groups"))
+    return [said for one in rows for said in one.late(groups.get(one.subject, ()))]
 
 
 class Draining:

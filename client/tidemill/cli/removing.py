@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -109,10 +108,6 @@ async def _remove(names: tuple[str, str], consent: Consent, server: str) -> None
 async def _refuse_left(what: str, names: tuple[str, str], server: str) -> None:
     """What is not consumed is not removed by mistake."""
     subject, group = names
-
-    def concerns(row: Mapping[str, Any]) -> bool:
-        return row["subject"].partition("#")[0] == subject and group in {"", row["group"]}
-
     route = await ask(server, "GET", f"/v1/subjects/{subject}/route")
     sets = [route, *route["former"]]
     holding = {partition["group"] for one in sets for partition in one["partitions"]}
@@ -120,7 +115,7 @@ async def _refuse_left(what: str, names: tuple[str, str], server: str) -> None:
         sentence
         for one in await ask(server, "GET", "/v1/brokers")
         if one["group"] in holding
-        for sentence in await left_on(server, one, (*UNDONE, "dead"), concerns)
+        for sentence in await left_on(server, one, (*UNDONE, "dead"), subject, group)
     ]
     if left:
         raise CommandFailed(

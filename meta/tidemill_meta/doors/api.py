@@ -227,9 +227,11 @@ class Api:
     async def _brokers(self, _: Query, __: Variables, service: Service = "broker") -> object:
         return list(group_rows(self._meta.registry, self._meta.senses, self._now_ms(), service))
 
-    async def _remove_broker(self, _: Query, variables: Variables) -> object:
-        names = variables["group"], variables["broker"]
-        await self._replica.change(lambda draft, now: remove_broker(draft, self._meta.senses, *names, now))
+    async def _remove_broker(self, query: Query, variables: Variables) -> object:
+        names, force = (variables["group"], variables["broker"]), is_said(query, "force")
+        await self._replica.change(
+            lambda draft, now_ms: remove_broker(draft, self._meta.senses, *names, now_ms, force=force)
+        )
         return {"removed": "/".join(names)}
 
     # -- clients ----------------------------------------------------------------------------------------------

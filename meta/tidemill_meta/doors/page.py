@@ -38,7 +38,7 @@ A_CONSUMER = pattern(CONSUMER.pattern, "1 to 200 printable characters")
 ADDRESS: Part = {"type": "string", "maxLength": ADDRESS_CHARS_MAX, "description": "HOST:PORT"}
 FORCE: Part = {
     "name": "force", "in": "query", "schema": {"enum": ["0", "1"]},
-    "description": "1: also what programs that are there use",
+    "description": "1: also what programs that are there use, or what nobody else has",
 }  # fmt: skip
 IF_EMPTY: Part = {
     "name": "if_empty", "in": "query", "schema": {"enum": ["0", "1"]},
@@ -230,7 +230,7 @@ def _people() -> dict[str, Part]:
         ),
         "/v1/groups/{group}/brokers/{broker}": _of(
             "delete", "remove_broker", "Forget a broker that will not come back", ("group", "broker"),
-            record({"removed": TEXT}), {"removed": "g1/g1-1"},
+            record({"removed": TEXT}), {"removed": "g1/g1-1"}, (FORCE,),
         ),
     }  # fmt: skip
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tidemill_operator.doors.api import Api, Refused
 from tidemill_operator.doors.meta import Metas
-from tidemill_operator.draining import MASTER_PATHS
+from tidemill_operator.draining import GROUPS
 from tidemill_operator.kinds import OURS, QUEUE_CLUSTER, SERVICE
 from tidemill_operator.observed import META_PATHS, leader_of
 from tidemill_operator.scaling import Advice, Course, Wanted, figures_of, of_nobody
@@ -118,7 +118,7 @@ class Advisor:
             master = leader_of(group)
             if master is None:
                 raise Unasked(f"{group['group']} has no master that knows what is left: {group['problem']}")
-            found += await _answer(ask, master["addresses"]["control"], MASTER_PATHS["broker"])
+            found += await _answer(ask, master["addresses"]["control"], GROUPS)
         return found
 
 

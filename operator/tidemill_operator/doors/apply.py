@@ -25,7 +25,9 @@ STATUS_MANAGER = f"{marks.MANAGER}-status"
 FINALIZER_MANAGER = f"{marks.MANAGER}-finalizer"
 CONTROLLER = f"{QUEUE_CLUSTER.group}/operator"
 SAID_MAX = 10_000
-"""Events that are remembered as said. The API server forgets them after an hour; so much may be said again."""
+"""Events that are remembered as said; when there are more, the oldest may be said again."""
+SAID_MS = 3_600_000
+"""So long the API server keeps an event, by default: after that nobody can read it any more."""
 SENT_MAX = 50_000
 
 
@@ -36,7 +38,8 @@ class Applier:
         self._api = api
         self._metrics = metrics
         self._instance = instance
-        self._said: OrderedDict[str, None] = OrderedDict()
+        self._said: OrderedDict[str, int] = OrderedDict()
+        """By name, when it was said; the latest is last."""
         self._sent: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         """By path and concern: a sum of what was last sent and what came of it, where these two never become alike."""
 
@@ -144,6 +147,9 @@ class Applier:
         note = event.message[:MESSAGE_MAX]
         text = "\n".join((metadata["uid"], event.reason, note))
         name = f"{metadata['name'][:200]}.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        now_ms = marks.moment(at) or 0
+        while self._said and now_ms - next(iter(self._said.values())) >= SAID_MS:
+            self._said.popitem(last=False)
         if name in self._said:
             return
         body = {
@@ -170,7 +176,7 @@ class Applier:
             # Said already, or its namespace goes: nobody is worse off, and no object waits for a word about it.
             if refused.failure.kind not in {"changed", "standing", "gone"}:
                 raise refused.failure from None
-        self._said[name] = None
+        self._said[name] = now_ms
         if len(self._said) > SAID_MAX:
             self._said.popitem(last=False)
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 from urllib.parse import quote
@@ -28,6 +28,7 @@ from tidemill.security import Security
 from tidemill_operator import marks
 from tidemill_operator.desired.locks import Locks, parse_locks
 from tidemill_operator.doors.keys import Keys
+from tidemill_operator.doors.listing import Listing
 from tidemill_operator.doors.metrics import Metrics
 from tidemill_operator.doors.places import Places
 from tidemill_operator.draining import master_of
@@ -50,21 +51,6 @@ LISTING_PAUSE_S_MAX = 10.0
 DECLARATIONS = "/v1/declarations"
 AWAY = frozenset({0, 502, 504})
 UNKNOWN = 401
-
-Rows = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Listing:
-    """What meta said last of all its subjects, or of all its groups, by the path of each."""
-
-    path: str
-    name: Callable[[Mapping[str, Any]], str]
-    rows: Rows = field(default_factory=dict[str, Any])
-    began_s: float = -1.0
-    ended_s: float = 0.0
-    took_s: float = 0.0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +99,7 @@ class Link:
             Listing("/v1/groups", lambda row: f"/v1/subjects/{row['subject']}/groups/{row['group']}"),
         )
         self._others: dict[str, Listing] = {}
+        self._wanted = set[str]()  # of these, since the last resync
         self._waiting: list[Entry] = []
         self._posting = asyncio.Lock()
         self._lags: dict[tuple[str, str], dict[str, Any]] = {}
@@ -135,12 +122,18 @@ class Link:
             seen[path] = listing.rows.get("" if whole else path)
         return seen
 
+    def forget_unasked(self) -> None:
+        """Let go of what nobody asked for since the last time: its Archive or Replay may be gone."""
+        self._others = {path: one for path, one in self._others.items() if path in self._wanted}
+        self._wanted.clear()
+
     def _listing_of(self, path: str) -> tuple[Listing, bool]:
         parts = path.strip("/").split("/")
         if parts[:2] == ["v1", "subjects"] and len(parts) == 3:
             return self._listings[0], False
         if parts[:2] == ["v1", "subjects"] and len(parts) == 5 and parts[3] == "groups":
             return self._listings[1], False
+        self._wanted.add(path)
         return self._others.setdefault(path, Listing(path, lambda _: "")), True
 
     async def _freshen(self, listing: Listing, since_s: float) -> None:
@@ -192,9 +185,8 @@ class Link:
             async with self._session.get(security.url(address) + path, **security.options()) as response:
                 if response.status != 200:
                     return None
-                return await (
-                    response.json() if response.content_type == "application/json" else response.text()
-                )
+                is_json = response.content_type == "application/json"
+                return await (response.json() if is_json else response.text())
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
 
@@ -282,9 +274,8 @@ class Link:
             async with asyncio.timeout(BROKERS_S), Client(self.endpoint, settings=settings) as mq:
                 yield mq
         except TimeoutError:
-            raise Failure(
-                "passing", "ClusterUnavailable", f"brokers did not answer in {BROKERS_S:.0f} s"
-            ) from None
+            said = f"brokers did not answer in {BROKERS_S:.0f} s"
+            raise Failure("passing", "ClusterUnavailable", said) from None
         except TidemillError as error:
             raise Failure("passing", "ClusterUnavailable", str(error)) from None
 
@@ -363,9 +354,11 @@ class Metas:
         return list(self._links.values())
 
     def keep_only(self, clusters: Iterable[Manifest]) -> None:
-        """Forget the others: their clusters are gone."""
+        """Forget the others: their clusters are gone; and what nobody asks for any more."""
         there = {_named(one) for one in clusters}
         self._links = {whose: link for whose, link in self._links.items() if whose[:2] in there}
+        for link in self._links.values():
+            link.forget_unasked()
 
 
 def _named(cluster: Manifest) -> tuple[str, str]:

@@ -95,7 +95,9 @@ class Runtime:
     # -- what is heard -----------------------------------------------------------------------------------------
 
     def heard(self, kind: Kind, change: str | None, written: Mapping[str, Any]) -> None:
-        """A watch says that something is there, is other, or is gone (``DELETED``)."""
+        """A watch says that something is there, is other, or is gone (``DELETED``); a listing, which names no change,
+        that it is there.
+        """
         self._parts.metrics.watched.labels(kind.plural).set(time.time())
         metadata, told = marks.metadata(written), vanished(kind, change, written)
         if told is not None:
@@ -104,7 +106,7 @@ class Runtime:
             where = metadata.get("namespace", ""), metadata["name"]
             self._queue(self.store.drop(kind.kind, *where, metadata.get("uid", "")))
         else:
-            self._queue(self.store.put(extract(written, kind)))
+            self._queue(self.store.put(extract(written, kind), listed=change is None))
 
     def learn(self, answer: Mapping[str, Any] | None) -> None:
         """An answer of the API server says how an object is now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from samples.metas import World
 from tidemill_meta.asked import Asked
 from tidemill_meta.brokers import remove_broker, set_group_state
 from tidemill_meta.errors import Denied
+from tidemill_meta.passages import note, parse_report
 from tidemill_meta.picture import group_rows
 from tidemill_meta.retiring import drain, retire
-from tidemill_meta.subjects import declare
+from tidemill_meta.subjects import declare, expand, give_up_move
 from tidemill_meta.values import BrokerGroup, Route
 from tidemill_wire.declarations import parse_manifests
 
@@ -220,3 +222,125 @@ def test_a_group_of_an_earlier_version_is_not_retired() -> None:
     stored = BrokerGroup("g0", 1, "g0-0", (("g0-0", 1),), (("g0-0", 1),)).to_map()
     del stored["retired"]
     assert not BrokerGroup.from_map("g0", 1, stored).retired
+
+
+def declared(world: World, name: str, order: str) -> None:
+    manifest = {
+        "apiVersion": "tidemill.dev/v1alpha1",
+        "kind": "Subject",
+        "metadata": {"name": name},
+        "spec": {"orderStrategy": order},
+    }
+    ask(world, lambda draft, senses, now_ms: declare(draft, senses, parse_manifests([manifest]), now_ms))
+
+
+def grown(world: World, subject: str, partitions: int) -> None:
+    """A person expands it."""
+    version = world.first.meta.registry.version(Route.KIND, subject)
+    said = Asked({"version": version, "partitions": partitions})
+    world.first.change(lambda draft, now: expand(draft, world.first.meta.senses, subject, said, now))
+
+
+def speaking(world: World, *groups: str) -> Callable[[], None]:
+    def speak() -> None:
+        for group in groups:
+            world.beat(group, f"{group}-0")
+
+    return speak
+
+
+def test_order_keys_that_came_after_the_drain_leave_when_it_is_asked_for_again() -> None:
+    """A subject in the best order is not moved by a drain; declared as strict afterwards, its keys lie there still."""
+    world = world_of("g0", "g1", "g2")
+    world.client("p", produces=("old",))
+    declared(world, "old", "BestTried")
+    ask(world, drain, "g0")
+    declared(world, "old", "Strict")
+    with pytest.raises(Denied, match="order keys of old have not left g0"):
+        ask(world, retire, "g0")
+
+    assert ask(world, drain, "g0")[1] == 1
+    world.fence("g0")
+    ask(world, retire, "g0")
+
+    assert "g0" not in lies_on(world, "old")
+
+
+@pytest.mark.parametrize("drained", ["drain", "state"])
+def test_a_dead_group_is_retired_in_the_middle_of_a_move_of_another_kind(drained: str) -> None:
+    """More partitions: the move leaves it order keys, which it will never let go of by itself."""
+    world = world_of("g0", "g1")
+    world.client("p", produces=("s",))
+    world.register("g2", "g2-0")
+    if drained == "drain":
+        ask(world, drain, "g0")
+        world.first.change(lambda draft, _: give_up_move(draft, "s"))
+    else:
+        ask(world, set_state, "g0", {"draining": 1})
+    grown(world, "s", 3)
+    world.fence("g1")
+    world.pass_ms(6_000, speaking(world, "g1", "g2"))
+
+    group, moved = ask(world, retire, "g0")
+
+    assert (group.retired, moved) == (True, 1)
+    keys = keys_of(world, "s")
+    assert sum(keys.values()) == 1_024
+    assert not any(key.startswith("g0/") for key in keys)
+
+
+def test_a_dead_group_waits_for_the_others_that_a_move_is_about() -> None:
+    world = world_of("g0", "g1")
+    world.client("p", produces=("s",))
+    world.register("g2", "g2-0")
+    ask(world, set_state, "g0", {"draining": 1})
+    grown(world, "s", 3)
+    world.pass_ms(6_000, speaking(world, "g1", "g2"))
+
+    with pytest.raises(Denied, match="order keys of s are moving"):
+        ask(world, retire, "g0")
+
+    world.fence("g1")
+    ask(world, retire, "g0")
+    assert sum(keys_of(world, "s").values()) == 1_024
+
+
+def test_a_move_of_a_subject_that_is_in_order_no_more_does_not_outlive_the_group() -> None:
+    """It was to put order keys on it, and would do so when its fences close, after no route named the group."""
+    world = world_of("g0", "g1")
+    world.client("p", produces=("s",))
+    grown(world, "s", 4)
+    ask(world, set_state, "g0", {"draining": 1})
+    declared(world, "s", "BestTried")
+
+    ask(world, retire, "g0")
+    world.fence("g0", "g1")
+
+    assert lies_on(world, "s") == ["g1"]
+    route = world.first.meta.registry.get(Route, "s")
+    assert route is not None
+    assert route.move is None
+    assert [one.version for one in route.sets] == sorted({one.version for one in route.sets})
+
+
+def test_order_keys_move_also_when_brokers_know_later_fences_than_the_database() -> None:
+    """As when it was an old copy: numbers go on above those that brokers said."""
+    world = world_of("g0", "g1", "g2")
+    world.client("p", produces=("s",))
+    body = {"group": "g0", "closed": [["s", 1_000_000]], "passed": []}
+    world.first.change(lambda draft, _: note(draft, parse_report(body)))
+
+    ask(world, drain, "g0")
+    world.fence("g0")
+    world.first.change(
+        lambda draft, _: note(
+            draft, parse_report({"group": "g1", "closed": [["s", 2_000_000]], "passed": []})
+        )
+    )
+    grown(world, "s", 5)
+    world.fence("g0", "g1", "g2")
+    grown(world, "s", 6)
+    world.first.change(lambda draft, _: give_up_move(draft, "s"))
+
+    assert keys_of(world, "s")["g0/s"] == 0
+    assert sum(keys_of(world, "s").values()) == 1_024

@@ -28,6 +28,10 @@ def applied(made: Plan, kind: str) -> list[Any]:
     return [one.manifest for one in made.steps if isinstance(one, Apply) and one.manifest["kind"] == kind]
 
 
+def asked(made: Plan) -> list[str]:
+    return [one.path for one in made.steps if isinstance(one, Ask)]
+
+
 def test_a_new_group_says_what_is_missing_until_it_is_ready() -> None:
     world = World(groups=1)
 
@@ -195,6 +199,65 @@ def test_fewer_slaves_go_one_by_one_and_only_with_the_baton() -> None:
     assert said(made)["Progressing"] == ("True", "WaitingForLock")
     world.settle()
     assert [one for one in world.done if one.startswith("take")] == ["take g0-3", "take g0-2"]
+
+
+def test_a_master_too_many_whose_pod_is_not_there_for_a_moment_is_not_scaled_away() -> None:
+    """It leads, the slave that is to stay has not caught up, and its node is lost: its volume alone has all."""
+    world = standing(slaves=1)
+    known = world.at_meta["g0"]
+    known.asked(["handover"], {"to": "g0-1", "version": known.version}, world.now_ms)
+    known.members["g0-0"].in_sync = False
+    world.slow.add("g0-0")
+    world.change(*KEY, slaves=0)
+    for _ in range(20):
+        world.act(KEY)
+        world.act(("QueueCluster", "prod"))
+
+    world.kill("g0-1")
+    made = world.plan(KEY)
+
+    assert applied(made, "StatefulSet")[0]["spec"]["replicas"] == 2
+    # Its controller makes no pod for a while, as when no node is free.
+    world.now_ms += 60_000
+    known.members["g0-0"].heard_ms = world.now_ms
+    for _ in range(20):
+        assert asked(world.plan(KEY)) == []
+        assert world.act(KEY) in {True, False}  # an act that harms raises
+    assert world.get("StatefulSet", "g0")["spec"]["replicas"] == 2
+
+    world.settle()
+    assert (known.master, sorted(known.members)) == ("g0-0", ["g0-0"])
+    assert world.get("StatefulSet", "g0")["spec"]["replicas"] == 1
+
+
+def test_a_replica_too_many_is_waited_for_while_meta_is_not_heard() -> None:
+    world = standing(slaves=2)
+    world.change(*KEY, slaves=0)
+    for name in ("g0-1", "g0-2"):
+        world.kill(name)
+
+    for heard in (False, True):
+        made = world.plan(KEY, heard=heard)
+        assert applied(made, "StatefulSet")[0]["spec"]["replicas"] == 3, heard
+
+
+def test_a_broker_that_meta_takes_for_in_sync_is_not_forgotten() -> None:
+    """Also not when its StatefulSet wants it no more: then somebody else scaled it, and its volume is there."""
+    world = standing(slaves=1)
+    known = world.at_meta["g0"]
+    known.asked(["handover"], {"to": "g0-1", "version": known.version}, world.now_ms)
+    known.members["g0-0"].in_sync = False
+    world.slow.add("g0-0")
+    world.change(*KEY, slaves=0)
+    world.get("StatefulSet", "g0")["spec"]["replicas"] = 1
+    world.kill("g0-1")
+    world.now_ms += 60_000
+    known.members["g0-0"].heard_ms = world.now_ms
+
+    made = world.plan(KEY)
+
+    assert asked(made) == []
+    assert applied(made, "StatefulSet")[0]["spec"]["replicas"] == 2, "who leads is run"
 
 
 def test_who_leaves_in_a_pass_gets_no_label_in_it() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from samples.operating import World
 from tidemill_operator.broker_groups import plan
-from tidemill_operator.draining import QUIET_MS, master_of
+from tidemill_operator.draining import GROUPS, QUIET_MS, asks, master_of
 from tidemill_operator.marks import FINALIZER
 from tidemill_operator.steps import Ask, Hold, Plan
+from tidemill_wire.leftovers import PATH, Leftover
 
 KEY = ("BrokerGroup", "g0")
 
@@ -51,6 +54,7 @@ def test_an_empty_group_leaves_step_by_step() -> None:
 
     assert KEY not in world.objects
     assert [one for one in world.done if not one.startswith("refused")] == [
+        "drain g0",
         "drain g0",
         "retire g0",
         "brokers g0",
@@ -99,6 +103,79 @@ def test_a_master_that_does_not_say_what_is_left_holds_it() -> None:
     assert "does not say" in ready(plan(seen, world.now_ms + 3_600_000))[1]
 
 
+def test_a_master_of_another_epoch_does_not_know_what_is_left() -> None:
+    """One that was deposed, and has not heard of it, knows nothing of what came of its messages since."""
+    world = leaving()
+    live(world, 3)
+    seen = world.view(KEY)
+    world.at_meta["g0"].epoch += 1
+    late = replace(world.view(KEY), brokers=seen.brokers)
+
+    assert "does not say" in ready(plan(late, world.now_ms + 3_600_000))[1]
+
+
+def test_what_is_no_answer_holds_it() -> None:
+    world = leaving()
+    live(world, 3)
+    seen = world.view(KEY)
+    for said in ([], {}, {"epoch": 1, "subjects": [{"subject": "order.created"}]}, "", None):
+        made = plan(replace(seen, brokers={"g0-0": {PATH: said}}), world.now_ms + 3_600_000)
+        assert "does not say" in ready(made)[1], said
+    unlisted = {path: rows for path, rows in (seen.meta or {}).items() if path != GROUPS}
+    assert "does not say" in ready(plan(replace(seen, meta=unlisted), world.now_ms + 3_600_000))[1]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (Leftover("s", pending=2), "2 messages of s in transactions that nobody has decided"),
+        (Leftover("s", hidden=1), "1 message of s that slaves do not have yet"),
+        (Leftover("s", unarchived=3), "3 messages of s that no archive has"),
+    ],
+)
+def test_what_no_group_can_see_is_left_too(row: Leftover, said: str) -> None:
+    world = leaving()
+    live(world, 3)
+    answer = {PATH: {"epoch": world.at_meta["g0"].epoch, "subjects": [row.to_map()]}}
+
+    made = plan(replace(world.view(KEY), brokers={"g0-0": answer}), world.now_ms + 3_600_000)
+
+    assert ready(made)[0] == "DrainBlocked"
+    assert said in ready(made)[1]
+
+
+def test_a_group_that_has_never_begun_there_holds_it() -> None:
+    world = leaving()
+    world.groups.add("late")
+    live(world, 60)
+
+    assert "late of order.created: 100 messages that it has not begun with" in ready(world.plan(KEY))[1]
+    assert "retire g0" not in world.done
+
+    world.at_meta["g0"].begun.add("late")
+    live(world, 90)
+    assert KEY not in world.objects
+
+
+def test_order_keys_that_came_after_the_drain_are_moved_by_another_one() -> None:
+    """A subject that was not in order when the group was drained, and is now, has its keys there still."""
+    world = leaving()
+    live(world, 3)
+    world.at_meta["g0"].keyed = 1
+
+    live(world, 90)
+
+    assert KEY not in world.objects
+
+
+def test_groups_of_all_subjects_are_asked_for_only_when_a_broker_group_goes() -> None:
+    world = leaving()
+
+    assert GROUPS in asks(world.get(*KEY))
+    assert GROUPS not in asks(world.get("BrokerGroup", "g1"))
+    assert GROUPS not in asks(world.get("QueueCluster", "prod"))
+
+
 def test_without_meta_nothing_is_asked_and_nothing_goes() -> None:
     world = leaving()
 
@@ -114,7 +191,7 @@ def test_what_a_person_gives_up_goes_at_once() -> None:
     live(world, 30)
 
     assert KEY not in world.objects
-    assert world.done[:2] == ["drain g0", "retire g0"]
+    assert world.done[:3] == ["drain g0", "drain g0", "retire g0"]
 
 
 def test_what_a_person_gives_up_goes_without_meta_too() -> None:
@@ -226,7 +303,7 @@ def test_masters_are_asked_only_about_groups_that_go() -> None:
     meta = world.view(KEY).meta or {}
     asked = master_of(world.get(*KEY), meta)
 
-    assert asked == ("g0-0", "g0-0:7401", "/v1/groups")
+    assert asked == ("g0-0", "g0-0:7401", "/v1/left")
     assert master_of(world.get("BrokerGroup", "g1"), meta) is None
     assert master_of(world.get(*KEY), {}) is None
 

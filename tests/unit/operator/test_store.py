@@ -33,6 +33,17 @@ def test_a_new_object_is_looked_at_and_an_old_word_of_it_is_not() -> None:
     assert store.get(ORDERS) == subject(6, subjectName="x")
 
 
+def test_what_a_listing_says_counts_whatever_was_heard_before() -> None:
+    """When etcd is restored an object has its uid again, and a number that is long past."""
+    store = Store()
+    store.put(subject(900, subjectName="lost"))
+
+    assert store.put(subject(5, subjectName="restored")) == (), "a late word of a watch"
+    assert store.put(subject(5, subjectName="restored"), listed=True) == (ORDERS,)
+    assert store.get(ORDERS) == subject(5, subjectName="restored")
+    assert store.put(subject(6, subjectName="next")) == (ORDERS,)
+
+
 def test_a_status_of_ours_wakes_nobody_but_its_readers() -> None:
     store = Store()
     store.put(subject(1))
