@@ -229,9 +229,8 @@ class Api:
 
     async def _remove_broker(self, query: Query, variables: Variables) -> object:
         names, force = (variables["group"], variables["broker"]), is_said(query, "force")
-        await self._replica.change(
-            lambda draft, now_ms: remove_broker(draft, self._meta.senses, *names, now_ms, force=force)
-        )
+        senses = self._meta.senses
+        await self._replica.change(lambda draft, now: remove_broker(draft, senses, *names, now, force=force))
         return {"removed": "/".join(names)}
 
     # -- clients ----------------------------------------------------------------------------------------------
