@@ -24,7 +24,8 @@ from typing import NamedTuple, cast
 import msgpack
 
 from tidemill_broker.actions import FailureDetail, Reason, Redriven
-from tidemill_broker.dead_letters import DeadLetters, adopted_copy
+from tidemill_broker.copies import adopted_copy
+from tidemill_broker.dead_letters import DeadLetters
 from tidemill_broker.desk import Desk
 from tidemill_broker.failures import Failure, due_after, fingerprint_of
 from tidemill_broker.groups import Group
