@@ -11,13 +11,16 @@ retention; the group has a twin of its name in that subject, which is given noth
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import deque
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from tidemill_broker.actions import NOWHERE, Buried, FailureDetail, GroupNamed, Purged, Redriven, Voided
 from tidemill_broker.consume_log import ConsumeLog, Loading
-from tidemill_broker.copies import copy_of, remains
+from tidemill_broker.copies import Messages, copy_of, messages_of, remains
 from tidemill_broker.desk import Desk
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import DEAD
@@ -31,12 +34,15 @@ from tidemill_journal.entries import row_count, row_length
 from tidemill_wire import limits
 from tidemill_wire.batch import BatchIds, Origin
 from tidemill_wire.columns import build_batch
-from tidemill_wire.errors import CorruptBatch, Refused, WireError
+from tidemill_wire.errors import CorruptBatch, Refused, Unavailable, WireError
 from tidemill_wire.fields import dead_subject
 from tidemill_wire.ranges import pairs
 
 PRODUCER = 1 << 62
 """The producer id of the broker's own batches, with the number of its life."""
+
+DOOMED_LOOKS = 1024
+"""At what a group has doomed, for something that is not under way: behind that it waits for what is."""
 
 UNSAID = FailureDetail("no consumer said why: its leases ended, or its consumers were gone", "", "", "")
 FORGOTTEN = FailureDetail(
@@ -54,24 +60,43 @@ class DeadLetters:
         self._consume_log = consume_log
         self._ids = BatchIds(desk.state.boot)
         self._sequence = 0
-        self._reading: set[tuple[int, int]] = set()
+        self._reading: dict[tuple[int, int], tuple[int, int]] = {}
+        """Group and message that something is read for -> what the batch that is read begins and ends with."""
+        self._served = 0
+        """The group that something was begun for last."""
+        self._refused: dict[int, str] = {}
+        """Groups whose dead letters nobody takes, and the name of the error: it is counted once."""
         self.freed: set[int] = set()
         """Groups in order that may go on: what they waited for is buried."""
 
     def bury(self, now_ms: int) -> None:
-        """Begin with as much as may be under way at once."""
-        for identity in list(self._state.doomed):
-            group = self._state.groups[identity]
-            while (first := self._next(group)) is not None:
-                if len(self._reading) >= limits.DEAD_READS_MAX or self._intake.refusal is not None:
-                    return
-                self._begin(group, group.failed[first], now_ms)
-            if not group.doomed:
-                self._state.doomed.discard(identity)
+        """Begin with as much as may be under way at once, a batch of each group in turn."""
+        if not self._state.doomed or self._is_full:
+            return
+        order = sorted(self._state.doomed)
+        behind = bisect_right(order, self._served)
+        line = deque(order[behind:] + order[:behind])
+        while line and not self._is_full:
+            group = self._state.groups[line.popleft()]
+            first = self._next(group)
+            if first is not None:
+                self._served = group.identity
+                if self._begin(group, group.failed[first], now_ms):
+                    line.append(group.identity)
+            elif not group.doomed:
+                self._state.doomed.discard(group.identity)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._reading) >= limits.DEAD_READS_MAX or self._intake.refusal is not None
 
     def _next(self, group: Group) -> int | None:
-        """What is doomed and not under way yet."""
-        return next((first for first in group.doomed if (group.identity, first) not in self._reading), None)
+        """What is doomed and not under way yet, among what was doomed first."""
+        here = [span for (identity, _), span in self._reading.items() if identity == group.identity]
+        for first in islice(group.doomed, DOOMED_LOOKS):
+            if not any(low <= first < end for low, end in here):
+                return first
+        return None
 
     def redrive(self, subject: str, name: str, ranges: list[int], now_ms: int) -> tuple[Group, int]:
         """Give dead letters to their group again; the group's twin, and how many that were."""
@@ -104,14 +129,28 @@ class DeadLetters:
                 found += (max(first, low), min(last, high))
         return found
 
-    def _begin(self, group: Group, failure: Failure, now_ms: int) -> None:
+    def messages_at(self, grave: Partition, first: int) -> int:
+        """How many messages the batch of dead letters has that begins there; 0: it is not kept any more."""
+        try:
+            rows = self._consume_log.rows_for(grave, first, _nobody)
+        except Loading:
+            raise Unavailable(
+                "too_many_requests", "where those dead letters lie has to be read first"
+            ) from None
+        index = rows.find(first) if rows is not None else 0
+        if rows is None or index == len(rows) or rows.firsts[index] != first:
+            return 0
+        return row_count(rows.sizes[index])
+
+    def _begin(self, group: Group, failure: Failure, now_ms: int) -> bool:
+        """Whether that was possible."""
         partition = self._state.partitions[group.partition]
         first, key = failure.first, (group.identity, failure.first)
         try:
             rows = self._consume_log.rows_for(partition, first, partial(self._again, key))
         except Loading:
-            self._reading.add(key)
-            return
+            self._reading[key] = (first, first + 1)
+            return True
         index = rows.find(first) if rows is not None else 0
         if rows is None or index == len(rows) or rows.firsts[index] >= first + failure.messages:
             self._void(group, first, failure.messages, now_ms)
@@ -122,14 +161,27 @@ class DeadLetters:
             self._desk.act(Buried(group.identity, first, failure.messages, NOWHERE), now_ms)
             self._free(group)
         else:
-            self._reading.add(key)
+            try:
+                self.grave(group, now_ms)
+            except (
+                WireError
+            ) as error:  # no number for a subject more; when it is read for nothing nobody knows it
+                self._note_refused(group, error)
+                return False
+            low, size = rows.firsts[index], rows.sizes[index]
+            self._reading[key] = (low, low + row_count(size))
             file, place = self._desk.logs.messages.locate(rows.positions[index])
-            count = min(failure.messages, rows.firsts[index] + row_count(rows.sizes[index]) - first)
-            piece = Slice(file, place, row_length(rows.sizes[index]))
-            self._desk.read(piece, lambda data, at_ms: self._read(group, first, count, data, at_ms))
+            piece = Slice(file, place, row_length(size))
+            self._desk.read(piece, lambda data, at_ms: self._read(group, key, data, at_ms))
+        return True
+
+    def _note_refused(self, group: Group, error: WireError) -> None:
+        if self._refused.get(group.identity) != error.kind.name:
+            self._refused[group.identity] = error.kind.name
+            self._desk.counters.refused[error.kind.name] += 1
 
     def _again(self, key: tuple[int, int], now_ms: int) -> None:
-        self._reading.discard(key)
+        del self._reading[key]
         self.bury(now_ms)
 
     def _void(self, group: Group, first: int, messages: int, now_ms: int) -> None:
@@ -141,24 +193,39 @@ class DeadLetters:
         if group.ordered:
             self.freed.add(group.identity)
 
-    def _read(self, group: Group, first: int, count: int, data: Buffer | Unread, now_ms: int) -> None:
-        self._reading.discard((group.identity, first))
-        failure = group.failed.get(first)
-        if failure is not None and first in group.doomed:  # else somebody moved the group meanwhile
-            count = min(count, failure.messages)  # it may have come back, and have failed otherwise
+    def _read(self, group: Group, key: tuple[int, int], data: Buffer | Unread, now_ms: int) -> None:
+        """A batch is here: what is doomed in it now is buried, up to as much as may be done in one turn. Somebody may
+        have moved the group meanwhile; what is left stays doomed, and is begun with again.
+        """
+        low, end = self._reading.pop(key)
+        messages: Messages | CorruptBatch
+        try:
+            messages = messages_of(data, self._state.partitions[group.partition].name)
+        except CorruptBatch as error:
+            messages = error
+        size = 0
+        for first in sorted(one for one in group.doomed if low <= one < end)[: limits.DEAD_COPIES_MAX]:
+            if self._intake.refusal is not None or size >= limits.DEAD_LETTER_BYTES:
+                break  # no room on the disk, or none in this turn
+            failure = group.failed[first]
+            count = min(failure.messages, end - first)
             try:
-                self._copy(group, failure, count, data, now_ms)
-            except WireError:
-                return  # no room on the disk: it stays doomed, and ``ticked`` tries again
+                size += self._copy(group, failure, count, messages, now_ms)
+            except WireError as error:
+                self._note_refused(group, error)
+                return
         self.bury(now_ms)
 
-    def _copy(self, group: Group, failure: Failure, count: int, data: Buffer | Unread, now_ms: int) -> None:
-        """Write the copy and the DEAD action."""
-        source = self._state.partitions[group.partition]
+    def _copy(
+        self, group: Group, failure: Failure, count: int, messages: Messages | CorruptBatch, now_ms: int
+    ) -> int:
+        """Write the copy and the DEAD action; the bytes of it."""
         target = self.grave(group, now_ms)
-        known = self._known(group, source, failure, now_ms)
+        known = self._known(group, failure, now_ms)
         try:
-            copy = copy_of(data, failure, count, known)
+            if isinstance(messages, CorruptBatch):
+                raise messages
+            copy = copy_of(messages, failure, count, known)
         except CorruptBatch as error:
             known = known | {"reason": f"undecodable: {error}"}
             copy = remains(failure, count, known, now_ms)
@@ -168,7 +235,8 @@ class DeadLetters:
             copy.created_at_ms, copy.codec, copy.flags, copy.priority,
         )  # fmt: skip
         position, count = self._desk.logs.messages.end, len(copy.content.bodies)
-        self._intake.place(build_batch(origin, copy.content), target, now_ms)
+        batch = build_batch(origin, copy.content)
+        self._intake.place(batch, target, now_ms)
         self._desk.stored(target)
         if target.synced:  # no answer waits for it: it would be seen half a second later
             self._desk.keeping.sync_now = True
@@ -177,7 +245,9 @@ class DeadLetters:
         self._desk.act(Buried(group.identity, failure.first, count, position), now_ms)
         self._desk.keeping.copied()
         self._desk.counters.messages_buried += count
+        self._refused.pop(group.identity, None)
         self._free(group)
+        return len(batch)
 
     def grave(self, group: Group, now_ms: int) -> Partition:
         """The dead-letter subject of a group, and the group's twin in it, as the group is declared now."""
@@ -189,8 +259,9 @@ class DeadLetters:
             self._desk.act(named, now_ms)
         return grave
 
-    def _known(self, group: Group, source: Partition, failure: Failure, now_ms: int) -> dict[str, Any]:
+    def _known(self, group: Group, failure: Failure, now_ms: int) -> dict[str, Any]:
         """What a dead letter says of its death, but for its sequence."""
+        source = self._state.partitions[group.partition]
         detail = group.doomed.get(failure.first)
         if detail is None:  # doomed before that was kept with it
             seen = group.errors.get(failure.fingerprint)
@@ -199,6 +270,10 @@ class DeadLetters:
             "subject": base_of(source).name, "group": group.name, "attempts": failure.attempts,
             "since": failure.since_ms, "failed_at": now_ms, **detail._asdict(),
         }  # fmt: skip
+
+
+def _nobody(_now_ms: int) -> None:
+    """Waits for rows that are read: who asked for them asks again."""
 
 
 def settings_of_grave(group: Group, source: Partition) -> SubjectSettings:
