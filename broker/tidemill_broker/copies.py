@@ -22,12 +22,10 @@ from tidemill_wire.batch import Flags
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, Content
 from tidemill_wire.errors import CorruptBatch, Refused
-from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY, read_properties
+from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY, DEAD_UNREAD, read_properties
 from tidemill_wire.lanes import SEQUENCES_END, priority_of
 
 T = TypeVar("T")
-RAW = "properties"
-"""In what is known of a death: the properties of a message, as bytes, where nobody can read them."""
 ROOM_BYTES = 64 * limits.KIB
 """For all that a batch of one message holds besides its body and its properties."""
 KNOWN_BYTES = 256
@@ -168,17 +166,17 @@ def with_death(packed: bytes, known: Known, body_size: int) -> bytes:
     own = read_properties(packed) if packed else {}
     before: object = (own or {}).get(DEAD_PROPERTY)
     said = cast("Known", before) if isinstance(before, dict) else {}
-    original, raw = said.get("original"), said.get(RAW)
+    original, raw = said.get("original"), said.get(DEAD_UNREAD)
     proven = type(original) is int and 0 <= original < SEQUENCES_END
     known = known | {"original": original if proven else known["sequence"]}
     if own is not None and type(raw) is bytes:
-        known[RAW] = raw  # it died before: what nobody could read then is here still
+        known[DEAD_UNREAD] = raw  # it died before: what nobody could read then is here still
     tries: list[dict[Any, Any]] = [] if own is None else [{**own, DEAD_PROPERTY: known}]
-    for one in (*tries, {DEAD_PROPERTY: known | {RAW: packed}} if packed else {}):
+    for one in (*tries, {DEAD_PROPERTY: known | {DEAD_UNREAD: packed}} if packed else {}):
         found = _packed(one) if one else None
         if found is not None and body_size + len(found) + ROOM_BYTES <= limits.BATCH_BYTES_MAX:
             return found
-    known.pop(RAW, None)
+    known.pop(DEAD_UNREAD, None)
     return cast("bytes", msgpack.packb({DEAD_PROPERTY: known}))
 
 
@@ -186,7 +184,7 @@ def _packed(properties: dict[Any, Any]) -> bytes | None:
     """``None``: they are nested deeper than can be packed, though they could be unpacked."""
     try:
         return cast("bytes", msgpack.packb(properties))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

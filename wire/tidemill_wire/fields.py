@@ -20,6 +20,8 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 DEAD_PREFIX = "%dead%"
 DEAD_PROPERTY = "tidemill.dead"
 """The property of a dead letter that says what became of it."""
+DEAD_UNREAD = "properties"
+"""Within it: the properties of the message as bytes, where nobody can read them."""
 REPLAYED_PROPERTY = "tidemill.replayed"
 """The property of a message that was sent again out of an archive: the id that it had there."""
 AGAIN = re.compile(r"%again%([A-Za-z0-9._-]{1,100})%([A-Za-z0-9._-]{1,100})")
@@ -45,7 +47,7 @@ def read_properties(packed: bytes) -> dict[Any, Any] | None:
         found = cast("object", msgpack.unpackb(packed, strict_map_key=False))
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
         return None
-    return cast("dict[Any, Any]", found) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 class Fields:
