@@ -41,7 +41,7 @@ from tidemill_wire.ranges import pairs
 PRODUCER = 1 << 62
 """The producer id of the broker's own batches, with the number of its life."""
 
-DOOMED_LOOKS = 1024
+DOOMED_LOOKS = 64
 """At what a group has doomed, for something that is not under way: behind that it waits for what is."""
 
 UNSAID = FailureDetail("no consumer said why: its leases ended, or its consumers were gone", "", "", "")

@@ -17,7 +17,15 @@ from crc32c import crc32c
 from samples.brokers import NOW_MS, SUBJECT
 from samples.graves import GRAVE
 from tidemill_wire import limits
-from tidemill_wire.batch import CHECKED_FROM, SINGLES_FROM, STAMP_CRC, Flags, Origin, encode_batch
+from tidemill_wire.batch import (
+    CHECKED_FROM,
+    SINGLES_FROM,
+    STAMP_BYTES,
+    STAMP_CRC,
+    Flags,
+    Origin,
+    encode_batch,
+)
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Column, hash_text, lay_out
 from tidemill_wire.commands import (
@@ -94,8 +102,7 @@ class Hostile:
         """``None``: the wire has refused it."""
         draw = self.random.choice(COMMANDS)
         try:
-            [frame] = FrameDecoder().feed(encode_command(draw(self), 1))
-            return parse_command(frame)
+            return over_wire(draw(self))
         except WireError:
             return None
 
@@ -147,8 +154,7 @@ class Hostile:
         if chance() < 0.1:
             at = self.random.randrange(CHECKED_FROM, len(batch))
             batch[at] = self.random.choice((0, 255, self.random.randrange(256)))
-            STAMP_CRC.pack_into(batch, 40, crc32c(batch[CHECKED_FROM:]))
-        return batch
+        return resealed(batch)
 
     def _texts(self, kind: Column, texts: list[bytes]) -> list[tuple[Column, Sequence[bytes]]]:
         offsets = array("i", accumulate(map(len, texts), initial=0)).tobytes()
@@ -168,6 +174,18 @@ class Hostile:
 
     def _producer(self) -> int:
         return self.random.choice((1, 2, 1 << 62, SINGLES_FROM + self.random.randrange(4), U64))
+
+
+def over_wire(command: Command) -> Command:
+    """As the other side understands it."""
+    [frame] = FrameDecoder().feed(encode_command(command, 1))
+    return parse_command(frame)
+
+
+def resealed(batch: bytearray) -> bytearray:
+    """The same with the sum of what it holds now."""
+    STAMP_CRC.pack_into(batch, STAMP_BYTES, crc32c(bytes(batch[CHECKED_FROM:])))
+    return batch
 
 
 def _send(h: Hostile) -> Command:
