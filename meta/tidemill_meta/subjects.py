@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from tidemill_meta.archives import archived_in
+from tidemill_meta.archives import archived_in, forget_marks
 from tidemill_meta.asked import Asked, wrong
 from tidemill_meta.beats import ClientBeat, Consumes
 from tidemill_meta.errors import Denied
@@ -206,6 +206,7 @@ def remove_subject(draft: Draft, senses: Senses, subject: str, now_ms: int, *, f
         _drop_group(draft, group.key)
     for removal in [one for one in draft.all(Removal) if one.name.startswith(f"{subject}/")]:
         draft.drop(Removal, removal.key)  # it goes with the subject, and comes with it again
+    forget_marks(draft, subject)
     _note_removal(draft, subject, route, now_ms)
     draft.drop(Route, subject)
     draft.drop(SubjectRecord, subject)

@@ -56,6 +56,7 @@ FAMILIES = {
     "sim.forgotten:make": 2,
     "sim.crontabs:make": 2,
     "sim.traded:make": 2,
+    "sim.accounted:make": 2,
     "sim.inherited:make": 2,
     "sim.together:make": 4,
 }

@@ -129,6 +129,13 @@ def test_transactions_over_whole_clusters_are_there_once_or_not_at_all() -> None
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_actions_of_broker_groups_are_archived_once_through_failovers() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 4))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.accounted:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_clients_over_two_broker_groups_keep_theirs() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.routed:make")

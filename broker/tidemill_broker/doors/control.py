@@ -81,6 +81,7 @@ def page(*, grouped: bool) -> Part:
         queries_page,
         replicas_page,
         stretches_page,
+        telling_page,
         timers_page,
         transactions,
         why,
@@ -97,6 +98,7 @@ def page(*, grouped: bool) -> Part:
         timers_page,
         overview,
         stretches_page,
+        telling_page,
         *more,
     )
     return assemble(
