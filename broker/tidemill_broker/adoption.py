@@ -19,12 +19,12 @@ noted; they are as new as any, and of nobody else.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple, cast
-
-import msgpack
+from hashlib import blake2b
+from typing import NamedTuple
 
 from tidemill_broker.actions import FailureDetail, Reason, Redriven
-from tidemill_broker.dead_letters import DeadLetters, adopted_copy
+from tidemill_broker.copies import Adopted, Copy
+from tidemill_broker.dead_letters import DeadLetters
 from tidemill_broker.desk import Desk
 from tidemill_broker.failures import Failure, due_after
 from tidemill_broker.groups import Group
@@ -36,12 +36,23 @@ from tidemill_broker.serving import Serving
 from tidemill_ledger.columns import check_bodies
 from tidemill_wire import limits
 from tidemill_wire.adopting import Adopt
-from tidemill_wire.batch import HEADER_BYTES, NOT_TAKEN, Flags, Origin, aligned, encode_batch, origin_of
+from tidemill_wire.batch import (
+    HEADER_BYTES,
+    NOT_TAKEN,
+    SINGLES_FROM,
+    Flags,
+    Header,
+    Origin,
+    aligned,
+    encode_batch,
+    origin_of,
+)
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Batch, Column, build_batch
 from tidemill_wire.errors import CorruptBatch, Refused
-from tidemill_wire.fields import DEAD_PROPERTY, parse_again
+from tidemill_wire.fields import DEAD_PROPERTY, parse_again, read_properties
 from tidemill_wire.fingerprints import fingerprint_of
+from tidemill_wire.lanes import parse_priority
 from tidemill_wire.limits import DETAIL_CHARS_MAX, DOOMED_MS
 
 
@@ -61,20 +72,20 @@ class Adoption:
         try:
             batch = Batch(bytearray(command.batch))
             batch.check()
+            header = batch.header
+            if header.flags & NOT_TAKEN:
+                raise Refused("unsupported_flag", "messages are adopted as a producer's batch has them")
+            if self._intake.refusal is not None:
+                raise self._intake.refusal
+            mark = fingerprint_of(command.reason, command.error, command.place)
+            detail = FailureDetail(command.reason, command.error, command.place, mark)
+            failure = Failure(
+                header.first_sequence, header.messages, command.attempts + 1, now_ms, now_ms, mark
+            )
+            due = None if command.reject else due_of(group, command, now_ms)
+            return self._bring(group, batch, command.batch, (failure, detail, due), now_ms), header.messages
         except CorruptBatch as error:
             raise Refused("corrupt_batch", str(error)) from error
-        header = batch.header
-        if header.flags & NOT_TAKEN:
-            raise Refused("unsupported_flag", "messages are adopted as a producer's batch has them")
-        if self._intake.refusal is not None:
-            raise self._intake.refusal
-        grave = self._dead_letters.grave(group, now_ms)
-        mark = fingerprint_of(command.reason, command.error, command.place)
-        detail = FailureDetail(command.reason, command.error, command.place, mark)
-        failure = Failure(header.first_sequence, header.messages, command.attempts + 1, now_ms, now_ms, mark)
-        due = None if command.reject else due_of(group, command, now_ms)
-        self._bring(group, grave, batch, (failure, detail, due), now_ms)
-        return grave, header.messages
 
     def again(self, data: memoryview, now_ms: int) -> Partition:
         """Messages that failed here or at another broker and were kept for later, of which that later is now: where
@@ -85,15 +96,13 @@ class Adoption:
             return self._replayed(batch, data, now_ms)
         said = said_of(batch)
         group = self._group_of(said)
-        grave = self._dead_letters.grave(group, now_ms)
         mark = fingerprint_of(said.detail.reason, said.detail.error, said.detail.place)
         detail = said.detail._replace(fingerprint=mark)
         attempts, since_ms = said.attempts, min(said.since_ms, now_ms)
         due_ms = due_after(group.settings, (attempts, since_ms), Reason.NACK, 0, now_ms)
         failure = Failure(said.sequence, batch.header.messages, attempts + 1, now_ms, since_ms, mark)
         due = None if due_ms == DOOMED_MS else (due_ms, attempts + 1)
-        self._bring(group, grave, batch, (failure, detail, due), now_ms)
-        return grave
+        return self._bring(group, batch, data, (failure, detail, due), now_ms)
 
     def _replayed(self, batch: Batch, data: memoryview, now_ms: int) -> Partition:
         """Messages out of an archive that are for one group: they never failed here, so nothing is counted against
@@ -103,77 +112,95 @@ class Adoption:
         if found is None:
             raise CorruptBatch("a batch for one group that does not name it")
         header = batch.header
+        parse_priority(header.priority)
         check_bodies(data, 0, header, limits.MESSAGE_BYTES_MAX)
         group = self._group_of(Addressed(*found))
         grave = self._dead_letters.grave(group, now_ms)
         first = grave.repeated(header.producer_id, header.producer_sequence)
         if first is None:
-            if self._intake.refusal is not None:
-                raise self._intake.refusal
-            self._intake.gate.check_adopted(self._partition(group).name)
+            self._check_open(group)
             first = grave.next_sequence
             columns = bytes(data[HEADER_BYTES + aligned(header.name_length) :])
             origin = replace(origin_of(header, grave.raw_name), codec=Codec(header.codec))
             copy = encode_batch(origin, header.messages, header.column_count, [columns])
             self._intake.place(copy, grave, now_ms)
             self._desk.stored(grave)
-        self._give(grave, group, (first, header.messages), (now_ms, 0), now_ms)
+            self._give(grave, group, (first, header.messages), (now_ms, 0), now_ms)
+        else:
+            self._give_stored(grave, group, first, (now_ms, 0), now_ms)
         return grave
 
     def _bring(
         self,
         group: Group,
-        grave: Partition,
         batch: Batch,
+        data: memoryview,
         what: tuple[Failure, FailureDetail, tuple[int, int] | None],
         now_ms: int,
-    ) -> None:
+    ) -> Partition:
         """Copy them into the dead letters, once, and give them again from there, when and after how many attempts. What
-        is said again has been given already; unless a power cut took that, and left the copy.
+        is said again has been given already; unless a power cut took that, and left the copy, or some pieces of it.
         """
         header = batch.header
         failure, detail, due = what
-        first = grave.repeated(header.producer_id, header.producer_sequence)
-        if first is None:
-            first = self._copy(group, grave, batch, (failure, detail), now_ms)
-        if due is not None:
-            self._give(grave, group, (first, header.messages), due, now_ms)
+        parse_priority(header.priority)
+        check_bodies(data, 0, header, limits.MESSAGE_BYTES_MAX, limits.DEAD_PROPERTIES_BYTES_MAX)
+        adopted = Adopted(batch, failure, (base_of(self._partition(group)).name, group.name), detail)
+        grave = self._dead_letters.grave(group, now_ms)
+        found = [(row, count, grave.repeated(*_producer_of(header, row))) for row, count in adopted.pieces()]
+        # All that are new are made before the first is written: what cannot be copied leaves nothing behind.
+        copies = {row: adopted.copy(row, count) for row, count, first in found if first is None}
+        if copies:
+            self._check_open(group)
+        for row, count, known in found:
+            if known is None:
+                first = self._place(grave, header, row, copies[row], now_ms)
+                group.errors.note(detail, count, now_ms)
+                if due is not None:
+                    self._give(grave, group, (first, count), due, now_ms)
+            elif due is not None:
+                self._give_stored(grave, group, known, due, now_ms)
+        return grave
+
+    def _give_stored(
+        self, grave: Partition, group: Group, first: int, due: tuple[int, int], now_ms: int
+    ) -> None:
+        """What has been stored before: as much as lies there, whatever is said of it now."""
+        if first >= 0 and not covers(self._twin(grave, group).handled, first):
+            messages = self._dead_letters.messages_at(grave, first)
+            if messages:
+                self._give(grave, group, (first, messages), due, now_ms)
 
     def _give(
         self, grave: Partition, group: Group, where: tuple[int, int], due: tuple[int, int], now_ms: int
     ) -> None:
-        """To the group's twin, once; what nobody knows the place of any more was given long ago."""
+        """To the group's twin."""
         first, messages = where
         due_ms, attempts = due
-        twin = self._state.groups[grave.groups[group.name]]
-        if first >= 0 and not covers(twin.handled, first):
-            self._desk.act(Redriven(twin.identity, due_ms, [first, first + messages - 1], attempts), now_ms)
-            self._serving.adopt(twin, now_ms)
-            self._desk.wake(due_ms)
+        twin = self._twin(grave, group)
+        self._desk.act(Redriven(twin.identity, due_ms, [first, first + messages - 1], attempts), now_ms)
+        self._serving.adopt(twin, now_ms)
+        self._desk.wake(due_ms)
 
-    def _copy(
-        self,
-        group: Group,
-        grave: Partition,
-        batch: Batch,
-        what: tuple[Failure, FailureDetail],
-        now_ms: int,
-    ) -> int:
-        """Where the copies begin."""
-        header, (failure, detail) = batch.header, what
-        copy = adopted_copy(batch, failure, (base_of(self._partition(group)).name, group.name), detail)
+    def _place(self, grave: Partition, header: Header, row: int, copy: Copy, now_ms: int) -> int:
+        """Where the copies begin of a piece that begins at a row."""
+        batch_id = header.batch_id if not row else header.batch_id[:8] + _drawn(header, row)
         origin = Origin(
-            grave.raw_name, header.producer_id, header.producer_sequence, header.batch_id, copy.created_at_ms,
-            copy.codec, copy.flags, copy.priority,
+            grave.raw_name, *_producer_of(header, row), batch_id, copy.created_at_ms, copy.codec, copy.flags,
+            copy.priority,
         )  # fmt: skip
-        if self._intake.refusal is not None:
-            raise self._intake.refusal
-        self._intake.gate.check_adopted(self._partition(group).name)
         first = grave.next_sequence
         self._intake.place(build_batch(origin, copy.content), grave, now_ms)
         self._desk.stored(grave)
-        group.errors.note(detail, header.messages, now_ms)
         return first
+
+    def _check_open(self, group: Group) -> None:
+        if self._intake.refusal is not None:
+            raise self._intake.refusal
+        self._intake.gate.check_adopted(self._partition(group).name)
+
+    def _twin(self, grave: Partition, group: Group) -> Group:
+        return self._state.groups[grave.groups[group.name]]
 
     def _partition(self, group: Group) -> Partition:
         return self._state.partitions[group.partition]
@@ -186,6 +213,20 @@ class Adoption:
         raise Refused(
             "not_found", f"group {command.group!r} shares no messages of subject {command.subject!r} here"
         )
+
+
+def _producer_of(header: Header, row: int) -> tuple[int, int]:
+    """The producer and its number of a piece that begins at a row: the batch's own for the first. The others have one
+    each that is drawn from those, so that all of them are known when the batch is said again.
+    """
+    if not row:
+        return header.producer_id, header.producer_sequence
+    return SINGLES_FROM | int.from_bytes(_drawn(header, row), "big"), row
+
+
+def _drawn(header: Header, row: int) -> bytes:
+    said = f"{header.producer_id} {header.producer_sequence} {row}".encode()
+    return blake2b(header.batch_id + said, digest_size=8).digest()
 
 
 class Addressed(NamedTuple):
@@ -223,6 +264,8 @@ def said_of(batch: Batch) -> Said:
             "since": int(since),
             "sequence": int(first),
         } if found and attempts and origins and min(attempts) >= 0 and first >= 0:
+            if attempts[0] > limits.ATTEMPTS_TOLD_MAX:
+                raise CorruptBatch(f"a batch that says {attempts[0]} attempts")
             reason, error, place = (text[:DETAIL_CHARS_MAX] for text in (reason, error, place))
             return Said(*found, attempts[0], max(0, since), first, FailureDetail(reason, error, place, ""))
         case _:
@@ -231,11 +274,7 @@ def said_of(batch: Batch) -> Said:
 
 def _known(packed: bytes) -> object:
     """What the properties say of the failure, whatever that is."""
-    try:
-        own = cast("object", msgpack.unpackb(packed, strict_map_key=False))
-    except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
-        return None
-    return cast("dict[object, object]", own).get(DEAD_PROPERTY) if isinstance(own, dict) else None
+    return (read_properties(packed) or {}).get(DEAD_PROPERTY)
 
 
 def due_of(group: Group, command: Adopt, now_ms: int) -> tuple[int, int]:

@@ -11,14 +11,16 @@ retention; the group has a twin of its name in that subject, which is given noth
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import deque
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, cast
-
-import msgpack
+from itertools import islice
+from typing import Any
 
 from tidemill_broker.actions import NOWHERE, Buried, FailureDetail, GroupNamed, Purged, Redriven, Voided
 from tidemill_broker.consume_log import ConsumeLog, Loading
+from tidemill_broker.copies import Messages, copy_of, messages_of, remains
 from tidemill_broker.desk import Desk
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import DEAD
@@ -29,18 +31,18 @@ from tidemill_broker.partitions import Partition, SubjectSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Buffer, Slice, Unread
 from tidemill_journal.entries import row_count, row_length
-from tidemill_ledger.gathering import ids_of
 from tidemill_wire import limits
-from tidemill_wire.batch import BatchIds, Flags, Origin
-from tidemill_wire.codec import Codec
-from tidemill_wire.columns import Batch, Column, Content, build_batch
-from tidemill_wire.errors import CorruptBatch, Refused, WireError
-from tidemill_wire.fields import DEAD_PREFIX, DEAD_PROPERTY, dead_subject
-from tidemill_wire.lanes import priority_of
+from tidemill_wire.batch import BatchIds, Origin
+from tidemill_wire.columns import build_batch
+from tidemill_wire.errors import CorruptBatch, Refused, Unavailable, WireError
+from tidemill_wire.fields import dead_subject
 from tidemill_wire.ranges import pairs
 
 PRODUCER = 1 << 62
 """The producer id of the broker's own batches, with the number of its life."""
+
+DOOMED_LOOKS = 64
+"""At what a group has doomed, for something that is not under way: behind that it waits for what is."""
 
 UNSAID = FailureDetail("no consumer said why: its leases ended, or its consumers were gone", "", "", "")
 FORGOTTEN = FailureDetail(
@@ -58,24 +60,43 @@ class DeadLetters:
         self._consume_log = consume_log
         self._ids = BatchIds(desk.state.boot)
         self._sequence = 0
-        self._reading: set[tuple[int, int]] = set()
+        self._reading: dict[tuple[int, int], tuple[int, int]] = {}
+        """Group and message that something is read for -> what the batch that is read begins and ends with."""
+        self._served = 0
+        """The group that something was begun for last."""
+        self._refused: dict[int, str] = {}
+        """Groups whose dead letters nobody takes, and the name of the error: it is counted once."""
         self.freed: set[int] = set()
         """Groups in order that may go on: what they waited for is buried."""
 
     def bury(self, now_ms: int) -> None:
-        """Begin with as much as may be under way at once."""
-        for identity in list(self._state.doomed):
-            group = self._state.groups[identity]
-            while (first := self._next(group)) is not None:
-                if len(self._reading) >= limits.DEAD_READS_MAX or self._intake.refusal is not None:
-                    return
-                self._begin(group, group.failed[first], now_ms)
-            if not group.doomed:
-                self._state.doomed.discard(identity)
+        """Begin with as much as may be under way at once, a batch of each group in turn."""
+        if not self._state.doomed or self._is_full:
+            return
+        order = sorted(self._state.doomed)
+        behind = bisect_right(order, self._served)
+        line = deque(order[behind:] + order[:behind])
+        while line and not self._is_full:
+            group = self._state.groups[line.popleft()]
+            first = self._next(group)
+            if first is not None:
+                self._served = group.identity
+                if self._begin(group, group.failed[first], now_ms):
+                    line.append(group.identity)
+            elif not group.doomed:
+                self._state.doomed.discard(group.identity)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._reading) >= limits.DEAD_READS_MAX or self._intake.refusal is not None
 
     def _next(self, group: Group) -> int | None:
-        """What is doomed and not under way yet."""
-        return next((first for first in group.doomed if (group.identity, first) not in self._reading), None)
+        """What is doomed and not under way yet, among what was doomed first."""
+        here = [span for (identity, _), span in self._reading.items() if identity == group.identity]
+        for first in islice(group.doomed, DOOMED_LOOKS):
+            if not any(low <= first < end for low, end in here):
+                return first
+        return None
 
     def redrive(self, subject: str, name: str, ranges: list[int], now_ms: int) -> tuple[Group, int]:
         """Give dead letters to their group again; the group's twin, and how many that were."""
@@ -108,14 +129,28 @@ class DeadLetters:
                 found += (max(first, low), min(last, high))
         return found
 
-    def _begin(self, group: Group, failure: Failure, now_ms: int) -> None:
+    def messages_at(self, grave: Partition, first: int) -> int:
+        """How many messages the batch of dead letters has that begins there; 0: it is not kept any more."""
+        try:
+            rows = self._consume_log.rows_for(grave, first, _nobody)
+        except Loading:
+            raise Unavailable(
+                "too_many_requests", "where those dead letters lie has to be read first"
+            ) from None
+        index = rows.find(first) if rows is not None else 0
+        if rows is None or index == len(rows) or rows.firsts[index] != first:
+            return 0
+        return row_count(rows.sizes[index])
+
+    def _begin(self, group: Group, failure: Failure, now_ms: int) -> bool:
+        """Whether that was possible."""
         partition = self._state.partitions[group.partition]
         first, key = failure.first, (group.identity, failure.first)
         try:
             rows = self._consume_log.rows_for(partition, first, partial(self._again, key))
         except Loading:
-            self._reading.add(key)
-            return
+            self._reading[key] = (first, first + 1)
+            return True
         index = rows.find(first) if rows is not None else 0
         if rows is None or index == len(rows) or rows.firsts[index] >= first + failure.messages:
             self._void(group, first, failure.messages, now_ms)
@@ -126,14 +161,27 @@ class DeadLetters:
             self._desk.act(Buried(group.identity, first, failure.messages, NOWHERE), now_ms)
             self._free(group)
         else:
-            self._reading.add(key)
+            try:
+                self.grave(group, now_ms)
+            except (
+                WireError
+            ) as error:  # no number for a subject more; when it is read for nothing nobody knows it
+                self._note_refused(group, error)
+                return False
+            low, size = rows.firsts[index], rows.sizes[index]
+            self._reading[key] = (low, low + row_count(size))
             file, place = self._desk.logs.messages.locate(rows.positions[index])
-            count = min(failure.messages, rows.firsts[index] + row_count(rows.sizes[index]) - first)
-            piece = Slice(file, place, row_length(rows.sizes[index]))
-            self._desk.read(piece, lambda data, at_ms: self._read(group, first, count, data, at_ms))
+            piece = Slice(file, place, row_length(size))
+            self._desk.read(piece, lambda data, at_ms: self._read(group, key, data, at_ms))
+        return True
+
+    def _note_refused(self, group: Group, error: WireError) -> None:
+        if self._refused.get(group.identity) != error.kind.name:
+            self._refused[group.identity] = error.kind.name
+            self._desk.counters.refused[error.kind.name] += 1
 
     def _again(self, key: tuple[int, int], now_ms: int) -> None:
-        self._reading.discard(key)
+        del self._reading[key]
         self.bury(now_ms)
 
     def _void(self, group: Group, first: int, messages: int, now_ms: int) -> None:
@@ -145,34 +193,50 @@ class DeadLetters:
         if group.ordered:
             self.freed.add(group.identity)
 
-    def _read(self, group: Group, first: int, count: int, data: Buffer | Unread, now_ms: int) -> None:
-        self._reading.discard((group.identity, first))
-        failure = group.failed.get(first)
-        if failure is not None and first in group.doomed:  # else somebody moved the group meanwhile
-            count = min(count, failure.messages)  # it may have come back, and have failed otherwise
+    def _read(self, group: Group, key: tuple[int, int], data: Buffer | Unread, now_ms: int) -> None:
+        """A batch is here: what is doomed in it now is buried, up to as much as may be done in one turn. Somebody may
+        have moved the group meanwhile; what is left stays doomed, and is begun with again.
+        """
+        low, end = self._reading.pop(key)
+        messages: Messages | CorruptBatch
+        try:
+            messages = messages_of(data, self._state.partitions[group.partition].name)
+        except CorruptBatch as error:
+            messages = error
+        size = 0
+        for first in sorted(one for one in group.doomed if low <= one < end)[: limits.DEAD_COPIES_MAX]:
+            if self._intake.refusal is not None or size >= limits.DEAD_LETTER_BYTES:
+                break  # no room on the disk, or none in this turn
+            failure = group.failed[first]
+            count = min(failure.messages, end - first)
             try:
-                self._copy(group, failure, count, data, now_ms)
-            except WireError:
-                return  # no room on the disk: it stays doomed, and ``ticked`` tries again
+                size += self._copy(group, failure, count, messages, now_ms)
+            except WireError as error:
+                self._note_refused(group, error)
+                return
         self.bury(now_ms)
 
-    def _copy(self, group: Group, failure: Failure, count: int, data: Buffer | Unread, now_ms: int) -> None:
-        """Write the copy and the DEAD action."""
-        source = self._state.partitions[group.partition]
+    def _copy(
+        self, group: Group, failure: Failure, count: int, messages: Messages | CorruptBatch, now_ms: int
+    ) -> int:
+        """Write the copy and the DEAD action; the bytes of it."""
         target = self.grave(group, now_ms)
-        known = self._known(group, source, failure, now_ms)
+        known = self._known(group, failure, now_ms)
         try:
-            copy = _copy_of(data, failure, count, known)
+            if isinstance(messages, CorruptBatch):
+                raise messages
+            copy = copy_of(messages, failure, count, known)
         except CorruptBatch as error:
             known = known | {"reason": f"undecodable: {error}"}
-            copy = _remains(failure, count, known, now_ms)
+            copy = remains(failure, count, known, now_ms)
         self._sequence += 1
         origin = Origin(
             target.raw_name, PRODUCER | self._state.boot, self._sequence, self._ids.next(now_ms),
             copy.created_at_ms, copy.codec, copy.flags, copy.priority,
         )  # fmt: skip
         position, count = self._desk.logs.messages.end, len(copy.content.bodies)
-        self._intake.place(build_batch(origin, copy.content), target, now_ms)
+        batch = build_batch(origin, copy.content)
+        self._intake.place(batch, target, now_ms)
         self._desk.stored(target)
         if target.synced:  # no answer waits for it: it would be seen half a second later
             self._desk.keeping.sync_now = True
@@ -181,7 +245,9 @@ class DeadLetters:
         self._desk.act(Buried(group.identity, failure.first, count, position), now_ms)
         self._desk.keeping.copied()
         self._desk.counters.messages_buried += count
+        self._refused.pop(group.identity, None)
         self._free(group)
+        return len(batch)
 
     def grave(self, group: Group, now_ms: int) -> Partition:
         """The dead-letter subject of a group, and the group's twin in it, as the group is declared now."""
@@ -193,8 +259,9 @@ class DeadLetters:
             self._desk.act(named, now_ms)
         return grave
 
-    def _known(self, group: Group, source: Partition, failure: Failure, now_ms: int) -> dict[str, Any]:
+    def _known(self, group: Group, failure: Failure, now_ms: int) -> dict[str, Any]:
         """What a dead letter says of its death, but for its sequence."""
+        source = self._state.partitions[group.partition]
         detail = group.doomed.get(failure.first)
         if detail is None:  # doomed before that was kept with it
             seen = group.errors.get(failure.fingerprint)
@@ -203,6 +270,10 @@ class DeadLetters:
             "subject": base_of(source).name, "group": group.name, "attempts": failure.attempts,
             "since": failure.since_ms, "failed_at": now_ms, **detail._asdict(),
         }  # fmt: skip
+
+
+def _nobody(_now_ms: int) -> None:
+    """Waits for rows that are read: who asked for them asks again."""
 
 
 def settings_of_grave(group: Group, source: Partition) -> SubjectSettings:
@@ -219,104 +290,3 @@ def naming_of_twin(state: State, group: Group, grave: Partition) -> GroupNamed |
         return None
     identity = identity or state.next_group
     return GroupNamed(identity, grave.identity, group.name, 0, 0, settings.to_map())
-
-
-class Copy(NamedTuple):
-    """A dead letter to be written."""
-
-    content: Content
-    created_at_ms: int
-    codec: Codec
-    flags: Flags
-    priority: int
-
-
-def _copy_of(data: Buffer | Unread, failure: Failure, count: int, known: dict[str, Any]) -> Copy:
-    """As many of the failed messages as are small enough together, with all that they came with."""
-    if isinstance(data, Unread):
-        raise CorruptBatch(str(data))
-    batch = Batch(data)
-    batch.check()
-    header = batch.header
-    index = failure.first - header.first_sequence
-    if not 0 <= index <= header.messages - count:
-        raise CorruptBatch(f"sequence {failure.first} is not in the batch that lies there")
-    bodies = batch.bodies(index, index + count - 1)
-    properties = (batch.properties() or [b""] * header.messages)[index : index + count]
-    overhead = len(cast("bytes", msgpack.packb(known)))
-    count = _fitting([len(a) + len(b) + overhead for a, b in zip(bodies, properties, strict=True)])
-    chosen = slice(index, index + count)
-    keys, tags, order_keys = batch.keys(), batch.tags(), batch.order_keys()
-    origins = batch.origins() if known["subject"].startswith(DEAD_PREFIX) else None  # of one that dies again
-    deltas = batch.numbers(Column.CREATED_DELTAS, "i", header.messages)
-    content = Content(
-        bodies[:count],
-        keys[chosen] if keys else None,
-        tags[chosen] if tags else None,
-        order_keys[chosen] if order_keys else None,
-        [
-            _with(properties[at], known | {"sequence": failure.first + at}, len(bodies[at]))
-            for at in range(count)
-        ],
-        created_deltas=deltas[chosen] if deltas else None,
-        attempts=[failure.attempts] * count,
-        origins=origins[chosen] if origins else ids_of(batch, index, count),
-    )
-    flags = Flags.REDELIVERED | batch.flags & Flags.ORDERED
-    return Copy(content, header.created_at_ms, Codec(header.codec), flags, header.priority)
-
-
-def adopted_copy(batch: Batch, failure: Failure, names: tuple[str, str], detail: FailureDetail) -> Copy:
-    """Messages of another broker, as a dead letter of the subject and group of those ``names`` says them: with their
-    ids, and with their numbers where they came from.
-    """
-    header = batch.header
-    known: dict[str, Any] = {
-        "subject": names[0], "group": names[1], "attempts": failure.attempts, "since": failure.since_ms,
-        "failed_at": failure.due_ms, **detail._asdict(), "adopted": True,
-    }  # fmt: skip
-    properties = batch.properties() or [b""] * header.messages
-    content = Content(
-        batch.bodies(),
-        batch.keys() or None,
-        batch.tags() or None,
-        batch.order_keys() or None,
-        [_with(packed, known | {"sequence": failure.first + at}, 0) for at, packed in enumerate(properties)],
-        attempts=[failure.attempts] * header.messages,
-        origins=batch.origins() or ids_of(batch, 0, header.messages),
-    )
-    flags = Flags.REDELIVERED | batch.flags & Flags.ORDERED
-    return Copy(content, header.created_at_ms, Codec(header.codec), flags, header.priority)
-
-
-def _remains(failure: Failure, count: int, known: dict[str, Any], now_ms: int) -> Copy:
-    """Dead letters without a body, for messages that nobody can read any more."""
-    count = _fitting([len(cast("bytes", msgpack.packb(known)))] * count)
-    said = [_with(b"", known | {"sequence": failure.first + at}, 0) for at in range(count)]
-    content = Content([b""] * count, properties=said, attempts=[failure.attempts] * count)
-    return Copy(content, now_ms, Codec.NONE, Flags.REDELIVERED, priority_of(failure.first))
-
-
-def _fitting(sizes: list[int]) -> int:
-    """How many, from the first on, are small enough together; one at least."""
-    total = 0
-    for index, size in enumerate(sizes):
-        total += size
-        if index and total > limits.DEAD_LETTER_BYTES:
-            return index
-    return len(sizes)
-
-
-def _with(packed: bytes, known: dict[str, Any], body_size: int) -> bytes:
-    """A message's properties and what is known of its death; its own give way when the batch would be too large."""
-    own: object = cast("object", msgpack.unpackb(packed, strict_map_key=False)) if packed else {}
-    properties = cast("dict[str, Any]", own) if isinstance(own, dict) else {}
-    if (
-        body_size + len(packed) + limits.PROPERTIES_BYTES_MAX
-        > limits.BATCH_BYTES_MAX - limits.PROPERTIES_BYTES_MAX
-    ):
-        properties = {}
-    before = cast("object", properties.get(DEAD_PROPERTY))
-    original = cast("dict[str, Any]", before).get("original") if isinstance(before, dict) else None
-    known = known | {"original": known["sequence"] if original is None else original}
-    return cast("bytes", msgpack.packb({**properties, DEAD_PROPERTY: known}))

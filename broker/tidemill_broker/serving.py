@@ -101,9 +101,7 @@ class Serving:
             parked.hold = self._state.holds.of_identity(pull.bound)
         if pull.held is not None:
             for stale in self.pulls.stale(parked):
-                self.pulls.unpark(stale)
-                self._parked[stale.peer].pop(id(stale), None)
-                self._desk.refuse(stale.peer, stale.correlation, replaced(stale.pull))
+                self._refuse(stale, replaced(stale.pull))
         return parked
 
     def begin(self, parked: ParkedPull, now_ms: int) -> None:
@@ -152,12 +150,10 @@ class Serving:
                 consumer = self._enrol_in(parked.peer, parked.pull, pattern, partition, now_ms)
                 self._members.agree(consumer, parked.pull.filter, now_ms)
             except WireError as error:
-                self.pulls.unpark(parked)
-                self._parked[parked.peer].pop(id(parked), None)
-                self._desk.refuse(parked.peer, parked.correlation, error)
-                continue
-            parked.consumers.append(consumer)
-            self.pulls.park(parked)
+                self._refuse(parked, error)
+            else:
+                parked.consumers.append(consumer)
+                self.pulls.park(parked)
 
     def sifted(self, token: int, data: Buffer | Unread, now_ms: int) -> bool:
         """Whether it was a filter that asked for these bytes; then it goes on."""
@@ -248,10 +244,18 @@ class Serving:
         for parked in list(self.pulls.waiting.get(group.identity, {}).values()):
             if any(consumer.group.partition == partition.identity for consumer in parked.consumers):
                 continue
-            self.pulls.unpark(parked)
-            parked.answered = False
-            parked.consumers.append(self._members.enrol(parked.peer, parked.pull, partition, now_ms))
-            self.pulls.park(parked)
+            try:
+                parked.consumers.append(self._members.enrol(parked.peer, parked.pull, partition, now_ms))
+            except WireError as error:  # its group was declared otherwise meanwhile
+                self._refuse(parked, error)
+            else:
+                self.pulls.park(parked)
+
+    def _refuse(self, parked: ParkedPull, error: WireError) -> None:
+        """A pull that waits is over."""
+        self.pulls.unpark(parked)
+        self._parked[parked.peer].pop(id(parked), None)
+        self._desk.refuse(parked.peer, parked.correlation, error)
 
     def _enrol_in_lanes(self, peer: Peer, pull: Pull, consumer: Consumer, now_ms: int) -> list[Consumer]:
         lanes = self._state.lanes.get(consumer.group.partition, {})
@@ -270,12 +274,8 @@ class Serving:
 
     def drain(self) -> None:
         """Who waits is told that the broker stops."""
-        error = Unavailable("shutting_down", "the broker is about to stop")
-        for peer in self._parked:
-            for parked in self._parked[peer].values():
-                self.pulls.unpark(parked)
-                self._desk.refuse(peer, parked.correlation, error)
-            self._parked[peer] = {}
+        for parked in [one for here in self._parked.values() for one in here.values()]:
+            self._refuse(parked, Unavailable("shutting_down", "the broker is about to stop"))
 
     def _serve(self, parked: ParkedPull, now_ms: int, only: Consumer | None = None) -> bool:
         """Answer a pull if its groups have something for it; ``only`` one of them can have, when that is known."""

@@ -144,6 +144,7 @@ class Settling:
         for consumer in self._members.take_gone(now_ms):
             self._locks.free(consumer, now_ms)
             self._fail_all(consumer, now_ms)
+            self._serving.give_up(consumer, now_ms)  # over an older connection of the same name one may wait
             self._desk.act(
                 ConsumerForgotten(consumer.identity, consumer.group.identity, consumer.name), now_ms
             )

@@ -94,6 +94,15 @@ class Chain:
             if not is_shown:
                 delivery.settler.ack(part.subject, part.settle(0, part.count - 1))
 
+    def take_first(self) -> Delivery:
+        """The message that a filter raised of, out of ``rest``; those behind it are looked at later."""
+        rest = self.rest.popleft()
+        first = rest.part(0, 1)
+        others = [rest.part(1, rest.count)] if rest.count > 1 else []
+        rest.settler.parted(rest, others)
+        self.rest.extendleft(others)
+        return first
+
     def close(self) -> list[Delivery]:
         """What was not begun."""
         left = [*self.pieces, *self.rest]

@@ -329,16 +329,11 @@ class Consumer:
         try:
             self._chain.sift(delivery)
         except CorruptBatch as error:
-            while self._chain.rest:
-                rest = self._chain.rest.popleft()
-                self._brokers.owner(rest).corrupted(rest, error)
+            first = self._chain.take_first()
+            self._brokers.owner(first).corrupted(first, error)
         except Exception as error:
-            rest = self._chain.rest.popleft()
-            first = rest.part(0, 1)
-            others = [rest.part(1, rest.count)] if rest.count > 1 else []
-            rest.settler.parted(rest, others)
-            self._chain.rest.extendleft(others)
-            self._brokers.owner(rest).settler.nack_soon(rest.subject, first.settle(0, 0), why_of(error))
+            first = self._chain.take_first()
+            self._brokers.owner(first).settler.nack_soon(first.subject, first.settle(0, 0), why_of(error))
             raise
 
     async def _breathe(self) -> None:

@@ -136,8 +136,9 @@ class Delivery:
         """The message's number in its subject; of a dead letter that of the original."""
         if self.subject.startswith(DEAD_PREFIX):
             known: object = self.properties_of(index).get(DEAD_PROPERTY)
-            if isinstance(known, dict):
-                return int(cast("dict[str, Any]", known).get("original", -1))
+            original = cast("dict[str, Any]", known).get("original", -1) if isinstance(known, dict) else None
+            if isinstance(original, int):
+                return original
         return self.batch.header.first_sequence + self._place(index)
 
     def keys(self) -> list[str | None]:
@@ -174,7 +175,7 @@ class Delivery:
             return {}
         try:
             found: object = cast("object", msgpack.unpackb(mine))
-        except (ValueError, msgpack.UnpackException) as error:
+        except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
             raise CorruptBatch(
                 f"the properties of message {self.id_of(index)} are not msgpack: {error}"
             ) from None

@@ -146,7 +146,10 @@ def parse_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def pack_properties(properties: Mapping[str, Any]) -> bytes:
-    """Properties as a msgpack map within its limit."""
+    """Properties as a msgpack map within its limit, whose keys are texts at every depth: others not every reader can
+    have as keys, and some none at all.
+    """
+    _check_keys(properties)
     packed = cast("bytes", msgpack.packb(dict(properties)))
     if len(packed) > PROPERTIES_BYTES_MAX:
         raise Refused(
@@ -154,6 +157,25 @@ def pack_properties(properties: Mapping[str, Any]) -> bytes:
             f"properties have {len(packed)} bytes packed, {PROPERTIES_BYTES_MAX} are the limit",
         )
     return packed
+
+
+def _check_keys(properties: Mapping[str, Any]) -> None:
+    """One after the other and not by recursion, for they may be nested however deep."""
+    left: list[object] = [properties]
+    while left:
+        match left.pop():
+            case Mapping() as found:
+                inner = cast("Mapping[object, object]", found)
+                for key in inner:
+                    if not isinstance(key, str):
+                        raise TypeError(
+                            f"properties have the key {key!r:.60}: give texts as keys, at every depth"
+                        )
+                left += inner.values()
+            case list() | tuple() as items:
+                left += cast("Sequence[object]", items)
+            case _:
+                pass
 
 
 def check_message(size: int) -> None:

@@ -21,7 +21,7 @@ import msgpack
 
 from tidemill.asking import ask
 from tidemill.delivery import Delivery
-from tidemill.errors import BrokerUnreachable, Refused, TidemillError, Unavailable, wait_of
+from tidemill.errors import BrokerUnreachable, CorruptBatch, Refused, TidemillError, Unavailable, wait_of
 from tidemill.router import Router
 from tidemill.settings import ClientSettings
 from tidemill.whole import content_of, runs_of
@@ -29,7 +29,7 @@ from tidemill.why import Why
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin
 from tidemill_wire.columns import build_batch
 from tidemill_wire.commands import SendBatches, Sent
-from tidemill_wire.fields import DEAD_PROPERTY, again_for, living_subject
+from tidemill_wire.fields import DEAD_PROPERTY, DEAD_UNREAD, again_for, living_subject
 from tidemill_wire.limits import NACK_DELAY_MS_MAX
 
 PAUSE_S = 0.2
@@ -116,7 +116,7 @@ class Far:
 def _said(delivery: Delivery, rows: Sequence[int], why: Why, now_ms: int) -> Iterator[bytes]:
     """The messages' properties, and in each what failed, and since when."""
     for row in rows:
-        own = delivery.properties_of(row)
+        own, unread = _read(delivery, row)
         before: object = own.get(DEAD_PROPERTY)
         known: Mapping[str, Any] = cast("Mapping[str, Any]", before) if isinstance(before, dict) else {}
         sequence = max(0, delivery.sequence_of(row))
@@ -124,4 +124,12 @@ def _said(delivery: Delivery, rows: Sequence[int], why: Why, now_ms: int) -> Ite
             "reason": why.reason, "error": why.error, "place": why.place, "since": known.get("since") or now_ms,
             "sequence": sequence, "original": sequence,
         }  # fmt: skip
-        yield cast("bytes", msgpack.packb({**own, DEAD_PROPERTY: said}))
+        yield cast("bytes", msgpack.packb({**own, DEAD_PROPERTY: {**said, **unread}}))
+
+
+def _read(delivery: Delivery, row: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """A message's properties; what nobody can read goes along as it came, as the broker keeps it in a dead letter."""
+    try:
+        return delivery.properties_of(row), {}
+    except CorruptBatch:
+        return {}, {DEAD_UNREAD: delivery.packed_of(row)}

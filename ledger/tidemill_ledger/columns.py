@@ -35,7 +35,13 @@ _NUMBERS = (
 )
 
 
-def check_bodies(view: memoryview, at: int, header: Header, message_bytes_max: int) -> None:
+def check_bodies(
+    view: memoryview,
+    at: int,
+    header: Header,
+    message_bytes_max: int,
+    properties_bytes_max: int = limits.PROPERTIES_BYTES_MAX,
+) -> None:
     """The columns lie within the batch, the body offsets grow and span the bodies, no message is too large."""
     single = plain_single(view, at, header)
     if single >= 0:
@@ -49,7 +55,7 @@ def check_bodies(view: memoryview, at: int, header: Header, message_bytes_max: i
     if bodies[0] and (bodies[0] != COMPRESSED or header.codec == Codec.NONE):
         raise CorruptBatch("a compressed column in a batch without codec, or one with unknown flags")
     if len(entries) > 2:
-        check_columns(view, entries, header.messages)
+        check_columns(view, entries, header.messages, properties_bytes_max)
     total = bodies[3]
     if header.messages == 1:
         first, last = TWO_OFFSETS.unpack_from(view, offsets[1])
@@ -74,12 +80,19 @@ def _check_sizes(largest: int, header: Header, message_bytes_max: int) -> None:
         )
 
 
-def check_columns(view: memoryview, entries: Mapping[int, Entry], messages: int) -> None:
+def check_columns(
+    view: memoryview,
+    entries: Mapping[int, Entry],
+    messages: int,
+    properties_bytes_max: int = limits.PROPERTIES_BYTES_MAX,
+) -> None:
     """``CorruptBatch`` or ``Refused`` with the limit; ``entries`` come from ``read_directory``, so they lie within."""
     for kind, width in _NUMBERS:
         _check_numbers(entries, kind, width * messages)
     for offsets, texts, limit, noun in _TEXTS:
-        _check_texts(view, entries, (offsets, texts), messages, (limit, noun))
+        most = properties_bytes_max if texts is Column.PROPERTIES else limit
+        _check_texts(view, entries, (offsets, texts), messages, (most, noun))
+    _check_sources(view, entries, messages)
     _check_tags(view, entries, messages)
     if Column.KEYS in entries and Column.KEY_HASHES not in entries:
         raise CorruptBatch("a batch with keys, without their hashes: nobody would find them")
@@ -103,6 +116,15 @@ def place_of_column(
                 raise CorruptBatch(f"column {column.name} of a batch does not lie within it")
             return base - at + offset, size
     return None
+
+
+def _check_sources(view: memoryview, entries: Mapping[int, Entry], messages: int) -> None:
+    """Which messages they were in the batch that was sent: ids are made of that, and dedup keys are known with it."""
+    entry = entries.get(Column.SOURCES)
+    if entry is not None:
+        sources = np.frombuffer(view, "<i4", messages, entry[1])
+        if sources.min() < 0 or sources.max() >= limits.BATCH_MESSAGES_MAX:
+            raise CorruptBatch("column SOURCES names messages that no batch can have")
 
 
 def _check_tags(view: memoryview, entries: Mapping[int, Entry], messages: int) -> None:

@@ -35,6 +35,7 @@ from tidemill_wire.commands import (
 )
 from tidemill_wire.filters import EVERYTHING
 from tidemill_wire.kinds import Place
+from tidemill_wire.ranges import apart
 from tidemill_wire.steering import Seek, Sought, Suspend
 from tidemill_wire.timing import Cancel, Changed, ListTimers, Reschedule, Show, Target, TimerRow, Waiting
 from tidemill_wire.yielding import Yield
@@ -88,7 +89,7 @@ def contents(draw: st.DrawFn, count_max: int = 12) -> Content:
 
 
 RANGES = st.lists(st.tuples(POSITIVE, POSITIVE).map(sorted), max_size=5).map(
-    lambda pairs: [number for pair in pairs for number in pair]
+    lambda pairs: apart([number for pair in pairs for number in pair])
 )
 SETTLED = (NAMES, CONSUMERS, PARTITIONS, RANGES)
 

@@ -12,6 +12,7 @@ from tidemill_wire.fields import Fields, parse_group, parse_subject
 from tidemill_wire.kinds import Kind
 
 ATTEMPTS_MAX = 0x7FFF_FFFF
+"""As a batch can say of its messages."""
 _SIZE_BYTES = 4
 
 
@@ -44,9 +45,9 @@ class Adopt:
 
 def _parse_adopt(f: Fields, body: bytearray) -> Adopt:
     size = aligned(_SIZE_BYTES + int.from_bytes(body[:_SIZE_BYTES], "little"))
-    longest = limits.DETAIL_CHARS_MAX
+    longest, attempts = limits.DETAIL_CHARS_MAX, f.number("attempts", 0, limits.ATTEMPTS_TOLD_MAX)
     return Adopt(
-        parse_group(f.text("group")), parse_subject(f.text("subject")), f.number("attempts", 0, ATTEMPTS_MAX),
+        parse_group(f.text("group")), parse_subject(f.text("subject")), attempts,
         f.number("delay", -1, limits.NACK_DELAY_MS_MAX), f.text("reason", longest), f.text("error", longest, ""),
         f.text("place", longest, ""), f.flag("reject"), memoryview(body)[size:],
     )  # fmt: skip

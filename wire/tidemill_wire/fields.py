@@ -14,12 +14,14 @@ from tidemill_wire import limits
 from tidemill_wire.errors import Refused
 from tidemill_wire.lanes import LANE_PREFIX, lane_name, split_lane
 from tidemill_wire.limits import PRIORITY_MAX
-from tidemill_wire.ranges import pairs
+from tidemill_wire.ranges import apart, pairs
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 DEAD_PREFIX = "%dead%"
 DEAD_PROPERTY = "tidemill.dead"
 """The property of a dead letter that says what became of it."""
+DEAD_UNREAD = "properties"
+"""Within it: the properties of the message as bytes, where nobody can read them."""
 REPLAYED_PROPERTY = "tidemill.replayed"
 """The property of a message that was sent again out of an archive: the id that it had there."""
 AGAIN = re.compile(r"%again%([A-Za-z0-9._-]{1,100})%([A-Za-z0-9._-]{1,100})")
@@ -37,6 +39,15 @@ def malformed(detail: str) -> Refused:
 def packed(numbers: Sequence[int]) -> bytes:
     """Numbers of 64 bits as ``Fields.longs`` reads them."""
     return array("q", numbers).tobytes()
+
+
+def read_properties(packed: bytes) -> dict[Any, Any] | None:
+    """The properties of a message, which any producer may have packed; ``None``: they are no map that can be read."""
+    try:
+        found = cast("object", msgpack.unpackb(packed, strict_map_key=False))
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class Fields:
@@ -118,11 +129,11 @@ class Fields:
         return array("q", value).tolist()
 
     def ranges(self, name: str, limit: int) -> list[int]:
-        """Pairs of first and last, both included."""
+        """Pairs of first and last, both included; growing, and each number in one of them."""
         values = self.longs(name, 2 * limit)
         if len(values) % 2 or [pair for pair in pairs(values) if not 0 <= pair[0] <= pair[1]]:
             raise malformed(f"field {name!r} does not hold pairs of first and last")
-        return values
+        return apart(values)
 
 
 def check_named(text: str, what: str) -> str:

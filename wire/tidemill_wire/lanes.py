@@ -19,8 +19,10 @@ from tidemill_wire.limits import PRIORITY_MAX
 
 LANE_PREFIX = "%lane%"
 NUMBER_BITS = 48
+SEQUENCES_END = (PRIORITY_MAX + 1) << NUMBER_BITS
+"""No message has this sequence, or one behind it."""
 
-assert (PRIORITY_MAX + 1) << NUMBER_BITS <= 1 << 53
+assert SEQUENCES_END <= 1 << 53
 
 
 def lane_name(subject: str, priority: int) -> str:

@@ -134,6 +134,12 @@ PROBE_MS_MIN = 1_000  # between the probes of a paused group; doubled after each
 PROBE_MS_MAX = 30_000
 DEAD_LETTER_BYTES = 1 * MIB  # bodies of one dead-letter batch, so that burying stalls nobody; or one message
 DEAD_READS_MAX = 4  # batches that are read for burying at a time
+DEAD_COPIES_MAX = (
+    256  # dead-letter batches of what was read, in one turn: tens of milliseconds; the others are read again
+)
+DEAD_PROPERTIES_BYTES_MAX = 2 * PROPERTIES_BYTES_MAX  # of a dead letter: its own, and what it died of
+ATTEMPTS_TOLD_MAX = 1 << 30  # before somebody tells of them; as many may follow
+ADOPTED_BYTES_MAX = 64 * MIB  # of what the messages of one ADOPT failed of, which each copy says again
 
 # Queries. What is more comes with the next page.
 QUERY_MESSAGES_DEFAULT = 100

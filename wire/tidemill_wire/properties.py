@@ -15,7 +15,7 @@ def shown_properties(packed: bytes) -> dict[str, Any] | None:
         return {}
     try:
         value = cast("object", msgpack.unpackb(packed))
-    except (ValueError, msgpack.UnpackException, RecursionError):
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
         return None
     if not isinstance(value, dict):
         return None

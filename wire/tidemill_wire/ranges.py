@@ -20,6 +20,19 @@ def portions(ranges: Sequence[int]) -> Iterator[Sequence[int]]:
         yield ranges[at : at + size]
 
 
+def apart(ranges: list[int]) -> list[int]:
+    """The same numbers, in ranges that grow and do not overlap: who goes through them comes to each number once."""
+    if all(before < after for before, after in zip(ranges[1::2], ranges[2::2], strict=False)):
+        return ranges
+    found: list[int] = []
+    for first, last in sorted(pairs(ranges)):
+        if found and first <= found[-1]:
+            found[-1] = max(found[-1], last)
+        else:
+            found += (first, last)
+    return found
+
+
 def count_of(ranges: Sequence[int]) -> int:
     """How many numbers there are."""
     return sum(last + 1 - first for first, last in pairs(ranges))

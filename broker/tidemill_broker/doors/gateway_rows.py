@@ -186,7 +186,7 @@ def _unpack(packed: bytes) -> dict[str, Any]:
     try:
         found: object = cast("object", msgpack.unpackb(packed, strict_map_key=False, timestamp=3))
         plain = _plain(found)
-    except (ValueError, RecursionError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise CorruptBatch(f"properties that are no msgpack: {error}") from None
     if not isinstance(plain, dict):
         raise CorruptBatch("properties that are no map")

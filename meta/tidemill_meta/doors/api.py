@@ -209,16 +209,14 @@ class Api:
 
     async def _drain(self, body: object, variables: Variables) -> object:
         parse_nothing(body)
-        group, moved = await self._replica.change(
-            lambda draft, now_ms: drain(draft, self._meta.senses, variables["group"], now_ms)
-        )
+        name, senses = variables["group"], self._meta.senses
+        group, moved = await self._replica.change(lambda draft, now: drain(draft, senses, name, now))
         return {**group_state_row(group), "moved": moved}
 
     async def _retire(self, body: object, variables: Variables) -> object:
         parse_nothing(body)
-        group, moved = await self._replica.change(
-            lambda draft, now_ms: retire(draft, self._meta.senses, variables["group"], now_ms)
-        )
+        name, senses = variables["group"], self._meta.senses
+        group, moved = await self._replica.change(lambda draft, now: retire(draft, senses, name, now))
         return {**group_state_row(group), "moved": moved}
 
     async def _of_group(self, decide: Callable[[Draft, int], BrokerGroup]) -> object:
@@ -228,8 +226,8 @@ class Api:
         return list(group_rows(self._meta.registry, self._meta.senses, self._now_ms(), service))
 
     async def _remove_broker(self, query: Query, variables: Variables) -> object:
-        names, force = (variables["group"], variables["broker"]), is_said(query, "force")
-        senses = self._meta.senses
+        names, senses = (variables["group"], variables["broker"]), self._meta.senses
+        force = is_said(query, "force")
         await self._replica.change(lambda draft, now: remove_broker(draft, senses, *names, now, force=force))
         return {"removed": "/".join(names)}
 

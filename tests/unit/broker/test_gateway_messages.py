@@ -157,6 +157,12 @@ def test_batch_that_nobody_can_read_is_named_and_harms_no_other() -> None:
     assert given.undecodable == [(SUBJECT, 100)]
 
 
+@pytest.mark.parametrize("packed", [b"\xc1", b"\x81\x90\x01", b"\x07", b"\x91" * 2000])
+def test_message_whose_properties_nobody_can_read_is_named(packed: bytes) -> None:
+    given = rendered(stored(10, content=Content([b"a"], properties=[packed])), (100, 10, 1, 1))
+    assert given.undecodable == [(SUBJECT, 100)]
+
+
 def test_properties_of_other_clients_become_what_json_can_say() -> None:
     strange = {
         1: b"\xff",

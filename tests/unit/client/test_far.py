@@ -12,6 +12,9 @@ from tidemill import Message, Worker, far
 from tidemill.routes import Address
 from tidemill.testing import Client, MemoryBroker, running
 from tidemill.worker import RetryAfter
+from tidemill_wire.batch import Origin
+from tidemill_wire.columns import Content, build_batch
+from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.lanes import lane_name
 
 AT_MS = 1_800_000_000_000
@@ -39,6 +42,20 @@ async def test_it_comes_again_to_its_group_alone_then_and_not_before_as_a_furthe
 
     assert (again.id, again.body, again.key, again.tags) == (receipt.id, b"o", "k", {"t"})
     assert (again.attempts, again.priority, again.properties) == (1, 2, {"a": 1})
+
+
+async def test_properties_that_nobody_can_read_come_along_as_they_are() -> None:
+    content = Content([b"o"], properties=[b"\xc1"])
+    async with client() as mq, mq.consume("orders", group="g") as messages:
+        mq.broker.store(build_batch(Origin(b"orders", 7, 1, bytes(16), AT_MS), content))
+        message = await anext(messages)
+        with pytest.raises(CorruptBatch):
+            message.properties  # noqa: B018
+        assert await message.nack(delay=THREE_DAYS, reason="closed until then")
+        await mq.advance(days=3)
+        again = await anext(messages)
+
+    assert (again.body, again.attempts) == (b"o", 1)
 
 
 async def test_what_fails_so_again_and_again_is_a_dead_letter_when_its_group_allows_no_more() -> None:

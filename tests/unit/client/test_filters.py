@@ -8,7 +8,10 @@ from tidemill import Client
 from tidemill.blocking import Client as BlockingClient
 from tidemill.errors import Refused
 from tidemill.testing import Client as MemoryClient
+from tidemill_wire.batch import Origin
+from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.commands import Ack, Nack
+from tidemill_wire.ranges import count_of
 
 
 async def take(messages, count: int) -> list[bytes]:
@@ -218,3 +221,21 @@ async def test_an_async_filter_behind_a_lambda_is_a_failure(serve):
             async with mq.consume("a", group="g", filter=[lambda message: says(message)]) as messages:  # noqa: PLW0108 - it is what is tested
                 await anext(messages)
         assert place.group().acked == 0
+
+
+@pytest.mark.parametrize("packed", [b"\xc1", b"\x81\x90\x01", b"\x07", b"\x81\x01\x02"])
+async def test_message_whose_properties_nobody_can_read_fails_alone(serve, until, packed: bytes) -> None:
+    """A filter asks for them. Those beside it in its batch have nothing to do with it."""
+    content = Content([b"0", b"1", b"2"], properties=[b"", packed, b""])
+    origin = Origin(b"a", 7, 1, bytes(16), 1_700_000_000_000)
+    async with serve() as place:
+        mq = place.client()
+        await mq.send("a", b"first")
+        place.broker.store(build_batch(origin, content))
+        async with mq.consume("a", group="g", filter=lambda message: message.properties == {}) as messages:
+            assert await take(messages, 3) == [b"first", b"0", b"2"]
+            await until(lambda: [command for command in place.broker.said if isinstance(command, Nack)])
+        [nack] = [command for command in place.broker.said if isinstance(command, Nack)]
+        assert nack.reason.startswith("undecodable: the properties of message")
+        assert count_of(nack.ranges) == 1
+        await mq.close()

@@ -141,6 +141,18 @@ async def test_what_is_over_a_limit_is_refused_before_it_is_sent(serve, subject,
         assert not place.broker.peers or not place.broker.subjects
 
 
+@pytest.mark.parametrize(
+    "properties",
+    [{1: "a"}, {"seats": {(1, 2): "taken"}}, {"a": [{"b": ({None: 1},)}]}, {"a": {b"b": 1}}],
+)
+async def test_keys_of_properties_are_texts_at_every_depth(serve, properties):
+    """Others some clients cannot read, and a broker could not copy with what else its message had."""
+    async with serve() as place, place.client() as mq:
+        with pytest.raises(TypeError, match="give texts as keys, at every depth"):
+            await mq.send("a", b"x", properties=properties)
+        assert not place.broker.peers or not place.broker.subjects
+
+
 async def test_a_wrong_subject_among_many_stops_none_before_it(serve):
     async with serve() as place, place.client() as mq:
         with pytest.raises(Refused, match="invalid_subject"):
