@@ -88,8 +88,7 @@ class Delay:
 
     def disconnected(self, peer: Peer, now_ms: int) -> None:
         self.courier.lost(peer)
-        self.courier.work(now_ms)
-        self._set_wake(now_ms)
+        self._work(now_ms)
 
     def received(self, peer: Peer, command: Event, now_ms: int) -> None:
         correlation = command.correlation
@@ -148,8 +147,7 @@ class Delay:
             self._page_loaded(data, now_ms)
         else:
             self.courier.loaded(token, data, now_ms)
-        self.courier.work(now_ms)
-        self._set_wake(now_ms)
+        self._work(now_ms)
 
     def ready(self) -> Ready:
         level = Durability.SYNCED if self.settings.synced else Durability.WRITTEN
@@ -173,13 +171,12 @@ class Delay:
                 self._take(peer, correlation, command, now_ms)
             case Sent() | Failed() if self.courier.knows(peer):
                 self._delivered(self.courier.answered(peer, correlation, command, now_ms), now_ms)
-                self._load(now_ms)
-                self.courier.work(now_ms)
+                self._work(now_ms)
             case Cancel() | Reschedule() | Show() | ListTimers():
                 self._ask(peer, correlation, command, now_ms)
             case Welcome():
                 self.courier.met(peer, command.broker.partition("-")[0])
-                self.courier.work(now_ms)
+                self._work(now_ms)
             case Ping():
                 self._say(peer, correlation, Done(), Durability.HERE)
             case Goodbye():
@@ -258,7 +255,6 @@ class Delay:
         """Load what comes near, send what is due."""
         if self._hidden:
             return
-        self._load(now_ms)
         self.recurring.work(now_ms)
         due: list[Entries] = []
         for entries in self.wheel.take(now_ms):
@@ -268,7 +264,12 @@ class Delay:
                 due.append(left)
         if due:
             self._begin(due, now_ms)
+        self._work(now_ms)
+
+    def _work(self, now_ms: int) -> None:
+        """Let the courier go on; whatever has left, or cannot leave, has made room."""
         self.courier.work(now_ms)
+        self._load(now_ms)
         self._set_wake(now_ms)
 
     def _begin(self, due: list[Entries], now_ms: int) -> None:
@@ -290,7 +291,7 @@ class Delay:
             self.leaving -= count
             for entries in due:
                 self.courier.take(entries)
-            self.courier.work(now_ms)
+            self._work(now_ms)
 
         self.waits.after_sync(leave, now_ms)
 
@@ -304,6 +305,7 @@ class Delay:
             return
         high_ms = self.nearing.high_ms(start_ms)
         room = settings.wheel_messages - self.wheel.size - self.due
+        room += min(self.courier.stuck, settings.stuck_messages)
         if high_ms is not None and room < settings.wheel_messages // 2:
             return  # there is something of this hour in the wheel: when half of it is gone, more comes
         self._page = Page(self.state.hours[start_ms], settings, -1 if high_ms is None else high_ms, room)
@@ -369,14 +371,12 @@ class Delay:
     def route(self, subject: str, groups: Sequence[str], now_ms: int, ways: Ways | None = None) -> None:
         """Somebody says which broker groups take a subject."""
         self.courier.route(subject, groups, ways)
-        self.courier.work(now_ms)
-        self._set_wake(now_ms)
+        self._work(now_ms)
 
     def everywhere(self, groups: Sequence[str], now_ms: int) -> None:
         """Broker groups that take every subject."""
         self.courier.route_all(groups)
-        self.courier.work(now_ms)
-        self._set_wake(now_ms)
+        self._work(now_ms)
 
     # Plumbing.
 

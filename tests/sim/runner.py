@@ -47,6 +47,7 @@ FAMILIES = {
     "sim.worked:make": 1,
     "sim.later:make": 1,
     "sim.halves:make": 1,
+    "sim.aside:make": 2,
     "sim.calendars:make": 1,
     "sim.couriers:make": 1,
     "sim.hoarded:make": 1,

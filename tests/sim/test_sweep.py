@@ -94,6 +94,13 @@ def test_messages_for_later_come_once_and_not_before_their_time() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_messages_for_later_go_past_those_of_a_subject_that_nobody_takes() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 5))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.aside:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_messages_for_later_come_once_from_a_group_that_changes_its_master() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.calendars:make")
