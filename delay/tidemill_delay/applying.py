@@ -58,8 +58,11 @@ class DelayApplier:
         delay.logs.follow(delay.logs.actions, whole, len(records))
         for record, action in zip(records, actions, strict=True) if apply else ():
             if isinstance(action, Closed):
-                gone = [start_ms for start_ms in state.hours if start_ms < action.before_ms]
+                before = set(state.hours)
+                state.apply(action)
+                gone = sorted(before - state.hours.keys())
                 delay.keeping.closed(record.position + record.length, gone)
+                continue
             state.apply(action)
         return len(records)
 

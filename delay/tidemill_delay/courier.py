@@ -24,17 +24,17 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from tidemill_delay.hours import file_of
+from tidemill_delay.outcomes import is_over
 from tidemill_delay.parcels import Broker, Parcel, Unit, neighbours, parcels_of, span, units_of
 from tidemill_delay.pieces import Addressed
 from tidemill_delay.routing import Ways, home_of
 from tidemill_delay.rows import length_of, place_of
-from tidemill_delay.shelves import FREE, LOST, REFUSED, WAIT_MS_MAX, Resting, Shelves
+from tidemill_delay.shelves import LOST, REFUSED, WAIT_MS_MAX, Resting, Shelves
 from tidemill_delay.wheel import Entries
 from tidemill_host.machine import Buffer, Durability, Peer, Read, Send, Slice
-from tidemill_wire import limits
 from tidemill_wire.batch import read_header
 from tidemill_wire.commands import Failed, SendBatches, Sent, encode_command
-from tidemill_wire.errors import CorruptBatch, WireError
+from tidemill_wire.errors import CorruptBatch, Refused, WireError
 
 AHEAD_BYTES = 32 * 1024 * 1024
 FLIGHT_BATCHES = 512
@@ -64,10 +64,14 @@ class Courier:
         """Who takes every subject that has no route of its own."""
         self.wanted: set[str] = set()
         """Subjects whose route nobody has told."""
+        self.gone: set[str] = set()
+        """Subjects that there are not, says meta."""
         self.refused: Counter[str] = Counter()
         self.reads: list[Read] = []
         self.sends: list[Send] = []
         self.drops: list[Peer] = []
+        self._ended: list[tuple[str, Unit]] = []
+        """Those that nobody shall get, and why."""
         self.size = 0
         """Messages that are due and not done."""
         self._tick_ms = tick_ms
@@ -94,7 +98,7 @@ class Courier:
 
     @property
     def stuck(self) -> int:
-        """Messages that cannot leave now, or have left and nobody answers: no others have to wait for these."""
+        """Messages that cannot leave now, or left and nobody answers: no others have to wait for these."""
         silent = sum(broker.messages for broker in self.brokers.values() if broker.stalled)
         return self.shelves.size + self.resting.size + silent
 
@@ -133,14 +137,10 @@ class Courier:
         """What is due, and what waited for a broker group that goes on, by turns."""
         self._turns += 1
         if not self._due or self._turns % 2:
-            homes = [home for home in self.shelves.homes() if home == FREE or self._takes(home)]
+            homes = self.shelves.homes({home for home, one in self.brokers.items() if one.takes})
             if homes:
                 self._due.extendleft(reversed(self.shelves.pull(homes[self._turns // 2 % len(homes)])))
         return neighbours(self._due) if self._due else []
-
-    def _takes(self, home: str) -> bool:
-        broker = self.brokers.get(home)
-        return broker is not None and broker.takes
 
     def _read(self, units: list[Unit]) -> None:
         start, size = span(units)
@@ -166,7 +166,7 @@ class Courier:
                 continue
             for parcel in parcels:
                 self._held += len(parcel.batch)
-                self._address(parcel)
+                self._address(parcel, now_ms)
 
     def unread(self, token: int, now_ms: int) -> None:
         """What the disk did not read is tried again, piece by piece: one of them may be good."""
@@ -181,17 +181,24 @@ class Courier:
 
     # -- where to --------------------------------------------------------------------------------------------------
 
-    def _address(self, parcel: Parcel) -> None:
-        home = parcel.group
+    def _address(self, parcel: Parcel, now_ms: int) -> None:
+        subject, home = parcel.subject, parcel.group
+        groups = self.routes.get(subject) or self.everywhere
+        if not groups:
+            self.wanted.add(subject)
         if home and self._is_forgotten(parcel):
             self._take_back(parcel)
             return
-        if not home:
-            groups = self.routes.get(parcel.subject) or self.everywhere
-            if not groups:
-                self.wanted.add(parcel.subject)
+        if not home and not groups:
+            if subject in self.gone:
+                self._held -= len(parcel.batch)
+                self._put_off(
+                    parcel, Refused("unknown_subject", f"there is no {subject}"), now_ms, known=True
+                )
+            else:
                 self._shelve(parcel, LOST)
-                return
+            return
+        if not home:
             self._settle_home(parcel, groups)
             home = parcel.home
         broker = self.brokers.setdefault(home, Broker())
@@ -248,6 +255,7 @@ class Courier:
         if ways is not None:
             self.ways[subject] = ways
         self.wanted.discard(subject)
+        self.gone.discard(subject)
         for broker in self.brokers.values():
             moved = [parcel for parcel in broker.waiting if parcel.subject == subject]
             if moved:
@@ -255,6 +263,13 @@ class Courier:
             for parcel in moved:
                 self._held -= len(parcel.batch)
                 self._due.append(self._unit(parcel))
+        self.shelves.told(subject)
+
+    def forget(self, subject: str) -> None:
+        """There is no such subject. Its route is asked for again when something is to be brought there."""
+        self.routes.pop(subject, None)
+        self.gone.add(subject)
+        self.wanted.discard(subject)
         self.shelves.told(subject)
 
     def route_all(self, groups: Sequence[str]) -> None:
@@ -300,28 +315,16 @@ class Courier:
         if not broker.flights:
             broker.heard_ms = now_ms
         while broker.waiting and len(broker.flights) < FLIGHTS and broker.flying < FLIGHT_BYTES:
-            room = FLIGHT_BATCHES - broker.batches
-            flight: list[Parcel] = []
-            size = 0
-            while broker.waiting and len(flight) < room:
-                size += len(broker.waiting[0].batch)
-                if flight and size > limits.FRAME_BYTES_MAX - limits.CONTROL_BYTES_MAX:
-                    break
-                parcel = broker.waiting.popleft()
-                parcel.sent = True
-                self._held -= len(parcel.batch)
-                broker.flying += len(parcel.batch)
-                flight.append(parcel)
+            flight = broker.board(FLIGHT_BATCHES - broker.batches)
             if not flight:
                 return
+            batches = bytearray().join(parcel.batch for parcel in flight)
+            self._held -= len(batches)
+            broker.flying += len(batches)
             self._correlation += 1
             broker.flights[self._correlation] = flight
-            batches = bytearray().join(parcel.batch for parcel in flight)
-            self.sends.append(
-                Send(
-                    broker.peer, encode_command(SendBatches(batches), self._correlation), (), Durability.HERE
-                )
-            )
+            frame = encode_command(SendBatches(batches), self._correlation)
+            self.sends.append(Send(broker.peer, frame, (), Durability.HERE))
 
     def answered(self, peer: Peer, correlation: int, answer: Sent | Failed, now_ms: int) -> list[Unit]:
         """What a broker says of a SEND; the units that it has."""
@@ -353,6 +356,10 @@ class Courier:
         """``known``: that the broker does not have it. Then its order keys may be looked for elsewhere."""
         unit, subject = parcel.unit, parcel.subject
         self.refused[error.kind.name] += len(unit.numbers)
+        if known and is_over(unit, error.kind.name, now_ms):
+            self._ended.append((error.kind.name, unit))
+            self._end(parcel)
+            return
         if known and parcel.group:
             unit.version = parcel.version + 1
             if parcel.version < self.ways[subject].newest:
@@ -370,6 +377,11 @@ class Courier:
             return
         wait_ms = max(SOON_MS if error.kind.retryable else LATE_MS, min(error.wait_ms, WAIT_MS_MAX))
         self.shelves.put(unit, subject, REFUSED, (now_ms + wait_ms, wait_ms))
+
+    def take_ended(self) -> list[tuple[str, Unit]]:
+        """What is given up, and why."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def check(self) -> None:
         """The sums are what is there."""

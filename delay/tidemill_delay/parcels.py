@@ -14,6 +14,7 @@ from tidemill_delay.routing import Ways
 from tidemill_delay.rows import PLACE_MASK, length_of, place_of
 from tidemill_delay.wheel import Entries
 from tidemill_host.machine import Peer
+from tidemill_wire import limits
 
 READ_BYTES = 1024 * 1024
 """Pieces that are neighbours are read together, up to this."""
@@ -82,6 +83,19 @@ class Broker:
     def takes(self) -> bool:
         """Whether what comes for it may wait with its bytes, for they leave soon."""
         return self.peer is not None and not self.stalled
+
+    def board(self, most: int) -> list[Parcel]:
+        """The next that fit into one SEND, and not more than so many."""
+        flight: list[Parcel] = []
+        size = 0
+        while self.waiting and len(flight) < most:
+            size += len(self.waiting[0].batch)
+            if flight and size > limits.FRAME_BYTES_MAX - limits.CONTROL_BYTES_MAX:
+                break
+            parcel = self.waiting.popleft()
+            parcel.sent = True
+            flight.append(parcel)
+        return flight
 
     @property
     def batches(self) -> int:

@@ -185,9 +185,9 @@ class Shelves:
         """When some of them are to be looked at."""
         return self._ripe[0][0] if self._ripe else None
 
-    def homes(self) -> list[str]:
-        """Broker groups for which something waits, and the other homes."""
-        return [home for home, some in self._homes.items() if some]
+    def homes(self, taking: set[str]) -> list[str]:
+        """For whom something waits: of these broker groups, and of what has a route again."""
+        return [home for home, some in self._homes.items() if some and (home == FREE or home in taking)]
 
     def check(self) -> None:
         """The sums are what is there."""

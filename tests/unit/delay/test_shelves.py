@@ -10,15 +10,20 @@ import numpy as np
 import pytest
 
 from samples.between import BetweenRig, version
-from samples.delays import HOUR_MS, NOW_MS, OTHER_SUBJECT, SMALL, SUBJECT, DelayRig
+from samples.delays import BROKER, HOUR_MS, NOW_MS, OTHER_SUBJECT, SMALL, SUBJECT, DelayRig
 from tidemill_broker.gate import Told
-from tidemill_delay import courier, shelves
+from tidemill_delay import courier, outcomes, shelves
+from tidemill_delay.outcomes import KEPT_MS
 from tidemill_delay.parcels import Parcel, Unit
 from tidemill_delay.rows import pack_piece
 from tidemill_delay.shelves import PACKED, REFUSED, ROUND_MS, Shelf, Shelves
 from tidemill_host.machine import Peer
-from tidemill_wire.commands import SendBatches, Welcome
+from tidemill_wire.batch import partition_name, read_header
+from tidemill_wire.columns import Content
+from tidemill_wire.commands import SendBatches, Sent, Welcome
 from tidemill_wire.connection import Received
+from tidemill_wire.errors import KIND_BY_NAME
+from tidemill_wire.recurrence import Recurrence
 
 LARGE = replace(SMALL, segment_bytes=1 << 20, action_segment_bytes=1 << 20, checkpoint_events=1000)
 FAR = Peer(9)
@@ -183,6 +188,134 @@ def test_shelves_of_no_broker_group_wait_for_nobody() -> None:
     assert some.wake_ms() is None
     assert not list(some.ripe(1 << 60))
     some.told(SUBJECT)
-    assert sorted(some.homes()) == [shelves.FREE, "g0"]
+    assert some.homes(set()) == [shelves.FREE]
+    assert sorted(some.homes({"g0"})) == [shelves.FREE, "g0"]
     assert len(some.pull(shelves.FREE)) == len(some.pull("g0")) == 3
-    assert (some.size, some.homes()) == (0, [])
+    assert (some.size, some.homes({"g0"})) == (0, [])
+
+
+class GoneRig(RefusingRig):
+    """Its broker says of ``SUBJECT`` that it was removed."""
+
+    def let(self, takes: bool) -> None:
+        self.removed = not takes
+
+    def _at_broker(self, correlation: int, command: SendBatches) -> None:
+        view, at, names = memoryview(command.batches), 0, list[str]()
+        while at < len(view):
+            header = read_header(view, at)
+            names.append(partition_name(view, at, header).decode())
+            at += header.length
+        if self.removed and SUBJECT in names:
+            self.sent += 1
+            number = KIND_BY_NAME["removed"].number
+            refused = [(index, number, "") for index, name in enumerate(names) if name == SUBJECT]
+            assert len(refused) == len(names), "these tests send one subject at a time"
+            self.delay.received(BROKER, Received(correlation, Sent([-1] * len(names), refused)), self.now_ms)
+        else:
+            super()._at_broker(correlation, command)
+
+
+def test_what_is_for_a_subject_that_was_removed_waits_for_three_days_and_ends_counted() -> None:
+    rig = GoneRig(LARGE)
+    rig.send([b"a"], NOW_MS + 1000)
+    rig.send([b"b"], NOW_MS + 1000, timer_keys=["k"])
+    rig.wait(KEPT_MS)
+    assert (rig.delay.state.waiting, dict(rig.delay.outcomes.discarded)) == (2, {})
+    rig.wait(120_000)
+    rig.delay.check()
+
+    assert (rig.delay.state.waiting, dict(rig.delay.outcomes.discarded)) == (0, {"removed": 2})
+    assert rig.bodies() == []
+    rig.restart()
+    assert (rig.delay.state.waiting, rig.delay.state.cancelled) == (0, 2)
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_what_is_for_a_subject_that_is_declared_again_comes(told: bool) -> None:
+    """Whether the broker said that it was gone, or meta."""
+    rig = GoneRig(LARGE)
+    if told:
+        rig.delay.gone(SUBJECT, rig.now_ms)
+    rig.send([b"%d" % 1], NOW_MS + 1000)
+    rig.wait(KEPT_MS // 2)
+    assert rig.arrived == []
+    assert rig.delay.courier.wanted == ({SUBJECT} if told else set())
+    rig.let(True)
+    rig.delay.route(SUBJECT, ("g0",), rig.now_ms)
+    rig.wait(61_000)
+
+    assert rig.bodies() == [b"1"]
+    assert rig.delay.state.waiting == 0
+    assert SUBJECT not in rig.delay.courier.gone
+
+
+def test_a_subject_that_meta_does_not_know_is_asked_for_only_while_something_waits_for_it() -> None:
+    rig = DelayRig(LARGE)
+    rig.delay.gone(SUBJECT, rig.now_ms)
+    assert SUBJECT not in rig.delay.courier.routes
+    assert not rig.delay.courier.wanted
+    rig.send([b"a"], NOW_MS + 1000)
+    rig.wait(2000)
+    assert rig.delay.courier.wanted == {SUBJECT}
+    rig.delay.gone(SUBJECT, rig.now_ms)
+    rig.wait(KEPT_MS + 120_000)
+    rig.delay.gone(SUBJECT, rig.now_ms)
+
+    assert dict(rig.delay.outcomes.discarded) == {"unknown_subject": 1}
+    assert (rig.delay.state.waiting, rig.delay.courier.wanted) == (0, set())
+
+
+def test_with_an_occurrence_that_nobody_wants_any_more_its_series_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept_ms = 7_200_000
+    monkeypatch.setattr(outcomes, "KEPT_MS", kept_ms)
+    rig = GoneRig(LARGE)
+    due = NOW_MS + HOUR_MS - NOW_MS % 60_000
+    said = Recurrence(due, "once", "UTC", "* * * * *")
+    answer = rig.send([b"often"], due, content=Content([b"often"], timer_keys=["k"], cron=said.encode()))
+    assert not answer.refused
+    rig.wait(due + kept_ms - rig.now_ms - 60_000)
+    waiting = rig.delay.state.waiting
+    assert waiting >= 120
+    rig.wait(ROUND_MS + 120_000)
+    assert rig.delay.state.waiting < waiting
+    placed = rig.delay.state.messages
+    rig.wait(kept_ms + ROUND_MS)
+
+    assert rig.delay.state.messages == placed, "nothing comes after them"
+    assert rig.delay.state.waiting == 0
+    assert rig.bodies() == []
+
+
+@pytest.mark.parametrize("death", ["restart", "power_cut", "wait"])
+def test_an_hour_of_which_something_cannot_leave_keeps_no_other_one(death: str) -> None:
+    rig = RefusingRig(replace(SMALL, segment_bytes=1 << 20))
+    rig.send([b"a"], NOW_MS + 1000)
+    for number in range(12):
+        rig.send([b"b%d" % number], NOW_MS + 5000 + number * HOUR_MS, subject=OTHER_SUBJECT)
+    for _ in range(14):
+        rig.wait(HOUR_MS)
+        if death != "wait":
+            getattr(rig, death)()
+        rig.delay.check()
+    state = rig.delay.state
+    assert NOW_MS in state.kept
+    assert state.closed_ms >= NOW_MS + 11 * HOUR_MS
+    names = [name for name in rig.disk.names.cached if name.startswith("schedule/")]
+    assert len(names) <= 9, "three for each hour"
+    assert len(rig.bodies(b"b")) == 12
+
+    rig.let(True)
+    rig.wait(2_000)
+    assert rig.bodies(b"a") == [b"a"]
+    rig.send([b"now"], 0)
+    rig.wait(120_000)
+    assert (list(state.hours), state.kept) == (
+        [rig.now_ms // HOUR_MS * HOUR_MS],
+        frozenset(),
+    ) or not state.hours
+    assert not [
+        name for name in rig.disk.names.cached if name.startswith("schedule/") and str(NOW_MS) in name
+    ]
