@@ -11,8 +11,9 @@ STORM ?= 600
 NODES ?= 3
 BIN := $(VENV)/bin
 # Tests that need no more of the world than processors share them out; those with servers, disks and clocks come one by one.
-BY_THEMSELVES := e2e or browser or cluster or real_cluster
-ON_ALL_CORES := -n auto --dist worksteal -m "not ($(BY_THEMSELVES))"
+WITH_SERVERS := e2e or browser
+ON_KUBERNETES := cluster or real_cluster
+ON_ALL_CORES := -n auto --dist worksteal -m "not ($(WITH_SERVERS) or $(ON_KUBERNETES))"
 # Installed again when pyproject.toml changes, and only then: its hash names the stamps.
 HASH := $(shell git hash-object pyproject.toml)
 SERVER := $(VENV)/.server-$(HASH)
@@ -38,7 +39,7 @@ up: $(SERVER) ## install what is missing and run a queue here, until Ctrl-C; as 
 	@exec $(BIN)/tidemill up --data $(DATA) $(OPTIONS)
 
 test: kubernetes-beside lint ## install what is missing, then lint and all tests
-	@$(BIN)/python .ci/tests.py $(BIN)/pytest "$(BY_THEMSELVES)"
+	@$(BIN)/python .ci/tests.py $(BIN)/pytest "$(WITH_SERVERS)" "$(ON_KUBERNETES)"
 
 check: lint ## before a commit: lint, unit, property, golden, some 50 seeds; crash points and planted bugs are for `make test`
 	@$(BIN)/pytest $(ON_ALL_CORES) --ignore tests/sim/test_crash_points.py --ignore tests/sim/test_teeth.py

@@ -11,7 +11,7 @@ answer when it ends is asked of the next one at once. The answer is a DECIDE, fr
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from tidemill_broker.desk import Desk
 from tidemill_broker.pending import Pending
 from tidemill_broker.transactions import Transactions
 from tidemill_host.machine import Durability, Peer, Send, Slice
+from tidemill_wire import limits
 from tidemill_wire.commands import encode_command
 from tidemill_wire.errors import Unavailable
 from tidemill_wire.transacting import Check, CheckRow, Checks
@@ -43,11 +44,16 @@ class Checking:
         self._desk = desk
         self._transactions = transactions
         self._waiting: dict[str, deque[Waiting]] = {}
+        self._counts = Counter[Peer]()
+        """How many wait over a connection."""
         self._asked: dict[Peer, dict[int, None]] = {}
         """What was asked over a connection, and may still be answered there."""
 
     def wait(self, peer: Peer, correlation: int, check: Check, now_ms: int) -> None:
         """Somebody can be asked."""
+        if self._counts[peer] >= limits.CORRELATIONS_MAX:
+            raise Unavailable("too_many_requests", f"{self._counts[peer]} checks of this connection wait")
+        self._counts[peer] += 1
         one = Waiting(peer, correlation, now_ms + check.wait_ms, check.may)
         self._waiting.setdefault(check.group, deque()).append(one)
         self._desk.wake(max(one.until_ms, now_ms + 1))
@@ -55,6 +61,7 @@ class Checking:
 
     def left(self, peer: Peer) -> None:
         """A connection ended."""
+        del self._counts[peer]
         for group, waiting in list(self._waiting.items()):
             self._keep(group, deque(one for one in waiting if one.peer != peer))
         groups = {self._transactions.ask_again(number) for number in self._asked.pop(peer, ())}
@@ -68,6 +75,7 @@ class Checking:
         for group, waiting in list(self._waiting.items()):
             for one in [one for one in waiting if one.until_ms <= now_ms]:
                 waiting.remove(one)
+                self._counts[one.peer] -= 1
                 self._desk.say(one.peer, one.correlation, Checks([]), Durability.HERE)
             self._keep(group, waiting)
 
@@ -82,6 +90,7 @@ class Checking:
                 error = Unavailable("shutting_down", "the broker is about to stop")
                 self._desk.refuse(one.peer, one.correlation, error)
         self._waiting.clear()
+        self._counts.clear()
 
     def _keep(self, group: str, waiting: deque[Waiting]) -> None:
         if waiting:
@@ -93,10 +102,13 @@ class Checking:
         """Ask those that wait, as long as there is something to ask."""
         waiting = self._waiting.get(group, deque())
         for one in list(waiting):
+            if group not in self._transactions.due:
+                break
             chosen = self._transactions.take_due(group, one.may)
             if not chosen:
                 continue
             waiting.remove(one)
+            self._counts[one.peer] -= 1
             self._asked.setdefault(one.peer, {}).update(dict.fromkeys(chosen))
             slices = [piece for pending in chosen.values() for piece in self._slices(pending)]
             rows = [

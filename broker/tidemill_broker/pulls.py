@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tidemill_broker.filtered import Filtered
 
 RUNS_MAX = 1000  # runs in one answer, however small they are
+SHARERS_MIN, SHARED_BYTES_MAX = 4, 16 * limits.MIB  # each who shares a batch is sent all of it
 JOINED = -1  # instead of a number of batches: the run's messages are granted with those of the run before it
 
 
@@ -168,7 +169,7 @@ class Pulls:
         due = (group.first_failures if held_up else group.due_failures)(now_ms, RUNS_MAX)
         is_dead = group.settings.consumption == DEAD
         new = 0 if is_dead else max(0, partition.visible - group.reached)
-        room = min(room, self._share(group, new, due))
+        room = min(room, self._share(parked, group, new, due))
         for failure in due:
             missing = self._missing(parked, partition, failure)
             if missing:
@@ -186,13 +187,26 @@ class Pulls:
                 self._add_new(parked, partition, given, group, room)
         return given
 
-    def _share(self, group: Group, new: int, due: Sequence[Failure]) -> int:
-        """How much one of several waiting pulls may take: when little has come, all of them get some of it."""
+    def _share(self, parked: ParkedPull, group: Group, new: int, due: Sequence[Failure]) -> int:
+        """How much one of several waiting pulls may take: when little has come, all of them get some of it, but not of
+        a batch so large that sending it to all of them would be a flood.
+        """
         waiting = 1 if group.ordered else len(self.waiting.get(group.identity, ()))
         if waiting <= 1:
             return limits.IN_FLIGHT_MAX
         there = new + sum(failure.messages for failure in due)
-        return max(1, -(-there // waiting))
+        share = max(1, -(-there // waiting))
+        if waiting <= SHARERS_MIN:
+            return share
+        partition = self._state.partitions[group.partition]
+        first = due[0].first if due else max(group.cursor, partition.first_kept)
+        rows = self._consume_log.rows_for(partition, first, parked)
+        index = rows.find(first) if rows is not None else 0
+        if rows is None or index == len(rows):
+            return share
+        size = rows.sizes[index]
+        sharers = max(SHARERS_MIN, SHARED_BYTES_MAX // row_length(size))
+        return max(share, -(-row_count(size) // sharers))
 
     def _add_again(self, parked: ParkedPull, given: Given, wanted: tuple[int, int, int], room: int) -> int:
         """Give a failure, or the beginning of it."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tidemill_broker.actions import Acked, GroupResumed, Pulled, PullRun, Voided
+from tidemill_broker.alarms import Alarms
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
 from tidemill_broker.filtered import Filtered
@@ -50,6 +51,7 @@ class Serving:
         self.pulls = Pulls(desk.state, desk.logs, consume_log, self._filtered)
         self._patterns = Patterns(desk.state)
         self._parked: dict[Peer, dict[int, ParkedPull]] = {}
+        self._ends = Alarms[ParkedPull](lambda _at_ms, parked: not parked.answered)
         self._rotation = 0  # subjects of one pull take turns
 
     def joined(self, peer: Peer) -> None:
@@ -105,6 +107,7 @@ class Serving:
         self.pulls.park(parked)
         self._serve(parked, now_ms)
         if not parked.answered:
+            self._ends.set(parked.deadline_ms, parked)
             self._desk.wake(parked.deadline_ms)
 
     def loaded(self, parked: ParkedPull, now_ms: int) -> None:
@@ -164,28 +167,29 @@ class Serving:
 
     def ticked(self, now_ms: int) -> None:
         """Whose time is over, and whose failures have become due."""
-        for parked_of_peer in list(self._parked.values()):
-            for parked in list(parked_of_peer.values()):
-                if parked.deadline_ms <= now_ms:
-                    self._answer(parked, None, now_ms)
+        while (over := self._ends.first()) is not None and over[0] <= now_ms:
+            self._answer(over[1], None, now_ms)
         later, self._filtered.later = self._filtered.later, {}
         for identity in later:
             self.serve_group(identity, now_ms)
-        for identity in list(self.pulls.waiting):
-            if any(due <= now_ms for due in self._dues(self._state.groups[identity])):
-                self.serve_group(identity, now_ms)
+        for group in self._restless():
+            if any(due <= now_ms for due in self._dues(group)):
+                self.serve_group(group.identity, now_ms)
 
     def next_wake(self, at_most: int, now_ms: int) -> int:
         """When ``ticked`` has something to do, or ``at_most``. What is due by now and was not given out waits for
         something else: room, a lock, an end of a suspension.
         """
         wake = at_most if not self._filtered.later else now_ms
-        for parked_of_peer in self._parked.values():
-            for parked in parked_of_peer.values():
-                wake = min(wake, parked.deadline_ms)
-        for identity in self.pulls.waiting:
-            wake = min([wake, *(due for due in self._dues(self._state.groups[identity]) if due > now_ms)])
+        wake = min(wake, (self._ends.first() or (wake,))[0])
+        for group in self._restless():
+            wake = min([wake, *(due for due in self._dues(group) if due > now_ms)])
         return wake
+
+    def _restless(self) -> list[Group]:
+        """Groups that somebody waits for, and to which time alone may bring something. Thousands wait for messages."""
+        waiting = map(self._state.groups.__getitem__, self.pulls.waiting)
+        return [group for group in waiting if group.failed or group.owner or group.paused is not None]
 
     def _dues(self, group: Group) -> list[int]:
         """When time alone may bring something to those who wait for a group."""
@@ -264,11 +268,11 @@ class Serving:
     def drain(self) -> None:
         """Who waits is told that the broker stops."""
         error = Unavailable("shutting_down", "the broker is about to stop")
-        for peer, parked_here in self._parked.items():
-            for parked in list(parked_here.values()):
+        for peer in self._parked:
+            for parked in self._parked[peer].values():
                 self.pulls.unpark(parked)
                 self._desk.refuse(peer, parked.correlation, error)
-            parked_here.clear()
+            self._parked[peer] = {}
 
     def _serve(self, parked: ParkedPull, now_ms: int, only: Consumer | None = None) -> bool:
         """Answer a pull if its groups have something for it; ``only`` one of them can have, when that is known."""

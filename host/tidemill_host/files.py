@@ -178,7 +178,12 @@ class Files:
         self._disk.rename(temporary, name)
         self._disk.sync_folder(folder)
 
+    def unname(self, name: str) -> None:
+        """It is removed: who comes under the same name is not known by it."""
+        self._named.pop(name, None)
+
     def _remove(self, name: str) -> None:
+        self.unname(name)
         file = self._written.pop(name, None)
         if file is not None:
             file.close()

@@ -165,7 +165,10 @@ class Persister:
         queue, self._queue, target = self._queue, [], self._submitted
         size = self.backlog_bytes
         self._writing = True
-        self._run(self._lanes.write, lambda: self._write_all(queue), lambda: self._wrote(target, size))
+        removed = [write.file for write in queue if isinstance(write, Remove)]
+        self._run(
+            self._lanes.write, lambda: self._write_all(queue), lambda: self._wrote(target, size, removed)
+        )
 
     def _write_all(self, queue: list[Write]) -> None:
         began = self._clock.seconds()
@@ -173,8 +176,10 @@ class Persister:
             self._files.write(write)
         self._lane_spent = self._clock.seconds() - began
 
-    def _wrote(self, target: int, size: int) -> None:
+    def _wrote(self, target: int, size: int, removed: list[str]) -> None:
         self._writing = False
+        for file in removed:  # a reader may have opened it again meanwhile
+            self._files.forget(file)
         self.backlog_bytes -= size
         self._pace(self._lane_spent, size)
         self.written = target
@@ -208,8 +213,10 @@ class Persister:
         if self._broken:
             return
         if error is not None:
-            self._files.suspect(files)
-            self._break(error)
+            try:
+                self._files.suspect(files)
+            finally:  # a disk that nothing more can be written to takes no new name either
+                self._break(error)
             return
         self._did_sync(target)
         self._progressed()

@@ -60,6 +60,7 @@ class Storage:
             self.sync(file)
         if position == 0:
             folder = file.rpartition("/")[0]
+            self._files.unname(file)
             self._disk.remove(file)
             self._disk.sync_folder(folder)
 

@@ -1,6 +1,6 @@
 """Clusters for tests, one of each kind for all of them; each test has a namespace of its own.
 
-Tests with a cluster run last: what their clusters run may be in the building, beside all the other tests.
+Those with a cluster run last: what it runs may be in the building meanwhile.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 
+from samples import debian
+
 PACKAGES = {
     "containerd": "containerd",
     "ctr": "containerd",
@@ -84,16 +86,9 @@ def provide(show: Callable[[str], None]) -> None:
     if not packages:
         return
     show(f"installing {', '.join(packages)}, which real nodes need")
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    install = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *packages]
-    said = ""
-    for words in (install, ["apt-get", "update", "--quiet"], install):  # lists may be old, or none
-        done = subprocess.run(
-            words, env=quiet, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-        )
-        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-        if done.returncode == 0 and not missing():
-            return
+    said = debian.install(*packages)
+    if not missing():
+        return
     raise CannotHaveNodes(
         f"a real cluster needs {', '.join(packages)}, and apt-get could not install them: {said}"
     )

@@ -1,5 +1,5 @@
-"""Programs of Debian's packages for tests, unpacked only: nothing of the machine is changed, and nobody has to be root.
-Java alone is installed, for Spark looks for it in many places.
+"""Programs of Debian's packages for tests. Most are unpacked only: nothing of the machine is changed, and nobody has to
+be root. Installed is what others look for in many places: Java, a browser, what containers are made with.
 
 The packages come from the archive that this machine's apt knows, with apt's own signatures checked, through lists and a
 cache of our own. They lie in ``~/.cache/tidemill/tests``, or where ``TIDEMILL_TEST_CACHE`` says; a marker is written
@@ -26,14 +26,29 @@ def is_debian() -> bool:
     return shutil.which("apt-get") is not None and shutil.which("dpkg") is not None
 
 
+def install(*packages: str) -> str:
+    """For the whole machine, as root; where that failed, what apt said last. Two at a time would refuse each other."""
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    patient = ["apt-get", "--quiet", "-o", f"DPkg::Lock::Timeout={DOWNLOAD_SECONDS}"]
+    wanted = [*patient, "install", "--yes", "--no-install-recommends", *packages]
+    said = ""
+    with (Path(tempfile.gettempdir()) / "tidemill-apt.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for words in (wanted, [*patient, "update"], wanted):  # lists may be old, or none
+            done = subprocess.run(
+                words, env=quiet, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+            )
+            if done.returncode == 0 and words is wanted:
+                return ""
+            said = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+    return said
+
+
 def install_java() -> None:
-    """Where a fresh machine has none, and this is root: Debian's. Who else installs something is waited for."""
+    """Where a fresh machine has none, and this is root."""
     if shutil.which("java") is None and os.geteuid() == 0 and is_debian():
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        patient = ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={DOWNLOAD_SECONDS}"]
-        install = [*patient, "install", "-y", "--no-install-recommends", "default-jre-headless"]
-        for command in ([*patient, "update"], install):
-            subprocess.run(command, check=True, env=quiet, capture_output=True)
+        said = install("default-jre-headless")
+        assert not said, f"apt-get could not install Java: {said}"
 
 
 def unpacked(name: str, *, alone: bool = False) -> Path:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from cluster import cache
+from samples import debian
 
 HERE = Path(__file__).parent
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
@@ -31,13 +32,8 @@ LISTEN = "0A"
 def installed(program: str) -> str:
     """Where a program of Debian's is."""
     found = shutil.which(program)
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        package = PACKAGES[program]
-        install = ["apt-get", "install", "-y", "--no-install-recommends", package]
-        subprocess.run(["apt-get", "update", "-q"], check=True, capture_output=True)
-        subprocess.run(
-            install, check=True, capture_output=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        )
+    if found is None and os.geteuid() == 0 and debian.is_debian():
+        debian.install(PACKAGES[program])
         found = shutil.which(program)
     if found is None:
         pytest.skip(f"there is no {program} here, and only root can install it")

@@ -10,6 +10,7 @@ from tidemill_broker.settings import BrokerSettings
 from tidemill_wire import limits
 from tidemill_wire.columns import Batch, split_batches
 from tidemill_wire.commands import Failed
+from tidemill_wire.errors import KIND_BY_NAME
 from tidemill_wire.transacting import Check, Checks, Decide, Verdict
 
 AFTER, AGAIN = limits.CHECK_AFTER_MS, limits.CHECK_INTERVAL_MS
@@ -165,3 +166,18 @@ def test_who_may_not_send_to_all_subjects_of_a_transaction_is_not_asked_about_it
     assert asked(rig.answers.pop(entitled)) == [(FIRST, 1, [b"a", b"b"])]
     rig.wait(60_000)
     assert [asked(rig.answers.pop(number)) for number in (entitled - 2, entitled - 1)] == [[], []]
+
+
+def test_connection_with_too_many_waiting_checks_is_refused_more(
+    monkeypatch: pytest.MonkeyPatch, rig: Rig
+) -> None:
+    monkeypatch.setattr(limits, "CORRELATIONS_MAX", 2)
+    assert [rig.ask(Check(GROUP, WAIT)), rig.ask(Check("another", WAIT))] == [None, None]
+    assert rig.refused(Check(GROUP, WAIT)) == KIND_BY_NAME["too_many_requests"].number
+
+    rig.wait(WAIT)
+
+    assert rig.ask(Check(GROUP, WAIT)) is None, "those that were answered do not count"
+    done(rig, half_of(b"a"))
+    rig.wait(AFTER)
+    assert [rig.ask(Check("another", WAIT)), rig.ask(Check("third", WAIT))][0] is None

@@ -20,6 +20,23 @@ def test_clock_that_was_set_back_prolongs_no_lease_and_no_delay() -> None:
     assert sorted(spans(rig.pull(consumer="d"))) == [(0, 1, 1), (1, 2, 1), (3, 3, 0)]
 
 
+def test_what_is_held_is_as_old_as_it_was_when_the_clock_is_set_back() -> None:
+    """Else it would not die of its age before the time that the wrong clock showed."""
+    rig = Rig(TINY)
+    rig.fill(1)
+    year_ms = 365 * 86_400_000
+    rig.now_ms += year_ms
+    low = pulls(rig.pull())[0]
+    rig.ask(Nack("g", "c", SUBJECT, [low, low], delay_ms=0))
+    assert spans(rig.pull(consumer="d")) == [(0, 1, 1)]
+    rig.now_ms -= year_ms
+    rig.restart()
+
+    (held,) = rig.broker.state.by_name[SUBJECT.encode()].groups.values()
+    (delivery,) = rig.broker.state.groups[held].consumers["d"].held()
+    assert abs(delivery.since_ms - rig.now_ms) < 60_000
+
+
 def test_group_that_has_begun_passes_over_nothing_when_the_clock_is_set_back() -> None:
     """It began at a time; what is stored later bears an earlier one."""
     rig = Rig(TINY)

@@ -210,6 +210,19 @@ def test_storage_sets_bad_bytes_aside_before_it_cuts_them() -> None:
     storage.close()
 
 
+def test_name_of_what_takes_the_place_of_a_removed_file_is_made_durable() -> None:
+    disk = empty_disk()
+    put_file(disk, LOG, b"torn")
+    storage = Storage(disk.mount(), ["message"])
+    storage.set_aside(LOG, 0)
+    storage.write_now([append(b"new")])
+
+    disk.power_cut()
+
+    assert read_file(disk, LOG) == b"new"
+    storage.close()
+
+
 def test_storage_begins_without_temporary_files() -> None:
     disk = empty_disk()
     put_file(disk, "checkpoint/1.ckpt.tmp", b"half")

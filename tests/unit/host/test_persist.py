@@ -7,13 +7,15 @@ import errno
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+import pytest
+
 from samples.brokers import empty_disk, files_of, put_file, read_file
 from samples.lanes import HandLane, StandingClock, hand_lanes, turns
 from sim.disk import SimDisk
 from tidemill_host.disk import File
 from tidemill_host.files import SUSPECT, Files
 from tidemill_host.kernel import Done
-from tidemill_host.machine import Append, Mark, Remove, Replace, Write
+from tidemill_host.machine import Append, Mark, Remove, Replace, Slice, Write
 from tidemill_host.persist import INLINE_BYTES_MAX, LANE_SECONDS, LANE_SECONDS_LEAST, Persister
 
 LOG = "message/0.log"
@@ -330,3 +332,35 @@ async def test_failed_sync_of_the_kernel_ends_everything_and_marks_the_file(desk
 
     desk.persister.submit([append(b"more")], sync=True)
     assert not kernel.orders
+
+
+@on_a_loop
+async def test_failed_sync_ends_everything_also_when_the_file_can_have_no_other_name(desk: Desk) -> None:
+    """A file system that has turned read-only takes no new names; the loop would only log the second error."""
+    kernel = await with_kernel(desk)
+    told: list[BaseException | None] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, said: told.append(said.get("exception")))
+
+    def refuse(_names: object) -> None:
+        raise OSError(errno.EROFS, "read-only")
+
+    desk.files.suspect = refuse  # type: ignore[method-assign]
+    desk.persister.submit([append(b"lost")], sync=True)
+    with pytest.raises(OSError, match="read-only"):
+        kernel.end(OSError(errno.EIO, "no"))
+
+    assert [error.errno for error in desk.errors if isinstance(error, OSError)] == [errno.EIO]
+    desk.persister.submit([append(b"more")], sync=False)
+    assert desk.persister.mark == Mark(2, 1)
+
+
+@on_a_loop
+async def test_file_that_was_read_on_its_way_out_is_closed(desk: Desk) -> None:
+    """An open file keeps its space."""
+    desk.persister.submit([append(b"0123")], sync=False)
+    desk.persister.submit([Remove(LOG)], sync=False)
+    assert desk.files.read_now(Slice(LOG, 0, 4)) is not None  # a slice of it leaves in the same turn
+    await desk.write.run()
+
+    assert files_of(desk.disk, "message") == []
+    assert desk.files.read_now(Slice(LOG, 0, 4)) is None
