@@ -1,8 +1,8 @@
 """Messages for later of two subjects, one of which no broker takes: it is read-only until all of the other one came.
 
 What is due for it waits at the delay group, more than its wheel may hold, and keeps its hours; the other subject's
-messages go past, and their hours are closed, whatever is killed and cut off meanwhile, and whoever is master. Then it is
-taken again, and all of it comes, once.
+messages go past, and their hours are closed, whatever is killed and cut off meanwhile, and whoever is master. Then it
+is taken again, and all of it comes, once.
 """
 
 from __future__ import annotations
