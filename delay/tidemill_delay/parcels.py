@@ -119,8 +119,8 @@ def parcels_of(unit: Unit, addressed: Addressed, routes: Mapping[str, Ways]) -> 
     the same one as before.
     """
     if (known := unit.parcel) is not None:
-        unit.parcel = None
         known.batch = addressed.resend(known.partition, unit.numbers)
+        unit.parcel = None
         yield known
         return
     subject, ordered = addressed.subject, addressed.ordered
