@@ -13,7 +13,6 @@ from samples.between import BetweenRig, version
 from samples.delays import BROKER, HOUR_MS, NOW_MS, OTHER_SUBJECT, SMALL, SUBJECT, DelayRig
 from tidemill_broker.gate import Told
 from tidemill_delay import courier, outcomes, shelves
-from tidemill_delay.outcomes import KEPT_MS
 from tidemill_delay.parcels import Parcel, Unit
 from tidemill_delay.rows import pack_piece
 from tidemill_delay.shelves import PACKED, REFUSED, ROUND_MS, Shelf, Shelves
@@ -194,6 +193,15 @@ def test_shelves_of_no_broker_group_wait_for_nobody() -> None:
     assert (some.size, some.homes({"g0"})) == (0, [])
 
 
+@pytest.fixture
+def kept_ms(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How long a message waits for its subject: three days, which are two hours here."""
+    assert outcomes.KEPT_MS == 72 * 3_600_000
+    kept_ms = 2 * 3_600_000
+    monkeypatch.setattr(outcomes, "KEPT_MS", kept_ms)
+    return kept_ms
+
+
 class GoneRig(RefusingRig):
     """Its broker says of ``SUBJECT`` that it was removed."""
 
@@ -216,11 +224,11 @@ class GoneRig(RefusingRig):
             super()._at_broker(correlation, command)
 
 
-def test_what_is_for_a_subject_that_was_removed_waits_for_three_days_and_ends_counted() -> None:
+def test_what_is_for_a_subject_that_was_removed_waits_for_a_while_and_ends_counted(kept_ms: int) -> None:
     rig = GoneRig(LARGE)
     rig.send([b"a"], NOW_MS + 1000)
     rig.send([b"b"], NOW_MS + 1000, timer_keys=["k"])
-    rig.wait(KEPT_MS)
+    rig.wait(kept_ms)
     assert (rig.delay.state.waiting, dict(rig.delay.outcomes.discarded)) == (2, {})
     rig.wait(120_000)
     rig.delay.check()
@@ -232,13 +240,13 @@ def test_what_is_for_a_subject_that_was_removed_waits_for_three_days_and_ends_co
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_what_is_for_a_subject_that_is_declared_again_comes(told: bool) -> None:
+def test_what_is_for_a_subject_that_is_declared_again_comes(told: bool, kept_ms: int) -> None:
     """Whether the broker said that it was gone, or meta."""
     rig = GoneRig(LARGE)
     if told:
         rig.delay.gone(SUBJECT, rig.now_ms)
     rig.send([b"%d" % 1], NOW_MS + 1000)
-    rig.wait(KEPT_MS // 2)
+    rig.wait(kept_ms // 2)
     assert rig.arrived == []
     assert rig.delay.courier.wanted == ({SUBJECT} if told else set())
     rig.let(True)
@@ -250,7 +258,9 @@ def test_what_is_for_a_subject_that_is_declared_again_comes(told: bool) -> None:
     assert SUBJECT not in rig.delay.courier.gone
 
 
-def test_a_subject_that_meta_does_not_know_is_asked_for_only_while_something_waits_for_it() -> None:
+def test_a_subject_that_meta_does_not_know_is_asked_for_only_while_something_waits_for_it(
+    kept_ms: int,
+) -> None:
     rig = DelayRig(LARGE)
     rig.delay.gone(SUBJECT, rig.now_ms)
     assert SUBJECT not in rig.delay.courier.routes
@@ -259,18 +269,14 @@ def test_a_subject_that_meta_does_not_know_is_asked_for_only_while_something_wai
     rig.wait(2000)
     assert rig.delay.courier.wanted == {SUBJECT}
     rig.delay.gone(SUBJECT, rig.now_ms)
-    rig.wait(KEPT_MS + 120_000)
+    rig.wait(kept_ms + 120_000)
     rig.delay.gone(SUBJECT, rig.now_ms)
 
     assert dict(rig.delay.outcomes.discarded) == {"unknown_subject": 1}
     assert (rig.delay.state.waiting, rig.delay.courier.wanted) == (0, set())
 
 
-def test_with_an_occurrence_that_nobody_wants_any_more_its_series_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kept_ms = 7_200_000
-    monkeypatch.setattr(outcomes, "KEPT_MS", kept_ms)
+def test_with_an_occurrence_that_nobody_wants_any_more_its_series_ends(kept_ms: int) -> None:
     rig = GoneRig(LARGE)
     due = NOW_MS + HOUR_MS - NOW_MS % 60_000
     said = Recurrence(due, "once", "UTC", "* * * * *")
