@@ -186,14 +186,13 @@ async def _live(premises: Premises) -> int:
 async def _play(premises: Premises, part: Part) -> Part | int:
     """Be a broker with that part, until it is to be another one, or the process is to end with that exit code."""
     # aiohttp's server takes a third of the start; nothing before needs it.
+    from tidemill_broker.doors.archives import archive_doors
     from tidemill_broker.doors.dead import Dead
     from tidemill_broker.doors.gateway import Gateway
     from tidemill_broker.doors.gateway_steering import Steering
     from tidemill_broker.doors.overview import Overview
     from tidemill_broker.doors.queries import Queries
     from tidemill_broker.doors.replicas import Replicas
-    from tidemill_broker.doors.segments import SegmentRanges
-    from tidemill_broker.doors.stretches import Stretches
     from tidemill_broker.doors.timers import TimersDoor
     from tidemill_broker.doors.transactions import TransactionsDoor
     from tidemill_broker.doors.why import Why
@@ -213,12 +212,12 @@ async def _play(premises: Premises, part: Part) -> Part | int:
     if not part.follows:
         gateway.start()
     queries = Queries(broker, disk, lanes.read)
-    ranges, stretches = SegmentRanges(service, disk, lanes.read), Stretches(service, disk, lanes.read)
+    archives = archive_doors(service, queries, disk, lanes.read)
     steering, why = Steering(service, queries), Why(broker, Files(disk), queries, clock)
     transactions = TransactionsDoor(service)
     timers, overview = TimersDoor(later, clock), Overview(broker, clock)
     looks = (queries, why, Dead(broker), overview)
-    doors = (*looks, gateway, steering, replicas, ranges, stretches, transactions, timers)
+    doors = (*looks, gateway, steering, replicas, *archives, transactions, timers)
     routes = [route for door in doors for route in door.routes()]
     if neighbour is not None:
         routes += _shared(neighbour, service, values)

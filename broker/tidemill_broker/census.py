@@ -43,6 +43,7 @@ class OfGroup(NamedTuple):
     consumers: int
     paused: int
     suspended: int
+    over_quota: int
     acked: int
     buried: int
 
@@ -90,7 +91,8 @@ def group_row(state: State, group: Group, now_ms: int) -> OfGroup:
             oldest_ms = min(oldest_ms, stored_ms(partition, oldest_undone(one), now_ms))
         buried += one.buried
     in_flight, failed, untried, acked, dead = 0, 0, 0, 0, 0
-    for one in family if twin is None else (*family, twin):
+    places = family if twin is None else (*family, twin)
+    for one in places:
         in_flight += one.in_flight
         failed += one.failed_count()
         untried += one.untried
@@ -100,8 +102,10 @@ def group_row(state: State, group: Group, now_ms: int) -> OfGroup:
     consumers = sum(1 for one in group.consumers.values() if one.peer) if group.consumers else 0
     lag_ms, oldest_ms = max(0, now_ms - first_ms), max(0, now_ms - min(first_ms, oldest_ms))
     paused, suspended = int(group.paused is not None), int(group.settings.suspended)
+    over_quota = int(state.holds.keeping(one.identity for one in places) is not None)
     return OfGroup(
-        lag + untried, lag_ms, oldest_ms, in_flight, failed - untried, dead, consumers, paused, suspended, acked, buried
+        lag + untried, lag_ms, oldest_ms, in_flight, failed - untried, dead, consumers, paused, suspended, over_quota,
+        acked, buried,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemill_broker.actions import EpochBegun, Exhumed, FencePut, Removed, Synced
+from tidemill_broker.actions import EpochBegun, Exhumed, FencePut, Removed, Started, Synced
 from tidemill_broker.failures import Failure
 from tidemill_broker.tombs import remove
 from tidemill_broker.transaction_actions import TransactionAction
@@ -16,12 +16,19 @@ from tidemill_wire.replication import EpochStart
 if TYPE_CHECKING:
     from tidemill_broker.state import State
 
+BOOT_SHIFT = 40
+
 
 def go_on(
-    state: State, action: EpochBegun | Exhumed | Synced | FencePut | Removed | TransactionAction
+    state: State, action: Started | EpochBegun | Exhumed | Synced | FencePut | Removed | TransactionAction
 ) -> None:
     """Change the state. SYNCED changes nothing: it is for whoever reads the log."""
     match action:
+        case Started(boot, back_ms):
+            state.boot = boot
+            state.next_pull = max(state.next_pull, boot << BOOT_SHIFT)
+            if back_ms:
+                go_back(state, back_ms)
         case EpochBegun(epoch, message_position, action_position):
             if not state.epochs:
                 state.boots_alone = state.boot

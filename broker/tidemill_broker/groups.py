@@ -7,179 +7,23 @@ A message is, for a group, in exactly one of these places:
                               v                   |
                            failed (error log, by reference, with attempts and a due time)
 
-The pull log of a consumer is its list of deliveries: runs of pull sequences over runs of message sequences. Acks come
-in any order; a run that is acked in its middle is split. All changes are made by ``state.apply``, from an action.
+What a consumer has is its pull log (``pull_log``). All changes are made by ``state.apply``, from an action.
 """
 
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
+from collections.abc import Sequence
 
 from tidemill_broker.actions import FailureDetail
 from tidemill_broker.failures import Errors, Failure, Health
 from tidemill_broker.group_settings import IN_ORDER, GroupSettings
+from tidemill_broker.holds import Hold
+from tidemill_broker.pull_log import Consumer
 from tidemill_broker.ranges import add_ranges, merge_ranges
 from tidemill_wire.limits import DOOMED_MS
-from tidemill_wire.ranges import pairs
 
-_PULL = attrgetter("pull")
-SWEEP_FROM = 16
 NOTHING_PASSED = (-1, -1)
-
-
-@dataclass(slots=True)
-class Delivery:
-    """``count`` messages from ``first`` on, delivered as ``pull`` …; ``count`` 0 is settled."""
-
-    pull: int
-    first: int
-    count: int
-    attempts: int
-    deadline_ms: int
-    since_ms: int = 0
-    """When these failed first, 0 if never; ``fingerprint`` is what they failed of last."""
-    fingerprint: str = ""
-    limit_ms: int = 0
-    """The deadline is never later, however often the lease is renewed; 0: there is no limit."""
-
-    @property
-    def held_to_the_limit(self) -> bool:
-        """Its lease was renewed for as long as it could be."""
-        return 0 < self.limit_ms <= self.deadline_ms
-
-
-class Consumer:
-    """One consumer of one group in one partition, and its pull log."""
-
-    __slots__ = (
-        "_settled",
-        "deliveries",
-        "gone_at_ms",
-        "group",
-        "identity",
-        "keyed",
-        "name",
-        "peer",
-        "resumed_by",
-    )
-
-    def __init__(self, identity: int, group: Group, name: str) -> None:
-        self.identity = identity
-        self.group = group
-        self.name = name
-        self.deliveries: list[Delivery] = []  # settled ones stay until a sweep is worth it
-        self._settled = 0
-        self.peer = 0
-        self.resumed_by = 0  # the connection that said last what the consumer holds; older ones are over
-        self.gone_at_ms = 0
-        self.keyed = False
-        """It handles order keys side by side, and keeps each in order itself."""
-
-    def overlapping(self, first: int, last: int) -> list[int]:
-        """Indexes of the deliveries, settled ones left out, with a pull sequence in the range."""
-        deliveries = self.deliveries
-        index = max(0, bisect_right(deliveries, first, key=_PULL) - 1)
-        found: list[int] = []
-        while index < len(deliveries) and deliveries[index].pull <= last:
-            if deliveries[index].count and deliveries[index].pull + deliveries[index].count > first:
-                found.append(index)
-            index += 1
-        return found
-
-    def take(self, first: int, last: int) -> tuple[list[Delivery], list[Delivery]]:
-        """Settle a range: what was taken, and the new deliveries left where a run was split."""
-        taken: list[Delivery] = []
-        left: list[Delivery] = []
-        for index in reversed(self.overlapping(first, last)):
-            delivery = self.deliveries[index]
-            pull, end = delivery.pull, delivery.pull + delivery.count
-            start, stop = max(first, pull), min(last + 1, end)
-            taken.append(_part(delivery, start, stop))
-            if stop < end:
-                left.append(_part(delivery, stop, end))
-                self.deliveries.insert(index + 1, left[-1])
-            delivery.count = start - pull
-            self._settled += not delivery.count
-        self.group.in_flight -= sum(delivery.count for delivery in taken)
-        if self._settled > SWEEP_FROM and self._settled > len(self.deliveries) // 2:
-            self.deliveries = [delivery for delivery in self.deliveries if delivery.count]
-            self._settled = 0
-        return taken, left
-
-    def extend(
-        self, first: int, last: int, deadline_ms: int, limit_ms: int = 0
-    ) -> tuple[int, list[Delivery]]:
-        """A later deadline for a range, and for no other message of its runs: a handler that hangs is not kept alive
-        by others. How many messages that concerned, and the deliveries that need to be watched from now on.
-        ``limit_ms`` is the new limit of those that have one; 0: each keeps its own.
-        """
-        count = 0
-        watched: list[Delivery] = []
-        for index in reversed(self.overlapping(first, last)):
-            delivery = self.deliveries[index]
-            pull, end = delivery.pull, delivery.pull + delivery.count
-            start, stop = max(first, pull), min(last + 1, end)
-            count += stop - start
-            limited_ms = limit_ms if limit_ms and delivery.limit_ms else delivery.limit_ms
-            until_ms = min(deadline_ms, limited_ms) if limited_ms else deadline_ms
-            if until_ms <= delivery.deadline_ms and limited_ms == delivery.limit_ms:
-                continue
-            parts = [_part(delivery, *span) for span in ((start, stop), (stop, end)) if span[0] < span[1]]
-            if start == pull:
-                parts[0] = delivery
-            delivery.count = (stop if start == pull else start) - pull
-            parts[0].deadline_ms, parts[0].limit_ms = max(until_ms, parts[0].deadline_ms), limited_ms
-            self.deliveries[index : index + 1] = parts if start == pull else [delivery, *parts]
-            watched += parts
-        return count, watched
-
-    def missing(self, first: int, last: int) -> list[int]:
-        """The parts of a range that the consumer does not hold, as pairs of first and last."""
-        gaps: list[int] = []
-        following = first
-        for index in self.overlapping(first, last):
-            delivery = self.deliveries[index]
-            if delivery.pull > following:
-                gaps += (following, delivery.pull - 1)
-            following = delivery.pull + delivery.count
-        if following <= last:
-            gaps += (following, last)
-        return gaps
-
-    def shortened(self, ranges: Sequence[int], deadline_ms: int) -> list[int]:
-        """The parts of ranges whose limit comes before a deadline, as pairs of first and last."""
-        found: list[tuple[int, int]] = []
-        for first, last in pairs(ranges):
-            for index in self.overlapping(first, last):
-                one = self.deliveries[index]
-                if 0 < one.limit_ms < deadline_ms:
-                    start = max(first, one.pull)
-                    found.append((start, min(last + 1, one.pull + one.count) - start))
-        return merge_ranges(found)
-
-    def void(self) -> None:
-        """Nothing is held any more, and the leases of before count for nothing."""
-        for delivery in self.deliveries:
-            delivery.count = 0
-        self.deliveries = []
-        self._settled = 0
-
-    def held(self) -> Iterator[Delivery]:
-        """Deliveries that are not settled."""
-        return (delivery for delivery in self.deliveries if delivery.count)
-
-
-def _part(delivery: Delivery, start: int, stop: int) -> Delivery:
-    """The deliveries ``start`` to ``stop`` (pull sequences, the last one not included) of a run."""
-    first = delivery.first + start - delivery.pull
-    return Delivery(
-        start, first, stop - start, delivery.attempts, delivery.deadline_ms, delivery.since_ms, delivery.fingerprint,
-        delivery.limit_ms,
-    )  # fmt: skip
 
 
 class Group:
@@ -188,7 +32,7 @@ class Group:
     __slots__ = (
         "_due", "_failed", "acked", "allocated", "allocation", "buried", "consumers", "cursor", "doomed", "errors",
         "failed", "handled", "health", "identity", "in_flight", "lock_ms", "name", "owner", "partition", "passed",
-        "paused", "settings", "silent_ms", "start_ms", "untried",
+        "paused", "settings", "silent_ms", "start_ms", "subject_hold", "untried",
     )  # fmt: skip
 
     def __init__(
@@ -202,6 +46,8 @@ class Group:
         self.settings = settings
         self.consumers: dict[str, Consumer] = {}
         self.in_flight = 0
+        self.subject_hold = Hold(name)
+        """What counts what is in flight of its subject; its own until it is in a state."""
         self.acked = 0
         self.owner = 0
         """Of a group in order: the consumer that is given its messages, and until when at least (``lock_ms``)."""
@@ -243,13 +89,19 @@ class Group:
         """How many messages more may be in flight; none while the group is suspended."""
         return 0 if self.settings.suspended else self.settings.in_flight_max - self.in_flight
 
+    def hold(self, messages: int) -> None:
+        """So many more are in flight, or fewer."""
+        self.in_flight += messages
+        self.subject_hold.count += messages
+
     def go_on_at(self, cursor: int, start_ms: int) -> None:
         """As if the group began there: what consumers hold and what failed is void, doomed or not. Of a pause nothing
         is left, for what its messages fail of may lie behind. What it met before (``errors``) may be looked up still.
         """
         for consumer in self.consumers.values():
             consumer.void()
-        self.in_flight = self._failed = self.untried = 0
+        self.hold(-self.in_flight)
+        self._failed = self.untried = 0
         self.failed = {}
         self.doomed = {}
         self._due = []

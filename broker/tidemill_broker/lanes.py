@@ -15,8 +15,9 @@ memory only: after a restart it begins at nothing.
 
 from __future__ import annotations
 
-from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.groups import Group
 from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_broker.pull_log import Consumer
 from tidemill_wire.lanes import first_of_lane, lane_name
 from tidemill_wire.limits import IN_FLIGHT_MAX, LANE_SHARE
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemill_broker.alarms import Alarms
-from tidemill_broker.groups import Consumer, Delivery
+from tidemill_broker.pull_log import Consumer, Delivery
 
 
 class Leases:

@@ -26,7 +26,8 @@ from types import MappingProxyType
 from tidemill_broker.actions import Allocated, GroupForgotten, Locked, Unlocked
 from tidemill_broker.desk import Desk
 from tidemill_broker.group_settings import BROADCAST, ORDERED
-from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.groups import Group
+from tidemill_broker.pull_log import Consumer
 from tidemill_wire.errors import Unavailable
 
 NONE_NAMED: Mapping[str, int] = MappingProxyType({})

@@ -115,6 +115,7 @@ class Broker:
     def vanished(self, pods: Iterable[str], now_ms: int) -> None:
         """Pods that are gone, as somebody says."""
         self._settling.vanished(pods, now_ms)
+        self._serve_freed(now_ms)
 
     def ticked(self, now_ms: int) -> None:
         self._settling.ticked(now_ms)
@@ -277,9 +278,10 @@ class Broker:
         return [name for name in names if self.dead_letters.has_any(name, command.group)] or [command.subject]
 
     def _serve_freed(self, now_ms: int) -> None:
-        """What groups in order waited for is buried: they go on."""
+        """What groups in order waited for is buried, or there is room for what a quota kept back: they go on."""
         while self.dead_letters.freed:
             self.serving.serve_group(self.dead_letters.freed.pop(), now_ms)
+        self.serving.serve_freed(now_ms)
 
     # Plumbing.
 

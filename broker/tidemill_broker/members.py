@@ -18,9 +18,10 @@ from tidemill_broker.actions import Action, ConsumerNamed, GroupNamed
 from tidemill_broker.dead_letters import naming_of_twin
 from tidemill_broker.further import subject_of
 from tidemill_broker.group_settings import BROADCAST, DEAD, ORDERED, GroupSettings
-from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.groups import Group
 from tidemill_broker.partitions import Partition
 from tidemill_broker.positions import begin_as_asked
+from tidemill_broker.pull_log import Consumer
 from tidemill_broker.settings import BrokerSettings
 from tidemill_broker.state import State
 from tidemill_host.machine import Peer
@@ -94,6 +95,8 @@ class Members:
             if group.ordered:
                 consumer.resumed_by = peer  # it holds nothing, so nothing has to be said of it
         consumer.keyed = pull.mode is Mode.KEYED
+        if pull.bound is not None:
+            consumer.claim(self._state.holds.of_identity(pull.bound))
         if peer < consumer.resumed_by:
             raise replaced(pull)
         if consumer.peer != peer:

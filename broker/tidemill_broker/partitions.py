@@ -45,6 +45,8 @@ class SubjectSettings:
 
     rates: Rates | None = None
     """What may be sent to it here, if that is bounded."""
+    in_flight_max: int = 0
+    """How many of its messages consumers may hold here, those of all groups together; 0: any number."""
 
     def to_map(self) -> dict[str, Any]:
         said: dict[str, Any] = {
@@ -59,6 +61,8 @@ class SubjectSettings:
             said["archived"] = [list(one) for one in self.archived]
         if self.rates is not None:
             said["rates"] = [self.rates.messages, self.rates.bytes]
+        if self.in_flight_max:
+            said["in_flight"] = self.in_flight_max
         return said
 
     @classmethod
@@ -72,6 +76,7 @@ class SubjectSettings:
             values.get("dedup", DEDUPLICATION_SECONDS_DEFAULT),
             tuple((*one,) for one in values["archived"]) if "archived" in values else None,
             Rates(*values["rates"]) if "rates" in values else None,
+            values.get("in_flight", 0),
         )
 
     def having(self, archived: Archived | None) -> SubjectSettings:

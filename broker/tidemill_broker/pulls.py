@@ -16,11 +16,13 @@ from tidemill_broker.actions import PullRun
 from tidemill_broker.consume_log import ConsumeLog
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import DEAD
-from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.groups import Group
+from tidemill_broker.holds import Hold
 from tidemill_broker.logs import Logs
 from tidemill_broker.order import in_place
 from tidemill_broker.partitions import Partition
 from tidemill_broker.positions import first_since
+from tidemill_broker.pull_log import Consumer
 from tidemill_broker.state import State
 from tidemill_host.machine import Peer, Slice
 from tidemill_journal.entries import Rows, row_count, row_length
@@ -47,6 +49,10 @@ class ParkedPull:
     by_group: dict[int, Consumer]
     patterns: Sequence[str] = ()
     answered: bool = False
+    hold: Hold | None = None
+    """Of who asks, if that is bounded."""
+    kept_back: Hold | None = None
+    """What was full when something could have been given."""
 
 
 class Stored(NamedTuple):
@@ -169,6 +175,9 @@ class Pulls:
         due = (group.first_failures if held_up else group.due_failures)(now_ms, RUNS_MAX)
         is_dead = group.settings.consumption == DEAD
         new = 0 if is_dead else max(0, partition.visible - group.reached)
+        room = min(room, self._in_flight(parked, group, new, due))
+        if room <= 0:
+            return given
         room = min(room, self._share(parked, group, new, due))
         for failure in due:
             missing = self._missing(parked, partition, failure)
@@ -186,6 +195,16 @@ class Pulls:
             else:
                 self._add_new(parked, partition, given, group, room)
         return given
+
+    def _in_flight(self, parked: ParkedPull, group: Group, new: int, due: Sequence[Failure]) -> int:
+        """How much quotas have room for; when they have none, they keep back what could be given."""
+        least = group.subject_hold
+        if parked.hold is not None and parked.hold.room < least.room:
+            least = parked.hold
+        if least.room <= 0 and (due or (new and not (in_place(self._state, group) and group.failed))):
+            self._state.holds.keep_back(group.identity, least)
+            parked.kept_back = least
+        return least.room
 
     def _share(self, parked: ParkedPull, group: Group, new: int, due: Sequence[Failure]) -> int:
         """How much one of several waiting pulls may take: when little has come, all of them get some of it, but not of

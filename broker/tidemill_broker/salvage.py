@@ -18,8 +18,8 @@ from functools import partial
 from tidemill_broker.actions import FailedDeliveries, FailureDetail, Reason
 from tidemill_broker.desk import Desk
 from tidemill_broker.failures import fingerprint_of
-from tidemill_broker.groups import Consumer
 from tidemill_broker.members import probed
+from tidemill_broker.pull_log import Consumer
 from tidemill_broker.pulls import Given, ParkedPull, Stored
 from tidemill_host.machine import Buffer, Durability, Send, Slice, Unread
 from tidemill_journal.entries import row_count, row_length

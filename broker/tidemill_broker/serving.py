@@ -15,7 +15,7 @@ from tidemill_broker.alarms import Alarms
 from tidemill_broker.consume_log import ConsumeLog, Loading
 from tidemill_broker.desk import Desk
 from tidemill_broker.filtered import Filtered
-from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.groups import Group
 from tidemill_broker.intake import Intake
 from tidemill_broker.lanes import Lane
 from tidemill_broker.locks import Locks
@@ -23,16 +23,19 @@ from tidemill_broker.members import Members, replaced
 from tidemill_broker.order import in_place
 from tidemill_broker.partitions import Partition
 from tidemill_broker.patterns import Patterns, check_bound
+from tidemill_broker.pull_log import Consumer
 from tidemill_broker.pulls import Given, ParkedPull, Pulls
 from tidemill_broker.ranges import merge_ranges
 from tidemill_broker.salvage import Salvage
 from tidemill_broker.sifting import Sifting
+from tidemill_broker.turns import Turns
 from tidemill_broker.twins import graves_of, namesakes_of
 from tidemill_host.machine import Buffer, Durability, Peer, Unread
 from tidemill_wire import commands, limits
 from tidemill_wire.commands import Pull
 from tidemill_wire.errors import Unavailable, WireError
 from tidemill_wire.filters import EVERYTHING, TagFilter, matches_pattern, split_patterns
+from tidemill_wire.quotas import full
 
 
 class Serving:
@@ -52,7 +55,7 @@ class Serving:
         self._patterns = Patterns(desk.state)
         self._parked: dict[Peer, dict[int, ParkedPull]] = {}
         self._ends = Alarms[ParkedPull](lambda _at_ms, parked: not parked.answered)
-        self._rotation = 0  # subjects of one pull take turns
+        self._turns = Turns(desk.state)
 
     def joined(self, peer: Peer) -> None:
         """A connection."""
@@ -94,6 +97,8 @@ class Serving:
             graves = graves_of(self._state, self._intake.further, consumers)
             consumers += [self._members.enrol(peer, pull, grave, now_ms) for grave in graves]
         parked = ParkedPull(peer, correlation, pull, consumers, now_ms + pull.wait_ms, {}, patterns)
+        if pull.bound is not None:
+            parked.hold = self._state.holds.of_identity(pull.bound)
         if pull.held is not None:
             for stale in self.pulls.stale(parked):
                 self.pulls.unpark(stale)
@@ -168,7 +173,7 @@ class Serving:
     def ticked(self, now_ms: int) -> None:
         """Whose time is over, and whose failures have become due."""
         while (over := self._ends.first()) is not None and over[0] <= now_ms:
-            self._answer(over[1], None, now_ms)
+            self._end(over[1], now_ms)
         later, self._filtered.later = self._filtered.later, {}
         for identity in later:
             self.serve_group(identity, now_ms)
@@ -225,11 +230,9 @@ class Serving:
         """
         for parked in list(self.pulls.waiting.get(identity, {}).values()):
             consumer = parked.by_group[identity]
-            if (
-                not parked.answered
-                and not self._serve(parked, now_ms, consumer)
-                and not consumer.group.ordered
-            ):
+            if parked.answered or self._serve(parked, now_ms, consumer) or consumer.group.ordered:
+                continue
+            if parked.hold is None or parked.kept_back is not parked.hold:  # else others may be given it
                 return
 
     def adopt(self, twin: Group, now_ms: int) -> None:
@@ -276,14 +279,11 @@ class Serving:
 
     def _serve(self, parked: ParkedPull, now_ms: int, only: Consumer | None = None) -> bool:
         """Answer a pull if its groups have something for it; ``only`` one of them can have, when that is known."""
-        consumers: Sequence[Consumer] = (only,) if only is not None else self._in_turn(parked)
-        if self._state.kin:
-            consumers = self._by_lane(parked, consumers, now_ms)
         sifting = False
-        for consumer in consumers:
+        for consumer in self._turns.of(parked, only, now_ms):
             group = consumer.group
             if group.ordered and not self._locks.hold(
-                self._head(parked, consumer), parked.pull.wait_ms, now_ms
+                self._turns.head(parked, consumer), parked.pull.wait_ms, now_ms
             ):
                 continue
             if group.reached >= self._state.partitions[group.partition].visible and not group.failed:
@@ -303,7 +303,7 @@ class Serving:
         if self._filtered.later:
             self._desk.wake(now_ms + 1)
         if parked.deadline_ms <= now_ms and not sifting:
-            self._answer(parked, None, now_ms)
+            self._end(parked, now_ms)
             return True
         return False
 
@@ -319,38 +319,21 @@ class Serving:
             elif given.runs or not given.missing:
                 return given
 
-    def _in_turn(self, parked: ParkedPull) -> Sequence[Consumer]:
-        consumers = parked.consumers
-        if self._state.kin:  # a subject has one turn, however many lanes
-            consumers = [one for one in consumers if one is self._head(parked, one)]
-        start = self._rotation % max(1, len(consumers))
-        self._rotation += 1
-        return (*consumers[start:], *consumers[:start]) if start else consumers
+    def serve_freed(self, now_ms: int) -> None:
+        """Something was settled: those go on whom a quota kept back."""
+        for identity in self._state.holds.freed():
+            self.serve_group(identity, now_ms)
 
-    def _head(self, parked: ParkedPull, consumer: Consumer) -> Consumer:
-        """The same consumer in the subject itself, for one in a lane of it."""
-        kin = self._state.kin.get(consumer.group.identity)
-        return consumer if kin is None else parked.by_group[kin.head.identity]
-
-    def _by_lane(self, parked: ParkedPull, consumers: Sequence[Consumer], now_ms: int) -> list[Consumer]:
-        """Instead of a consumer in one lane, the same in all that have something, in the order of their turns."""
-        found: list[Consumer] = []
-        for consumer in consumers:
-            kin = self._state.kin.get(consumer.group.identity)
-            if kin is None:
-                found.append(consumer)
-                continue
-            waiting = [one for one in kin.groups if self._has_something(one, now_ms)]
-            found += [
-                parked.by_group[one.identity] for one in kin.turns(waiting) if one.identity in parked.by_group
-            ]
-        return found
-
-    def _has_something(self, group: Group, now_ms: int) -> bool:
-        if group.reached < self._state.partitions[group.partition].visible:
-            return True
-        failure = group.first_due() if in_place(self._state, group) else group.next_failure()
-        return failure is not None and failure.due_ms <= now_ms
+    def _end(self, parked: ParkedPull, now_ms: int) -> None:
+        """Its time is over. Who was kept back is told so, for there was something."""
+        kept_back = parked.kept_back
+        if kept_back is None or kept_back.room > 0:
+            self._answer(parked, None, now_ms)
+            return
+        self.pulls.unpark(parked)
+        self._parked[parked.peer].pop(id(parked), None)
+        self._intake.quotas.told_to_wait.note(kept_back.name, 1)
+        self._desk.refuse(parked.peer, parked.correlation, full(kept_back.bound, parked.pull.wait_ms))
 
     def _answer(self, parked: ParkedPull, given: Given | None, now_ms: int) -> None:
         self.pulls.unpark(parked)
@@ -362,6 +345,8 @@ class Serving:
         partition = self._state.partitions[group.partition]
         lease_ms = self._locks.lease_ms(group)
         self._grant(given, now_ms)
+        if parked.hold is not None:
+            given.consumer.given(len(given.runs), parked.hold)
         level = min(self._desk.level(partition), Durability.WRITTEN)
         if parked.pull.once:
             level = self._ack(given, now_ms)

@@ -19,10 +19,11 @@ from tidemill_broker.actions import (
 from tidemill_broker.dead_letters import DeadLetters
 from tidemill_broker.desk import Desk
 from tidemill_broker.failures import SILENT, SILENT_MAX, due_after, fingerprint_of
-from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.groups import Group
 from tidemill_broker.locks import Locks
 from tidemill_broker.members import Members, probed
 from tidemill_broker.order import in_place
+from tidemill_broker.pull_log import Consumer
 from tidemill_broker.pulls import ParkedPull
 from tidemill_broker.ranges import merge_ranges, ranges_without
 from tidemill_broker.serving import Serving

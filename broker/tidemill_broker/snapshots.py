@@ -10,8 +10,9 @@ import msgpack
 from tidemill_broker.actions import FailureDetail
 from tidemill_broker.failures import Errors, Failure
 from tidemill_broker.group_settings import DEAD, GroupSettings
-from tidemill_broker.groups import Consumer, Delivery, Group
+from tidemill_broker.groups import Group
 from tidemill_broker.partitions import Partition, SubjectSettings
+from tidemill_broker.pull_log import Consumer, Delivery
 from tidemill_broker.state import State
 from tidemill_broker.tombs import entomb
 from tidemill_journal.errors import CorruptRecord

@@ -73,6 +73,8 @@ class Standing:
     events: list[Event] = field(default_factory=list[Event])
     rate: float = 0.0
     """Messages a second that the group was given of late."""
+    kept_back: str = ""
+    """Whose quota of messages in flight is used up, if that keeps messages back from the group."""
 
 
 def standing_of(group: Group, sequence: int, tags: Collection[str] = ()) -> Standing:
@@ -169,7 +171,12 @@ def sentence_of(standing: Standing, moment: Callable[[int], str]) -> str:
     open_still = standing.state in ("waiting", "leased", "parked", "retry")
     paused = "" if standing.pause is None else _paused(standing.pause, moment)
     suspended = "; the group is suspended, and given nothing" if standing.suspended else ""
-    return sentences[standing.state] + (paused + suspended if open_still else "")
+    kept_back = (
+        f"; the group is given nothing now: the quota of {standing.kept_back} of messages in flight is used up"
+        if standing.kept_back and standing.state in ("waiting", "retry")
+        else ""
+    )
+    return sentences[standing.state] + (paused + suspended + kept_back if open_still else "")
 
 
 def _paused(pause: Pause, moment: Callable[[int], str]) -> str:

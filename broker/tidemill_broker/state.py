@@ -42,16 +42,18 @@ from tidemill_broker.actions import (
     Voided,
 )
 from tidemill_broker.deduplication import Deduplication
-from tidemill_broker.epochs import go_back, go_on
+from tidemill_broker.epochs import go_on
 from tidemill_broker.failures import SILENT, Failure
 from tidemill_broker.fences import Fences
 from tidemill_broker.group_settings import BROADCAST, GroupSettings
-from tidemill_broker.groups import NOTHING_PASSED, Consumer, Delivery, Group
+from tidemill_broker.groups import NOTHING_PASSED, Group
+from tidemill_broker.holds import Holds
 from tidemill_broker.indexes import Index
 from tidemill_broker.lanes import Kin, Lane, group_in
 from tidemill_broker.leases import Leases
 from tidemill_broker.partitions import Partition, SubjectSettings, make_partition
 from tidemill_broker.pending import Transactions
+from tidemill_broker.pull_log import Consumer, Delivery
 from tidemill_broker.tombs import Tombs
 from tidemill_broker.touched import touched_by
 from tidemill_broker.transaction_actions import OfTransaction
@@ -60,8 +62,6 @@ from tidemill_wire.lanes import first_of_lane, split_lane
 from tidemill_wire.limits import DOOMED_MS
 from tidemill_wire.ranges import pairs
 from tidemill_wire.replication import EpochStart
-
-BOOT_SHIFT = 40
 
 
 class State:
@@ -98,6 +98,7 @@ class State:
         self.deduplication = Deduplication()
         self.index = Index()
         self.leases = Leases(self.consumers)
+        self.holds = Holds()
 
     def group_of(self, subject: str, name: str) -> Group | None:
         """The group of that name in the subject's partition."""
@@ -171,12 +172,7 @@ class State:
                 self.groups[group].take_failed(first, messages)
             case Skipped(group, _, to):
                 self.groups[group].cursor = max(self.groups[group].cursor, to)
-            case Started(boot, back_ms):
-                self.boot = boot
-                self.next_pull = max(self.next_pull, boot << BOOT_SHIFT)
-                if back_ms:
-                    go_back(self, back_ms)
-            case EpochBegun() | Exhumed() | Synced() | FencePut() | Removed() | OfTransaction():
+            case Started() | EpochBegun() | Exhumed() | Synced() | FencePut() | Removed() | OfTransaction():
                 go_on(self, action)
             case _:
                 assert_never(action)
@@ -231,6 +227,7 @@ class State:
             self.add_partition(action.partition, action.name, settings)
             return
         known.configure(settings)
+        self.holds.declare(known)
         for lane in self.lanes.get(known.identity, {}).values():
             lane.configure(settings)
 
@@ -256,6 +253,7 @@ class State:
     def _index_partition(self, partition: Partition) -> None:
         self.partitions[partition.identity] = partition
         self.by_name[partition.raw_name] = partition
+        self.holds.declare(partition)
 
     def _name_group(self, action: GroupNamed) -> None:
         settings = GroupSettings.from_map(action.settings)
@@ -277,6 +275,8 @@ class State:
         """A group that is new, or comes from a checkpoint."""
         partition = self.partitions[group.partition]
         self.groups[group.identity] = group
+        group.subject_hold = self.holds.of_subject(partition)
+        group.subject_hold.count += group.in_flight
         partition.groups[group.name] = group.identity
         if group.doomed:
             self.doomed.add(group.identity)
@@ -315,7 +315,7 @@ class State:
             self.leases.watch(consumer, delivery)
             self.next_pull = max(self.next_pull, run.pull + run.messages)
             total += run.messages
-        group.in_flight += total
+        group.hold(total)
         return total
 
     def _settle(self, identity: int, ranges: Sequence[int]) -> list[Delivery]:
@@ -394,6 +394,7 @@ class State:
             assert group.identity in self.kin or not isinstance(self.partitions[group.partition], Lane)
             assert not group.owner or self.consumers[group.owner].group is group
             assert group.cursor <= self.partitions[group.partition].next_sequence
+        self.holds.check(self.groups.values())
         self.transactions.check()
         for kin in self.kin.values():
             kin.check()

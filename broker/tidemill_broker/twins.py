@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tidemill_broker.further import Further
-from tidemill_broker.groups import Consumer, Group
+from tidemill_broker.groups import Group
 from tidemill_broker.lanes import Lane
 from tidemill_broker.partitions import Partition
+from tidemill_broker.pull_log import Consumer
 from tidemill_broker.state import State
 from tidemill_wire.fields import EXPANDED, living_subject
 

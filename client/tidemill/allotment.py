@@ -5,7 +5,8 @@ Where no meta answers there is none, and the consumer takes what the broker's lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tidemill.errors import Refused
@@ -115,3 +116,21 @@ class Allotment:
 
     def _of(self, subject: str) -> Tenure | None:
         return self._tenures.get(living_partition(subject).partition("#")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What meta allots at this broker group, and how to ask it again."""
+
+    group: str
+    allotment: Allotment
+    ask: Callable[[], None]
+
+    def of(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Which of them may be pulled from, each with the version to name. Also that of its own subject's allocation:
+        a version of another one, if it is greater, would shut out whom the partition belongs to.
+        """
+        if not self.allotment.governs:
+            return dict.fromkeys(names, 0)
+        ours = self.allotment.ours().get(self.group, {})
+        return {name: ours[name] for name in names if name in ours}

@@ -172,6 +172,13 @@ class Flights:
                 del self._refused[partition]
         return gone
 
+    @property
+    def written(self) -> frozenset[Parcel]:
+        """Batches that nobody has answered for, and that may be stored."""
+        return frozenset(
+            one for flight in self._flights if flight.asked_at != NEVER for one in flight.batches
+        )
+
     def hand_over(self) -> list[Parcel]:
         """All of it, in the order of the numbers. What is in flight may be stored."""
         batches: list[Parcel] = []

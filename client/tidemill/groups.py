@@ -62,8 +62,8 @@ def merged(
         if names not in found:
             found[names] = {
                 "group": names[1], "subject": names[0], **dict.fromkeys(SUMS), "paused": None,
-                "consumption": known.get("consumption"), "suspended": False, "consumers": 0, "brokers": [],
-                "away": list(away),
+                "consumption": known.get("consumption"), "suspended": False, "over_quota": None, "consumers": 0,
+                "brokers": [], "away": list(away),
             }  # fmt: skip
     return [found[names] for names in sorted(found)]
 
@@ -74,5 +74,6 @@ def _add(known: Row, row: Row, broker: str) -> None:
     known["consumers"] = max(known["consumers"], row["consumers"])
     known["paused"] = known["paused"] or row["paused"]
     known["suspended"] = known["suspended"] or row["suspended"]
+    known["over_quota"] = known.get("over_quota") or row.get("over_quota")
     if broker not in known["brokers"]:
         known["brokers"].append(broker)

@@ -104,7 +104,8 @@ class Diary:
             "group": place[1], "state": state, "attempts": last.attempts if last is not None else 0,
             "consumer": last.consumer if last is not None and state in ("leased", "acked", "kept") else None,
             "until": _until(state, last), "ahead": ahead, "rate": self._rate(place), "paused": False,
-            "pause": None, "suspended": group.suspended, "error": error_of(said),
+            "pause": None, "suspended": group.suspended, "over_quota": None,
+            "error": error_of(said),
             "events": [event.value() for event in events],
         }  # fmt: skip
         return {**found, "sentence": sentence_of(found, last, str(group.wanted))}

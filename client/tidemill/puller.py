@@ -3,6 +3,7 @@
     state      event                          next
     pulling    link lost                      pulling   asks again over the next link, under the same name
     pulling    refused                        pulling   after a wait, when it is retryable; else the consumer fails
+    pulling    refused as ``over_quota``      pulling   after the wait it was told: the broker has waited already
     pulling    ``stop`` or ``leave``          leaving   nothing is asked for; what still comes is released at once
     leaving    all answered, or deadline      gone      GOODBYE
 
@@ -16,11 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from tidemill.allotment import Allotment
+from tidemill.allotment import Share
 from tidemill.backoff import Backoff
 from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, add_range, idle
 from tidemill.errors import ClientClosed, ConnectionLost, CorruptBatch, TidemillError, Unavailable, wait_of
@@ -67,24 +68,6 @@ class Asked:
     era: int
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What meta allots at this broker group, and how to ask it again."""
-
-    group: str
-    allotment: Allotment
-    ask: Callable[[], None]
-
-    def of(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Which of them may be pulled from, each with the version to name. Also that of its own subject's allocation:
-        a version of another one, if it is greater, would shut out whom the partition belongs to.
-        """
-        if not self.allotment.governs:
-            return dict.fromkeys(names, 0)
-        ours = self.allotment.ours().get(self.group, {})
-        return {name: ours[name] for name in names if name in ours}
-
-
 class Puller:
     """See the module."""
 
@@ -110,6 +93,8 @@ class Puller:
         """The same of the link that is up. Until then there is one pull only: a second one's messages could be on
         their way while the broker compares what it gave with what is here."""
         self._leaving = False
+        self._full = False
+        """Too much is in flight, and that was said."""
         self._away = False
         self._pause: asyncio.TimerHandle | None = None
         self._renewal: asyncio.TimerHandle | None = None
@@ -252,8 +237,13 @@ class Puller:
                 if answer.kind.name == "allocation_outdated" and self.share is not None:
                     self.share.ask()
                     self._give_all_back()
+                wait_s = wait_of(answer)
+                if answer.kind.name == "over_quota":
+                    self._inbox.shares.answered(self.settler, asked.messages, 0)
+                    self._say_full(answer)
+                elif self._pause is None:
+                    wait_s = max(self._backoff.next(), wait_s)
                 if self._pause is None:
-                    wait_s = max(self._backoff.next(), wait_of(answer))
                     self._pause = self._loop.call_later(wait_s, self._go_on)
             case TidemillError():
                 self._inbox.fail(answer)
@@ -263,6 +253,12 @@ class Puller:
                 return
         self.pull()
 
+    def _say_full(self, error: Unavailable) -> None:
+        """Once, until something is given again."""
+        if not self._full:
+            self._full = True
+            log.warning("consumer_over_quota %s: %s", self._identity.consumer, error.detail)
+
     def _go_on(self) -> None:
         self._pause = None
         self.pull()
@@ -271,6 +267,7 @@ class Puller:
         self._inbox.shares.answered(self.settler, asked.messages, sum(grant.count for grant in answer.grants))
         if not answer.grants:
             return
+        self._full = False
         deliveries: list[Delivery] = []
         total = at = 0
         broken: CorruptBatch | None = None

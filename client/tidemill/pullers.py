@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from tidemill.ack_spool import Place
-from tidemill.allotment import Allotment
+from tidemill.allotment import Allotment, Share
 from tidemill.backoff import Backoff
 from tidemill.delivery import Delivery, Settler
 from tidemill.elsewhere import Elsewhere
@@ -24,7 +24,7 @@ from tidemill.inbox import Inbox
 from tidemill.keeper import Keeper
 from tidemill.link import Link
 from tidemill.naming import Member
-from tidemill.puller import Identity, Puller, Share
+from tidemill.puller import Identity, Puller
 from tidemill.router import Router
 from tidemill.routes import Address
 from tidemill.settings import ClientSettings

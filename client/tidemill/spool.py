@@ -31,6 +31,9 @@ POSITION = struct.Struct("<8sQ")
 HEADER = struct.Struct("<8sQI4x")
 RECORD = struct.Struct("<II")
 
+ASIDE = (".refused", ".doubted")
+"""What is behind the spool's name in those of what was set aside: not stored, and in doubt."""
+
 assert HEADER.size == 24
 
 
@@ -53,6 +56,11 @@ class Spool:
     def empty(self) -> bool:
         """Everything was sent."""
         return bool(self._done == self._end)
+
+    @property
+    def end(self) -> int:
+        """The position behind all that was appended."""
+        return self._end
 
     def append(self, batches: Sequence[Bytes]) -> bool:
         """Keep them, durably; ``False`` when there is no room."""
@@ -93,9 +101,12 @@ class Spool:
             self._done = self._end = HEADER.size
         self._note()
 
-    def set_aside(self, batch: Bytes) -> None:
-        """A broker refused it for good: keep it for a person to look at."""
-        self._shelf.append(Path(f"{self._path}.refused"), RECORD.pack(len(batch), crc32c(batch)) + batch)
+    def set_aside(self, batch: Bytes, *, doubted: bool = False) -> None:
+        """A broker refused it for good: keep it for a person to look at, beside others that are not stored, or that may
+        be.
+        """
+        kind = ASIDE[doubted]
+        self._shelf.append(Path(f"{self._path}{kind}"), RECORD.pack(len(batch), crc32c(batch)) + batch)
 
     def close(self) -> None:
         """Let go of the file."""

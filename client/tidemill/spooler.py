@@ -12,7 +12,8 @@ spools of those who have them (``mover``), and so does one for whose name the ro
 ``carrier`` finds a broker group, and it goes to no other until it is answered. Of a frame of which some was refused for
 now, only that is sent again: the rest is stored, and may not go to another broker group beside it. A batch whose order
 keys lie elsewhere is taken apart; it counts as sent when its pieces are in the spools of those who have them. A batch
-that a broker refuses for good is set aside in ``<spool>.refused``, counted and logged: its sender has gone.
+that a broker refuses for good is set aside in ``<spool>.refused``, counted and logged: its sender has gone. One that
+was written before, and is refused by who has not looked for it, may be stored: it goes to ``<spool>.doubted`` instead.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tidemill.lane import Lane
 from tidemill.link import Answer, Link
 from tidemill.settings import ClientSettings
 from tidemill.spool import RECORD, Spool
+from tidemill.spool_doubts import SpoolDoubts
 from tidemill_wire.batch import partition_name, read_header
 from tidemill_wire.columns import Batch
 from tidemill_wire.commands import Sent
@@ -85,7 +87,10 @@ class Spooler:
         mover: Mover,
     ) -> None:
         self.refused = 0
-        """Batches set aside."""
+        """Batches set aside: not stored."""
+        self.doubted = 0
+        """Batches set aside of which nobody knows whether they are stored."""
+        self._doubts = SpoolDoubts()
         self._path = path
         self._settings = settings
         self._lane = lane
@@ -149,6 +154,7 @@ class Spooler:
             self._opened.exception()  # nobody may be waiting for it: then it was said above
             return
         self._lane.stopped = not spool.empty
+        self._doubts.left(0 if spool.empty else spool.end)
         self._opened.set_result(None)
         self._wanted.set()
         while True:
@@ -185,6 +191,7 @@ class Spooler:
     async def _take(self, spool: Spool) -> None:
         """All that the lane holds goes to the file."""
         self._lane.stopped = True
+        written = self._lane.flights.written
         batches = self._lane.hand_over()
         if not batches:
             return
@@ -198,6 +205,7 @@ class Spooler:
                 batch.failed(OutcomeUnknown("the client was closed while a message went to the spool"))
             raise
         if kept:
+            self._doubts.unanswered(bytes(batch.data) for batch in batches if batch in written)
             self._lane.spooled(batches)
         else:
             self._lane.take_back(batches)
@@ -217,11 +225,14 @@ class Spooler:
                 return
             self._bound, self._bound_to = lane.group, position
             answer = await self._send(batches, link)
+            if isinstance(answer, ConnectionLost):
+                self._doubts.unanswered(batches)
             self._doubtful = not isinstance(answer, Sent) and (
                 self._doubtful or isinstance(answer, ConnectionLost)
             )
             if isinstance(answer, Sent) and len(answer.first_sequences) == len(batches):
                 refused: dict[int, TidemillError] = dict(answer.errors)
+                self._doubts.answered(batches, refused)
             elif isinstance(answer, TidemillError):
                 refused = dict.fromkeys(range(len(batches)), answer)
             else:
@@ -243,12 +254,24 @@ class Spooler:
                 continue
             self._backoff.reset()
             self._bound = ""
+            begins = position - size_of(frame)
             for index, error in refused.items():
-                self.refused += 1
-                log.error("spooled_batch_refused %s: %s", self._path, error)
-                await self._blocking(partial(spool.set_aside, batches[index]))
+                await self._set_aside(spool, batches[index], begins, error)
             await self._blocking(partial(spool.sent, position))
             self._settled.difference_update(frame)
+            self._doubts.gone(frame)
+        self._doubts.left(0)
+
+    async def _set_aside(self, spool: Spool, batch: bytes, begins: int, error: TidemillError) -> None:
+        """Nobody will take it; whether nobody has is another question."""
+        doubted = self._doubts.leave(batch, begins, error)
+        if doubted:
+            self.doubted += 1
+            log.error("spooled_batch_in_doubt %s: it may be stored, or not: %s", self._path, error)
+        else:
+            self.refused += 1
+            log.error("spooled_batch_refused %s: %s", self._path, error)
+        await self._blocking(partial(spool.set_aside, batch, doubted=doubted))
 
     def _goes_elsewhere(self, batch: bytes) -> bool:
         """Whether a batch that was spooled without a route, and sent nowhere yet, is not for whoever carries it."""

@@ -14,6 +14,7 @@ from tidemill.lane import Lane
 from tidemill.later import LANE
 from tidemill.producer import Producer
 from tidemill.settings import ClientSettings
+from tidemill.spool import ASIDE
 from tidemill.spooler import Sender, Spooler
 from tidemill.tasks import Tasks
 
@@ -69,7 +70,7 @@ class Spools:
 
     def _left(self) -> list[str]:
         found = self._settings.shelf.names(self._path, BOUND)
-        return [group for group in found if not group.endswith(".refused")]
+        return [group for group in found if not group.endswith(ASIDE)]
 
     async def close(self) -> None:
         """After the tasks have ended."""

@@ -3,6 +3,8 @@
 A browser that reaches meta need not reach brokers, whose names are often known inside of their cluster only. So meta
 passes on what the pages ask: the paths in ``PASSED``, to brokers that have registered, and never to an address that a
 request names. It adds nothing of its own: who may do what is decided where it is done, by the token that comes along.
+Meta's certificate opens the connection, and says there that what comes by it is passed on: it is nobody's who asks. So
+a person who has shown a certificate, and no token, is refused here: a certificate cannot be passed on.
 What changes something must have a field in its head that no other page can send.
 """
 
@@ -17,9 +19,11 @@ from yarl import URL
 
 from tidemill_host.bodies import Bodies
 from tidemill_host.calling import IN_CLEAR, Caller
+from tidemill_host.doorman import PASSED_ON, asker
 from tidemill_host.refusals import HttpRefused
 from tidemill_host.routing import Route, Variables
 from tidemill_wire import limits
+from tidemill_wire.access import ANYBODY
 from tidemill_wire.addresses import address_of, split_address
 
 Find: TypeAlias = Callable[[str, str], str | None]
@@ -64,7 +68,7 @@ RUNNING_MAX = 64
 PATIENCE_SECONDS = 30.0
 CONNECT_SECONDS = 3.0
 CHUNK_BYTES = 64 * 1024
-PASSED_ON = ("Content-Type", "Retry-After")
+ANSWERED = ("Content-Type", "Retry-After")
 WITH = ("Authorization", "Content-Type", "Accept")
 DOTS = (".", "..")
 
@@ -93,6 +97,11 @@ class Relay:
             raise HttpRefused(
                 403, "foreign_page", f"the field {OWN_HEADER} is missing",
                 "programs ask the broker itself, whose address GET /v1/brokers has",
+            )  # fmt: skip
+        if asker() is not ANYBODY and "Authorization" not in request.headers:
+            raise HttpRefused(
+                403, "forbidden", f"{asker().who} has shown a certificate, which cannot be passed on to a broker",
+                "show a token; or ask the broker itself, whose address GET /v1/brokers has",
             )  # fmt: skip
         if any(value in DOTS for value in variables.values()):
             raise HttpRefused(400, "malformed_request", "a part of the path is dots", "name what is meant")
@@ -126,7 +135,7 @@ class Relay:
         return URL(self._caller.url(address_of(host, int(port)), f"{path}{query}"), encoded=True)
 
     async def _pass_on(self, request: web.BaseRequest, url: URL, body: bytes) -> web.StreamResponse:
-        headers = _some(request.headers, WITH)
+        headers = {**_some(request.headers, WITH), PASSED_ON: "1"}
         trust = self._caller.options().get("ssl", True)
         try:
             async with self._client().request(
@@ -152,7 +161,7 @@ async def _stream(
     """As it comes: messages may be large, and a slow reader holds nothing here but a chunk. What breaks off is cut off
     here, too: nobody takes a part for the whole.
     """
-    response = web.StreamResponse(status=answer.status, headers=_some(answer.headers, PASSED_ON))
+    response = web.StreamResponse(status=answer.status, headers=_some(answer.headers, ANSWERED))
     response.headers["X-Content-Type-Options"] = "nosniff"
     await response.prepare(request)
     try:

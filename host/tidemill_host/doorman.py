@@ -2,7 +2,7 @@
 
 a path that needs nothing            answered
 nobody known                         401, whatever the path, so that nobody learns which there are
-not granted                          403
+not granted                          403, which names no subject that the asker did not name
 granted                              answered; of lists, what the asker may know of
 """
 
@@ -25,6 +25,8 @@ from tidemill_wire.errors import Refused, WireError
 from tidemill_wire.limits import TOKEN_CHARS_MAX
 
 READING = ("GET", "HEAD", "OPTIONS")
+PASSED_ON = "Tidemill-Passed-On"
+"""In the head of what another service passes on for somebody: that one's certificate says nothing of who asks."""
 _ASKER: ContextVar[Identity] = ContextVar("asker", default=ANYBODY)
 
 
@@ -113,9 +115,11 @@ class Doorman:
 
 
 def shown_by(request: web.BaseRequest) -> tuple[str, tuple[str, ...]]:
-    """The token of a request, and the names in its connection's certificate."""
+    """The token of a request, and the names in its connection's certificate, unless that is of who passes it on."""
     transport = request.transport
     names = names_of(transport.get_extra_info("peercert")) if transport is not None else ()
+    if PASSED_ON in request.headers:
+        names = ()
     said = request.headers.getall("Authorization", [])
     if not said:
         return "", names
@@ -154,7 +158,7 @@ def narrowed(response: web.StreamResponse, permit: Permit, identity: Identity) -
     said = _body_of(response)
     if permit.answer:
         subject = cast("dict[str, Any]", said).get(permit.answer) if isinstance(said, dict) else None
-        identity.check(Right(Operation.BROWSE, str(subject or EVERYTHING)))
+        identity.check_found(Right(Operation.BROWSE, str(subject or EVERYTHING)))
         return response
     field = permit.rows
     return json_response(

@@ -9,7 +9,7 @@ A watermark only grows, by what a run says; a run that comes late, or is told tw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -81,6 +81,14 @@ def drop_replay(draft: Draft, name: str) -> None:
     draft.drop(ReplayRecord, name)
 
 
+def forget_marks(draft: Draft, subject: str) -> None:
+    """The subject is removed: what comes under its name begins with no message, and no archive has any of them."""
+    for archive in list(draft.all(Archive)):
+        left = tuple(mark for mark in archive.watermarks if living_subject(mark[1]) != subject)
+        if left != archive.watermarks:
+            draft.put(replace(archive, watermarks=left))
+
+
 def unknown_archive(name: str) -> Denied:
     return Denied("unknown_archive", f"there is no archive {name[:100]!r}")
 
@@ -95,15 +103,16 @@ def unknown_replay(name: str) -> Denied:
 def archived_in(view: View, group: str, records: Sequence[SubjectRecord]) -> dict[str, Any]:
     """Of the subjects of a broker group that are kept for archives: watermarks, and those that nobody keeps."""
     archives = sorted(view.all(Archive), key=lambda one: one.name)
+    marks = [_marks_in(one, group) for one in archives]
     archived: list[list[Any]] = []
     released: list[str] = []
     for record in records:
         if record.declared is None or not record.declared.archive_required:
             continue
-        own = [one for one in archives if covers(one, record.name)]
-        active = [one for one in own if not one.ended]
+        own = [place for place, one in enumerate(archives) if covers(one, record.name)]
+        active = [marks[place].get(record.name, {}) for place in own if not archives[place].ended]
         if active:
-            archived += [[name, number] for name, number in _common(active, group, record.name)]
+            archived += [[name, number] for name, number in _common(active)]
         elif own:
             released.append(record.name)
     return {"archived": archived, "released": released}
@@ -116,16 +125,17 @@ def covers(archive: Archive, subject: str) -> bool:
     )
 
 
-def _common(archives: Sequence[Archive], group: str, subject: str) -> Iterator[tuple[str, int]]:
+def _marks_in(archive: Archive, group: str) -> dict[str, dict[str, int]]:
+    """How far it has come in a broker group: by subject, and by partition. There may be thousands of both."""
+    found: dict[str, dict[str, int]] = {}
+    for at, name, number in archive.watermarks:
+        if at == group:
+            found.setdefault(living_subject(name), {})[name] = number
+    return found
+
+
+def _common(marks: Sequence[Mapping[str, int]]) -> Iterator[tuple[str, int]]:
     """What all of them have."""
-    marks = [
-        {
-            name: number
-            for at, name, number in one.watermarks
-            if at == group and living_subject(name) == subject
-        }
-        for one in archives
-    ]
     for name in sorted(set[str]().union(*marks)):
         yield name, min(own.get(name, 0) for own in marks)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from tidemill_meta.archives import archived_in
+from tidemill_meta.archives import archived_in, forget_marks
 from tidemill_meta.asked import Asked, wrong
 from tidemill_meta.beats import ClientBeat, Consumes
 from tidemill_meta.errors import Denied
@@ -208,6 +208,7 @@ def remove_subject(draft: Draft, senses: Senses, subject: str, now_ms: int, *, f
         _drop_group(draft, group.key)
     for removal in [one for one in draft.all(Removal) if one.name.startswith(f"{subject}/")]:
         draft.drop(Removal, removal.key)  # it goes with the subject, and comes with it again
+    forget_marks(draft, subject)
     _note_removal(draft, subject, route, now_ms)
     draft.drop(Route, subject)
     draft.drop(SubjectRecord, subject)
@@ -336,7 +337,9 @@ def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
         "shares": [
             [one.name, *share_of(registry.get(Route, one.name), group)]
             for one in records
-            if one is not None and one.declared is not None and one.declared.rates
+            if one is not None
+            and one.declared is not None
+            and (one.declared.rates or one.declared.in_flight_max)
         ],
         "fences": [
             row

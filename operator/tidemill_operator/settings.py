@@ -67,6 +67,10 @@ class OperatorSettings:
     """Where an autoscaler reaches this operator's HTTP port, as `http://tidemill-operator.NAMESPACE.svc:8080`; empty: \
 no ScaledObject is made."""
 
+    metas_file: str = ""
+    """For an operator outside of Kubernetes: a file with lines `NAMESPACE/NAME HOST:PORT`, which say where the metas \
+of QueueClusters are reached; empty, and for all others: at the Services that the operator made for them."""
+
     scaler_tls: str = ""
     """A folder with `tls.crt` and `tls.key`, by which KEDA's external scaler speaks TLS; empty: it speaks in clear."""
 

@@ -29,12 +29,14 @@ from tidemill_operator.kinds import (
     QUEUE_CLUSTER,
     REPLAY,
     SCALED_OBJECT,
+    SERVICE,
     SPARK_APPLICATION,
     SPARK_SCHEDULE,
     STORAGE_CLASS,
     SUBJECT,
     Kind,
 )
+from tidemill_operator.names import META_PORT, controller_of, meta_host, meta_name
 from tidemill_operator.steps import Manifest
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -286,12 +288,27 @@ def _referred(resource: Manifest) -> tuple[str, str] | None:
 def _told(resource: Manifest) -> object:
     """What others read in the status of one of our kinds. Of a cluster that is where its meta is: thousands read it."""
     status = marks.status(resource)
-    return endpoint_of(resource) if resource["kind"] == QUEUE_CLUSTER.kind else status
+    return marks.part(status, "meta").get("endpoint") if resource["kind"] == QUEUE_CLUSTER.kind else status
 
 
-def endpoint_of(cluster: Manifest) -> str:
-    """Where the meta of a QueueCluster listens, as ``host:port``; empty as long as nobody knows."""
-    return str(marks.part(cluster, "status", "meta").get("endpoint", ""))
+def service_of(cluster: Manifest) -> Key:
+    """The Service of a QueueCluster's meta."""
+    metadata = marks.metadata(cluster)
+    return Key(SERVICE.kind, str(metadata.get("namespace", "")), meta_name(str(metadata.get("name", ""))))
+
+
+def endpoint_of(cluster: Manifest, service: Manifest | None) -> str:
+    """Where the meta of a QueueCluster listens, as ``host:port``; empty as long as its Service is not there, or is
+    somebody else's. What the cluster's status says of it others may have written.
+    """
+    key = service_of(cluster)
+    if (
+        service is None
+        or key_of(service) != key
+        or controller_of(service) != marks.metadata(cluster).get("uid")
+    ):
+        return ""
+    return f"{meta_host(str(marks.metadata(cluster)['name']), key.namespace)}:{META_PORT}"
 
 
 def _sum(resource: Manifest) -> bytes:

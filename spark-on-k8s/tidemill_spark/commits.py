@@ -74,6 +74,8 @@ class Piece:
     first: int
     next: int
     files: tuple[File, ...] = ()
+    carried: str = ""
+    """What whoever reads the next piece has to know of what lies before it, as they wrote it."""
 
     @property
     def missing(self) -> int:
@@ -113,6 +115,8 @@ class State:
     """Files that were taken out of late, and when: somebody may still be reading them."""
     open_intent: tuple[int, Commit] | None = None
     """The number of an intent that is not done, and what it says."""
+    carried: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
+    """What the last piece of each partition has left for the next one."""
 
 
 def fitting(state: State, pieces: Iterable[Piece]) -> tuple[list[Piece], list[Piece]]:
@@ -134,13 +138,15 @@ def after(state: State, commit: Commit) -> State:
     number = state.number + 1
     _check(state, commit, number)
     watermarks, files, expired = dict(state.watermarks), dict(state.files), dict(state.expired)
-    begins, missing = dict(state.begins), state.missing
+    begins, missing, carried = dict(state.begins), state.missing, dict(state.carried)
     removed = {name: at for name, at in state.removed.items() if at > commit.at_ms - REMOVED_KEPT_MS}
     for piece in sorted(commit.pieces, key=lambda one: (one.partition, one.first)):
         watermarks[piece.partition] = piece.next
         begins.setdefault(piece.partition, piece.first)
         missing += piece.missing
         files.update((one.name, one) for one in piece.files)
+        if piece.carried:
+            carried[piece.partition] = piece.carried
     for name in commit.removed:
         gone = files.pop(name)
         removed[name] = commit.at_ms
@@ -154,7 +160,7 @@ def after(state: State, commit: Commit) -> State:
         intent = number, commit
     elif commit.done is not None:
         intent = None
-    return State(number, watermarks, files, begins, missing, expired, removed, intent)
+    return State(number, watermarks, files, begins, missing, expired, removed, intent, carried)
 
 
 def _check(state: State, commit: Commit, number: int) -> None:
@@ -233,6 +239,7 @@ def state_document(state: State) -> dict[str, Any]:
         "expired": [[*place, rows] for place, rows in state.expired.items()],
         "removed": dict(state.removed),
         "open_intent": None if intent is None else [intent[0], commit_document(intent[1])],
+        **({"carried": [[*place, said] for place, said in state.carried.items()]} if state.carried else {}),
     }
 
 
@@ -251,6 +258,7 @@ def parse_state(document: object) -> State:
             {Partition(*row[:3]): row[3] for row in said["expired"]},
             dict(said["removed"]),
             None if intent is None else (intent[0], parse_commit(intent[1])),
+            {Partition(*row[:3]): row[3] for row in said.get("carried", ())},
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise LakeDamaged(f"a checkpoint that cannot be read: {error!r}") from error
@@ -264,12 +272,16 @@ def _of_format(document: object) -> dict[str, Any]:
 
 
 def _piece_document(piece: Piece) -> dict[str, Any]:
-    return {**asdict(piece), "partition": list(piece.partition)}
+    said = {**asdict(piece), "partition": list(piece.partition)}
+    if not piece.carried:
+        del said["carried"]
+    return said
 
 
 def _parse_piece(said: Mapping[str, Any]) -> Piece:
     files = tuple(map(_parse_file, said["files"]))
-    return Piece(Partition(*said["partition"]), said["after"], int(said["first"]), int(said["next"]), files)
+    first, next_ = int(said["first"]), int(said["next"])
+    return Piece(Partition(*said["partition"]), said["after"], first, next_, files, said.get("carried", ""))
 
 
 def _parse_file(said: Mapping[str, Any]) -> File:

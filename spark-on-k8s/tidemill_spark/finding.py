@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from tidemill_spark import action_tables
 from tidemill_spark.arrow import pa, pc
 from tidemill_spark.commits import File
 from tidemill_spark.ids import holds
 from tidemill_spark.lake import Lake
-from tidemill_spark.layout import ids_name
+from tidemill_spark.layout import actions_uri, ids_name
 from tidemill_spark.queries import Query, select
 from tidemill_spark.schema import COLUMNS, SCHEMA
 from tidemill_spark.stores.ranged import arrow_file
@@ -99,7 +100,7 @@ def _keys_may_be_in(row_group: Any, keys: Sequence[str]) -> bool:
     return False
 
 
-def dataset(lake: Lake, files: Sequence[File] | None = None) -> Any:
+def dataset(lake: Lake, files: Sequence[File] | None = None, schema: Any = SCHEMA) -> Any:
     """A dataset of Arrow over what is in the lake, or some of its files: for DuckDB, pandas, Polars, and Arrow itself.
 
     Subject, date and hour are known of each file unread, so who filters by them reads few.
@@ -116,13 +117,14 @@ def dataset(lake: Lake, files: Sequence[File] | None = None) -> Any:
         )
         source = arrow_file(file.size, partial(lake.store.fetch, file.name))
         fragments.append(parquet.make_fragment(source, partition_expression=known))
-    fields = [pa.field(name, SCHEMA.field(name).type) for name in COLUMNS]
-    return module.FileSystemDataset(fragments, pa.schema(fields), parquet)
+    return module.FileSystemDataset(fragments, schema, parquet)
 
 
 def sql(lake: Lake, text: str, more: dict[str, Any] | None = None) -> Any:
-    """What SQL says of the table ``messages``."""
-    return select(text, {"messages": dataset(lake), **(more or {})})
+    """What SQL says of the tables ``messages`` and ``actions``."""
+    actions = Lake.at(actions_uri(lake.store.uri))
+    tables = {"messages": dataset(lake), "actions": dataset(actions, schema=action_tables.SCHEMA)}
+    return select(text, {**tables, **(more or {})})
 
 
 def counted(lake: Lake, query: Query) -> dict[str, int]:

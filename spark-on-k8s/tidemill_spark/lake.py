@@ -109,9 +109,15 @@ class Lake:
     def as_of(self, number: int) -> State:
         """The lake as it was after an earlier commit. Files that were taken out since may be deleted by now."""
         state = State()
-        for one in range(1, number + 1):
-            state = commits.after(state, commits.parse_commit(self._document(layout.commit_name(one))))
+        for one in self.commits(number):
+            state = commits.after(state, one)
         return state
+
+    def commits(self, until: int | None = None) -> Iterator[Commit]:
+        """All, or those up to a number, the first one first."""
+        last = self.state.number if until is None else until
+        for number in range(1, last + 1):
+            yield commits.parse_commit(self._document(layout.commit_name(number)))
 
     def files(
         self,

@@ -4,6 +4,7 @@
     URI/_tidemill/commits/NNNNNNNNNNNNNNNNNNNN.json      what is in the lake, one file a commit (``commits.py``)
     URI/_tidemill/checkpoints/NNNNNNNNNNNNNNNNNNNN.json  the same, added up as far as that commit
     URI/_tidemill/ids/NAME.ids                           which batches a file has messages of (``ids.py``)
+    URI/_actions/                                        a lake of its own, of what was done with the messages
 
 What begins with ``_`` is passed over by whoever reads the folder as a table. A subject's name needs no escaping: it has
 no character that a path, a partition of Hive or a URL would take for its own.
@@ -19,6 +20,7 @@ CHECKPOINTS = f"{OWN}/checkpoints"
 IDS = f"{OWN}/ids"
 KIND = f"{OWN}/lake.json"
 """What the lake is: said once, by its first run."""
+ACTIONS = "_actions"
 DIGITS = 20
 MS_A_HOUR = 3_600_000
 
@@ -33,6 +35,11 @@ class Hour(NamedTuple):
     @property
     def folder(self) -> str:
         return f"subject={self.subject}/date={self.date}/hour={self.hour:02d}"
+
+
+def actions_uri(uri: str) -> str:
+    """Where the actions of a lake of messages lie."""
+    return f"{uri.rstrip('/')}/{ACTIONS}"
 
 
 def data_name(hour: Hour, stem: str) -> str:

@@ -140,7 +140,9 @@ def row_group_rows(table: Any) -> int:
     return int(max(ROWS_MIN, min(ROWS_MAX, ROW_GROUP_BYTES * table.num_rows // max(1, size))))
 
 
-def read_file(source: Any, file: File, columns: Sequence[str] = COLUMNS, rows: Any = None) -> Any:
+def read_file(
+    source: Any, file: File, columns: Sequence[str] = COLUMNS, rows: Any = None, schema: Any = SCHEMA
+) -> Any:
     """Columns of a file; with ``rows`` only those at these places. A file of an older version lacks what came later:
     that is null. ``source`` is an open file of Arrow's.
     """
@@ -149,10 +151,10 @@ def read_file(source: Any, file: File, columns: Sequence[str] = COLUMNS, rows: A
     if rows is None:
         table = parquet.read(there)
         if table.num_rows != file.rows:
-            raise LakeDamaged(f"{file.name} has {table.num_rows} messages, and should have {file.rows}")
+            raise LakeDamaged(f"{file.name} has {table.num_rows} rows, and should have {file.rows}")
     else:
         table = _some_rows(parquet, there, rows)
-    return completed(table, file, columns)
+    return completed(table, file, columns, schema)
 
 
 def _some_rows(parquet: Any, columns: Sequence[str], rows: Any) -> Any:
@@ -167,11 +169,11 @@ def _some_rows(parquet: Any, columns: Sequence[str], rows: Any) -> Any:
     return pa.concat_tables(parts) if parts else parquet.schema_arrow.empty_table().select(list(columns))
 
 
-def completed(table: Any, file: File, columns: Sequence[str]) -> Any:
+def completed(table: Any, file: File, columns: Sequence[str], schema: Any = SCHEMA) -> Any:
     """The same with what its folder says, and with nulls for what it was written without."""
     made: list[Any] = []
     for name in columns:
-        kind = SCHEMA.field(name).type
+        kind = schema.field(name).type
         if name in table.column_names:
             made.append(table[name].cast(kind))
         elif name == "subject":
@@ -182,7 +184,7 @@ def completed(table: Any, file: File, columns: Sequence[str]) -> Any:
             made.append(pa.repeat(pa.scalar(file.hour, kind), table.num_rows))
         else:
             made.append(pa.nulls(table.num_rows, kind))
-    fields = [pa.field(name, SCHEMA.field(name).type) for name in columns]
+    fields = [pa.field(name, schema.field(name).type) for name in columns]
     return pa.Table.from_arrays(made, schema=pa.schema(fields))
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from tidemill_spark.action_tables import STORED, read_actions, sorted_rows, write_actions
 from tidemill_spark.arrow import pa
 from tidemill_spark.commits import Commit, File
 from tidemill_spark.lake import Lake
@@ -77,10 +78,11 @@ def compact(
     now_ms: Callable[[], int],
     compression: str = "Zstd",
     target_bytes: int = TARGET_BYTES,
+    rewrite: Callable[[Merge], File] | None = None,
 ) -> Compacted:
-    """Merge what is small, each portion by a commit of its own."""
+    """Merge what is small, each portion by a commit of its own. ``rewrite`` is ``merged`` or ``merged_actions``."""
     done = Compacted()
-    for merge, file in workers.each(merged, merges(lake, compression, target_bytes)):
+    for merge, file in workers.each(rewrite or merged, merges(lake, compression, target_bytes)):
         removed = tuple(one.name for one in merge.files)
         said, _ = lake.commit(
             Commit(secrets.token_hex(16), "compact", now_ms(), added=(file,), removed=removed)
@@ -102,6 +104,15 @@ def merged(merge: Merge) -> File:
     first = merge.files[0]
     hour = Hour(first.subject, first.date, first.hour)
     return write_file(store, pa.concat_tables(tables), hour, f"c-{secrets.token_hex(8)}", merge.compression)
+
+
+def merged_actions(merge: Merge) -> File:
+    """The same of files of actions."""
+    store = open_store(merge.uri)
+    tables = [read_actions(store, one, STORED) for one in merge.files]
+    first = merge.files[0]
+    hour, stem = Hour(first.subject, first.date, first.hour), f"c-{secrets.token_hex(8)}"
+    return write_actions(store, sorted_rows(pa.concat_tables(tables)), hour, stem, merge.compression)
 
 
 def expire(lake: Lake, before_ms: int, now_ms: int, subjects: Sequence[str] = ()) -> list[File]:

@@ -60,6 +60,23 @@ def tile(page: Page, title: str) -> str:
     return page.locator(".tile", has=page.get_by_text(title, exact=True)).locator("dd").inner_text()
 
 
+def test_an_archive_that_failed_is_among_what_is_wrong(page: Page, archived: Queue) -> None:
+    """On the first page, and for who asks by the command line; one that is well is not."""
+    page.goto(f"http://{archived.server}/console/#/overview")
+    said = page.get_by_role("region", name="What is wrong").get_by_role("listitem")
+    trouble = said.filter(has_text="is an archive whose last run failed")
+    expect(trouble).to_have_count(1)
+    expect(trouble).to_contain_text(str(archived.get("/v1/archives/broken")["runs"][-1]["error"])[:40])
+    trouble.get_by_role("link", name="broken").click()
+    expect(page.locator("main h1")).to_contain_text("broken")
+
+    for asked in (["status"], ["doctor", "--over", "0"]):
+        done = run_command(*asked, server=archived.server)
+        assert done.returncode == 1, done.stdout
+        assert "archive broken" in done.stdout
+        assert "archive years" not in done.stdout
+
+
 def test_archives_and_replays_are_listed_as_their_jobs_told(page: Page, archived: Queue) -> None:
     opened(page, archived, "archives")
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import base64
+import os
 import re
 import ssl
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -23,6 +26,9 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 from e2e.services import RealService
 
 READY = re.compile(rb"ready http://[^:]+:(\d+)\n")
+METAS = Path(tempfile.gettempdir()) / f"tidemill-metas-{os.getpid()}"
+"""Where the metas of tests are, which no Service leads to: what `metas_file` reads. It goes with this process."""
+atexit.register(METAS.unlink, missing_ok=True)
 QUICK = {
     "TIDEMILL_OPERATOR_RESYNC_MS": "3000",
     "TIDEMILL_OPERATOR_LAG_MS": "1000",
@@ -30,6 +36,7 @@ QUICK = {
     "TIDEMILL_OPERATOR_LEASE_MS": "8000",
     "TIDEMILL_OPERATOR_RENEWAL_MS": "7000",
     "TIDEMILL_OPERATOR_RETRY_MS": "500",
+    "TIDEMILL_OPERATOR_METAS_FILE": str(METAS),
 }
 """What a person waits a minute for a test does not."""
 WAIT_SECONDS = 60.0

@@ -33,8 +33,24 @@ def broker_group(name: str, **more: Any) -> dict[str, Any]:
 def consumer_group(group: str = "billing", subject: str = "orders", **more: Any) -> dict[str, Any]:
     return {
         "group": group, "subject": subject, "lag": 0, "in_flight": 0, "failed": 0, "dead": 0, "acked": 0,
-        "paused": None, "suspended": False, "consumers": 1, "consumption": "shared", **more,
+        "paused": None, "suspended": False, "over_quota": None, "consumers": 1, "consumption": "shared", **more,
     }  # fmt: skip
+
+
+def archive(*states: str, name: str = "lake", **more: Any) -> dict[str, Any]:
+    """As meta has one, by the states of its runs, the first one first."""
+    runs = [{"run": f"run-{number}", "state": state} for number, state in enumerate(states, 1)]
+    if runs and runs[-1]["state"] == "Failed":
+        runs[-1]["error"] = "OSError: no room"
+    return {
+        "name": name,
+        "subjects": ["orders"],
+        "state": "Active",
+        "watermarks": {},
+        "runs": runs,
+        "version": 1,
+        **more,
+    }
 
 
 def node(name: str, role: str = "master", service: str = "broker", **more: Any) -> Node:

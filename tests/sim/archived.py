@@ -2,7 +2,7 @@
 
 Retention is short, so everything is too old soon. What the archivist has noted as archived it never asks for again:
 nothing may be dropped before that, in no life of the broker, and a sequence that was archived means the same message
-for ever, whatever power cuts take.
+for ever, whatever power cuts take. The action log is archived besides, each action once (``booked.py``).
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ import asyncio
 import random
 from dataclasses import replace
 
-from sim.cluster import Cluster, declare_subjects
+from sim.autopsy import NOW_MS, image_of
+from sim.booked import Books
+from sim.cluster import SERVER, Cluster, declare_subjects
 from sim.retention import Retention
 from sim.world import Env, World
+from tidemill_broker.doors import recover
 from tidemill_broker.doors.service import Service
 from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import Partition, StoredRun
 from tidemill_broker.stretches import readable
 from tidemill_journal.entries import row_count
+from tidemill_journal.errors import JournalError
 from tidemill_wire.declarations import Declaration, Subject
 
 ARCHIVIST = "archivist"
@@ -44,7 +48,10 @@ class Guard(Retention):
 class WithArchive(Cluster):
     """See the module."""
 
-    probes = ("retention_drops", "archived", "held_for_the_archive", "archived_over_a_restart")
+    probes = (
+        *("retention_drops", "archived", "held_for_the_archive", "archived_over_a_restart"),
+        *("books_kept", "books_died", "books_late", "books_gaps", "books_compared"),
+    )
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
@@ -58,9 +65,11 @@ class WithArchive(Cluster):
         self._seen: dict[tuple[str, int], tuple[int, int]] = {}
         """What was archived: partition and first sequence of a batch, when it was stored and how many it holds."""
         self._service: Service | None = None
+        self._books: Books
 
     def build(self, world: World) -> None:
         super().build(world)
+        self._books = Books(self._seed, self.problems, world.probes)
         world.add_client(ARCHIVIST, self._archive)
         self.clients = (*self.clients, ARCHIVIST)
 
@@ -88,10 +97,22 @@ class WithArchive(Cluster):
             if service is None or service.failed.done() or self._last is not service.broker:
                 continue
             self._look(service.broker, env.clock.now_ms())
+            disk = image_of(self._world.nodes[SERVER].disk).mount()
+            self._books.look(service.broker, disk, service.broker.logs.synced_action_position)
             await asyncio.sleep(env.rng.expovariate(1 / LOOK_S))
             if not service.failed.done() and self._last is service.broker:
                 service.broker.archiving.obey(list(self.archived.items()), (), env.clock.now_ms())
                 service.turn.start()
+
+    def check(self, world: World) -> list[str]:
+        problems = super().check(world)
+        disk = image_of(world.nodes[SERVER].disk).mount()
+        try:
+            broker, _ = recover(disk, self.settings, NOW_MS)
+        except JournalError:
+            return problems  # which say so
+        self._books.check(broker, disk)
+        return [*problems, *(one for one in self.problems if one not in problems)]
 
     def _look(self, broker: Broker, now_ms: int) -> None:
         logs = broker.logs

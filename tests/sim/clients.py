@@ -181,7 +181,8 @@ class Consuming:
             ended(ack, Outcome.UNKNOWN, env.loop.now)
         self._open.clear()
         while True:
-            client = draw_client(env, self._cluster.fetch, "acks" if spools else None, self._pod(env))
+            spool = "acks" if spools else None
+            client = draw_client(env, self._cluster.fetch, spool, self._pod(env), self._token(env))
             if spools:
                 self._spooled.watch(client, env.loop.time)
             name = env.rng.choice((None, env.name))
@@ -200,6 +201,10 @@ class Consuming:
 
     def _pod(self, _env: Env) -> str:
         """Which it runs in; none."""
+        return ""
+
+    def _token(self, _env: Env) -> str:
+        """What it shows; nothing."""
         return ""
 
     def _consume(self, client: Client, env: Env, name: str | None) -> Consumer:

@@ -44,6 +44,7 @@ FAMILIES = {
     "sim.deduped:make": 1,
     "sim.archived:make": 1,
     "sim.granted:make": 1,
+    "sim.held:make": 1,
     "sim.worked:make": 1,
     "sim.later:make": 1,
     "sim.halves:make": 1,
@@ -57,6 +58,7 @@ FAMILIES = {
     "sim.forgotten:make": 2,
     "sim.crontabs:make": 2,
     "sim.traded:make": 2,
+    "sim.accounted:make": 2,
     "sim.inherited:make": 2,
     "sim.together:make": 4,
 }

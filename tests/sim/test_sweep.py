@@ -87,6 +87,13 @@ def test_what_is_told_to_wait_or_refused_is_told_so_and_nothing_else_is_lost() -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_nobody_holds_more_than_may_be_and_everybody_is_given_everything() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.held:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_messages_for_later_come_once_and_not_before_their_time() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 2))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.later:make")
@@ -132,6 +139,13 @@ def test_messages_for_later_that_lay_in_a_spool_come_once_and_not_before_their_t
 def test_transactions_over_whole_clusters_are_there_once_or_not_at_all() -> None:
     seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 4))
     done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.traded:make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_actions_of_broker_groups_are_archived_once_through_failovers() -> None:
+    seeds = str(max(1, int(os.environ.get("SEEDS", "50")) // 4))
+    done = run_simulator("sweep", "--seeds", seeds, "--scenario", "sim.accounted:make")
 
     assert done.returncode == 0, done.stdout + done.stderr
 

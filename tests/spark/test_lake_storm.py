@@ -2,7 +2,7 @@
 
 ``LAKE_KILLS`` says how many runs are killed, ``LAKE_SEED`` draws the moments. Every other turn a broker is killed as
 well, a slave or a master, so that another one goes on with the answer; every third turn two runs are started at once.
-After each turn the lake is equal to the logs.
+After each turn the lake is equal to the logs, and so is what is archived of what was done with the messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from e2e.clusters import Cluster
 from e2e.queues import wait_until
 from spark.submitted import DONE_SECONDS, Job, wait_so_long
 from tidemill import Client
-from tidemill_spark import reconciling
+from tidemill_spark import finding, reconciling
+from tidemill_spark.action_reconciling import reconcile_actions
 from tidemill_spark.lake import Lake
 from tidemill_spark.ranges import standings
 from tidemill_spark.workers import Workers, processes
@@ -32,7 +33,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(7200)]
 MESSAGES = 4000
 BODY_BYTES = 1000
 SUBJECTS = ("storm.a", "storm.b")
+ACKED = "SELECT sum(messages)::BIGINT AS messages FROM actions WHERE action = 'acked' AND consumer_group = 'billing'"
 CLUSTER_SECONDS = 120
+HANDLED = 100
 
 
 @pytest.fixture(name="cluster")
@@ -64,6 +67,19 @@ def send(cluster: Cluster, turn: int) -> None:
                 await client.send_many(subject, bodies)
             sends = [client.send(SUBJECTS[0], b"%d" % at, key=f"o-{at % 9}") for at in range(MESSAGES // 20)]
             await asyncio.gather(*sends)
+
+    asyncio.run(work())
+
+
+def handle(cluster: Cluster, count: int) -> None:
+    """A group is given some, fails a few of them, and handles the others."""
+
+    async def work() -> None:
+        async with Client(cluster.server) as client, client.consume(SUBJECTS[0], group="billing") as messages:
+            async with asyncio.timeout(CLUSTER_SECONDS):
+                for number in range(count):
+                    message = await anext(messages)
+                    await (message.nack(reason="no amount") if number % 10 == 0 else message.ack())
 
     asyncio.run(work())
 
@@ -113,6 +129,7 @@ def test_lake_is_equal_to_the_logs_after_every_kill_of_a_run_and_of_a_broker(
     for turn in range(kills):
         wait_until("both brokers are in sync", partial(whole, cluster), CLUSTER_SECONDS)
         send(cluster, turn)
+        handle(cluster, HANDLED)
         wait_until("they may be read", partial(readable, cluster, SENT * (turn + 1)), CLUSTER_SECONDS)
         one, *others = [archiving(cluster, uri) for _ in range(2 if turn % 3 == 1 else 1)]
         wait_somewhere(one, uri, chance)
@@ -127,6 +144,8 @@ def test_lake_is_equal_to_the_logs_after_every_kill_of_a_run_and_of_a_broker(
         wait_until("both brokers are in sync", partial(whole, cluster), CLUSTER_SECONDS)
         found = reconciling.reconcile(cluster.server, Lake.at(str(uri)), workers)
         assert [row.row() for row in found if not row.equal] == []
+        done = reconcile_actions(cluster.server, str(uri), workers)
+        assert [row.row() for row in done if not row.equal] == []
         happened["equal"] += 1
     both = [archiving(cluster, uri) for _ in range(2)]
     wait_somewhere(both[0], uri, chance)
@@ -137,4 +156,8 @@ def test_lake_is_equal_to_the_logs_after_every_kill_of_a_run_and_of_a_broker(
     assert [row.row() for row in found if not row.equal] == []
     assert sum(row.lake for row in found) == SENT * kills
     assert sum(file.rows for file in Lake.at(str(uri)).files()) == SENT * kills
+    done = reconcile_actions(cluster.server, str(uri), workers)
+    assert [row.row() for row in done if not row.equal] == []
+    acked = finding.sql(Lake.at(str(uri)), ACKED).to_pylist()
+    assert acked[0]["messages"] >= kills * HANDLED * 9 // 10
     print(f"\n{SENT * kills} messages, {dict(sorted(happened.items()))}")

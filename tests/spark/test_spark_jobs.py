@@ -15,7 +15,8 @@ import pytest
 from e2e.queues import Queue, wait_until
 from spark.submitted import DONE_SECONDS, Job, wait_so_long
 from tidemill import Client
-from tidemill_spark import reconciling
+from tidemill_spark import finding, reconciling
+from tidemill_spark.action_reconciling import reconcile_actions
 from tidemill_spark.lake import Lake
 from tidemill_spark.layout import COMMITS
 from tidemill_spark.ranges import standings
@@ -24,6 +25,7 @@ from tidemill_spark.workers import processes
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 MESSAGES = 4000
+HANDLED = 300
 
 
 @pytest.fixture(scope="module", name="queue")
@@ -36,6 +38,9 @@ def _queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
     async def send() -> None:
         async with Client(queue.server) as client:
             await client.send_many("order.paid", [b"%d" % number + b"." * 300 for number in range(MESSAGES)])
+            async with client.consume("order.paid", group="billing") as messages, asyncio.timeout(60):
+                for _ in range(HANDLED):
+                    await (await anext(messages)).ack()
 
     asyncio.run(send())
     ready = lambda: sum(one.next - one.first for one in standings(queue.server, ["order.paid"])) == MESSAGES  # noqa: E731
@@ -47,6 +52,14 @@ def _queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
 def archive_job(queue: Queue, uri: Path, *more: str) -> Job:
     where = ("--server", queue.server, "--name", "tests", "--subject", "order.paid", "--to", str(uri))
     return Job("archive", *where, "--safety-lag-seconds", "0", *more)
+
+
+def acked(uri: Path) -> int:
+    """How many messages were handled, as the archive has it."""
+    said = finding.sql(
+        Lake.at(str(uri)), "SELECT sum(messages)::INT AS n FROM actions WHERE action = 'acked'"
+    )
+    return int(said.to_pylist()[0]["n"])
 
 
 def wait_begun(job: Job, folder: Path, seconds: float) -> None:
@@ -70,7 +83,11 @@ def test_archive_killed_in_its_midst_and_run_by_two_at_once_is_equal_to_the_logs
     assert sum(one.rows for one in lake.files()) == MESSAGES
     with processes(2) as workers:
         (row,) = reconciling.reconcile(queue.server, lake, workers)
+        (done,) = reconcile_actions(queue.server, str(tmp_path), workers)
     assert (row.lake, row.equal) == (MESSAGES, True)
+    assert (done.equal, done.logs == done.lake > 1) == (True, True)
+    assert acked(tmp_path) == HANDLED
+    assert sum(one["counts"]["actions"] for one in said) <= done.lake
     counted = Job(
         "replay", "--server", queue.server, "--from-uri", str(tmp_path), "--from", "2020-01-01T00:00Z",
         "--to", "2100-01-01T00:00Z", "--target", "again", "--rate", "0", "--run", "one",
@@ -105,3 +122,4 @@ def test_table_of_delta_has_each_message_once_after_a_kill_and_two_runs_at_once(
     transactions = [line for one in log for line in one.read_text().splitlines() if '"txn"' in line]
     assert all("tidemill/tests" in line for line in transactions)
     assert len(transactions) == len(log)
+    assert acked(tmp_path) == HANDLED

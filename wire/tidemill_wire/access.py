@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from tidemill_wire.errors import Refused, Unavailable
 from tidemill_wire.fields import living_subject
-from tidemill_wire.quotas import Meter, Quota, Usage
+from tidemill_wire.quotas import Bound, Meter, Quota, Usage
 from tidemill_wire.reviewing import Reviews, is_reviewed
 
 CLUSTER = "cluster"
@@ -140,7 +140,7 @@ class Charter:
 class Identity:
     """Somebody, and what they may do; decided once for each subject."""
 
-    __slots__ = ("_known", "all", "expires_ms", "payer", "permissions", "sends", "who")
+    __slots__ = ("_known", "all", "bound", "expires_ms", "payer", "permissions", "sends", "who")
 
     def __init__(
         self,
@@ -158,6 +158,8 @@ class Identity:
         """Names of partitions that it may send to, as they stand in batches; those that were asked for."""
         self.payer: Meter | None = None
         """What it may send, if that is bounded, and what of it it has used."""
+        self.bound: Bound | None = None
+        """What it may have in flight, if that is bounded."""
         self.permissions = tuple(permissions)
         self._known: dict[tuple[Operation, str, str], bool] = {}
 
@@ -187,6 +189,13 @@ class Identity:
         for right in rights:
             if not self.may(*right):
                 raise Refused("forbidden", f"{self.who} was not granted {right}")
+
+    def check_found(self, *rights: Right) -> None:
+        """The same of what was asked for by an id: whose it is, is not told to who may not know that there is one."""
+        for right in rights:
+            if not self.may(*right):
+                what = f"{right.operation.value} on the subject of what was asked for"
+                raise Refused("forbidden", f"{self.who} was not granted {what}")
 
 
 ANYBODY = Identity(NOBODY, everything=True)
@@ -251,6 +260,7 @@ class Access:
                 self._identities.clear()
             found = self._identities[key] = Identity(who, charter.grants.get(who, ()), expires_ms)
             found.payer = self.usage.payer(who, now_ms)
+            found.bound = self.usage.bound(who)
         return found
 
 

@@ -93,6 +93,11 @@ class Subject:
         return Rates(quota.messages_per_second or 0, quota.bytes_per_second or 0)
 
     @property
+    def in_flight_max(self) -> int:
+        """How many of its messages consumers may hold, on all brokers together; 0: any number."""
+        return self.spec.quota.in_flight or 0
+
+    @property
     def delay_allowed(self) -> bool:
         return self.spec.delay.mode == "Allowed"
 

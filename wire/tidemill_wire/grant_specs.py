@@ -128,6 +128,10 @@ class IdentityQuota(Block):
             limits.CONNECTIONS_MAX,
         ),
     ] = None
+    in_flight: Annotated[
+        int | None,
+        Number("Messages given to it and not settled, at each broker; any number when absent.", 1),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ WHO = re.compile(r"(token|certificate|serviceaccount):[\x21-\x7e]{1,317}")
 PATTERN = re.compile(MATCH_PATTERN)
 ITEMS_MAX = 64
 GRANT_FIELDS = frozenset({"principals", "permissions", "quota"})
-QUOTA_BOUNDS = {"messages": (1, NUMBER_MAX), "bytes": (KIB, SIZE_MAX), "connections": (1, CONNECTIONS_MAX)}
+QUOTA_BOUNDS = {"messages": (1, NUMBER_MAX), "bytes": (KIB, SIZE_MAX), "connections": (1, CONNECTIONS_MAX),
+                "in_flight": (1, NUMBER_MAX)}  # fmt: skip
 PERMISSION_FIELDS = frozenset({"subjects", "operations", "groups"})
 
 
@@ -57,7 +58,7 @@ def declared_grant(resource: Resource) -> Granted:
     )
     asked = spec.quota
     rates = Rates(asked.messages_per_second or 0, asked.bytes_per_second or 0)
-    return Granted(principals, permissions, Quota(rates, asked.connections or 0))
+    return Granted(principals, permissions, Quota(rates, asked.connections or 0, asked.in_flight or 0))
 
 
 def parse_grant(body: object) -> Granted:

@@ -6,6 +6,7 @@
     known     another charter, which grants less of what it consumes, or knows it not any more    to be closed
     known     its token is over               to be closed
     known     a SEND, and a quota of who sends     goes on, and says who pays
+    known     a PULL, and a quota of who consumes  goes on, and says how much that is
     known     one connection more than its quota has   refused, and told when to come again
 
 Whose a message is that is named by its id, or a transaction that nobody has decided, knows the machine alone: it is
@@ -113,8 +114,10 @@ class Guard:
         return self.identity.may(Operation.BROWSE, subject)
 
     def _passed_on(self, command: Command, payer: Meter | None) -> Command:
-        """With who pays, and with what nobody knows before the machine has looked."""
+        """With who pays, what is bounded, and with what nobody knows before the machine has looked."""
         match command:
+            case Pull() if self.identity.bound is not None:
+                return replace(command, bound=self.identity.bound)
             case Half() if payer is not None:
                 return replace(command, payer=payer)
             case Check():
@@ -154,6 +157,9 @@ class Guard:
             raise Refused(
                 "forbidden", f"{command.kind.name} is what the cluster's services say to each other"
             )
+        if isinstance(command, Decide):
+            identity.check_found(*rights)
+            return
         identity.check(*rights)
         if isinstance(command, Pull):
             if len(self._consumed) > USED_MAX:

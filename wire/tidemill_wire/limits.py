@@ -153,6 +153,8 @@ RANGE_PATIENCE_S = 30  # with who does not read what it asked for
 RANGES_RUNNING_MAX = 2  # of four threads that read; the others are the consumers'
 RANGES_WAITING_MAX = 256
 RANGE_PIECES_MAX = 10_000  # in one answer; what is behind them is asked for from there
+ACTIONS_BYTES_MAX = 1 * MIB  # of the action log, looked through for one answer: some ten thousand records
+ACTION_NAMES_MAX = 200_000  # of groups and consumers, known to who tells actions; then it begins anew
 
 # Timers.
 TIMERS_PAGE_MAX = 500  # in one WAITING: with the longest keys and subjects they fit a control body

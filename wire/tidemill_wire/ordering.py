@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from itertools import pairwise
 
 from crc32c import crc32c
 
@@ -52,20 +53,22 @@ def moved(before: PartitionSet, after: PartitionSet) -> dict[str, dict[str, Rang
     ranges of them.
     """
     old, new = Chart(before), Chart(after)
-    found: dict[str, dict[str, list[int]]] = {}
-    for logical in range(LOGICAL_PARTITIONS):
-        was, now = old.partitions[old.place(logical)].key, new.partitions[new.place(logical)].key
+    partitions = (*before.partitions, *after.partitions)
+    edges = sorted({edge for partition in partitions for span in partition.ranges for edge in span})
+    found: dict[str, dict[str, list[tuple[int, int]]]] = {}
+    for first, end in pairwise(edges):  # all between two edges lies in one place, before and after
+        was, now = old.partitions[old.place(first)].key, new.partitions[new.place(first)].key
         if was != now:
-            found.setdefault(now, {}).setdefault(was, []).append(logical)
-    return {now: {was: ranges_of(rows) for was, rows in parts.items()} for now, parts in found.items()}
+            found.setdefault(now, {}).setdefault(was, []).append((first, end))
+    return {now: {was: joined(spans) for was, spans in parts.items()} for now, parts in found.items()}
 
 
-def ranges_of(logical: Iterable[int]) -> Ranges:
-    """Logical partitions, growing, as ranges."""
+def joined(spans: Iterable[tuple[int, int]]) -> Ranges:
+    """Ranges, growing, with those that touch as one."""
     ranges: list[tuple[int, int]] = []
-    for one in logical:
-        if ranges and ranges[-1][1] == one:
-            ranges[-1] = ranges[-1][0], one + 1
+    for first, end in spans:
+        if ranges and ranges[-1][1] == first:
+            ranges[-1] = ranges[-1][0], end
         else:
-            ranges.append((one, one + 1))
+            ranges.append((first, end))
     return tuple(ranges)

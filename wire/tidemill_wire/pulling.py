@@ -10,6 +10,7 @@ from tidemill_wire import limits
 from tidemill_wire.fields import Fields, malformed, packed, parse_consumer, parse_group
 from tidemill_wire.filters import EVERYTHING, TagFilter, parse_pulled_from, read_filter
 from tidemill_wire.kinds import Kind, Mode, Start
+from tidemill_wire.quotas import Bound
 
 _I63 = 0x7FFF_FFFF_FFFF_FFFF
 
@@ -40,6 +41,8 @@ class Pull:
     """Of a group in order: the version of meta's allocation that gives these partitions to the consumer."""
     allocations: Sequence[int] = ()
     """The same of each of ``subjects``, where they differ: every subject has an allocation of its own."""
+    bound: Bound | None = None
+    """How much who asks may have in flight, where that has a quota; nothing that crosses a wire."""
 
     def versions(self) -> dict[str, int]:
         """What was named for single subjects; ``allocation`` holds for all others."""

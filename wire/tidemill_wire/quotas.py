@@ -1,4 +1,5 @@
-"""How much somebody may send, and how much a subject takes: rates, and what was taken of them. Pure; time comes in.
+"""How much somebody may send, and how much a subject takes: rates, and what was taken of them. And how much somebody
+may hold, and of a subject may be held. Pure; time comes in.
 
 A *meter* has a bucket for messages and one for bytes. Each fills at its rate, up to what a second brings, and a batch
 is taken as a whole as soon as both have something: what it takes beyond leaves a debt, which is waited for. So a batch
@@ -8,6 +9,9 @@ of any size is taken at some time, and the rate holds over any longer time.
     nothing, or a debt   it is refused as ``over_quota``, with the time until something is there again; nothing is paid
 
 A batch that is paid for by several, its subject and its sender, is taken when all of them have something, or none pays.
+
+What is in flight, given to consumers and not settled, has a bound and no rate: time brings nothing back, but what is
+settled does. Who gives it out counts it.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ ONE = 1 - 1e-6
 """Sums of fractions may lack that much."""
 CONNECTIONS_WAIT_MS = 1_000
 """Nobody knows when another connection ends; who is refused one asks again then."""
+IN_FLIGHT_WAIT_MS = 500
+"""Nor when something is settled. Who has waited for that so long already, with its pull at the broker, asks again at
+once: what is settled is given to pulls that are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +54,28 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What an identity may use of one service: rates, and how many connections; 0: any number."""
+    """What an identity may use of one service: rates, how many connections, and how many messages it may hold; 0: any
+    number.
+    """
 
     rates: Rates = Rates()
     connections: int = 0
+    in_flight: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.rates or self.connections)
+        return bool(self.rates or self.connections or self.in_flight)
 
     def to_map(self) -> dict[str, Any]:
-        said = {"messages": self.rates.messages, "bytes": self.rates.bytes, "connections": self.connections}
+        said = {
+            "messages": self.rates.messages, "bytes": self.rates.bytes, "connections": self.connections,
+            "in_flight": self.in_flight,
+        }  # fmt: skip
         return {name: number for name, number in said.items() if number}
 
     @classmethod
     def from_map(cls, body: Mapping[str, Any]) -> Quota:
-        return cls(Rates(body.get("messages", 0), body.get("bytes", 0)), int(body.get("connections", 0)))
+        rates = Rates(body.get("messages", 0), body.get("bytes", 0))
+        return cls(rates, int(body.get("connections", 0)), int(body.get("in_flight", 0)))
 
 
 UNBOUNDED = Quota()
@@ -73,6 +87,7 @@ def least(quotas: Iterable[Quota]) -> Quota:
     return Quota(
         Rates(_least(one.rates.messages for one in some), _least(one.rates.bytes for one in some)),
         int(_least(one.connections for one in some)),
+        int(_least(one.in_flight for one in some)),
     )
 
 
@@ -190,6 +205,21 @@ def over(meter: Meter, now_ms: int) -> Unavailable:
     return Unavailable("over_quota", detail, wait_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How many messages somebody, or all consumers of a subject, may have in flight."""
+
+    name: str
+    """As a sentence has it."""
+    most: int
+
+
+def full(bound: Bound, waited_ms: int) -> Unavailable:
+    """What a pull is told that was given nothing for so long, because so much is in flight."""
+    detail = f"the quota of {bound.name} is used up: {counted(bound.most, 'message')} in flight here"
+    return Unavailable("over_quota", detail, max(1, IN_FLIGHT_WAIT_MS - waited_ms))
+
+
 class Usage:
     """What everybody with a quota uses of one service."""
 
@@ -214,6 +244,11 @@ class Usage:
         elif payer.rates != rates:
             payer.become(rates, now_ms)
         return payer
+
+    def bound(self, who: str) -> Bound | None:
+        """How much somebody may have in flight, if that is bounded."""
+        most = self._quotas.get(who, UNBOUNDED).in_flight
+        return Bound(who, most) if most else None
 
     def came(self, who: str) -> None:
         """With one connection more; ``Unavailable`` when there are as many as may be. Those that are there stay."""

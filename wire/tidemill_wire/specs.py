@@ -167,6 +167,14 @@ class SubjectQuota(Block):
         int | None,
         Size("Bytes of batches a second, on all brokers together; any number when absent.", limits.KIB),
     ] = None
+    in_flight: Annotated[
+        int | None,
+        Number(
+            "Messages given to consumers of whatever group and not settled, on all brokers together; any number when "
+            "absent.",
+            1,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +224,8 @@ class SubjectSpec(Block):
         ),
     ] = None
     quota: Annotated[
-        SubjectQuota, Part("What may be sent to it; beyond, who sends is told to wait.", SubjectQuota)
+        SubjectQuota,
+        Part("What may be sent to it and be in flight; beyond, programs are told to wait.", SubjectQuota),
     ] = field(default_factory=SubjectQuota)
     management_policy: Annotated[
         str, Choice("What the operator may do to it.", ("Full", "CreateOnly", "Observe"))

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemill_broker.doors.openapi import assemble
 from tidemill_broker.doors.service import Service
+from tidemill_broker.doors.status import OVER_QUOTA
 from tidemill_broker.machine import Broker
 from tidemill_host.health import ready_when
 from tidemill_host.openapi import Part, process_paths, reading, record, ref, whole
@@ -81,6 +82,7 @@ def page(*, grouped: bool) -> Part:
         queries_page,
         replicas_page,
         stretches_page,
+        telling_page,
         timers_page,
         transactions,
         why,
@@ -97,6 +99,7 @@ def page(*, grouped: bool) -> Part:
         timers_page,
         overview,
         stretches_page,
+        telling_page,
         *more,
     )
     return assemble(
@@ -110,7 +113,7 @@ def paths() -> dict[str, Part]:
                "groups": 1}  # fmt: skip
     group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "dead": 0,
              "paused": None, "acked": 0, "consumption": "shared", "suspended": False,
-             "consumers": 1}  # fmt: skip
+             "over_quota": None, "consumers": 1}  # fmt: skip
     process = {"name": "g0-0", "role": "lone", "epoch": 1, "pid": 4711}
     broker = {"group": "b1", "name": "b1-0", "host": None, "port": 7400, "state": "RW"}
     return {
@@ -183,6 +186,7 @@ def schemas() -> dict[str, Part]:
                 "acked": whole(0),
                 "consumption": {"enum": ["shared", "ordered", "broadcast"]},
                 "suspended": {"type": "boolean", "description": "the group is given nothing"},
+                "over_quota": OVER_QUOTA,
                 "consumers": whole(0),
             }
         ),

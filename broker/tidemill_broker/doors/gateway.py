@@ -71,6 +71,7 @@ from tidemill_wire.commands import (
 )
 from tidemill_wire.errors import Refused
 from tidemill_wire.filters import is_pattern
+from tidemill_wire.guarding import rights_of
 from tidemill_wire.quotas import Meter
 
 SWEEP_SECONDS = 5.0
@@ -198,7 +199,9 @@ class Gateway:
         with self._bodies.room() as room:
             value = await value_of(request, room, empty=True)
             pull, name = parse_pull(subject, group, value)
-            pull = replace(pull, subjects=[one for said in pull.subjects for one in self._partitions(said)])
+            subjects = [one for said in pull.subjects for one in self._partitions(said)]
+            pull = replace(pull, subjects=subjects, bound=asker().bound)
+            asker().check(*(rights_of(pull) or ()))  # the body may name more than the path
             check_named(name, self._groups_of(pull), pull.mode)
             consumer = self.consumers.use(pull.group, name)
             answer = await self._ask(consumer, pull)

@@ -110,6 +110,7 @@ class Overview:
         sums = _sums(rows, GROUP_SUMS)
         sums["paused"] = sum(row["paused"] is not None for row in rows)
         sums["suspended"] = sum(row["suspended"] for row in rows)
+        sums["over_quota"] = sum(row["over_quota"] is not None for row in rows)
         return json_response({
             "count": len(rows), "found": len(found), "made_ms": self._groups.made_ms, "sums": sums,
             "groups": _first(found, order, limit),
@@ -201,7 +202,7 @@ def paths() -> dict[str, Part]:
     """Path items of the page."""
     group = {"group": "billing", "subject": "order.created", "lag": 2, "in_flight": 1, "failed": 0, "dead": 0,
              "paused": None, "acked": 0, "consumption": "shared", "suspended": False,
-             "consumers": 1}  # fmt: skip
+             "over_quota": None, "consumers": 1}  # fmt: skip
     subject = {"name": "order.created", "messages": 3, "first_sequence": 0, "next_sequence": 3, "durability": "high",
                "groups": 1}  # fmt: skip
     sums = {
@@ -213,6 +214,7 @@ def paths() -> dict[str, Part]:
         "consumers": 1,
         "paused": 0,
         "suspended": 0,
+        "over_quota": 0,
     }
     groups = {"count": 1, "found": 1, "made_ms": 1_780_000_000_000, "sums": sums, "groups": [group]}
     subjects = {"count": 1, "found": 1, "made_ms": 1_780_000_000_000, "subjects": [subject],
@@ -275,7 +277,9 @@ def _text(name: str, description: str) -> Part:
 def schemas() -> dict[str, Part]:
     """What is answered."""
     return {
-        "GroupsOverview": _overview("groups", "GroupStatus", (*GROUP_SUMS, "paused", "suspended")),
+        "GroupsOverview": _overview(
+            "groups", "GroupStatus", (*GROUP_SUMS, "paused", "suspended", "over_quota")
+        ),
         "SubjectsOverview": _overview("subjects", "SubjectStatus", SUBJECT_SUMS),
         "PastOverview": record(
             {

@@ -52,6 +52,8 @@ PERMITS: Permits = {
         for what in ("", "/batches")
     },
     ("POST", "/v1/ranges/batches"): BROWSE_ALL,
+    ("GET", "/v1/actions"): BROWSE_ALL,
+    ("GET", "/v1/actions/records"): BROWSE_ALL,
     ("GET", "/v1/segments"): BROWSE_ALL,
     ("GET", "/v1/segments/{log}/{base}"): BROWSE_ALL,
     ("GET", "/v1/replication"): BROWSE_ALL,

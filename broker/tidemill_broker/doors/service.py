@@ -223,4 +223,5 @@ def subject_settings(
         subject.deduplication_seconds,
         () if subject.archive_required else None,
         subject.rates.part(*share) if subject.rates else None,
+        -(-subject.in_flight_max * share[0] // share[1]),
     )

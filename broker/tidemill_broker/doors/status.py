@@ -21,6 +21,11 @@ from tidemill_wire.transacting import HALF_PARTITION
 
 OWN_PREFIXES = (DEAD_PREFIX, LANE_PREFIX, HALF_PARTITION)
 UNDONE = ("lag", "in_flight", "failed", "dead")
+OVER_QUOTA: dict[str, Any] = {
+    "type": ["string", "null"],
+    "description": "whose quota of messages in flight is used up, and keeps messages back from the group",
+}
+"""As pages say it."""
 
 
 def groups_of(state: State) -> list[dict[str, Any]]:
@@ -61,6 +66,7 @@ def _row(state: State, group: Group) -> dict[str, Any]:
     twin = state.groups.get(state.dead.get(group.identity, 0))
     all_of_it = (*family, *([] if twin is None else [twin]))
     untried = sum(one.untried for one in all_of_it)
+    kept_back = state.holds.keeping(one.identity for one in all_of_it)
     beyond = sum(not_given(state.partitions[one.partition], one) for one in family)
     return {
         "group": group.name,
@@ -73,6 +79,7 @@ def _row(state: State, group: Group) -> dict[str, Any]:
         "acked": sum(one.acked for one in all_of_it),
         "consumption": group.settings.consumption,
         "suspended": group.settings.suspended,
+        "over_quota": kept_back.name if kept_back is not None else None,
         "consumers": sum(1 for consumer in group.consumers.values() if consumer.peer),
     }
 

@@ -21,11 +21,11 @@ from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
+from tidemill_broker.doors.archivable import archivable, who
 from tidemill_broker.doors.gateway_letters import SEQUENCE_MAX
 from tidemill_broker.doors.gateway_messages import check_fields, integer, parse_json
 from tidemill_broker.doors.parameters import number_of, parameters_of, time_of, wrong
 from tidemill_broker.doors.service import Service
-from tidemill_broker.machine import Broker
 from tidemill_broker.partitions import Partition
 from tidemill_broker.stretches import Extent, Gathered, Part, parts, pieces, readable, since
 from tidemill_broker.woven import Cut, Woven
@@ -37,8 +37,6 @@ from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Route, Variables
 from tidemill_journal.entries import Rows, Run, read_windows, run_file
 from tidemill_journal.errors import CorruptRecord
-from tidemill_ledger.following import Follower
-from tidemill_ledger.membership import Role
 from tidemill_wire import limits
 from tidemill_wire.errors import Refused
 from tidemill_wire.fields import DEAD_PREFIX, living_subject
@@ -109,7 +107,7 @@ class Stretches:
         if at is not None:
             found = await self._work(lambda: [self._since(view, at) for view in views])
             rows = [{**row, "at": sequence} for row, sequence in zip(rows, found, strict=True)]
-        return json_response({**self._who(), "partitions": rows})
+        return json_response({**who(self._service), "partitions": rows})
 
     def _view(
         self, partition: Partition, first: int, end: int, rows_max: int = limits.RANGE_EXTENTS_MAX
@@ -122,16 +120,6 @@ class Stretches:
         found = tuple(parts(partition, self._service.broker.logs.messages, first, end, rows_max))
         last = found[-1].rows if found and found[-1].run is None else None
         return Wanted(found, first, end if last is None else min(end, max(first, last.end_sequence)))
-
-    def _who(self) -> dict[str, Any]:
-        """The broker; a slave's clock of what is committed may be behind."""
-        name, machine = self._service.broker.settings.name, self._service.machine
-        role, group = Role.LONE, name.partition("-")[0]
-        if not isinstance(machine, Broker):
-            role = machine.part.role
-            appoint = machine.part.appoint
-            group = appoint.appointment.group if appoint is not None else group
-        return {"broker": name, "group": group, "role": role.value}
 
     def _found(self, names: Iterable[str]) -> list[Partition]:
         try:
@@ -165,7 +153,7 @@ class Stretches:
         parameters = parameters_of(request, ("from", "until"))
         partition, first, end = self._span(variables["partition"], **_bounds(parameters))
         found = islice(pieces(partition, first, end), limits.RANGE_PIECES_MAX)
-        return json_response({**self._who(), "pieces": [list(one) for one in found]})
+        return json_response({**who(self._service), "pieces": [list(one) for one in found]})
 
     def _span(
         self, name: str, first: int | None = None, until: int | None = None
@@ -303,15 +291,7 @@ class Stretches:
             self._waiting -= 1
 
     def _limit(self) -> int:
-        """Up to where the message log is committed, and on this disk."""
-        machine, logs = self._service.machine, self._service.broker.logs
-        if isinstance(machine, Broker):
-            return logs.synced_message_position
-        if isinstance(machine, Follower) and machine.part.role is not Role.SLAVE:
-            raise HttpRefused(
-                503, "not_master", "this broker serves nobody now", "ask the others of its group"
-            )
-        return min(machine.committed.message, logs.synced_message_position)
+        return archivable(self._service).message
 
 
 async def _write(response: web.StreamResponse, data: bytes) -> None:

@@ -19,7 +19,7 @@ from tidemill_wire.metrics.words import OTHER
 SLICE_SECONDS = 0.001
 """So long the loop does nothing else; then whatever came meanwhile has its turn."""
 
-NOBODY = OfGroup(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+NOBODY = OfGroup(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Survey:
@@ -92,9 +92,10 @@ class Slices:
 def together(rows: Iterable[OfGroup], counted: list[int]) -> OfGroup:
     """What has no name of its own: added up, but for ages, of which the highest counts."""
     lag, lag_ms, oldest_ms, *counts, _, _ = zip(NOBODY, *rows, strict=True)
-    in_flight, failed, dead, consumers, paused, suspended = map(sum, counts)
+    in_flight, failed, dead, consumers, paused, suspended, over_quota = map(sum, counts)
+    ages = max(lag_ms), max(oldest_ms)
     return OfGroup(
-        sum(lag), max(lag_ms), max(oldest_ms), in_flight, failed, dead, consumers, paused, suspended, *counted
+        sum(lag), *ages, in_flight, failed, dead, consumers, paused, suspended, over_quota, *counted
     )
 
 
@@ -106,8 +107,8 @@ def _put_subject(page: Page, name: str, row: OfSubject) -> None:
 
 GROUP_NUMBERS: Mapping[str, str] = {
     "lag_messages": "lag", "in_flight": "in_flight", "failed": "failed", "dead_letters": "dead",
-    "consumers": "consumers", "paused": "paused", "suspended": "suspended", "acked_total": "acked",
-    "buried_total": "buried",
+    "consumers": "consumers", "paused": "paused", "suspended": "suspended", "over_quota": "over_quota",
+    "acked_total": "acked", "buried_total": "buried",
 }  # fmt: skip
 
 

@@ -26,10 +26,10 @@ from tidemill_host.doorman import asker
 from tidemill_host.refusals import HttpRefused, json_response, refusal_of
 from tidemill_host.routing import Route, Variables
 from tidemill_wire import limits
-from tidemill_wire.access import EVERYTHING, Operation
+from tidemill_wire.access import EVERYTHING, Operation, Right
 from tidemill_wire.batch import MESSAGE_ID, parse_message_id
 from tidemill_wire.commands import Command
-from tidemill_wire.errors import Refused, WireError
+from tidemill_wire.errors import WireError
 from tidemill_wire.fields import parse_subject
 from tidemill_wire.timing import Cancel, Changed, ListTimers, Reschedule, Show, Target, TimerRow, Waiting
 
@@ -140,11 +140,7 @@ class TimersDoor:
             return target
         answers = await self._ask_all(Show(target))
         rows = [row for answer in answers if isinstance(answer, Waiting) for row in answer.rows]
-        if not all(who.may(Operation.SEND, row.subject) for row in rows):
-            # Its subject is not named to who may not know that there is one.
-            raise Refused(
-                "forbidden", "a message with this id is of a subject that you were not granted Send on"
-            )
+        who.check_found(*(Right(Operation.SEND, row.subject) for row in rows))
         return target if rows else None
 
     def _due_of(self, value: Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from tidemill_broker.doors.queries import Queries
+from tidemill_broker.doors.status import OVER_QUOTA
 from tidemill_broker.groups import Group
 from tidemill_broker.history import FirstAt, History
 from tidemill_broker.last_words import ELSEWHERE, death_of
@@ -18,6 +19,7 @@ from tidemill_broker.queries import Query
 from tidemill_broker.ranges import covers
 from tidemill_broker.standings import Event, Pause, Standing, conclude, sentence_of, standing_of
 from tidemill_host.clock import Clock
+from tidemill_host.doorman import asker
 from tidemill_host.files import Files
 from tidemill_host.machine import Slice
 from tidemill_host.openapi import Part, answers, pattern, record, whole
@@ -27,6 +29,7 @@ from tidemill_journal.errors import CorruptRecord
 from tidemill_journal.records import HEADER_BYTES, decode_record
 from tidemill_journal.segments import Segments
 from tidemill_ledger.scanning import RecordScanner
+from tidemill_wire.access import Operation, Right
 from tidemill_wire.batch import MESSAGE_ID, parse_message_id
 from tidemill_wire.lanes import lane_name, priority_of
 
@@ -107,6 +110,7 @@ class Why:
         """
         state, now_ms = self._broker.state, self._clock.now_ms()
         death = death_of(letter)
+        asker().check_found(Right(Operation.BROWSE, death.subject))  # what is said of it may name others
         if (
             death.sequence == ELSEWHERE
         ):  # whoever stored it is asked as well, and knows what became of it there
@@ -145,11 +149,14 @@ class Why:
 
     def _redriven(self, buried: Standing, number: int, sequence: int | None) -> Standing:
         """Where a dead letter of a group (``number``) stands, when it was given to the group again."""
-        twin = self._twin_of(number)
+        state, twin = self._broker.state, self._twin_of(number)
+        full = state.holds.keeping(one.identity for one in state.everywhere(state.groups[number]))
+        buried.kept_back = "" if full is None else full.name
         if buried.state != "gone" or sequence is None or twin is None or sequence >= twin.cursor:
             return buried
         found = standing_of(twin, sequence)
         found.pause, found.suspended = found.pause or buried.pause, buried.suspended
+        found.kept_back = buried.kept_back
         return found
 
     def _twin_of(self, number: int) -> Group | None:
@@ -206,7 +213,7 @@ def _value(standing: Standing) -> dict[str, Any]:
         "until": _moment(standing.until_ms) if standing.until_ms else None, "ahead": standing.ahead,
         "rate": round(standing.rate, 3), "paused": standing.pause is not None,
         "pause": _pause(standing.pause) if standing.pause is not None else None,
-        "suspended": standing.suspended,
+        "suspended": standing.suspended, "over_quota": standing.kept_back or None,
         "error": standing.detail._asdict() if standing.detail is not None else None,
         "events": [_event(event) for event in standing.events],
     }  # fmt: skip
@@ -288,6 +295,7 @@ def schemas() -> dict[str, Part]:
             "paused": {"type": "boolean"},
             "pause": {"anyOf": [{"type": "null"}, pause]},
             "suspended": {"type": "boolean"},
+            "over_quota": OVER_QUOTA,
             "error": error,
             "events": {"type": "array", "items": event},
         }

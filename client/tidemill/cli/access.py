@@ -85,6 +85,10 @@ def set_grant(
     connections: Annotated[
         int | None, typer.Option(metavar="NUMBER", help="Each may have so many, to each service.")
     ] = None,
+    in_flight: Annotated[
+        int | None,
+        typer.Option("--in-flight", metavar="NUMBER", help="Each may hold so many messages, of each broker."),
+    ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", metavar="MANIFESTS", help="Grants to set, as YAML.")
     ] = None,
@@ -95,7 +99,7 @@ def set_grant(
         raise wrong_usage("write a name with --to, --on and --allow, or --file, and one of them alone")
     if file is None and not (to and on and allow):
         raise wrong_usage("write --to WHO, --on SUBJECT and --allow OPERATIONS")
-    bounds = {"messages": messages, "bytes": size, "connections": connections}
+    bounds = {"messages": messages, "bytes": size, "connections": connections, "in_flight": in_flight}
     quota = {what: number for what, number in bounds.items() if number is not None}
     said = {**_body(to or [], on or [], allow, group or []), **({"quota": quota} if quota else {})}
     bodies = _read(file) if file is not None else {str(name): said}
@@ -207,7 +211,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _shown(row: dict[str, Any], permission: dict[str, Any]) -> dict[str, Any]:
     said = {name: ", ".join(permission.get(name, ["any"])) for name in ("operations", "subjects", "groups")}
-    quota = ", ".join(f"{number} {what}" for what, number in row.get("quota", {}).items())
+    quota = ", ".join(f"{number} {what.replace('_', ' ')}" for what, number in row.get("quota", {}).items())
     return {
         "grant": row["grant"],
         "principals": ", ".join(row["principals"]),

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemill.cli import canary_checks, server_checks, traffic_checks
+from tidemill.cli import archive_checks, canary_checks, server_checks, traffic_checks
+from tidemill.cli.archive_checks import archives_of
 from tidemill.cli.canary_checks import CanaryOption, ask_canary
 from tidemill.cli.failures import FAILURE
 from tidemill.cli.findings import NAMED_MAX, Case, Check, Finding, Severity
@@ -22,7 +23,9 @@ from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOpt
 from tidemill.cli.tables import print_value
 from tidemill_wire.counted import counted
 
-CHECKS: tuple[Check, ...] = (*server_checks.CHECKS, *traffic_checks.CHECKS, *canary_checks.CHECKS)
+CHECKS: tuple[Check, ...] = (
+    *server_checks.CHECKS, *traffic_checks.CHECKS, *archive_checks.CHECKS, *canary_checks.CHECKS
+)  # fmt: skip
 OVER_SECONDS = 3.0
 
 
@@ -45,7 +48,7 @@ def doctor(
             before = now
             await asyncio.sleep(over)
             now = await read_picture(server)
-        now = replace(now, canary=await ask_canary(canary))
+        now = replace(now, canary=await ask_canary(canary), archives=await archives_of(server))
         found.extend(examined(Case(now, before)))
         told = [_row(check, finding) for check, finding in found]
         if output is not Output.TABLE:

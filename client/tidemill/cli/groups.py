@@ -36,6 +36,7 @@ COLUMNS = (
     "paused",
     "consumption",
     "suspended",
+    "over_quota",
     "consumers",
 )
 

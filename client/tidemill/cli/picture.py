@@ -83,6 +83,7 @@ class Picture:
     groups: Sequence[Row] = ()
     delays: Sequence[Row] = ()
     clients: Sequence[Row] = ()
+    archives: Sequence[Row] = ()
     is_lone: bool = False
     has_meta: bool = True
     """Whether whoever was asked could speak for clients and subjects."""
@@ -116,13 +117,15 @@ def group_sums(picture: Picture) -> dict[tuple[str, str], dict[str, Any]]:
             names,
             {
                 "group": names[1], "subject": names[0], **dict.fromkeys(SUMS, 0), "paused": None,
-                "suspended": False, "consumers": 0, "consumption": row["consumption"], "brokers": [],
+                "suspended": False, "over_quota": None, "consumers": 0, "consumption": row["consumption"],
+                "brokers": [],
             },
         )  # fmt: skip
         for name in SUMS:
             one[name] += row[name]
         one["paused"] = one["paused"] or row["paused"]
         one["suspended"] = one["suspended"] or row["suspended"]
+        one["over_quota"] = one["over_quota"] or row.get("over_quota")
         one["consumers"] = max(one["consumers"], row["consumers"])
         if node.group not in one["brokers"]:
             one["brokers"].append(node.group)

@@ -158,7 +158,8 @@ def _processor(node: Node, before: Picture | None, now: Picture) -> str:
 
 
 def _group(row: dict[str, Any]) -> list[str]:
-    state = "paused" if row["paused"] else "suspended" if row["suspended"] else ""
+    full = "over quota" if row["over_quota"] else ""
+    state = "paused" if row["paused"] else "suspended" if row["suspended"] else full
     return [
         row["group"], row["subject"], f"{row['lag']:,}", drains(row), _number(row["arrives_per_s"]),
         _number(row["handled_per_s"]), f"{row['in_flight']:,}", f"{row['failed']:,}", f"{row['dead']:,}",

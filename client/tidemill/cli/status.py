@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidemill.cli.archive_checks import archives_of, failures
 from tidemill.cli.asking import PortRefused, Unanswered, ask, control_of, is_local
 from tidemill.cli.canary_checks import CanaryOption, ask_canary, findings
 from tidemill.cli.failures import FAILURE
@@ -32,7 +33,8 @@ def status(
         brokers = await look(server, problems)
         delays = await look_at_delays(server, problems)
         page = await ask_canary(canary)
-        problems.extend(f"{one.about}: {one.what}: {one.advice}" for one in findings(page or NO_PAGE))
+        found = [*failures(await archives_of(server)), *findings(page or NO_PAGE)]
+        problems.extend(f"{one.about}: {one.what}: {one.advice}" for one in found)
         if output is not Output.TABLE:
             told = {"brokers": brokers, "delays": delays, "problems": problems}
             print_value(told if page is None else {**told, "canary": page}, output)

@@ -62,6 +62,14 @@ def suspended(case: Case) -> Iterator[Finding]:
             )
 
 
+def kept_back(case: Case) -> Iterator[Finding]:
+    for row, _ in case.groups():
+        if row["over_quota"]:
+            what = f"the quota of {row['over_quota']} of messages in flight is used up, and keeps messages back from it"
+            advice = "look which consumers hold them and hang, or give it a larger quota; docs/quotas.md"
+            yield warning(_name(row), what, advice)
+
+
 def buried(case: Case) -> Iterator[Finding]:
     for row, before in case.groups():
         if row["dead"]:
@@ -135,5 +143,5 @@ def _name(row: Row | dict[str, Any]) -> str:
 
 
 CHECKS: tuple[Check, ...] = (
-    paused, growing, unattended, suspended, buried, leases, expired, refused, silent, unconsumed,
+    paused, growing, unattended, suspended, kept_back, buried, leases, expired, refused, silent, unconsumed,
 )  # fmt: skip

@@ -20,6 +20,7 @@ export function trendOf(row) {
 export function stateOf(row) {
   if (row.paused !== null) return ["bad", "paused"];
   if (row.suspended) return ["warn", "suspended"];
+  if (row.over_quota) return ["warn", "over quota"];
   if (row.dead) return ["warn", "dead letters"];
   if (!row.consumers && row.lag) return ["warn", "no consumers"];
   return ["good", row.consumers ? "works" : "idle"];

@@ -5,7 +5,7 @@
 // time, and not at all while nobody sees the page.
 
 import { askAll, get, living, query } from "./api.js";
-import { learn } from "./rights.js";
+import { learn, may } from "./rights.js";
 
 const EVERY_MS = 2_000;
 const SHARE = 20;
@@ -20,6 +20,7 @@ export const live = {
   delays: [],
   silent: [],
   groups: [],
+  archives: [],
   sums: null,
   counts: { groups: 0, subjects: 0 },
   rates: { in: null, out: null },
@@ -108,6 +109,7 @@ export function together(answers, key = "groups", sums = SUMS) {
       if (row.groups !== undefined) known.groups = Math.max(known.groups, row.groups);
       known.paused = known.paused ?? row.paused;
       known.suspended = known.suspended || row.suspended;
+      known.over_quota = known.over_quota ?? row.over_quota;
     }
   }
   const rows = [...merged.values()];
@@ -179,9 +181,27 @@ function added(several, names) {
 
 // -- the loop ---------------------------------------------------------------------------------------------------------
 
+// Of many partitions that is large, and runs end seldom: as seldom as keeps it below a twentieth of the time.
+const ARCHIVES_EVERY_MS = 15_000;
+let archivesAt = 0;
+
+async function lookAtArchives() {
+  if (!may("Browse")) live.archives = [];
+  if (!may("Browse") || performance.now() < archivesAt) return;
+  const began = performance.now();
+  archivesAt = Infinity;
+  try {
+    live.archives = await get("/v1/archives");
+  } catch {
+    live.archives = []; // an older server, or one that is busy: whoever wants to know why looks at the archives
+  }
+  archivesAt = performance.now() + Math.max(ARCHIVES_EVERY_MS, SHARE * (performance.now() - began));
+}
+
 async function look() {
   const [brokers, delays] = await Promise.all([get("/v1/brokers"), get("/v1/delays"), learn()]);
   Object.assign(live, { brokers, delays });
+  await lookAtArchives();
   const [groups, subjects] = await Promise.all([
     listGroups({ order: "trouble", limit: TROUBLED_MAX }),
     listSubjects({ order: "next_sequence", limit: 1 }),
@@ -211,7 +231,8 @@ export function lookNow() {
 // Whoever looks from now on may be somebody else, who may see other things: what was seen is not shown, nor compared.
 export function forget() {
   histories.clear();
-  Object.assign(live, { groups: [], silent: [], sums: null, counts: { groups: 0, subjects: 0 }, rates: { in: null, out: null }, at: 0 });
+  archivesAt = 0;
+  Object.assign(live, { groups: [], archives: [], silent: [], sums: null, counts: { groups: 0, subjects: 0 }, rates: { in: null, out: null }, at: 0 });
 }
 
 export async function run() {

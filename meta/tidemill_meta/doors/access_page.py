@@ -38,7 +38,7 @@ def paths() -> dict[str, Part]:
         ("groups",),
     )  # fmt: skip
     quota = record({name: whole(*bounds) for name, bounds in QUOTA_BOUNDS.items()}, tuple(QUOTA_BOUNDS))
-    quota["description"] = "messages and bytes a second, and connections, at each service"
+    quota["description"] = "messages and bytes a second, connections, and messages in flight, at each service"
     asked = record({"principals": _some(whom), "permissions": _some(permission), "quota": quota}, ("quota",))
     shown = {"principals": many(TEXT), "permissions": many({"type": "object"}), "version": COUNT}
     grant = record({"grant": TEXT, **shown, "quota": quota}, ("quota",))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from tidemill_host.permits import (
     ADMIN,
     ADMIN_ALL,
+    BROWSE,
     BROWSE_ALL,
     CLUSTER,
     CLUSTER_AUDITED,
     COMMON,
     KNOWN,
     Permits,
-    answer_with,
     rows_with,
 )
 
@@ -45,12 +45,12 @@ PERMITS: Permits = {
     ("POST", f"{_SUBJECT}/state"): ADMIN,
     ("DELETE", f"{_SUBJECT}/move"): ADMIN,
     ("GET", "/v1/subjects"): rows_with("name"),
-    ("GET", _SUBJECT): answer_with("name"),
+    ("GET", _SUBJECT): BROWSE,
     ("DELETE", _SUBJECT): ADMIN,
     ("GET", f"{_SUBJECT}/route"): KNOWN,
     ("GET", "/v1/groups"): rows_with("subject"),
     ("DELETE", f"{_SUBJECT}/groups/{{group}}"): ADMIN,
-    ("GET", f"{_SUBJECT}/groups/{{group}}/allocation"): answer_with("subject"),
+    ("GET", f"{_SUBJECT}/groups/{{group}}/allocation"): BROWSE,
     **{
         (method, path): BROWSE_ALL if method == "GET" else ADMIN_ALL
         for path in ("/v1/archives/{archive}", "/v1/replays/{replay}")

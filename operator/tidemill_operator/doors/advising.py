@@ -22,11 +22,11 @@ from typing import Any, NamedTuple, TypeAlias
 from tidemill_operator.doors.api import Api, Refused
 from tidemill_operator.doors.meta import Metas
 from tidemill_operator.draining import MASTER_PATHS
-from tidemill_operator.kinds import OURS, QUEUE_CLUSTER
+from tidemill_operator.kinds import OURS, QUEUE_CLUSTER, SERVICE
 from tidemill_operator.observed import META_PATHS, leader_of
 from tidemill_operator.scaling import Advice, Course, Wanted, figures_of, of_nobody
 from tidemill_operator.steps import Manifest
-from tidemill_operator.store import Key, Store
+from tidemill_operator.store import Key, Store, service_of
 
 COURSES_MAX = 10_000
 LOOKS_MAX = 1_000
@@ -145,11 +145,11 @@ class Lookup:
         self._metas = metas
 
     async def resource(self, key: Key) -> Manifest | None:
-        """One of our kinds; ``Unasked`` when nobody knows whether it is there."""
+        """One of our kinds, or a Service; ``Unasked`` when nobody knows whether it is there."""
         known = self._store.get(key)
         if known is not None:
             return known
-        [kind] = [one for one in OURS if one.kind == key.kind]
+        [kind] = [one for one in (*OURS, SERVICE) if one.kind == key.kind]
         try:
             return await self._api.get(kind.path(key.namespace, key.name))
         except Refused as refused:
@@ -160,5 +160,6 @@ class Lookup:
     async def answers(self, namespace: str, cluster: str) -> Ask | None:
         """How the meta and the brokers of a QueueCluster are asked."""
         found = await self.resource(Key(QUEUE_CLUSTER.kind, namespace, cluster))
-        link = self._metas.link(found)
+        service = None if found is None else await self.resource(service_of(found))
+        link = self._metas.link(found, service)
         return link.answer if link is not None else None

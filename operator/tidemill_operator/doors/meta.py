@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,11 +29,11 @@ from tidemill_operator import marks
 from tidemill_operator.desired.locks import Locks, parse_locks
 from tidemill_operator.doors.keys import Keys
 from tidemill_operator.doors.metrics import Metrics
+from tidemill_operator.doors.places import Places
 from tidemill_operator.draining import master_of
 from tidemill_operator.refusals import Failure, of_meta
 from tidemill_operator.settings import OperatorSettings
 from tidemill_operator.steps import Ask, Manifest, Seek
-from tidemill_operator.store import endpoint_of
 
 logger = logging.getLogger("tidemill.operator")
 
@@ -335,6 +335,7 @@ class Metas:
         self._metrics = metrics
         self._session: aiohttp.ClientSession | None = None
         self._links: dict[tuple[str, str, str], Link] = {}
+        self._places = Places(settings.metas_file)
 
     async def open(self) -> None:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S)
@@ -344,15 +345,13 @@ class Metas:
         if self._session is not None:
             await self._session.close()
 
-    def link(self, cluster: Manifest | None) -> Link | None:
-        """To the meta of a QueueCluster; None: nobody knows yet where it listens."""
+    def link(self, cluster: Manifest | None, service: Manifest | None) -> Link | None:
+        """To the meta of a QueueCluster, by the Service of its name; None: there is none that is its own."""
         assert self._session is not None
-        endpoint = endpoint_of(cluster) if cluster is not None else ""
+        endpoint = self._places.of(cluster, service) if cluster is not None else ""
         if cluster is None or not endpoint:
             return None
-        metadata = marks.metadata(cluster)
-        # The endpoint is of a status, which others may write: nobody asks there as another cluster's operator.
-        whose = metadata.get("namespace", ""), str(metadata.get("name", "")), endpoint
+        whose = *_named(cluster), endpoint
         manners = Manners(self.keys, whose[0], parse_locks(cluster))
         link = self._links.get(whose)
         if link is None:
@@ -363,9 +362,15 @@ class Metas:
     def links(self) -> list[Link]:
         return list(self._links.values())
 
-    def keep_only(self, endpoints: set[str]) -> None:
+    def keep_only(self, clusters: Iterable[Manifest]) -> None:
         """Forget the others: their clusters are gone."""
-        self._links = {whose: link for whose, link in self._links.items() if whose[2] in endpoints}
+        there = {_named(one) for one in clusters}
+        self._links = {whose: link for whose, link in self._links.items() if whose[:2] in there}
+
+
+def _named(cluster: Manifest) -> tuple[str, str]:
+    metadata = marks.metadata(cluster)
+    return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
 
 
 def _settle(batch: list[Entry], failure: Failure | None) -> None:

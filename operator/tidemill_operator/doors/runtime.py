@@ -47,7 +47,7 @@ from tidemill_operator.steps import (
     Seen,
     Step,
 )
-from tidemill_operator.store import Key, Store, endpoint_of, extract
+from tidemill_operator.store import Key, Store, extract, service_of
 from tidemill_operator.telling import Told
 from tidemill_operator.vanishing import TRIES_MAX, VANISHED, cluster_key, goodbye, vanished
 from tidemill_operator.work import WorkQueue
@@ -156,7 +156,7 @@ class Runtime:
                     sum(1 for key in keys if key.kind == kind.kind)
                 )
             clusters = self.store.of_kind(QUEUE_CLUSTER.kind)
-            self._parts.metas.keep_only({endpoint_of(one) for one in clusters})
+            self._parts.metas.keep_only(clusters)
 
     async def _lags(self) -> None:
         """Ask brokers for the lag of groups, as long as there are any."""
@@ -285,7 +285,8 @@ class Runtime:
         )
 
     def _link(self, cluster: Manifest | None) -> Link | None:
-        return self._parts.metas.link(cluster)
+        service = None if cluster is None else self.store.get(service_of(cluster))
+        return self._parts.metas.link(cluster, service)
 
     async def _lag_of(self, link: Link, key: Key, resource: Manifest) -> Mapping[str, Any] | None:
         """Of a group that is to be moved the numbers of this moment, for they decide whether it may be."""

@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tidemill_spark import archive, delta
+from tidemill_spark import action_archive, archive, delta
 from tidemill_spark.jobs.options import add_server, now_ms, parsed
 from tidemill_spark.jobs.reports import FAILED, RUNNING, SUCCEEDED, archive_counts, error_of, report
 from tidemill_spark.marks import put_run, watermarks_of
 from tidemill_spark.workers import on_spark, spark_session
 
 SECOND_MS = 1000
+WITHOUT_ACTIONS = "only messages, and not what was done with them"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--safety-lag-seconds", type=int, default=300)
     parser.add_argument("--max-span-seconds", type=int, default=86_400)
     parser.add_argument("--run", default="", help="the run's name; drawn when absent")
+    parser.add_argument("--without-actions", action="store_true", help=WITHOUT_ACTIONS)
     found = parsed(parser, arguments)
     wanted = archive.Wanted(
         found.server, found.to, tuple(found.subject), found.name, found.compression,
@@ -40,7 +42,8 @@ def main(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     session = spark_session(f"tidemill-archive-{found.name}")
     try:
-        said = reported(wanted, found.run, partial(_run, session, wanted, found.format))
+        actions = None if found.without_actions else partial(_run_actions, session, wanted)
+        said = reported(wanted, found.run, partial(_run, session, wanted, found.format), actions)
     finally:
         session.stop()
     sys.stdout.write(json.dumps(said) + "\n")
@@ -54,13 +57,21 @@ def _run(session: Any, wanted: archive.Wanted, kind: str, tell_totals: archive.T
         return archive.run(wanted, workers, now_ms, tell_totals)
 
 
+def _run_actions(session: Any, wanted: archive.Wanted) -> action_archive.ActionTotals:
+    with on_spark(session) as workers:
+        return action_archive.run(wanted, workers, now_ms)
+
+
 def reported(
     wanted: archive.Wanted,
     name: str,
     run: Callable[[archive.Tell], archive.Totals],
+    run_actions: Callable[[], action_archive.ActionTotals] | None,
     tell_totals: archive.Tell = lambda _: None,
 ) -> dict[str, Any]:
-    """A run that meta is told of: that it began, after each commit, and how it ended."""
+    """A run that meta is told of: that it began, and how it ended. Messages come first, then what was done with them:
+    when that fails, the run has, and the messages are archived all the same.
+    """
     began_ms, name = now_ms(), name or f"r{now_ms()}-{secrets.token_hex(3)}"
     known: dict[str, Any] = {"started_at": began_ms, "subjects": list(wanted.subjects)}
 
@@ -75,19 +86,23 @@ def reported(
         last = totals
         tell_totals(totals)
 
+    done: dict[str, Any] = {}
     try:
         totals = run(on_totals)
+        marks = watermarks_of({place[1:]: mark for place, mark in totals.watermarks.items()})
+        done = {"watermarks": marks}
+        actions = run_actions() if run_actions is not None else None
     except Exception as error:
-        counts = archive_counts(last)
-        told({"state": FAILED, "ended_at": now_ms(), "counts": counts, "error": error_of(error)})
+        ended = {"state": FAILED, "ended_at": now_ms(), "counts": archive_counts(last)}
+        told({**ended, **done, "error": error_of(error)})
         raise
     said = {
         **known,
         "state": SUCCEEDED,
         "ended_at": now_ms(),
         "through": totals.through_ms,
-        "counts": archive_counts(totals),
-        "watermarks": watermarks_of({place[1:]: mark for place, mark in totals.watermarks.items()}),
+        "counts": archive_counts(totals, actions),
+        **done,
     }
     told(said)
     return {"archive": wanted.name, "run": name, **said}

@@ -8,18 +8,27 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from tidemill.errors import TidemillError
-from tidemill_spark import archive, finding, reconciling, replay, upkeep
+from tidemill_spark import (
+    action_archive,
+    action_reconciling,
+    archive,
+    finding,
+    histories,
+    reconciling,
+    replay,
+    upkeep,
+)
 from tidemill_spark.errors import ArchiveError, WrongRequest
 from tidemill_spark.jobs import archive as archive_job
 from tidemill_spark.jobs import replay as replay_job
 from tidemill_spark.jobs.options import add_query, add_server, add_workers, age_ms, now_ms, query_of, time_ms
-from tidemill_spark.jobs.screen import Progress, say, show
+from tidemill_spark.jobs.screen import Progress, say, show, show_history
 from tidemill_spark.lake import Lake
 from tidemill_spark.workers import Workers, local_conf, on_spark, processes, spark_session
 
@@ -87,6 +96,7 @@ def _add_run(commands: Any) -> None:
         "--safety-lag-seconds", type=int, default=0, help="what is younger is left for the next run"
     )
     made.add_argument("--max-span-seconds", type=int, help="how much time is archived at most")
+    made.add_argument("--without-actions", action="store_true", help=archive_job.WITHOUT_ACTIONS)
 
 
 def _add_find(commands: Any) -> None:
@@ -95,10 +105,13 @@ def _add_find(commands: Any) -> None:
     )
     add_query(made)
     made.add_argument("--limit", "-n", type=int, default=SHOWN_DEFAULT, help="show so many at most")
+    made.add_argument(
+        "--history", action="store_true", help="who got each of them when, which try, and what came of it"
+    )
 
 
 def _add_sql(commands: Any) -> None:
-    made = _add(commands, "sql", _sql, "Ask the table messages, by SQL.")
+    made = _add(commands, "sql", _sql, "Ask the tables messages and actions, by SQL.")
     made.add_argument("text", metavar="SELECT", help="as SELECT key, count(*) FROM messages GROUP BY key")
 
 
@@ -163,6 +176,7 @@ def _run(found: argparse.Namespace) -> int:
             wanted,
             "",
             partial(archive.run, wanted, workers, now_ms),
+            None if found.without_actions else partial(action_archive.run, wanted, workers, now_ms),
             progress.archived,
         )
     if found.output == "json":
@@ -175,10 +189,26 @@ def _run(found: argparse.Namespace) -> int:
         )
         if counts["missing"]:
             say(f"{counts['missing']:,} messages had expired at the brokers before they were archived")
+        if not found.without_actions:
+            _say_actions(counts)
     return DONE
 
 
+def _say_actions(counts: Mapping[str, int]) -> None:
+    sys.stdout.write(
+        f"{counts['actions']:,} actions archived, {counts['actions_written_bytes']:,} bytes written\n"
+    )
+    if counts["actions_missing_bytes"]:
+        size = counts["actions_missing_bytes"]
+        say(f"{size:,} bytes of the brokers' action logs were dropped before they were archived")
+    if counts["actions_unnamed"]:
+        number = counts["actions_unnamed"]
+        say(f"{number:,} actions are of groups that are gone, and whose names the log has not any more")
+
+
 def _find(found: argparse.Namespace) -> int:
+    if found.history:
+        return _find_histories(found)
     shown = 0
     for table in finding.find(Lake.at(found.uri), query_of(found)):
         some = table.slice(0, found.limit - shown)
@@ -186,6 +216,16 @@ def _find(found: argparse.Namespace) -> int:
         shown += some.num_rows
         if shown >= found.limit:
             break
+    if not shown:
+        say("no archived message is like that")
+    return DONE if shown else FAILED
+
+
+def _find_histories(found: argparse.Namespace) -> int:
+    shown = 0
+    for history in histories.histories(Lake.at(found.uri), query_of(found), found.limit):
+        show_history(history, found.output)
+        shown += 1
     if not shown:
         say("no archived message is like that")
     return DONE if shown else FAILED
@@ -214,23 +254,33 @@ def _replay(found: argparse.Namespace) -> int:
 def _reconcile(found: argparse.Namespace) -> int:
     with _workers(found, "reconcile") as workers:
         compared = reconciling.reconcile(found.server, Lake.at(found.uri), workers, found.subject)
+        actions = action_reconciling.reconcile_actions(found.server, found.uri, workers, found.subject)
     rows = reconciling.by_partition(compared)
+    done = [one.row() for one in actions]
     if found.output == "json":
-        sys.stdout.writelines(json.dumps(row) + "\n" for row in rows)
+        sys.stdout.writelines(json.dumps(row) + "\n" for row in (*rows, *done))
     else:
         for row in rows:
-            differing = {
-                name: row[name] for name in ("lost", "strange", "doubled", "different") if name in row
-            }
-            said = "equal" if row["equal"] else f"differs: {json.dumps(differing)}"
-            sys.stdout.write(f"{row['broker_group']}/{row['partition']}: {row['lake']:,} messages, {said}\n")
-    return DONE if all(row["equal"] for row in rows) else FAILED
+            what = f"{row['broker_group']}/{row['partition']}: {row['lake']:,} messages"
+            sys.stdout.write(f"{what}, {_difference(row)}\n")
+        for row in done:
+            what = f"{row['broker_group']}/{row['subject']}: {row['lake']:,} actions from {row['from']:,} of the log on"
+            sys.stdout.write(f"{what}, {_difference(row)}\n")
+    return DONE if all(row["equal"] for row in (*rows, *done)) else FAILED
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    differing = {name: row[name] for name in ("lost", "strange", "doubled", "different") if name in row}
+    return "equal" if row["equal"] else f"differs: {json.dumps(differing)}"
 
 
 def _compact(found: argparse.Namespace) -> int:
+    lake, sizes = Lake.at(found.uri), (found.compression, found.target_bytes)
     with _workers(found, "compact") as workers:
-        done = upkeep.compact(Lake.at(found.uri), workers, now_ms, found.compression, found.target_bytes)
+        done = upkeep.compact(lake, workers, now_ms, *sizes)
+        other = upkeep.compact(histories.actions_of(lake), workers, now_ms, *sizes, upkeep.merged_actions)
     sys.stdout.write(f"{done.merged:,} files became {done.made:,}, with {done.rows:,} messages\n")
+    sys.stdout.write(f"{other.merged:,} files became {other.made:,}, with {other.rows:,} actions\n")
     return DONE
 
 
@@ -238,24 +288,25 @@ def _expire(found: argparse.Namespace) -> int:
     lake = Lake.at(found.uri)
     if found.older_than and found.before:
         raise WrongRequest("--older-than and --before exclude each other: give one of them")
-    gone: list[Any] = []
-    if found.older_than or found.before:
-        before_ms = time_ms(found.before) if found.before else now_ms() - age_ms(found.older_than)
-        gone = upkeep.expire(lake, before_ms, now_ms(), found.subject)
-    swept = lake.sweep(now_ms())
-    sys.stdout.write(
-        f"{sum(one.rows for one in gone):,} messages in {len(gone):,} files taken out; {swept:,} objects deleted\n"
-    )
+    for one, what in ((lake, "messages"), (histories.actions_of(lake), "actions")):
+        gone: list[Any] = []
+        if found.older_than or found.before:
+            before_ms = time_ms(found.before) if found.before else now_ms() - age_ms(found.older_than)
+            gone = upkeep.expire(one, before_ms, now_ms(), found.subject)
+        swept = one.sweep(now_ms())
+        rows = sum(file.rows for file in gone)
+        sys.stdout.write(f"{rows:,} {what} in {len(gone):,} files taken out; {swept:,} objects deleted\n")
     return DONE
 
 
 def _status(found: argparse.Namespace) -> int:
     lake = Lake.at(found.uri)
-    files = lake.files()
+    actions = histories.actions_of(lake)
+    files, others = lake.files(), actions.files()
     if found.files:
         sys.stdout.writelines(f"{lake.store.uri}/{one.name}\n" for one in files)
         return DONE
-    said = {
+    said: dict[str, Any] = {
         "uri": lake.store.uri,
         "commits": lake.state.number,
         "messages": sum(one.rows for one in files),
@@ -263,6 +314,12 @@ def _status(found: argparse.Namespace) -> int:
         "files": len(files),
         "missing": lake.state.missing,
         "watermarks": archive.watermark_rows(dict(lake.archived())),
+        "actions": {
+            "rows": sum(one.rows for one in others),
+            "bytes": sum(one.size for one in others),
+            "files": len(others),
+            "positions": archive.watermark_rows(dict(actions.archived())),
+        },
     }
     if found.output == "json":
         sys.stdout.write(json.dumps(said) + "\n")
@@ -273,4 +330,7 @@ def _status(found: argparse.Namespace) -> int:
     )
     for place, mark in sorted(lake.archived().items()):
         sys.stdout.write(f"  {place.broker_group}/{place.name}: up to {mark:,}\n")
+    sys.stdout.write(f"{said['actions']['rows']:,} actions in {len(others):,} files\n")
+    for place, mark in sorted(actions.archived().items()):
+        sys.stdout.write(f"  {place.broker_group}/{place.subject}: up to {mark:,} of the action log\n")
     return DONE

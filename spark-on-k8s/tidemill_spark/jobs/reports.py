@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from tidemill_spark.action_archive import ActionTotals
 from tidemill_spark.archive import Totals
 from tidemill_spark.ranges import NobodyAnswers
 from tidemill_spark.replay import Counts
@@ -20,9 +21,16 @@ ERROR_CHARS_MAX = 1000
 RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
 
 
-def archive_counts(totals: Totals) -> dict[str, int]:
+def archive_counts(totals: Totals, actions: ActionTotals | None = None) -> dict[str, int]:
     """What a run did, in numbers."""
+    of_actions = {} if actions is None else {
+        "actions": actions.rows,
+        "actions_written_bytes": actions.written_bytes,
+        "actions_missing_bytes": actions.missing_bytes,
+        "actions_unnamed": actions.unnamed,
+    }  # fmt: skip
     return {
+        **of_actions,
         "messages": totals.rows,
         "read_bytes": totals.read_bytes,
         "written_bytes": totals.written_bytes,

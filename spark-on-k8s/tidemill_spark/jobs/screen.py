@@ -13,6 +13,7 @@ from typing import Any, Self, cast
 import msgpack
 
 from tidemill_spark.archive import Totals
+from tidemill_spark.histories import History, cells, document
 from tidemill_spark.replay import Counts
 from tidemill_spark.schema import properties_of
 
@@ -34,11 +35,35 @@ def show(table: Any, output: str, *, head: bool = True) -> None:
         return
     names = [name for name in FIRST if name in table.column_names] if "body" in table.column_names else []
     names = names if "id" in names else list(table.column_names)
-    cells = [[_cell(name, row[name]) for name in names] for row in rows]
-    if sys.stdout.isatty():
-        _rich(names, cells)
+    _table(names, rows, head=head)
+
+
+def show_history(history: History, output: str) -> None:
+    """What became of a message: a line of JSON, or a table."""
+    said = document(history)
+    if output == "json":
+        sys.stdout.write(json.dumps(said, ensure_ascii=False, default=_said) + "\n")
         return
-    lines = [[name.replace("_", " ").upper() for name in names], *cells] if head else cells
+    message = {name: _said(value) for name, value in history.message.items()}
+    where = f"{message['broker_group']}/{message['partition']}, {message['sequence']:,}"
+    sys.stdout.write(f"{message['id']}\n  of {message['subject']} ({where}), stored {message['stored_at']}\n")
+    for one in said["groups"]:
+        sys.stdout.write(f"  {one['group']}: {one['outcome'] or '-'}\n")
+    rows = cells(history)
+    if rows:
+        _table(list(rows[0]), rows)
+    elif history.archived:
+        sys.stdout.write("  no group was given it, as far as actions are archived\n")
+    else:
+        sys.stdout.write("  no actions of its subject are archived there\n")
+
+
+def _table(names: Sequence[str], rows: Sequence[Mapping[str, Any]], *, head: bool = True) -> None:
+    lines_of = [[_cell(name, row[name]) for name in names] for row in rows]
+    if sys.stdout.isatty():
+        _rich(names, lines_of)
+        return
+    lines = [[name.replace("_", " ").upper() for name in names], *lines_of] if head else lines_of
     widths = [max((len(line[at]) for line in lines), default=0) for at in range(len(names))]
     for line in lines:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))

@@ -13,8 +13,9 @@ from tidemill_broker.doors.status import group_rows
 from tidemill_broker.doors.survey import Survey
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import GroupSettings
-from tidemill_broker.groups import Consumer, Delivery, Group
+from tidemill_broker.groups import Group
 from tidemill_broker.partitions import Partition, StoredRun, SubjectSettings
+from tidemill_broker.pull_log import Consumer, Delivery
 from tidemill_broker.state import State
 from tidemill_broker.statistics import Mistakes
 from tidemill_host.clock import RealClock
@@ -54,7 +55,7 @@ def test_a_group_tells_how_far_it_is_behind_in_messages_and_in_seconds() -> None
     assert subject_row(state, state.partitions[1]) == OfSubject(30, 1500, 30)
     assert group_row(state, group, 10_000) == OfGroup(
         lag=20, lag_ms=8000, oldest_ms=9000, in_flight=5, failed=3, dead=0, consumers=1, paused=0, suspended=0,
-        acked=0, buried=0,
+        over_quota=0, acked=0, buried=0,
     )  # fmt: skip
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tidemill_broker.failures import Failure
 from tidemill_broker.group_settings import GroupSettings
-from tidemill_broker.groups import SWEEP_FROM, Consumer, Delivery, Group
+from tidemill_broker.groups import Group
+from tidemill_broker.pull_log import SWEEP_FROM, Consumer, Delivery
 from tidemill_broker.ranges import merge_ranges, ranges_without
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-
 from samples.brokers import SUBJECT, Rig
+from samples.calls import calls_of
 from tidemill_broker.pulls import SHARED_BYTES_MAX, SHARERS_MIN
 from tidemill_wire.commands import Pull, Pulled
 
@@ -49,17 +47,3 @@ def test_thousands_that_wait_for_nothing_cost_a_tick_little() -> None:
         costs.append(calls_of(lambda: rig.broker.ticked(rig.now_ms)))
 
     assert costs[1] < costs[0] + 100
-
-
-def calls_of(work: Callable[[], None]) -> int:
-    seen = [0]
-
-    def count(_frame: object, event: str, _arg: object) -> None:
-        seen[0] += event == "call"
-
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return seen[0]

@@ -66,7 +66,7 @@ async def test_answer_has_sums_of_all_and_the_rows_that_were_asked_for() -> None
     assert said["groups"] == [row for row in reversed(groups_of(rig.broker.state)) if row["group"] != "g1"]
     names = ("lag", "in_flight", "failed", "dead", "acked", "consumers")
     sums = {name: sum(row[name] for row in groups_of(rig.broker.state)) for name in names}
-    assert said["sums"] == {**sums, "paused": 0, "suspended": 0}
+    assert said["sums"] == {**sums, "paused": 0, "suspended": 0, "over_quota": 0}
     assert (sums["lag"], sums["in_flight"]) == (3, 3)
 
 

@@ -12,6 +12,7 @@ import pytest
 from samples.pictures import (
     NOW_MS,
     SYSTEM,
+    archive,
     broker_group,
     canary_page,
     consumer_group,
@@ -80,6 +81,7 @@ ILL: dict[str, tuple[Severity, str, Case]] = {
     ),
     "unattended": (Severity.WARNING, "billing of orders", Case(with_groups(consumer_group(lag=1, consumers=0)))),
     "suspended": (Severity.WARNING, "billing of orders", Case(with_groups(consumer_group(lag=1, suspended=True)))),
+    "kept_back": (Severity.WARNING, "billing of orders", Case(with_groups(consumer_group(over_quota="token:shop")))),
     "buried": (Severity.WARNING, "billing of orders", Case(with_groups(consumer_group(dead=2)))),
     "leases": (
         Severity.WARNING, "g0-0",
@@ -92,6 +94,7 @@ ILL: dict[str, tuple[Severity, str, Case]] = {
         Severity.WARNING, "ordres",
         Case(with_nodes({"g1-0": {"subjects": [{"name": "ordres", "messages": 2}]}})),
     ),
+    "unarchived": (Severity.ERROR, "archive lake", Case(picture(archives=[archive("Failed")]))),
     "canary": (Severity.ERROR, "g0", Case(picture(canary=canary_page(silent_ms=99_000)))),
 }  # fmt: skip
 

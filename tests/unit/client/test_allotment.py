@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.allotment import Allotment
-from tidemill.puller import Share
+from tidemill.allotment import Allotment, Share
 from tidemill.tenure import Moment
 
 AT = Moment(100.0, 1_780_000_000.0)

@@ -11,7 +11,7 @@ from samples.between import DUE, KEYS, ONE, PEERS, TWO, A, B, BetweenRig, C, hom
 from samples.delays import SUBJECT
 from tidemill_wire.columns import Content
 from tidemill_wire.errors import Unavailable
-from tidemill_wire.ordering import ranges_of
+from tidemill_wire.ordering import joined
 from tidemill_wire.routes import Partition, PartitionSet
 
 
@@ -187,9 +187,11 @@ def next_version(chance: random.Random, route: PartitionSet) -> PartitionSet:
             keep = mine[: chance.randrange(1, len(mine))]
             gone += mine[len(keep) :]
             mine = keep
-        left.append(replace(one, ranges=ranges_of(mine)))
+        left.append(replace(one, ranges=joined((one, one + 1) for one in mine)))
     if gone:
-        left.append(Partition(chance.choice(["g0", "g1"]), new, ranges_of(sorted(gone))))
+        left.append(
+            Partition(chance.choice(["g0", "g1"]), new, joined((one, one + 1) for one in sorted(gone)))
+        )
     return PartitionSet(route.version + 1, tuple(left))
 
 

@@ -6,24 +6,25 @@ from typing import Any
 
 import pytest
 
+from samples.calls import calls_of
 from samples.metas import World, pair
 from tidemill_meta.archive_values import Archive, ReplayRecord
 from tidemill_meta.archives import archive_row, drop_archive, put_archive, put_replay, put_run, replay_row
 from tidemill_meta.asked import Asked
 from tidemill_meta.errors import Denied
-from tidemill_meta.subjects import declare, told_to
+from tidemill_meta.subjects import declare, remove_subject, told_to
 from tidemill_wire.declarations import API_VERSION, parse_manifest
 
 SUBJECT = "order.paid"
+KEPT = {"retention": {"archive": "Required"}}
 
 
 @pytest.fixture
 def world() -> World:
     world = World()
     pair(world)
-    spec = {"retention": {"archive": "Required"}}
     manifest = parse_manifest(
-        {"apiVersion": API_VERSION, "kind": "Subject", "metadata": {"name": SUBJECT}, "spec": spec}
+        {"apiVersion": API_VERSION, "kind": "Subject", "metadata": {"name": SUBJECT}, "spec": KEPT}
     )
     world.first.change(lambda draft, now_ms: declare(draft, world.first.meta.senses, [manifest], now_ms))
     return world
@@ -70,6 +71,38 @@ def test_who_has_ended_holds_nothing(world: World) -> None:
     assert told(world) == ([[SUBJECT, 7]], [])
     archive(world, "a", state="Ended")
     assert told(world) == ([], [SUBJECT])
+
+
+def test_subject_that_begins_anew_has_nothing_in_an_archive(world: World) -> None:
+    """Its messages count from 0 again; those of the former life must not let them go."""
+    archive(world, "a", subjects=["order.*"])
+    run(world, "a", "r", 1_000, watermarks={"g1": {SUBJECT: 1_000, f"{SUBJECT}#1": 9, "order.open": 5}})
+    assert told(world)[0] == [[SUBJECT, 1_000], [f"{SUBJECT}#1", 9]]
+
+    world.first.change(
+        lambda draft, now_ms: remove_subject(draft, world.first.meta.senses, SUBJECT, now_ms, force=True)
+    )
+    found = world.first.meta.registry.get(Archive, "a")
+    assert found is not None
+    assert found.watermarks == (("g1", "order.open", 5),)
+
+
+def test_thousands_of_subjects_are_told_in_a_moment(world: World) -> None:
+    """What is counted is Python's own calls: each subject was compared with each watermark."""
+    names = [f"many.{number}" for number in range(300)]
+    declared = [
+        parse_manifest(
+            {"apiVersion": API_VERSION, "kind": "Subject", "metadata": {"name": name}, "spec": KEPT}
+        )
+        for name in names
+    ]
+    world.first.change(lambda draft, now_ms: declare(draft, world.first.meta.senses, declared, now_ms))
+    run(world, "a", "r", 1, subjects=["many.*"], watermarks={"g1": dict.fromkeys(names, 3)})
+
+    seen = calls_of(lambda: told(world))
+
+    assert len(told(world)[0]) == 300
+    assert seen < 300 * 100
 
 
 def test_what_was_told_is_shown_and_outlives_the_replica(world: World) -> None:

@@ -52,13 +52,17 @@ def shares(world: World, group: str, known: int = 0) -> dict[str, tuple[int, int
 def test_brokers_hear_their_part_of_a_subject_with_a_quota_whenever_its_route_is_another() -> None:
     world = world_with()
     placed = {"placement": {"brokerGroups": ["g1", "g2"]}, "orderStrategy": "BestTried"}
-    bounded = subject("a", quota={"messagesPerSecond": 10}, **placed)
-    ask(world, declare, parse_manifests([bounded, subject("free", **placed)]))
-    assert [shares(world, group) for group in ("g1", "g2", "g3")] == [{"a": (1, 2)}, {"a": (1, 2)}, {}]
+    bounded = [
+        subject("a", quota={"messagesPerSecond": 10}, **placed),
+        subject("b", quota={"inFlight": 9}, **placed),
+    ]
+    ask(world, declare, parse_manifests([*bounded, subject("free", **placed)]))
+    parts = {"a": (1, 2), "b": (1, 2)}
+    assert [shares(world, group) for group in ("g1", "g2", "g3")] == [parts, parts, {}]
 
     revision = world.first.meta.registry.revision
     ask(world, expand, "a", Asked({"groups": ["g3"], "version": 1}))
-    assert [shares(world, group, revision) for group in ("g1", "g2", "g3")] == [{"a": (1, 3)}] * 3
+    assert [shares(world, group, revision)["a"] for group in ("g1", "g2", "g3")] == [(1, 3)] * 3
     declared = told_to(world.first.meta.registry, "g1", revision)["declarations"]
     assert [one["metadata"]["name"] for one in declared] == ["a"], (
         "a part that changed is told with its subject"

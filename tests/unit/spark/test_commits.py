@@ -6,86 +6,19 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from samples.stores import Died, Memory
 from tidemill_spark import commits, layout
 from tidemill_spark.commits import Commit, File, Partition, Piece, Span, State, after, fitting, rebased
 from tidemill_spark.errors import LakeDamaged
 from tidemill_spark.lake import CHECKPOINT_EVERY, CHECKPOINTS_KEPT, GRACE_MS, Lake
-from tidemill_spark.stores import Entry
-from tidemill_spark.stores.ranged import filled
 
 ONE = Partition("order.paid", "broker-1", "order.paid")
 TWO = Partition("order.paid", "broker-2", "order.paid")
-
-
-class Died(Exception):
-    """The process was killed, before or after an operation of the store."""
-
-
-class Memory:
-    """A store in memory. ``dies_at``: the operation at which the process dies; what the store did is done."""
-
-    def __init__(self) -> None:
-        self.uri = "memory"
-        self.objects: dict[str, bytes] = {}
-        self.at: dict[str, int] = {}
-        self.now_ms = 0
-        self.operations = 0
-        self.dies_at: int | None = None
-        self.does_it = False
-
-    def _step(self, act: Any = None) -> Any:
-        self.operations += 1
-        dying = self.operations == self.dies_at
-        if dying and not self.does_it:
-            raise Died
-        result = act() if act is not None else None
-        if dying:
-            raise Died
-        return result
-
-    def create(self, name: str, data: bytes) -> bool:
-        def act() -> bool:
-            if name in self.objects:
-                return False
-            self.objects[name], self.at[name] = data, self.now_ms
-            return True
-
-        made: bool = self._step(act)
-        return made
-
-    def write(self, name: str, data: bytes) -> None:
-        self._step(lambda: self.objects.__setitem__(name, data))
-        self.at[name] = self.now_ms
-
-    def make(self, name: str, fill: Callable[[Any], None]) -> int:
-        data: bytes = filled(fill).to_pybytes()
-        self.write(name, data)
-        return len(data)
-
-    def read(self, name: str) -> bytes:
-        if name not in self.objects:
-            raise FileNotFoundError(name)
-        return self.objects[name]
-
-    def fetch(self, name: str, start: int, size: int) -> bytes:
-        return self.read(name)[start : start + size]
-
-    def open(self, name: str, size: int) -> Any:
-        return self.read(name)[:size]
-
-    def list(self, folder: str) -> Iterator[Entry]:
-        found = [name for name in self.objects if name.startswith(f"{folder}/" if folder else "")]
-        return (Entry(name, len(self.objects[name]), self.at[name]) for name in found)
-
-    def delete(self, names: Iterable[str]) -> None:
-        for name in list(names):
-            self._step(lambda name=name: self.objects.pop(name, None))
 
 
 def a_file(store: Memory, place: Partition, first: int, next_: int, token: str) -> File:
@@ -318,3 +251,27 @@ def rewrite(store: Memory, token: str) -> None:
     spans = tuple(span for one in files for span in one.spans)
     large = File(name, ONE.subject, "2027-01-01", 9, len(rows), 1, spans, (0, 1), ("0", "f"))
     lake.commit(Commit(token, token, 0, added=(large,), removed=tuple(one.name for one in files)))
+
+
+def test_what_a_piece_carries_is_there_with_its_watermark_also_behind_a_checkpoint() -> None:
+    store = Memory()
+    for number in range(CHECKPOINT_EVERY + 2):
+        lake = Lake(store)
+        lake.look()
+        before = None if number == 0 else number
+        piece = Piece(ONE, before, number, number + 1, carried=f"after {number}")
+        said, _ = lake.commit(Commit(str(number), "run", 0, (piece,)))
+        assert said is not None
+        assert Lake(store).look().carried == {ONE: f"after {number}"}
+    late = Piece(ONE, 3, 3, 4, carried="of a run that came late")
+    assert Lake(store).commit(Commit("late", "run", 0, (late,))) == (None, [late])
+    assert Lake(store).look().carried == {ONE: f"after {CHECKPOINT_EVERY + 1}"}
+
+
+def test_commits_and_checkpoints_of_messages_say_nothing_of_what_is_carried() -> None:
+    """So an earlier version, and one that knows of it, write the same bytes."""
+    piece = Piece(ONE, None, 0, 1)
+    state = after(State(), Commit("one", "run", 0, (piece,)))
+
+    assert "carried" not in commits.state_document(state)
+    assert "carried" not in commits.commit_document(Commit("one", "run", 0, (piece,)))["pieces"][0]

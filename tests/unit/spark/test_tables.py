@@ -143,7 +143,7 @@ def test_file_of_an_older_version_lacks_columns_and_one_with_other_rows_is_damag
     back = read_file(pa.BufferReader(old.getvalue()), file)
     assert back["epoch"].null_count == 30
     assert back["body"].null_count == 0
-    with pytest.raises(LakeDamaged, match="30 messages"):
+    with pytest.raises(LakeDamaged, match="30 rows"):
         read_file(pa.BufferReader(data), replace(file, rows=31))
     with pytest.raises(WrongRequest, match="Lzma"):
         write_file(LocalStore(str(tmp_path)), part, hour, "one", "Lzma")

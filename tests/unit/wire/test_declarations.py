@@ -375,7 +375,7 @@ def test_the_table_has_the_fields_of_the_design() -> None:
         "placement.brokerGroupSelector.matchLabels", "retention.messageSeconds", "retention.maxBytes", "retention.archive",
         "message.maxBytes", "delay.mode", "delay.maxDelaySeconds", "deadLetter.mode", "config", "config[].name",
         "config[].value", "orderStrategy", "deduplicationSeconds", "managementPolicy", "deletionPolicy",
-        "quota.messagesPerSecond", "quota.bytesPerSecond",
+        "quota.messagesPerSecond", "quota.bytesPerSecond", "quota.inFlight",
     }  # fmt: skip
     assert set(CONFIG) == {"durability"}
 

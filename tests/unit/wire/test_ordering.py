@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import cycle, pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidemill_wire.errors import Refused
 from tidemill_wire.fields import living_subject, parse_partition, parse_stored, parse_subject
 from tidemill_wire.filters import parse_pulled_from, parse_subscribed
-from tidemill_wire.ordering import Chart, logical_partition, moved, ranges_of
+from tidemill_wire.ordering import Chart, joined, logical_partition, moved
 from tidemill_wire.routes import LOGICAL_PARTITIONS, Partition, PartitionSet
 
 TWO = PartitionSet(1, (Partition("g1", "s", ((0, 512),)), Partition("g2", "s", ((512, 1024),))))
@@ -21,6 +24,22 @@ THREE = PartitionSet(
         Partition("g2", "s", ((512, 853),)),
         Partition("g1", "s#1", ((342, 512), (853, 1024))),
     ),
+)
+
+
+def route_of(edges: set[int], owners: list[int]) -> PartitionSet:
+    """The ranges between edges, each of one of a few partitions."""
+    spans = list(pairwise(sorted(edges | {0, LOGICAL_PARTITIONS})))
+    mine = [
+        joined(span for span, owner in zip(spans, cycle(owners)) if owner == number) for number in range(4)
+    ]
+    return PartitionSet(1, tuple(Partition(f"g{n}", "s", ranges) for n, ranges in enumerate(mine) if ranges))
+
+
+ROUTES = st.builds(
+    route_of,
+    st.sets(st.integers(1, LOGICAL_PARTITIONS - 1), max_size=9),
+    st.lists(st.integers(0, 3), min_size=1, max_size=9),
 )
 
 
@@ -48,9 +67,21 @@ def test_what_moved_is_what_lies_elsewhere() -> None:
     assert moved(THREE, THREE) == {}
 
 
+@given(ROUTES, ROUTES)
+def test_what_moved_is_found_by_ranges_as_one_by_one(before: PartitionSet, after: PartitionSet) -> None:
+    found: dict[str, dict[str, list[tuple[int, int]]]] = {}
+    for logical in range(LOGICAL_PARTITIONS):
+        was, now = before.of(logical).key, after.of(logical).key
+        if was != now:
+            found.setdefault(now, {}).setdefault(was, []).append((logical, logical + 1))
+    assert moved(before, after) == {
+        now: {was: joined(spans) for was, spans in parts.items()} for now, parts in found.items()
+    }
+
+
 def test_ranges_hold_what_they_were_made_of() -> None:
-    assert ranges_of([0, 1, 2, 7, 9, 10]) == ((0, 3), (7, 8), (9, 11))
-    assert ranges_of([]) == ()
+    assert joined([(0, 1), (1, 3), (7, 8), (9, 10), (10, 11)]) == ((0, 3), (7, 8), (9, 11))
+    assert joined([]) == ()
 
 
 @pytest.mark.parametrize("name", ["s", "order.paid#1", "order.paid#9999"])

@@ -8,13 +8,25 @@ import pytest
 
 from e2e.peers import Numbers
 from tidemill_wire.access import Access, Charter, Operation, Permission, TokenRow, digest_of
-from tidemill_wire.commands import Failed, SendBatches, Sent
+from tidemill_wire.commands import Failed, Pull, SendBatches, Sent, encode_command, parse_command
 from tidemill_wire.connection import Received
 from tidemill_wire.declarations import parse_manifest
 from tidemill_wire.errors import Refused, Unavailable
+from tidemill_wire.frame import FrameDecoder
 from tidemill_wire.granted import declared_grant, parse_grant
 from tidemill_wire.guarding import Gate, Guard
-from tidemill_wire.quotas import UNBOUNDED, Meter, Quota, Rates, Usage, charge, check_quota, least
+from tidemill_wire.quotas import (
+    UNBOUNDED,
+    Bound,
+    Meter,
+    Quota,
+    Rates,
+    Usage,
+    charge,
+    check_quota,
+    full,
+    least,
+)
 from tidemill_wire.resources import parse_resource
 from tidemill_wire.schema import ManifestError
 from tidemill_wire.transacting import Half
@@ -105,8 +117,8 @@ def test_parts_add_up_to_the_whole() -> None:
 
 
 def test_of_several_quotas_the_least_of_each_holds() -> None:
-    some = (UNBOUNDED, Quota(Rates(10, 0), 3), Quota(Rates(20, 500)))
-    assert least(some) == Quota(Rates(10, 500), 3)
+    some = (UNBOUNDED, Quota(Rates(10, 0), 3, 8), Quota(Rates(20, 500), in_flight=7))
+    assert least(some) == Quota(Rates(10, 500), 3, 7)
     assert not least(())
 
 
@@ -147,12 +159,39 @@ def test_connections_are_counted_until_they_end() -> None:
 
 def guard_with(quota: Quota) -> Guard:
     access = Access(locked=True)
-    permission = Permission(frozenset({Operation.SEND}), ("order.*",))
+    permission = Permission(frozenset({Operation.SEND, Operation.CONSUME}), ("order.*",))
     row = TokenRow("1", WHO, digest_of(TOKEN), 0)
     access.obey(Charter.from_map(Charter(1, {WHO: (permission,)}, {row.digest: row}, {WHO: quota}).to_map()))
     guard = Gate(access).admit(TOKEN, (), 0)
     assert guard is not None
     return guard
+
+
+def test_the_judge_says_how_much_who_consumes_may_hold() -> None:
+    pull = Received(1, Pull("g", "c", ("order.a",), 10, 1 << 20, 0))
+    event = guard_with(Quota(in_flight=7)).judge(pull, 0)
+    assert isinstance(event, Received)
+    assert isinstance(event.command, Pull)
+    assert event.command.bound == Bound(WHO, 7)
+    for quota in (UNBOUNDED, Quota(Rates(10), 3)):
+        assert guard_with(quota).judge(pull, 0) is pull
+
+
+def test_how_much_is_in_flight_crosses_no_wire_and_comes_from_none() -> None:
+    """Else who consumes would say how much it may hold, or who it is."""
+    bounded = Pull("g", "c", ("order.a",), 10, 1 << 20, 0, bound=Bound("token:other", 1))
+    assert bounded.fields() == Pull("g", "c", ("order.a",), 10, 1 << 20, 0).fields()
+    [frame] = FrameDecoder().feed(encode_command(bounded, 1))
+    heard = parse_command(frame)
+    assert isinstance(heard, Pull)
+    assert heard.bound is None
+
+
+@pytest.mark.parametrize(("waited_ms", "wait_ms"), [(0, 500), (499, 1), (500, 1), (30_000, 1)])
+def test_who_has_waited_at_the_broker_is_told_to_wait_for_so_much_less(waited_ms: int, wait_ms: int) -> None:
+    error = full(Bound("subject order.paid", 1), waited_ms)
+    assert (error.kind.name, error.wait_ms) == ("over_quota", wait_ms)
+    assert "the quota of subject order.paid is used up: 1 message in flight here" in str(error)
 
 
 @pytest.mark.parametrize("kind", ["send", "half"])
@@ -185,8 +224,8 @@ GRANT: dict[str, Any] = {
 
 
 def test_a_grant_says_its_quota_and_says_it_again() -> None:
-    granted = parse_grant({**GRANT, "quota": {"messages": 10, "connections": 2}})
-    assert granted.quota == Quota(Rates(10, 0), 2)
+    granted = parse_grant({**GRANT, "quota": {"messages": 10, "connections": 2, "in_flight": 9}})
+    assert granted.quota == Quota(Rates(10, 0), 2, 9)
     assert parse_grant(granted.to_map()) == granted
     assert "quota" not in parse_grant(GRANT).to_map()
 
@@ -194,7 +233,7 @@ def test_a_grant_says_its_quota_and_says_it_again() -> None:
 @pytest.mark.parametrize(
     "quota",
     [{"messages": 0}, {"messages": -1}, {"messages": "10"}, {"messages": 1.5}, {"messages": True}, {"bytes": 1},
-     {"connections": 1 << 30}, {"inFlight": 1}, [], "10", None],
+     {"connections": 1 << 30}, {"in_flight": 0}, {"inFlight": 1}, [], "10", None],
 )  # fmt: skip
 def test_a_quota_that_is_none_is_refused(quota: object) -> None:
     with pytest.raises(Refused, match="quota"):
@@ -209,16 +248,21 @@ def test_manifests_say_quotas() -> None:
     )
     assert bounded.rates == Rates(100, 1 << 20)  # type: ignore[union-attr]
     assert not parse_manifest({**subject, "spec": {}}).rates  # type: ignore[union-attr]
+    assert not bounded.in_flight_max  # type: ignore[union-attr]
+    held = parse_manifest({**subject, "spec": {"quota": {"inFlight": 12}}})
+    assert held.in_flight_max == 12  # type: ignore[union-attr]
+    with pytest.raises(ManifestError, match="inFlight"):
+        parse_manifest({**subject, "spec": {"quota": {"inFlight": 0}}})
     with pytest.raises(ManifestError, match="messagesPerSecond"):
         parse_manifest({**subject, "spec": {"quota": {"messagesPerSecond": 0}}})
     grant = parse_resource(
         {"apiVersion": api, "kind": "Grant", "metadata": {"name": "shop"}, "spec": {
             "clusterRef": {"name": "here"}, "principals": [{"kind": "Token", "name": "shop"}],
             "permissions": [{"subjects": ["a"], "operations": ["Send"]}],
-            "quota": {"messagesPerSecond": 5, "bytesPerSecond": 4096, "connections": 3},
+            "quota": {"messagesPerSecond": 5, "bytesPerSecond": 4096, "connections": 3, "inFlight": 8},
         }}
     )  # fmt: skip
-    assert declared_grant(grant).quota == Quota(Rates(5, 4096), 3)
+    assert declared_grant(grant).quota == Quota(Rates(5, 4096), 3, 8)
 
 
 def test_an_answer_carries_the_wait_to_whoever_raises_it() -> None:

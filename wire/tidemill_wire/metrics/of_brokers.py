@@ -61,7 +61,9 @@ PORTS = (
     counter(
         "refused_total", "requests and connections", "Requests and connections refused, by reason", REASON
     ),
-    counter("over_quota_total", "batches", "Batches told to wait, by whose quota was used up", QUOTA),
+    counter(
+        "over_quota_total", "batches", "Batches and pulls told to wait, by whose quota was used up", QUOTA
+    ),
     counter("bytes_received_total", BYTES, "Bytes from clients"),
     counter("bytes_sent_total", BYTES, "Bytes to clients"),
     counter("frames_received_total", "frames", "Frames from clients"),
@@ -118,6 +120,10 @@ GROUPS = (
     gauge("group_consumers", "consumers", "Consumers that are connected", OF_GROUP, GROUP),
     gauge("group_paused", "0 or 1", "1 while the group is paused; of `other` how many are", OF_GROUP, GROUP),
     gauge("group_suspended", "0 or 1", "1 while people let it stand still; of `other` how many", OF_GROUP, GROUP),
+    gauge(
+        "group_over_quota", "0 or 1", "1 while a quota of messages in flight keeps some back; of `other` how many",
+        OF_GROUP, GROUP,
+    ),
     counter("group_acked_total", MESSAGES, "Messages acknowledged, ever", OF_GROUP, GROUP),
     counter("group_buried_total", MESSAGES, "Messages that became dead letters, ever", OF_GROUP, GROUP),
 )  # fmt: skip

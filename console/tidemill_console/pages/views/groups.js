@@ -73,6 +73,7 @@ function group(place, subject, name) {
     resume.hidden = !found.suspended;
     const tiles = [["Lag", count(found.lag)], ["Trend", trendOf(found) || "–"], ["In flight", count(found.in_flight)], ["Failed", count(found.failed)], ["Dead", count(found.dead)], ["Handled", count(found.acked)], ["Consumers", count(found.consumers)], ["Consumption", found.consumption], ["On", found.at.join(", ")]];
     if (found.paused !== null) tiles.push(["Paused for", found.paused]);
+    if (found.over_quota) tiles.push(["Over the quota of", found.over_quota]);
     clear(facts, tiles.map(([title, value]) => h("div", { class: "tile" }, h("dt", {}, title), h("dd", {}, value))));
     const points = history(nameOf(row));
     chart.update([series(points, "lag")]);

@@ -84,6 +84,10 @@ export function troublesOf(live) {
     found.push({ kind: "bad", to: ["groups", row.subject, row.group], name: row.group, text: `of ${row.subject} is paused: its deliveries fail alike. Mend its handlers, or what they need; it is probed, and goes on by itself.` });
   }
   more(found, paused, "bad", "groups", "are paused");
+  for (const one of (live.archives ?? []).filter((one) => one.state === "Active")) {
+    const run = one.runs.filter((each) => each.state !== "Running").at(-1);
+    if (run?.state === "Failed") found.push({ kind: "bad", to: ["archives", one.name], name: one.name, text: `is an archive whose last run failed${run.error ? `: ${run.error}` : ""}. Start it again; what is kept until it is archived grows.` });
+  }
   const dead = groups.filter((one) => one.row.dead && one.row.paused === null);
   for (const { row } of dead.slice(0, NAMED_MAX)) {
     found.push({ kind: "warn", to: ["dead", row.subject, row.group], name: row.group, text: `of ${row.subject} has ${plural(row.dead, "dead letter")}.` });
@@ -94,6 +98,11 @@ export function troublesOf(live) {
     found.push({ kind: "warn", to: ["groups", row.subject, row.group], name: row.group, text: `of ${row.subject} has ${plural(row.lag, "message")} and no consumer.` });
   }
   more(found, alone, "warn", "groups", "have messages and no consumer");
+  const full = groups.filter((one) => one.row.over_quota);
+  for (const { row } of full.slice(0, NAMED_MAX)) {
+    found.push({ kind: "warn", to: ["groups", row.subject, row.group], name: row.group, text: `of ${row.subject} is kept back: the quota of ${row.over_quota} of messages in flight is used up. Look which consumers hold them.` });
+  }
+  more(found, full, "warn", "groups", "are kept back by quotas");
   const suspended = groups.filter((one) => one.row.suspended);
   for (const { row } of suspended.slice(0, NAMED_MAX)) {
     found.push({ kind: "warn", to: ["groups", row.subject, row.group], name: row.group, text: `of ${row.subject} is suspended, by a person or a program.` });
