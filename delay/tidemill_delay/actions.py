@@ -73,9 +73,12 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The hours before are over, and all of their messages done."""
+    """The hours before are over, and get nothing more. All of their messages are done, but for those of hours that are
+    kept.
+    """
 
     before_ms: int
+    kept: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +113,8 @@ def encode_action(action: Action) -> tuple[int, bytes]:
             return ActionKind.CANCELLED, _ONE.pack(hour) + array("Q", ranges).tobytes()
         case Ended(hour, ranges):
             return ActionKind.ENDED, _ONE.pack(hour) + array("Q", ranges).tobytes()
-        case Closed(before_ms):
-            return ActionKind.CLOSED, _ONE.pack(before_ms)
+        case Closed(before_ms, kept):
+            return ActionKind.CLOSED, _ONE.pack(before_ms) + array("q", kept).tobytes()
         case Begun(until_ms):
             return ActionKind.BEGUN, _ONE.pack(until_ms)
         case EpochBegun(epoch, message_position, action_position):
@@ -136,7 +139,7 @@ def decode_action(record: Record) -> Action:
             case ActionKind.ENDED:
                 return Ended(_ONE.unpack_from(body)[0], _ranges(body))
             case ActionKind.CLOSED:
-                return Closed(*_ONE.unpack(body))
+                return Closed(_ONE.unpack_from(body)[0], array("q", body[_ONE.size :]))
             case ActionKind.BEGUN:
                 return Begun(*_ONE.unpack(body))
             case ActionKind.EPOCH:

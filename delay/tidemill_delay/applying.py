@@ -57,10 +57,11 @@ class DelayApplier:
         actions = [decode_action(record) for record in records]
         delay.logs.follow(delay.logs.actions, whole, len(records))
         for record, action in zip(records, actions, strict=True) if apply else ():
-            if isinstance(action, Closed):
-                gone = [start_ms for start_ms in state.hours if start_ms < action.before_ms]
-                delay.keeping.closed(record.position + record.length, gone)
+            before = list(state.hours) if isinstance(action, Closed) else []
             state.apply(action)
+            if isinstance(action, Closed):
+                gone = [start_ms for start_ms in before if start_ms not in state.hours]
+                delay.keeping.closed(record.position + record.length, gone)
         return len(records)
 
     def show(self, committed: Ends) -> None:

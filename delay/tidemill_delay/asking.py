@@ -171,7 +171,7 @@ class Questions:
         for number in numbers:
             left = hour.done.has(number) or piece.due_of(number) <= gone_ms
             if left and number in hour.series and isinstance(question.command, Cancel):
-                question.changed += self._end(question.walked, (hour, number), gone_ms, now_ms)
+                question.changed += end_series(self._hands, question.walked, (hour, number), now_ms)
             if hour.moved.has(number):
                 continue
             if hour.cancelled.has(number):
@@ -186,26 +186,6 @@ class Questions:
                 waiting.append(number)
         if waiting and question.error is None:
             self._change(question, hour, (piece, waiting), now_ms)
-
-    def _end(self, walked: set[tuple[int, int]], met: tuple[Hour, int], gone_ms: int, now_ms: int) -> int:
-        """Of a series whose occurrence was met, nothing more comes; 1 if one that waits was cancelled for that, which
-        may have been placed when this look had begun. The one that was met is not touched.
-        """
-        hour, number = met
-        follower = hour.series[number]
-        while follower.number >= 0 and (follower.hour, follower.number) not in walked:
-            walked.add((follower.hour, follower.number))
-            found = self._hands.state.hours.get(follower.hour)
-            if found is None or found.cancelled.has(follower.number):
-                return 0  # it was ended
-            hour, number = found, follower.number
-            if not hour.done.has(number) and follower.due_ms > gone_ms:
-                self._hands.act(Cancelled(hour.start_ms, [number, number]), now_ms)
-                return 1
-            follower = hour.series[number]
-        if follower == OPEN and not hour.moved.has(number) and not hour.cancelled.has(number):
-            self._hands.act(Ended(hour.start_ms, [number, number]), now_ms)
-        return 0
 
     def _show(self, question: Question, piece: Addressed, number: int) -> None:
         if len(question.rows) < limits.TIMERS_PAGE_MAX:
@@ -230,6 +210,28 @@ class Questions:
                 question.changed += len(part)
         except WireError as error:
             question.error = error
+
+
+def end_series(hands: Hands, walked: set[tuple[int, int]], met: tuple[Hour, int], now_ms: int) -> int:
+    """Of a series whose occurrence was met, nothing more comes; 1 if one that waits was cancelled for that, which may
+    have been placed when a look had begun. The one that was met is not touched.
+    """
+    gone_ms = hands.state.gone_ms(now_ms, hands.tick_ms)
+    hour, number = met
+    follower = hour.series[number]
+    while follower.number >= 0 and (follower.hour, follower.number) not in walked:
+        walked.add((follower.hour, follower.number))
+        found = hands.state.hours.get(follower.hour)
+        if found is None or found.cancelled.has(follower.number):
+            return 0  # it was ended
+        hour, number = found, follower.number
+        if not hour.done.has(number) and follower.due_ms > gone_ms:
+            hands.act(Cancelled(hour.start_ms, [number, number]), now_ms)
+            return 1
+        follower = hour.series[number]
+    if follower == OPEN and not hour.moved.has(number) and not hour.cancelled.has(number):
+        hands.act(Ended(hour.start_ms, [number, number]), now_ms)
+    return 0
 
 
 class Listing:

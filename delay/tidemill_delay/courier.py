@@ -4,9 +4,9 @@
                            ▲              │ the connection ended, or the broker refused for now
                            └──────────────┘ after a pause
 
-What a broker refuses waits by itself and is tried again: soon when waiting may help, else once a minute, for nothing
-that was accepted is ever dropped. What a quota keeps waiting is read again when its turn may come, one behind the other
-of a subject, and holds no bytes until then: others go past it.
+What cannot leave gives back its bytes and stands aside, on a shelf of its subject (``shelves``): what was refused, what
+has no route, what waits for a broker group that nobody leads or that is silent. So others go past it. What a quota
+keeps waiting is read again when its turn may come, one behind the other of a subject.
 
 A piece goes to one broker group of its subject's route, which its batch id draws out of those that take it now, and
 stays with that one until it is known not to be there: so a broker that has it recognises it, whichever delay group
@@ -20,37 +20,36 @@ next version of the route. What is read or on its way is bounded in bytes; the r
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
-import numpy as np
-
 from tidemill_delay.hours import file_of
-from tidemill_delay.parcels import Broker, Parcel, Unit, span
+from tidemill_delay.outcomes import is_over
+from tidemill_delay.parcels import Broker, Parcel, Unit, neighbours, parcels_of, span, units_of
 from tidemill_delay.pieces import Addressed
 from tidemill_delay.routing import Ways, home_of
-from tidemill_delay.rows import PLACE_MASK, length_of, place_of
+from tidemill_delay.rows import length_of, place_of
+from tidemill_delay.shelves import LOST, REFUSED, WAIT_MS_MAX, Resting, Shelves
 from tidemill_delay.wheel import Entries
 from tidemill_host.machine import Buffer, Durability, Peer, Read, Send, Slice
-from tidemill_wire import limits
 from tidemill_wire.batch import read_header
 from tidemill_wire.commands import Failed, SendBatches, Sent, encode_command
-from tidemill_wire.errors import CorruptBatch, WireError
+from tidemill_wire.errors import CorruptBatch, Refused, WireError
 
-READ_BYTES = 1024 * 1024
 AHEAD_BYTES = 32 * 1024 * 1024
 FLIGHT_BATCHES = 512
+FLIGHT_BYTES = 16 * 1024 * 1024
+"""When so much is on its way to one broker, nothing more follows."""
 FLIGHTS = 4
 """SENDs on their way to one broker."""
 SILENT_MS = 15_000
 """A broker that has something on its way and answers nothing for so long is dialled anew: when its machine lost power,
 nobody closes the connection. Its answers wait for its slaves, but not for as long as that.
 """
+STALLED_MS = 1_000
+"""What waits for a broker that was not heard for so long gives back its bytes, for what goes to others."""
 SOON_MS, LATE_MS = 1_000, 60_000
 """Until what was refused is tried again."""
-WAIT_MS_MAX = 30_000
-"""However long a broker says: the quota may be lifted meanwhile."""
 
 
 class Courier:
@@ -65,10 +64,14 @@ class Courier:
         """Who takes every subject that has no route of its own."""
         self.wanted: set[str] = set()
         """Subjects whose route nobody has told."""
+        self.gone: set[str] = set()
+        """Subjects that there are not, says meta."""
         self.refused: Counter[str] = Counter()
         self.reads: list[Read] = []
         self.sends: list[Send] = []
         self.drops: list[Peer] = []
+        self._ended: list[tuple[str, Unit]] = []
+        """Those that nobody shall get, and why."""
         self.size = 0
         """Messages that are due and not done."""
         self._tick_ms = tick_ms
@@ -78,73 +81,66 @@ class Courier:
         self._reading: dict[int, list[Unit]] = {}
         self._unreadable: list[tuple[int, int, Unit]] = []
         """When to read again, and a number that sorts."""
-        self._lost: deque[Parcel] = deque()
-        """Those without a route."""
-        self._put_off: list[tuple[int, int, Parcel]] = []
-        """When to try again, and a number that sorts."""
-        self._resting: list[tuple[int, int, Unit]] = []
-        """When what a quota keeps waiting is read again, and a number that sorts: it holds no bytes meanwhile."""
-        self._rest_until: dict[str, int] = {}
-        """By subject, when the last of these comes: one behind the other, as the quota lets them."""
+        self.shelves = Shelves(tick_ms)
+        self.resting = Resting()
         self._held = 0
+        """Bytes that are being read, or wait for their broker. What is on its way is bounded for each broker."""
+        self._turns = 0
         self._token = 0
         self._correlation = 0
 
     def take(self, entries: Entries) -> None:
         """What is due, the earliest first."""
         self.size += len(entries.due)
-        ticks = -(-entries.due // self._tick_ms)
-        order = np.lexsort((entries.numbers, entries.pieces & PLACE_MASK, ticks))
-        pieces, numbers, ticks = entries.pieces[order], entries.numbers[order], ticks[order]
-        cuts = np.flatnonzero((pieces[1:] != pieces[:-1]) | (ticks[1:] != ticks[:-1])) + 1
-        edges = [0, *cuts.tolist(), len(pieces)]
-        begin = np.asarray(edges[:-1])
-        firsts, due = pieces[begin].tolist(), (ticks[begin] * self._tick_ms).tolist()
-        for piece, due_ms, start, end in zip(firsts, due, edges, edges[1:], strict=False):
-            version = 0 if due_ms <= self._begun_ms else None
-            self._due.append(Unit(entries.hour, piece, numbers[start:end], due_ms, version))
+        for unit in units_of(entries, self._tick_ms):
+            unit.version = 0 if unit.due_ms <= self._begun_ms else None
+            self._due.append(unit)
+
+    @property
+    def stuck(self) -> int:
+        """Messages that cannot leave now, or left and nobody answers: no others have to wait for these."""
+        silent = sum(broker.messages for broker in self.brokers.values() if broker.stalled)
+        return self.shelves.size + self.resting.size + silent
 
     def work(self, now_ms: int) -> None:
         """Read and send what there is room for."""
         while self._unreadable and self._unreadable[0][0] <= now_ms:
             self._read([heappop(self._unreadable)[2]])
-        while self._resting and self._resting[0][0] <= now_ms:
-            self._due.append(heappop(self._resting)[2])
-        while self._put_off and self._put_off[0][0] <= now_ms:
-            self._address(heappop(self._put_off)[2])
-        for broker in list(self.brokers.values()):
+        self._due.extend(self.resting.ripe(now_ms))
+        self._due.extend(self.shelves.ripe(now_ms))
+        for home, broker in list(self.brokers.items()):
             if broker.peer is not None and broker.flights and now_ms >= broker.heard_ms + SILENT_MS:
                 self.drops.append(broker.peer)
-                self._ground(broker)
-        for broker in self.brokers.values():
+                self._ground(home, broker)
+            broker.stalled = bool(broker.flights) and now_ms >= broker.heard_ms + STALLED_MS
             if broker.peer is not None:
                 self._fly(broker, now_ms)
-        while self._due and self._held < AHEAD_BYTES:
-            self._read(self._neighbours())
+            if broker.waiting and not broker.takes:
+                waiting, broker.waiting = broker.waiting, deque()
+                for parcel in waiting:
+                    self._shelve(parcel, home)
+        while self._held < AHEAD_BYTES and (units := self._next()):
+            self._read(units)
 
     def wake_ms(self) -> int | None:
         """When something is to be tried again."""
-        waits = [one[0][0] for one in (self._put_off, self._unreadable, self._resting) if one]
-        waits += [one.heard_ms + SILENT_MS for one in self.brokers.values() if one.flights]
-        return min(waits, default=None)
+        waits = [self._unreadable[0][0] if self._unreadable else None]
+        waits += [self.resting.wake_ms(), self.shelves.wake_ms()]
+        for one in self.brokers.values():
+            if one.flights:
+                waits.append(one.heard_ms + (SILENT_MS if one.stalled else STALLED_MS))
+        return min((one for one in waits if one is not None), default=None)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _neighbours(self) -> list[Unit]:
-        """The next units that lie one behind the other, or in one piece: they are read in one go."""
-        first = self._due[0]
-        start = place_of(first.piece)
-        end = start + length_of(first.piece)
-        units = [self._due.popleft()]
-        while self._due:
-            other = self._due[0]
-            place = place_of(other.piece)
-            stop = place + length_of(other.piece)
-            if other.hour != first.hour or not start <= place <= end or stop - start > READ_BYTES:
-                break
-            end = max(end, stop)
-            units.append(self._due.popleft())
-        return units
+    def _next(self) -> list[Unit]:
+        """What is due, and what waited for a broker group that goes on, by turns."""
+        self._turns += 1
+        if not self._due or self._turns % 2:
+            homes = self.shelves.homes({home for home, one in self.brokers.items() if one.takes})
+            if homes:
+                self._due.extendleft(reversed(self.shelves.pull(homes[self._turns // 2 % len(homes)])))
+        return neighbours(self._due) if self._due else []
 
     def _read(self, units: list[Unit]) -> None:
         start, size = span(units)
@@ -163,28 +159,14 @@ class Courier:
             place, length = place_of(unit.piece), length_of(unit.piece)
             try:
                 addressed = Addressed(view[place - base : place - base + length], place)
-                parcels = list(self._parcels(unit, addressed))
+                parcels = list(parcels_of(unit, addressed, self.ways))
             except CorruptBatch:
                 self.refused["corrupt_batch"] += len(unit.numbers)
                 self._read_later(unit, now_ms)
                 continue
             for parcel in parcels:
                 self._held += len(parcel.batch)
-                self._address(parcel)
-
-    def _parcels(self, unit: Unit, addressed: Addressed) -> Iterator[Parcel]:
-        """What becomes of a unit: one parcel, or one for each partition that has order keys of it."""
-        subject, ordered = addressed.subject, addressed.ordered
-        ways = self.ways.get(subject) if ordered else None
-        logical = addressed.logical(unit.numbers) if ways is not None else []
-        if ways is None or not any(one is not None for one in logical):
-            yield Parcel(unit, subject, addressed.send(unit.numbers), ordered)
-            return
-        version = ways.newest if unit.version is None else min(unit.version, ways.newest)
-        for partition, asked, rows in ways.parts(logical, version):
-            some = replace(unit, numbers=unit.numbers[rows])
-            batch = addressed.send_to(partition.name, some.numbers)
-            yield Parcel(some, subject, batch, ordered, partition.group, asked)
+                self._address(parcel, now_ms)
 
     def unread(self, token: int, now_ms: int) -> None:
         """What the disk did not read is tried again, piece by piece: one of them may be good."""
@@ -193,26 +175,48 @@ class Courier:
         for unit in units:
             self._read_later(unit, now_ms)
 
-    def _read_later(self, unit: Unit, now_ms: int, wait_ms: int = LATE_MS) -> None:
+    def _read_later(self, unit: Unit, now_ms: int) -> None:
         self._token += 1
-        heappush(self._unreadable, (now_ms + wait_ms, self._token, unit))
+        heappush(self._unreadable, (now_ms + LATE_MS, self._token, unit))
 
     # -- where to --------------------------------------------------------------------------------------------------
 
-    def _address(self, parcel: Parcel) -> None:
-        if parcel.group:
-            if self._is_forgotten(parcel):
-                self._take_back(parcel)
-            else:
-                self.brokers.setdefault(parcel.group, Broker()).waiting.append(parcel)
-            return
-        groups = self.routes.get(parcel.subject) or self.everywhere
+    def _address(self, parcel: Parcel, now_ms: int) -> None:
+        subject, home = parcel.subject, parcel.group
+        groups = self.routes.get(subject) or self.everywhere
         if not groups:
-            self.wanted.add(parcel.subject)
-            self._lost.append(parcel)
+            self.wanted.add(subject)
+        if home and self._is_forgotten(parcel):
+            self._take_back(parcel)
             return
-        self._settle_home(parcel, groups)
-        self.brokers.setdefault(parcel.home, Broker()).waiting.append(parcel)
+        if not home and not groups:
+            if subject in self.gone:
+                self._held -= len(parcel.batch)
+                self._put_off(
+                    parcel, Refused("unknown_subject", f"there is no {subject}"), now_ms, known=True
+                )
+            else:
+                self._shelve(parcel, LOST)
+            return
+        if not home:
+            self._settle_home(parcel, groups)
+            home = parcel.home
+        broker = self.brokers.setdefault(home, Broker())
+        if broker.takes:
+            broker.waiting.append(parcel)
+        else:
+            self._shelve(parcel, home)
+
+    def _shelve(self, parcel: Parcel, home: str) -> None:
+        """It cannot leave now, and gives back its bytes."""
+        self._held -= len(parcel.batch)
+        self.shelves.put(self._unit(parcel), parcel.subject, home)
+
+    def _unit(self, parcel: Parcel) -> Unit:
+        """A parcel without its bytes: it is made once more when they are read, or is the same one if it is bound."""
+        parcel.batch = bytearray()
+        parcel.unit.parcel = parcel if parcel.bound else None
+        return parcel.unit
 
     def _settle_home(self, parcel: Parcel, groups: Sequence[str]) -> None:
         """Where it may be, as long as somebody could say so; else one of those that take it now. What a former life may
@@ -251,24 +255,28 @@ class Courier:
         if ways is not None:
             self.ways[subject] = ways
         self.wanted.discard(subject)
-        moved = [parcel for parcel in self._lost if parcel.subject == subject]
-        self._lost = deque(parcel for parcel in self._lost if parcel.subject != subject)
+        self.gone.discard(subject)
         for broker in self.brokers.values():
-            moved += [parcel for parcel in broker.waiting if parcel.subject == subject]
-            broker.waiting = deque(parcel for parcel in broker.waiting if parcel.subject != subject)
-        for parcel in moved:
-            if parcel.ordered and subject in self.ways and not parcel.sent:
-                self._take_back(parcel)
-            else:
-                self._address(parcel)
+            moved = [parcel for parcel in broker.waiting if parcel.subject == subject]
+            if moved:
+                broker.waiting = deque(parcel for parcel in broker.waiting if parcel.subject != subject)
+            for parcel in moved:
+                self._held -= len(parcel.batch)
+                self._due.append(self._unit(parcel))
+        self.shelves.told(subject)
+
+    def forget(self, subject: str) -> None:
+        """There is no such subject. Its route is asked for again when something is to be brought there."""
+        self.routes.pop(subject, None)
+        self.gone.add(subject)
+        self.wanted.discard(subject)
+        self.shelves.told(subject)
 
     def route_all(self, groups: Sequence[str]) -> None:
         """Who takes every subject."""
         self.everywhere = groups
-        lost, self._lost = self._lost, deque()
         self.wanted.clear()
-        for parcel in lost:
-            self._address(parcel)
+        self.shelves.told_all()
 
     # -- brokers ---------------------------------------------------------------------------------------------------
 
@@ -277,55 +285,46 @@ class Courier:
         broker = self.brokers.setdefault(group, Broker())
         if broker.peer is not None and broker.peer != peer:
             self.drops.append(broker.peer)
-            self._ground(broker)
+            self._ground(group, broker)
         broker.peer = peer
 
     def lost(self, peer: Peer) -> None:
         """A connection has ended: what was on its way may have arrived, and is sent again."""
-        for broker in list(self.brokers.values()):
+        for home, broker in list(self.brokers.items()):
             if broker.peer == peer:
-                self._ground(broker)
+                self._ground(home, broker)
 
     def knows(self, peer: Peer) -> bool:
         """Whether a peer is a broker."""
         return any(broker.peer == peer for broker in self.brokers.values())
 
-    def _ground(self, broker: Broker) -> None:
+    def _ground(self, home: str, broker: Broker) -> None:
         broker.peer = None
-        for flight in reversed(broker.flights.values()):
-            for parcel in reversed(flight):
-                parcel.doubtful = True
-                if self._is_forgotten(parcel):
-                    self._address(parcel)
-                else:
-                    broker.waiting.appendleft(parcel)
+        flights = [parcel for flight in broker.flights.values() for parcel in flight]
         broker.flights.clear()
+        broker.flying = 0
+        for parcel in flights:
+            parcel.doubtful = True
+            if self._is_forgotten(parcel):
+                self._due.append(self._unit(parcel))
+            else:
+                self.shelves.put(self._unit(parcel), parcel.subject, home)
 
     def _fly(self, broker: Broker, now_ms: int) -> None:
         assert broker.peer is not None
         if not broker.flights:
             broker.heard_ms = now_ms
-        while broker.waiting and len(broker.flights) < FLIGHTS:
-            room = FLIGHT_BATCHES - broker.batches
-            flight: list[Parcel] = []
-            size = 0
-            while broker.waiting and len(flight) < room:
-                size += len(broker.waiting[0].batch)
-                if flight and size > limits.FRAME_BYTES_MAX - limits.CONTROL_BYTES_MAX:
-                    break
-                parcel = broker.waiting.popleft()
-                parcel.sent = True
-                flight.append(parcel)
+        while broker.waiting and len(broker.flights) < FLIGHTS and broker.flying < FLIGHT_BYTES:
+            flight = broker.board(FLIGHT_BATCHES - broker.batches)
             if not flight:
                 return
+            batches = bytearray().join(parcel.batch for parcel in flight)
+            self._held -= len(batches)
+            broker.flying += len(batches)
             self._correlation += 1
             broker.flights[self._correlation] = flight
-            batches = bytearray().join(parcel.batch for parcel in flight)
-            self.sends.append(
-                Send(
-                    broker.peer, encode_command(SendBatches(batches), self._correlation), (), Durability.HERE
-                )
-            )
+            frame = encode_command(SendBatches(batches), self._correlation)
+            self.sends.append(Send(broker.peer, frame, (), Durability.HERE))
 
     def answered(self, peer: Peer, correlation: int, answer: Sent | Failed, now_ms: int) -> list[Unit]:
         """What a broker says of a SEND; the units that it has."""
@@ -338,49 +337,63 @@ class Courier:
         refused = answer.errors if isinstance(answer, Sent) else {}
         done: list[Unit] = []
         for index, parcel in enumerate(flight):
+            broker.flying -= len(parcel.batch)
             error = answer.error if isinstance(answer, Failed) else refused.get(index)
             if error is not None:
-                self._put_off_for(parcel, error, now_ms, known=isinstance(answer, Sent))
+                self._put_off(parcel, error, now_ms, known=isinstance(answer, Sent))
                 continue
-            self._held -= len(parcel.batch)
-            self.size -= len(parcel.unit.numbers)
+            self._end(parcel)
             done.append(parcel.unit)
         return done
 
-    def _put_off_for(self, parcel: Parcel, error: WireError, now_ms: int, *, known: bool) -> None:
+    def _end(self, parcel: Parcel) -> None:
+        """It is done with."""
+        self.size -= len(parcel.unit.numbers)
+        if parcel.unit.tried:
+            self._due.extend(self.shelves.taken(parcel.subject))
+
+    def _put_off(self, parcel: Parcel, error: WireError, now_ms: int, *, known: bool) -> None:
         """``known``: that the broker does not have it. Then its order keys may be looked for elsewhere."""
-        self.refused[error.kind.name] += len(parcel.unit.numbers)
-        wait_ms = max(SOON_MS if error.kind.retryable else LATE_MS, min(error.wait_ms, WAIT_MS_MAX))
-        if parcel.group and known:
-            self._held -= len(parcel.batch)
-            parcel.unit.version = parcel.version + 1
-            wait_ms = 0 if parcel.version < self.ways[parcel.subject].newest else wait_ms
-            self._read_later(parcel.unit, now_ms, wait_ms)
+        unit, subject = parcel.unit, parcel.subject
+        self.refused[error.kind.name] += len(unit.numbers)
+        if known and is_over(unit, error.kind.name, now_ms):
+            self._ended.append((error.kind.name, unit))
+            self._end(parcel)
             return
+        if known and parcel.group:
+            unit.version = parcel.version + 1
+            if parcel.version < self.ways[subject].newest:
+                self._due.append(unit)
+                return
+        elif known and subject in self.ways:
+            unit.version = None
         if known:
-            parcel.home = ""
-            if parcel.subject in self.ways:
-                parcel.unit.version = None
-        if known and error.wait_ms:
-            self._held -= len(parcel.batch)
-            if not self._resting:
-                self._rest_until.clear()
-            again_ms = max(now_ms, self._rest_until.get(parcel.subject, 0)) + error.wait_ms
-            again_ms = min(again_ms, now_ms + WAIT_MS_MAX)
-            self._rest_until[parcel.subject] = again_ms
-            self._token += 1
-            heappush(self._resting, (again_ms, self._token, parcel.unit))
+            parcel.sent, parcel.doubtful, parcel.home = False, False, ""
+        else:
+            parcel.sent = bool(parcel.group) or parcel.doubtful
+        self._unit(parcel)
+        if known and not parcel.group and error.wait_ms:
+            self.resting.put(unit, subject, error.wait_ms, now_ms)
             return
-        parcel.sent &= not known and (bool(parcel.group) or parcel.doubtful)
-        self._token += 1
-        heappush(self._put_off, (now_ms + wait_ms, self._token, parcel))
+        wait_ms = max(SOON_MS if error.kind.retryable else LATE_MS, min(error.wait_ms, WAIT_MS_MAX))
+        self.shelves.put(unit, subject, REFUSED, (now_ms + wait_ms, wait_ms))
+
+    def take_ended(self) -> list[tuple[str, Unit]]:
+        """What is given up, and why."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def check(self) -> None:
-        """``size`` is what is there."""
+        """The sums are what is there."""
+        self.shelves.check()
+        self.resting.check()
         units = [*self._due, *(unit for units in self._reading.values() for unit in units)]
-        units += [unit for _, _, unit in (*self._unreadable, *self._resting)]
-        units += [parcel.unit for parcel in (*self._lost, *(parcel for _, _, parcel in self._put_off))]
+        units += [unit for _, _, unit in self._unreadable]
+        held = sum(span(units)[1] for units in self._reading.values())
         for broker in self.brokers.values():
-            parcels = [*broker.waiting, *(parcel for flight in broker.flights.values() for parcel in flight)]
-            units += [parcel.unit for parcel in parcels]
-        assert self.size == sum(len(unit.numbers) for unit in units)
+            flights = [parcel for flight in broker.flights.values() for parcel in flight]
+            units += [parcel.unit for parcel in (*broker.waiting, *flights)]
+            held += sum(len(parcel.batch) for parcel in broker.waiting)
+            assert broker.flying == sum(len(parcel.batch) for parcel in flights)
+        assert self._held == held
+        assert self.size == self.shelves.size + self.resting.size + sum(len(unit.numbers) for unit in units)

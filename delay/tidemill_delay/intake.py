@@ -235,7 +235,7 @@ def scattered(
     placed: list[tuple[Entries, Appends]] = []
     follower, said = ENDED, (partition_name(batch, 0, header), epoch)
     for piece in scatter(batch, header, due, hour_ms):
-        if piece.hour < state.closed_ms:
+        if state.is_closed(piece.hour):
             continue
         placed.append(_place(state, piece, header, said))
         entries = placed[-1][0]

@@ -161,15 +161,15 @@ class Keeping:
             self._recorded = logs.synced_message_position, logs.actions.end
 
     def _close(self, now_ms: int, loaded: int | None) -> None:
-        """Hours that are over, and have nothing that waits, go; up to the first that has."""
-        before_ms = now_ms // self._settings.hour_ms * self._settings.hour_ms
-        waiting = [hour.start_ms for hour in self._state.hours.values() if hour.waiting]
-        before_ms = min(before_ms, min(waiting, default=before_ms))
-        before_ms = before_ms if loaded is None else min(before_ms, loaded)
-        gone = [start_ms for start_ms in self._state.hours if start_ms < before_ms]
+        """Hours that are over, and have nothing that waits, go; whatever waits in others."""
+        hours, hour_ms = self._state.hours, self._settings.hour_ms
+        before_ms = max(now_ms // hour_ms * hour_ms, self._state.closed_ms)
+        over = [start_ms for start_ms in hours if start_ms < before_ms]
+        kept = sorted(start_ms for start_ms in over if hours[start_ms].waiting or start_ms == loaded)
+        gone = sorted(set(over).difference(kept))
         if not gone or self._closing:
             return
-        action = Closed(before_ms)
+        action = Closed(before_ms, kept)
         self._logs.record(*encode_action(action), now_ms)
         self._state.apply(action)
         self.closed(self._logs.actions.end, gone)

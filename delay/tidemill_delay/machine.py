@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tidemill_delay.actions import Action, Begun, Dispatched, encode_action
+from tidemill_delay.actions import Action, Begun, encode_action
 from tidemill_delay.asking import Change, Hands
 from tidemill_delay.courier import LATE_MS, Courier
-from tidemill_delay.hours import ranges_of
 from tidemill_delay.intake import Intake
 from tidemill_delay.keeping import Keeping
-from tidemill_delay.lateness import Lateness
 from tidemill_delay.loading import Page
 from tidemill_delay.nearing import Nearing
-from tidemill_delay.parcels import Unit
+from tidemill_delay.outcomes import Outcomes
 from tidemill_delay.recurring import FIRST_TOKEN, Recurring
 from tidemill_delay.routing import Ways
 from tidemill_delay.settings import DelaySettings
@@ -67,8 +65,7 @@ class Delay:
         self.timers = Timers(hands, settings.hour_ms, self.waits.after_sync)
         self.recurring = Recurring(hands, self._leave)
         self.refused: Counter[str] = Counter()
-        self.delivered = 0
-        self.lateness = Lateness()
+        self.outcomes = Outcomes(hands)
         self._sends: list[Send] = []
         self._reads: list[Read] = []
         self.nearing = Nearing(state.hours, settings.hour_ms, settings.ahead_ms)
@@ -88,8 +85,7 @@ class Delay:
 
     def disconnected(self, peer: Peer, now_ms: int) -> None:
         self.courier.lost(peer)
-        self.courier.work(now_ms)
-        self._set_wake(now_ms)
+        self._work(now_ms)
 
     def received(self, peer: Peer, command: Event, now_ms: int) -> None:
         correlation = command.correlation
@@ -148,8 +144,7 @@ class Delay:
             self._page_loaded(data, now_ms)
         else:
             self.courier.loaded(token, data, now_ms)
-        self.courier.work(now_ms)
-        self._set_wake(now_ms)
+        self._work(now_ms)
 
     def ready(self) -> Ready:
         level = Durability.SYNCED if self.settings.synced else Durability.WRITTEN
@@ -172,14 +167,13 @@ class Delay:
             case SendBatches():
                 self._take(peer, correlation, command, now_ms)
             case Sent() | Failed() if self.courier.knows(peer):
-                self._delivered(self.courier.answered(peer, correlation, command, now_ms), now_ms)
-                self._load(now_ms)
-                self.courier.work(now_ms)
+                self.outcomes.arrived(self.courier.answered(peer, correlation, command, now_ms), now_ms)
+                self._work(now_ms)
             case Cancel() | Reschedule() | Show() | ListTimers():
                 self._ask(peer, correlation, command, now_ms)
             case Welcome():
                 self.courier.met(peer, command.broker.partition("-")[0])
-                self.courier.work(now_ms)
+                self._work(now_ms)
             case Ping():
                 self._say(peer, correlation, Done(), Durability.HERE)
             case Goodbye():
@@ -231,16 +225,6 @@ class Delay:
             soon_ms = now_ms + self.settings.sync_interval_ms
             self.keeping.sync_now |= len(near.due) > 0 and int(near.due.min()) <= soon_ms
 
-    def _delivered(self, units: list[Unit], now_ms: int) -> None:
-        """Brokers have them: say so, hour by hour."""
-        by_hour: dict[int, list[int]] = {}
-        for unit in units:
-            self.delivered += len(unit.numbers)
-            self.lateness.note(unit.due_ms, now_ms, len(unit.numbers))
-            by_hour.setdefault(unit.hour, []).extend(ranges_of(unit.numbers))
-        for hour, ranges in by_hour.items():
-            self.act(Dispatched(hour, ranges), now_ms)
-
     @property
     def due(self) -> int:
         """Messages that are due and not done."""
@@ -258,7 +242,6 @@ class Delay:
         """Load what comes near, send what is due."""
         if self._hidden:
             return
-        self._load(now_ms)
         self.recurring.work(now_ms)
         due: list[Entries] = []
         for entries in self.wheel.take(now_ms):
@@ -268,7 +251,13 @@ class Delay:
                 due.append(left)
         if due:
             self._begin(due, now_ms)
+        self._work(now_ms)
+
+    def _work(self, now_ms: int) -> None:
+        """Let the courier go on; whatever has left, or cannot leave, has made room."""
         self.courier.work(now_ms)
+        self.outcomes.given_up(self.courier.take_ended(), now_ms)
+        self._load(now_ms)
         self._set_wake(now_ms)
 
     def _begin(self, due: list[Entries], now_ms: int) -> None:
@@ -290,7 +279,7 @@ class Delay:
             self.leaving -= count
             for entries in due:
                 self.courier.take(entries)
-            self.courier.work(now_ms)
+            self._work(now_ms)
 
         self.waits.after_sync(leave, now_ms)
 
@@ -299,11 +288,12 @@ class Delay:
         if self._page is not None or now_ms < self._page_at_ms:
             return
         settings = self.settings
-        start_ms = self.nearing.earliest(self.state.closed_ms)
+        start_ms = self.nearing.earliest(self.state.hours, self.state.closed_ms)
         if start_ms is None or now_ms < self.nearing.nears_ms(start_ms):
             return
         high_ms = self.nearing.high_ms(start_ms)
         room = settings.wheel_messages - self.wheel.size - self.due
+        room += min(self.courier.stuck, settings.stuck_messages)
         if high_ms is not None and room < settings.wheel_messages // 2:
             return  # there is something of this hour in the wheel: when half of it is gone, more comes
         self._page = Page(self.state.hours[start_ms], settings, -1 if high_ms is None else high_ms, room)
@@ -359,7 +349,7 @@ class Delay:
 
     def _next_hour(self, now_ms: int) -> int | None:
         """When an hour comes near; of one that is partly in the wheel, whoever takes something off it looks."""
-        start_ms = self.nearing.earliest(self.state.closed_ms)
+        start_ms = self.nearing.earliest(self.state.hours, self.state.closed_ms)
         if start_ms is None or self._page is not None or self._hidden:
             return None
         if self.nearing.high_ms(start_ms) is not None:
@@ -369,14 +359,17 @@ class Delay:
     def route(self, subject: str, groups: Sequence[str], now_ms: int, ways: Ways | None = None) -> None:
         """Somebody says which broker groups take a subject."""
         self.courier.route(subject, groups, ways)
-        self.courier.work(now_ms)
-        self._set_wake(now_ms)
+        self._work(now_ms)
+
+    def gone(self, subject: str, now_ms: int) -> None:
+        """Somebody says that there is no such subject."""
+        self.courier.forget(subject)
+        self._work(now_ms)
 
     def everywhere(self, groups: Sequence[str], now_ms: int) -> None:
         """Broker groups that take every subject."""
         self.courier.route_all(groups)
-        self.courier.work(now_ms)
-        self._set_wake(now_ms)
+        self._work(now_ms)
 
     # Plumbing.
 

@@ -54,12 +54,12 @@ class Nearing:
                 self._high[start_ms] = high_ms
                 self.known(start_ms)
 
-    def earliest(self, closed_ms: int) -> int | None:
-        """The earliest hour that is not wholly in the wheel; those before ``closed_ms`` are not there any more."""
+    def earliest(self, hours: Collection[int], closed_ms: int) -> int | None:
+        """The earliest hour that is not wholly in the wheel; before ``closed_ms`` some are gone."""
         if closed_ms > self._closed_ms:
             self._closed_ms = closed_ms
-            self._high = {start_ms: high for start_ms, high in self._high.items() if start_ms >= closed_ms}
-        while self._left and (self._left[0] < closed_ms or self._is_whole(self._left[0])):
+            self._high = {start_ms: high for start_ms, high in self._high.items() if start_ms in hours}
+        while self._left and (self._left[0] not in hours or self._is_whole(self._left[0])):
             self._known.discard(heappop(self._left))
         return self._left[0] if self._left else None
 
@@ -75,4 +75,4 @@ class Nearing:
     def check(self, hours: Collection[int], closed_ms: int) -> None:
         """The earliest is the one that is found by looking at all of them."""
         left = [start_ms for start_ms in hours if not self._is_whole(start_ms)]
-        assert self.earliest(closed_ms) == min(left, default=None), (self._left, left)
+        assert self.earliest(hours, closed_ms) == min(left, default=None), (self._left, left)

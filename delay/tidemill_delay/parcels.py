@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from tidemill_delay.hours import Numbers
-from tidemill_delay.rows import length_of, place_of
+from tidemill_delay.pieces import Addressed
+from tidemill_delay.routing import Ways
+from tidemill_delay.rows import PLACE_MASK, length_of, place_of
+from tidemill_delay.wheel import Entries
 from tidemill_host.machine import Peer
+from tidemill_wire import limits
+
+READ_BYTES = 1024 * 1024
+"""Pieces that are neighbours are read together, up to this."""
 
 
 @dataclass(slots=True)
@@ -22,6 +31,10 @@ class Unit:
     """The tick."""
     version: int | None = None
     """Of the route, by which its order keys are looked for next; ``None``: the newest."""
+    parcel: Parcel | None = None
+    """As what it was sent, or would be sent again: it waits without its bytes."""
+    tried: bool = False
+    """It was refused, and is tried again."""
 
 
 @dataclass(slots=True)
@@ -35,6 +48,8 @@ class Parcel:
     """It has order keys."""
     group: str = ""
     """The broker group that has the partition of its order keys; nothing: any of the subject's."""
+    partition: str = ""
+    """That partition."""
     version: int = 0
     """By which that is so."""
     sent: bool = False
@@ -44,24 +59,116 @@ class Parcel:
     doubtful: bool = False
     """A connection ended before it was answered, and who refuses a whole frame has not looked for it."""
 
+    @property
+    def bound(self) -> bool:
+        """Where it goes is settled, as it may be there: whoever reads it again must not ask anew."""
+        return self.sent or self.doubtful or bool(self.home and self.unit.version is not None)
+
 
 @dataclass(slots=True)
 class Broker:
-    """A broker group, and what waits for it."""
+    """A broker group, and what waits for it, or is on its way."""
 
     peer: Peer | None = None
     waiting: deque[Parcel] = field(default_factory=deque[Parcel])
     flights: dict[int, list[Parcel]] = field(default_factory=dict[int, list[Parcel]])
     heard_ms: int = 0
     """When it answered last, or was sent something with nothing on its way."""
+    stalled: bool = False
+    """It has something on its way, and was not heard for a while."""
+    flying: int = 0
+    """Bytes on their way."""
+
+    @property
+    def takes(self) -> bool:
+        """Whether what comes for it may wait with its bytes, for they leave soon."""
+        return self.peer is not None and not self.stalled
+
+    def board(self, most: int) -> list[Parcel]:
+        """The next that fit into one SEND, and not more than so many."""
+        flight: list[Parcel] = []
+        size = 0
+        while self.waiting and len(flight) < most:
+            size += len(self.waiting[0].batch)
+            if flight and size > limits.FRAME_BYTES_MAX - limits.CONTROL_BYTES_MAX:
+                break
+            parcel = self.waiting.popleft()
+            parcel.sent = True
+            flight.append(parcel)
+        return flight
 
     @property
     def batches(self) -> int:
         """On their way."""
         return sum(map(len, self.flights.values()))
 
+    @property
+    def messages(self) -> int:
+        """In these."""
+        return sum(len(parcel.unit.numbers) for flight in self.flights.values() for parcel in flight)
+
 
 def span(units: Sequence[Unit]) -> tuple[int, int]:
     """Where the pieces of some units begin, and how many bytes that is: the last one need not end last."""
     start = min(place_of(unit.piece) for unit in units)
     return start, max(place_of(unit.piece) + length_of(unit.piece) for unit in units) - start
+
+
+def parcels_of(unit: Unit, addressed: Addressed, routes: Mapping[str, Ways]) -> Iterator[Parcel]:
+    """What becomes of a unit: one parcel, or one for each partition that has order keys of it. What may be somewhere is
+    the same one as before.
+    """
+    if (known := unit.parcel) is not None:
+        known.batch = addressed.resend(known.partition, unit.numbers)
+        unit.parcel = None
+        yield known
+        return
+    subject, ordered = addressed.subject, addressed.ordered
+    ways = routes.get(subject) if ordered else None
+    logical = addressed.logical(unit.numbers) if ways is not None else []
+    if ways is None or not any(one is not None for one in logical):
+        yield Parcel(unit, subject, addressed.send(unit.numbers), ordered)
+        return
+    version = ways.newest if unit.version is None else min(unit.version, ways.newest)
+    for partition, asked, rows in ways.parts(logical, version):
+        some = replace(unit, numbers=unit.numbers[rows])
+        batch = addressed.send_to(partition.name, some.numbers)
+        yield Parcel(some, subject, batch, ordered, partition.group, partition.name, asked)
+
+
+def neighbours(due: deque[Unit]) -> list[Unit]:
+    """The next units that lie one behind the other, or in one piece: they are read in one go."""
+    first = due.popleft()
+    start = place_of(first.piece)
+    end = start + length_of(first.piece)
+    units = [first]
+    while due:
+        other = due[0]
+        place = place_of(other.piece)
+        stop = place + length_of(other.piece)
+        if other.hour != first.hour or not start <= place <= end or stop - start > READ_BYTES:
+            break
+        end = max(end, stop)
+        units.append(due.popleft())
+    return units
+
+
+def units_of(entries: Entries, tick_ms: int) -> Iterator[Unit]:
+    """Messages that are due, as they are sent: what lies in one piece and is due at one tick together."""
+    ticks = -(-entries.due // tick_ms)
+    order = np.lexsort((entries.numbers, entries.pieces & PLACE_MASK, ticks))
+    pieces, numbers, ticks = entries.pieces[order], entries.numbers[order], ticks[order]
+    cuts = np.flatnonzero((pieces[1:] != pieces[:-1]) | (ticks[1:] != ticks[:-1])) + 1
+    edges = [0, *cuts.tolist(), len(pieces)]
+    begin = np.asarray(edges[:-1])
+    firsts, due = pieces[begin].tolist(), (ticks[begin] * tick_ms).tolist()
+    for piece, due_ms, start, end in zip(firsts, due, edges, edges[1:], strict=False):
+        yield Unit(entries.hour, piece, numbers[start:end], due_ms)
+
+
+def entries_of(units: Sequence[Unit]) -> Entries:
+    """Units of one hour as rows: 24 bytes a message, and no object."""
+    counts = [len(unit.numbers) for unit in units]
+    due = np.repeat(np.array([unit.due_ms for unit in units], np.int64), counts)
+    pieces = np.repeat(np.array([unit.piece for unit in units], np.uint64), counts)
+    return Entries(units[0].hour, due, pieces, np.concatenate([unit.numbers for unit in units]))

@@ -110,6 +110,10 @@ class Addressed:
         )
         return part(opened(self._data, self.header), rows, origin)
 
+    def resend(self, partition: str, numbers: Rows) -> bytearray:
+        """What was made for a partition, or for none, once more."""
+        return self.send_to(partition, numbers) if partition else self.send(numbers)
+
     def retimed(self, hour: int, numbers: Rows, due_ms: int) -> bytearray:
         """These messages of an hour for another time, as the message log keeps it: the batch says what it replaces."""
         rows = np.asarray(numbers, np.int64) - self.header.first_sequence

@@ -75,6 +75,11 @@ class DelaySettings:
     """How long something may lie in the page cache that nobody waits for."""
 
     @property
+    def stuck_messages(self) -> int:
+        """What is due and cannot leave takes no place that others need until it is so much."""
+        return 16 * self.wheel_messages
+
+    @property
     def ahead_ms(self) -> int:
         """How long before it begins an hour is loaded."""
         return self.hour_ms // 2

@@ -14,15 +14,16 @@ from tidemill_delay.state import State
 from tidemill_journal.errors import CorruptRecord
 from tidemill_wire.replication import Ends, EpochStart
 
-VERSION = 2
-READABLE = (1, VERSION)
+VERSION, VERSION_KEPT = 2, 3
+"""The latter when there are hours that are kept."""
+READABLE = (1, VERSION, VERSION_KEPT)
 """What version 1 remembered of senders it had not told apart by subject: it is left."""
 
 
 def pack_state(state: State, message_position: int, action_position: int) -> bytes:
     """Everything a restart needs besides the logs from these positions on, and the files of the hours."""
     said: dict[str, Any] = {
-        "version": VERSION,
+        "version": VERSION_KEPT if state.kept else VERSION,
         "message": message_position,
         "action": action_position,
         "boot": state.boot,
@@ -49,6 +50,8 @@ def pack_state(state: State, message_position: int, action_position: int) -> byt
             for lane, one in state.lanes.items()
         ],
     }
+    if state.kept:
+        said["kept"] = sorted(state.kept)
     if state.epochs:
         said["epochs"] = [tuple(start) for start in state.epochs]
     return cast("bytes", msgpack.packb(said))
@@ -83,6 +86,7 @@ def unpack_state(payload: bytes) -> tuple[State, int, int]:
         state.boot, state.hour_ms, state.messages = said["boot"], said["hour_ms"], said["messages"]
         state.closed_ms, state.cancelled = said["closed"], said["cancelled"]
         state.begun_ms = said.get("begun", 0)
+        state.kept = frozenset(said.get("kept", ()))
         for start_ms, count, size, done, *more in said["hours"]:
             hour = state.hours[start_ms] = Hour(start_ms)
             hour.count, hour.size, hour.done = count, size, Marks.from_bytes(done)

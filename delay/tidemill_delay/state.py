@@ -1,6 +1,7 @@
 """The calendar, and who has sent what. It follows from the two logs: messages are ``placed``, actions are applied.
 
-Invariants: an hour below ``closed_ms`` is not there; ``messages`` counts all that were ever placed.
+Invariants: an hour below ``closed_ms`` is not there, unless it is ``kept``; ``messages`` counts all that were ever
+placed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ class State:
         """How long the hours of the calendar are; 0 before the first life."""
         self.messages = 0
         self.closed_ms = 0
+        """No hour before gets anything more."""
+        self.kept: frozenset[int] = frozenset()
+        """Hours before that, of which something waits."""
         self.begun_ms = 0
         """What is due up to then may be on its way, or has been."""
         self.hours: dict[int, Hour] = {}
@@ -67,16 +71,17 @@ class State:
                 self._done(start_ms, ranges)
             case Cancelled(start_ms, ranges):
                 self.cancelled += self._done(start_ms, ranges)
-                if start_ms >= self.closed_ms:
+                if not self.is_closed(start_ms):
                     self.hour(start_ms).cancelled.add(ranges)
             case Ended(start_ms, ranges):
                 for number in (first for first, _ in pairs(ranges)):
                     self.follow(start_ms, number, ENDED)
             case Begun(until_ms):
                 self.begun_ms = max(self.begun_ms, until_ms)
-            case Closed(before_ms):
+            case Closed(before_ms, kept):
                 self.closed_ms = max(self.closed_ms, before_ms)
-                for start_ms in [one for one in self.hours if one < before_ms]:
+                self.kept = frozenset(kept)
+                for start_ms in [one for one in self.hours if self.is_closed(one)]:
                     del self.hours[start_ms]
             case EpochBegun(epoch, message_position, action_position):
                 self.epochs.append(EpochStart(epoch, message_position, action_position))
@@ -84,16 +89,20 @@ class State:
             case _:
                 assert_never(action)
 
+    def is_closed(self, start_ms: int) -> bool:
+        """Whether an hour is over, and all of its messages are done."""
+        return start_ms < self.closed_ms and start_ms not in self.kept
+
     def moved(self, start_ms: int, number: int) -> None:
         """A message has another time: where it was it is done."""
-        if start_ms >= self.closed_ms:
+        if not self.is_closed(start_ms):
             hour = self.hour(start_ms)
             hour.done.add((number, number))
             hour.moved.add((number, number))
 
     def follow(self, start_ms: int, number: int, follower: Follower) -> None:
         """What comes after a message that recurs."""
-        if start_ms >= self.closed_ms:
+        if not self.is_closed(start_ms):
             series = self.hour(start_ms).series
             if follower.number >= 0 or series.get(number, OPEN) == OPEN:  # a replay reads actions first
                 series[number] = follower
@@ -103,7 +112,7 @@ class State:
         return max(self.begun_ms, now_ms // tick_ms * tick_ms)
 
     def _done(self, start_ms: int, ranges: Sequence[int]) -> int:
-        if start_ms < self.closed_ms:
+        if self.is_closed(start_ms):
             return 0
         return self.hour(start_ms).done.add(ranges)
 
@@ -115,6 +124,6 @@ class State:
     def check(self) -> None:
         """The invariants."""
         for start_ms, hour in self.hours.items():
-            assert start_ms >= self.closed_ms
+            assert not self.is_closed(start_ms)
             assert start_ms == hour.start_ms
             hour.check()

@@ -107,7 +107,7 @@ def remove_if_empty(
     """
     record, route = find_subject(draft, subject)
     if not force:
-        check_unused(senses, subject, "", now_ms)
+        check_unused(draft, senses, (subject, ""), now_ms)
     asked = record.emptying
     if asked is None:
         asked = Emptying(draft.stored.revision + 1)

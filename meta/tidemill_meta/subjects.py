@@ -16,6 +16,7 @@ from tidemill_meta.routing import PARTITIONS_MAX, Site, default_route, expanded
 from tidemill_meta.senses import Senses
 from tidemill_meta.values import (
     Allocation,
+    Broker,
     BrokerGroup,
     ConsumerGroupRecord,
     Passage,
@@ -23,6 +24,7 @@ from tidemill_meta.values import (
     Route,
     SubjectRecord,
     Vanished,
+    broker_key,
     consumer_group_key,
 )
 from tidemill_wire.counted import counted
@@ -223,7 +225,7 @@ def remove_subject(draft: Draft, senses: Senses, subject: str, now_ms: int, *, f
     """Remove a subject and its groups, here and at its brokers; ``force``: also one that clients use."""
     _, route = find_subject(draft, subject)
     if not force:
-        check_unused(senses, subject, "", now_ms)
+        check_unused(draft, senses, (subject, ""), now_ms)
     for group in [group for group in draft.all(ConsumerGroupRecord) if group.subject == subject]:
         _drop_group(draft, group.key)
     for removal in [one for one in draft.all(Removal) if one.name.startswith(f"{subject}/")]:
@@ -243,7 +245,7 @@ def remove_group(
     if draft.get(ConsumerGroupRecord, key) is None:
         raise Denied("unknown_consumer_group", f"there is no group {group[:100]!r} of {subject[:100]!r}")
     if not force:
-        check_unused(senses, subject, group, now_ms)
+        check_unused(draft, senses, names, now_ms)
     _drop_group(draft, key)
     _note_removal(draft, key, find_subject(draft, subject)[1], now_ms)
 
@@ -263,14 +265,18 @@ def _note_removal(draft: Draft, name: str, route: Route, now_ms: int) -> None:
     draft.put(replace(known, number=number, groups=tuple(sorted(groups)), revision=revision))
 
 
-def check_unused(senses: Senses, subject: str, group: str, now_ms: int) -> None:
-    """Whoever takes away what programs use shall know it."""
+def check_unused(view: View, senses: Senses, names: tuple[str, str], now_ms: int) -> None:
+    """Whoever takes away what programs use, a subject or a group of it, shall know it. A delay service is no program:
+    it asks for the routes of subjects to which it has brought something, or has something to bring.
+    """
+    subject, group = names
     within_ms = 2 * senses.settings.client_beat_ms
     clients = senses.clients
     there = [
         beat
         for key in clients.peers()
         if clients.present(key, within_ms, now_ms) and (beat := clients.beat(key))
+        if not is_delay(view, beat.client)
     ]
     consumers = sum(
         one.subject == subject and group in {"", one.group} for beat in there for one in beat.consumes
@@ -281,6 +287,14 @@ def check_unused(senses: Senses, subject: str, group: str, now_ms: int) -> None:
         said = [f"{counted(producers, 'producer')}"] * bool(producers)
         said += [f"{counted(consumers, 'consumer')}"] * bool(consumers)
         raise Denied("in_use", f"{named} has {' and '.join(said)}")
+
+
+def is_delay(view: View, client: str) -> bool:
+    """Whether a client is a delay service of the cluster, which is called as it is registered."""
+    name = client.partition("-")[0]
+    group = view.get(BrokerGroup, name)
+    known = view.get(Broker, broker_key(name, client))
+    return known is not None and group is not None and group.service == "delay"
 
 
 def find_subject(view: View, subject: str) -> tuple[SubjectRecord, Route]:

@@ -242,7 +242,13 @@ def said(state: State, image: SimDisk) -> dict[str, Any]:
     for hour in state.hours.values():
         for name in (f"schedule/{hour.start_ms:020}.pieces", f"schedule/{hour.start_ms:020}.rows"):
             hours[name] = bytes(image.names.cached[name].cached) if name in image.names.cached else b""
-    return {**hours, "messages": state.messages, "closed": state.closed_ms, "cancelled": state.cancelled}
+    return {
+        **hours,
+        "messages": state.messages,
+        "closed": state.closed_ms,
+        "kept": state.kept,
+        "cancelled": state.cancelled,
+    }
 
 
 def make(seed: str) -> Calendars:

@@ -39,6 +39,7 @@ FAMILIES = (
         tests=4,
     ),
     Family("later", "messages for later come once and not before their time", tests=2),
+    Family("aside", "messages for later go past those of a subject that nobody takes", sweeps=2, tests=4),
     Family("calendars", "messages for later come once from a group that changes its master", tests=2),
     Family(
         "crontabs", "messages that recur come once from a group that changes its master", sweeps=2, tests=4

@@ -29,6 +29,7 @@ from tidemill.receipts import Receipt
 from tidemill.settings import ClientSettings
 from tidemill_broker.doors import Service
 from tidemill_broker.doors import recover as recover_broker
+from tidemill_broker.machine import Broker
 from tidemill_broker.settings import BrokerSettings
 from tidemill_delay.doors.service import DelayService, recover
 from tidemill_delay.machine import Delay
@@ -196,10 +197,14 @@ class Later:
     async def _serve_broker(self, env: Env) -> None:
         settings = replace(self._broker_settings, name=self.brokers[env.name])
         broker, _ = recover_broker(env.disk, settings, env.clock.now_ms())
+        self._began(broker, env)
         service = Service(broker, env.disk, make_lanes(kernel=env.life % 2 == 1), env.clock)
         await service.listen("0.0.0.0", PORT)
         await asyncio.shield(service.failed)
         raise SystemExit(1)
+
+    def _began(self, broker: Broker, env: Env) -> None:
+        """A broker begins a life."""
 
     async def _serve_delay(self, env: Env) -> None:
         clock = Shifted(env.clock, env.rng.randint(-self._step_ms, self._step_ms))

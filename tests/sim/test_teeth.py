@@ -69,6 +69,9 @@ FOUND_BY_FAMILIES = {
     "sim.halves:make": {
         "decisions-not-in-checkpoint": "0",
     },
+    "sim.aside:make": {
+        "what-is-stuck-fills-the-wheel": "0",
+    },
     "sim.calendars:make": {
         "hours-go-before-a-checkpoint-knows": "15",
         "slave-does-not-mark-what-was-sent": "0",

@@ -59,6 +59,8 @@ class Finding:
             answer = await self._ask(session, "POST", "/v1/clients/heartbeat", beat)
             for row in rows_of(answer, "routes"):
                 self._service.found(str(row["subject"]), groups_of(row, open_now), ways_of(row, masters))
+            for subject in gone_of(answer):
+                self._service.gone(subject)
 
     def _named(self) -> list[str]:
         """Subjects to ask for now."""
@@ -102,6 +104,11 @@ def groups_of(route: Mapping[str, Any], open_now: Sequence[str]) -> list[str]:
     subject = route["subject"]
     found = [str(one["group"]) for one in rows_of(route, "partitions") if one.get("name") == subject]
     return [group for group in found if group in open_now] or found
+
+
+def gone_of(answer: Any) -> list[str]:
+    """Subjects that were removed, or are to be declared before they are used."""
+    return [str(row["subject"]) for row in rows_of(answer, "refused") if row.get("code") == "unknown_subject"]
 
 
 def ways_of(route: Mapping[str, Any], listed: Iterable[str]) -> Ways:

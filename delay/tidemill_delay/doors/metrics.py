@@ -18,10 +18,13 @@ def render_metrics(service: DelayService) -> bytes:
     delay = service.delay
     page = Page(DELAYS, "tidemill_delay_")
     page.put_all(_numbers(service))
-    page.put_powers("error_seconds", delay.lateness.error)
+    page.put_powers("error_seconds", delay.outcomes.lateness.error)
     page.begin("refused_total")
     for reason, count in sorted((delay.courier.refused + delay.recurring.refused).items()):
         page.put("refused_total", count, reason)
+    page.begin("discarded_total")
+    for reason, count in sorted(delay.outcomes.discarded.items()):
+        page.put("discarded_total", count, reason)
     put_host(page, service)
     put_logs(page, delay.logs, service.begun)
     put_group(page, service.machine)
@@ -34,9 +37,9 @@ def _numbers(service: DelayService) -> Iterator[tuple[str, float]]:
     yield "due", delay.due
     yield "wheel", delay.wheel.size
     yield "hours", len(delay.state.hours)
-    yield "lateness_seconds", delay.lateness.last_ms / 1000
+    yield "lateness_seconds", delay.outcomes.lateness.last_ms / 1000
     yield "scheduled_total", delay.state.messages
-    yield "delivered_total", delay.delivered
+    yield "delivered_total", delay.outcomes.delivered
     yield "cancelled_total", delay.state.cancelled
     yield "unread_total", delay.unread
     yield "free_bytes", service.free_bytes

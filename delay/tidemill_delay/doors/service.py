@@ -99,6 +99,11 @@ class DelayService(Hosted[Runs]):
         self.delay.route(subject, groups, self._clock.now_ms(), ways)
         self.turn.start()
 
+    def gone(self, subject: str) -> None:
+        """Meta knows no such subject: it was removed, or is to be declared first."""
+        self.delay.gone(subject, self._clock.now_ms())
+        self.turn.start()
+
     def everywhere(self, group: str) -> None:
         """A lone broker has every subject."""
         self.delay.everywhere((group,), self._clock.now_ms())

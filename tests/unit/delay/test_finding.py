@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill_delay.doors.finding import groups_of, rows_of, ways_of
+from tidemill_delay.doors.finding import gone_of, groups_of, rows_of, ways_of
 from tidemill_wire.errors import WireError
 
 
@@ -44,3 +44,8 @@ def test_order_keys_go_by_all_versions_of_the_route_the_newest_last() -> None:
     assert ways.listed == {"g1"}
     with pytest.raises(WireError, match="a partition has a group"):
         ways_of({"version": 1, "partitions": [{}], "former": []}, [])
+
+
+def test_subjects_that_meta_calls_unknown_are_gone_and_those_that_it_denies_are_not() -> None:
+    refused = [{"subject": "a", "code": "unknown_subject"}, {"subject": "b", "code": "no_broker_group"}]
+    assert gone_of({"routes": [], "refused": refused}) == ["a"]

@@ -15,7 +15,8 @@ from tidemill_meta.brokers import parse_registration
 from tidemill_meta.doors.watch import Interest, Watch, Watcher
 from tidemill_meta.errors import Denied
 from tidemill_meta.retiring import drain, retire
-from tidemill_meta.values import BrokerGroup
+from tidemill_meta.subjects import remove_subject
+from tidemill_meta.values import BrokerGroup, SubjectRecord
 from tidemill_wire.appointments import Appointment
 
 SECOND = 1_000
@@ -133,3 +134,17 @@ def test_watch_streams_begin_with_the_delay_groups_and_hear_when_they_change() -
     assert watcher.woken.is_set()
     assert [one["state"] for one in json.loads(watch._next(watcher))["delays"]] == ["R"]
     assert "delays" not in json.loads(watch._next(watcher))
+
+
+def test_a_subject_to_which_a_delay_service_brings_messages_is_removed_as_one_that_nobody_uses() -> None:
+    """It names each second whose routes it wants, and is no program that somebody would have to end first."""
+    world = world_with_delays()
+    world.pass_ms(2 * SECOND, speaking(world, "delay-0", "g1-0"))
+    replica = world.first
+    world.client("delay-0", produces=("reminder",))
+    world.client("delay-7", produces=("other",))
+
+    replica.change(lambda draft, now_ms: remove_subject(draft, replica.meta.senses, "reminder", now_ms))
+    assert replica.meta.registry.get(SubjectRecord, "reminder") is None
+    with pytest.raises(Denied, match="has 1 producer"):
+        replica.change(lambda draft, now_ms: remove_subject(draft, replica.meta.senses, "other", now_ms))

@@ -24,6 +24,7 @@ DELAYING = (
     counter("scheduled_total", "messages", "Messages that were taken for later"),
     counter("delivered_total", "messages", "Messages that brokers have, in this life"),
     counter("cancelled_total", "messages", "Messages that nobody shall get"),
+    counter("discarded_total", "messages", "Messages whose subject was gone for too long, by reason", REASON),
     counter("refused_total", "messages", "Messages that brokers did not take, yet, by reason", REASON),
     counter("unread_total", "reads", "Reads that the disk refused"),
     gauge("free_bytes", BYTES, "Free space on the disk"),
