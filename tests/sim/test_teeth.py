@@ -90,7 +90,7 @@ FOUND_BY_FAMILIES = {
         "what-was-sent-goes-elsewhere": "30",
     },
     "sim.later:make": {
-        "copy-left-when-it-is-said-again": "18",
+        "copy-left-when-it-is-said-again": "146",
         "far-acked-before-it-is-kept": "0",
     },
     "sim.repeated:make": {
