@@ -10,7 +10,7 @@ import pytest
 
 from samples.action_lakes import URI, archived, rows_in, served, threads
 from samples.brokers import NOW_MS, SUBJECT, TINY, Rig
-from samples.stores import Died, Memory
+from samples.lake_memory import Died, Memory
 from samples.storms import OTHER, Storm, stormy
 from samples.tellings import told
 from tidemill_spark import action_archive, action_reconciling, lake, upkeep

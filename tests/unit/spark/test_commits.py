@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from samples.stores import Died, Memory
+from samples.lake_memory import Died, Memory
 from tidemill_spark import commits, layout
 from tidemill_spark.commits import Commit, File, Partition, Piece, Span, State, after, fitting, rebased
 from tidemill_spark.errors import LakeDamaged
