@@ -129,7 +129,7 @@ class Intake:
             if header is None:
                 break  # without a length nobody knows where the next one begins
             stop = at + header.length
-            if view[at + HEADER_BYTES :][:1] == OWN:  # and nothing where it has neither name nor columns
+            if bytes(view[at + HEADER_BYTES :][:1]) == OWN:  # and nothing where it has neither name nor columns
                 # It may be stored somewhere else, behind what came before it.
                 self._hand_on(file, view[start:at])
                 start = at

@@ -163,19 +163,17 @@ def _check_keys(properties: Mapping[str, Any]) -> None:
     """One after the other and not by recursion, for they may be nested however deep."""
     left: list[object] = [properties]
     while left:
-        match left.pop():
-            case Mapping() as found:
-                inner = cast("Mapping[object, object]", found)
-                for key in inner:
-                    if not isinstance(key, str):
-                        raise TypeError(
-                            f"properties have the key {key!r:.60}: give texts as keys, at every depth"
-                        )
-                left += inner.values()
-            case list() | tuple() as items:
-                left += cast("Sequence[object]", items)
-            case _:
-                pass
+        value = left.pop()
+        if isinstance(value, Mapping):
+            inner = cast("Mapping[object, object]", value)
+            for key in inner:
+                if not isinstance(key, str):
+                    raise TypeError(
+                        f"properties have the key {key!r:.60}: give texts as keys, at every depth"
+                    )
+            left += inner.values()
+        elif isinstance(value, list | tuple):
+            left += cast("Sequence[object]", value)
 
 
 def check_message(size: int) -> None:

@@ -96,9 +96,14 @@ class Deduped(Replicated):
         return problems + self._twice(list(stored.values()))
 
     def _untrue(self, stored: dict[str, Stored]) -> Iterator[str]:
+        keys = {one.digest for one in stored.values()}
         for send, key, identity, sequence in self.told:
-            if sequence < 0:  # its batch came again behind the window, and nobody knows any more
+            if (
+                sequence < 0
+            ):  # its batch came again behind the window, and nobody knows any more where it lies
                 self._world.probes["forgotten"] += 1
+                if digest_of(key) not in keys:
+                    yield f"dropped: {send.message} was answered as stored before, and nothing of {key} is"
                 continue
             there = stored.get(identity)
             if there is None or (there.digest, there.sequence) != (digest_of(key), sequence):
@@ -208,7 +213,7 @@ class Sending:
             self._answered(env, send, key, receipt)
 
     def _answered(self, env: Env, send: Send, key: str | None, receipt: Receipt) -> None:
-        """What was stored before is not stored now, and never will be."""
+        """What was stored before is not stored now, and never will be; unless it was this one, said twice."""
         if not receipt.duplicate:
             send.place = place_of(KEYED, receipt.sequence) if receipt.sequence >= 0 else ""
             ended(send, Outcome.OK, env.loop.now)
@@ -216,7 +221,7 @@ class Sending:
         if key is None:
             self._cluster.problems.append(f"dropped: {send.message}, which has no key")
         self._cluster.told.append((send, key or "", receipt.id, receipt.sequence))
-        ended(send, Outcome.FAILED, env.loop.now)
+        ended(send, Outcome.FAILED if receipt.sequence >= 0 else Outcome.UNKNOWN, env.loop.now)
 
 
 def make(seed: str) -> Deduped:

@@ -47,7 +47,7 @@ def read_properties(packed: bytes) -> dict[Any, Any] | None:
         found = cast("object", msgpack.unpackb(packed, strict_map_key=False))
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return cast("dict[object, object]", found) if isinstance(found, dict) else None
 
 
 class Fields:
