@@ -87,7 +87,7 @@ FOUND_BY_FAMILIES = {
         "spool-sends-again-what-is-stored": "13",
     },
     "sim.couriers:make": {
-        "what-was-sent-goes-elsewhere": "30",
+        "what-was-sent-goes-elsewhere": "153",
     },
     "sim.later:make": {
         "copy-left-when-it-is-said-again": "146",

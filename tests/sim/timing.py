@@ -7,7 +7,7 @@ it is asked to cancel what the life before it may have sent. The broker never di
 from __future__ import annotations
 
 from samples.brokers import Rig
-from samples.delays import HOUR_MS, NOW_MS, SMALL, SUBJECT, DelayRig, id_of
+from samples.delays import BROKER, HOUR_MS, NOW_MS, SMALL, SUBJECT, DelayRig, id_of
 from sim.crashpoints import first_problem
 from sim.delaying import STORM
 from sim.disk import Mount
@@ -23,7 +23,9 @@ which is too late for some; the third is left alone.
 MOVED_MS = (1_000, 300, HOUR_MS, 0)
 PAUSE_MS = 700
 DEAF = range(4, 9)
-"""Steps of a life in which answers of the broker get lost."""
+"""Steps of a life in which answers of the broker get lost. At each of them there is a new connection, for to
+one that is silent nothing more is sent.
+"""
 CLOCK_STEPS_MS = (-3_000, -20_000, 400_000, -700)
 
 
@@ -54,6 +56,9 @@ class Timing:
                 self._change(rig, body, None, by_key=False)
         for step, ahead_ms in enumerate(AHEAD_MS):
             rig.deaf = life == 1 and step in DEAF
+            if rig.deaf:
+                rig.delay.disconnected(BROKER, rig.now_ms)
+                rig.meet()
             self._send(rig, life, step, ahead_ms)
             before = list(self._names)[-3:][0]
             match int(before.split(b".")[1]) % 3:
