@@ -10,7 +10,7 @@ KILLS ?= 50
 STORM ?= 600
 NODES ?= 3
 BIN := $(VENV)/bin
-# Tests that need no more of the world than processors share them out; those with servers, disks and clocks come one by one.
+# Tests that need no more of the world than processors share them out; those with servers, disks and clocks wait most of the time.
 WITH_SERVERS := e2e or browser
 ON_KUBERNETES := cluster or real_cluster
 ON_ALL_CORES := -n auto --dist worksteal -m "not ($(WITH_SERVERS) or $(ON_KUBERNETES))"

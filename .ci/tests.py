@@ -1,8 +1,8 @@
 """All tests in three runs of pytest side by side: ``.ci/tests.py PYTEST MARKS-WITH-SERVERS MARKS-ON-KUBERNETES``.
 
-Those with servers, disks and clocks come one by one, and are seen. They wait most of the time; so do those on
-Kubernetes, first of all for its build. What needs nothing but processors has what is left, at a lower priority and on
-all cores. What the runs say that are not seen comes last.
+Those with servers, disks and clocks are seen. They wait most of the time, so three files of them go at once; those on
+Kubernetes wait, too, first of all for its build. What needs nothing but processors has what is left, at a lower
+priority and on all cores. What the runs say that are not seen comes last.
 
 Real clocks go on while a busy machine stands still. So what has failed beside other tests is run once more when nothing
 else runs: it is listed as failed all the same, and it has failed for good when it fails alone, too.
@@ -19,6 +19,7 @@ from typing import IO
 SLOWEST = ["--durations", "15", "--durations-min", "20"]
 NICE = ["nice", "-n", "5"]
 ON_ALL_CORES = ["-n", "auto", "--dist", "worksteal"]
+THREE_FILES = ["-n", "3", "--dist", "loadfile"]
 SOME_FAILED = 1
 """What pytest ends with then; with anything else there is nothing to try again."""
 
@@ -35,7 +36,10 @@ def main(pytest: str, with_servers: str, on_kubernetes: str) -> int:
         tell(
             "tests on Kubernetes, and those without servers, run beside the following; what they say comes last"
         )
-        codes = [subprocess.run(seen, check=False).returncode, *(one.told() for one in beside)]
+        codes = [
+            subprocess.run([*seen, *THREE_FILES], check=False).returncode,
+            *(one.told() for one in beside),
+        ]
     runs = zip((seen, kubernetes, others), codes, strict=True)
     ended = [alone(run) if code == SOME_FAILED else code for run, code in runs]
     # Not the greatest of them: who was ended by a signal has a number below nothing.
