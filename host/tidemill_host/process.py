@@ -152,6 +152,8 @@ def tell_recovered(found: Recovered, folder: str) -> None:
             f"{newer} in {folder} could not be read, and an earlier state was made anew: look at the disk"
         )
         warning("checkpoints_passed_over", sentence, checkpoints=found.checkpoints_passed_over)
+    if not (found.checkpoint or found.actions_replayed or found.batches_replayed):
+        return  # a folder that was empty
     before = f"checkpoint {found.checkpoint}" if found.checkpoint else "no checkpoint"
     replayed = f"{counted(found.actions_replayed, 'action')} and {counted(found.batches_replayed, 'batch', 'batches')}"
     info(

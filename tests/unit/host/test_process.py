@@ -102,3 +102,9 @@ def test_a_start_says_what_it_found_and_warns_of_checkpoints_that_it_could_not_r
     assert recovered["text"] == "recovered data from checkpoint 3, 1 action and 2 batches"
     told = {"event": "recovered", "checkpoint": 3, "actions": 1, "batches": 2, "cut_bytes": 512}
     assert told.items() <= recovered.items()
+
+
+def test_a_start_in_an_empty_folder_has_nothing_to_say(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_recovered(Report(), "data")
+
+    assert capsys.readouterr().err == ""
