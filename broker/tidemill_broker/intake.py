@@ -130,8 +130,7 @@ class Intake:
                 break  # without a length nobody knows where the next one begins
             stop = at + header.length
             if bytes(view[at + HEADER_BYTES :][:1]) == OWN:
-                # It may be stored somewhere else, behind what came before it. (What has neither name nor columns ends
-                # with its header.)
+                # It may be stored somewhere else, behind what came before it.
                 self._hand_on(file, view[start:at])
                 start = at
             look = NO_DUPLICATES

@@ -102,7 +102,7 @@ class Consumer:
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        await self.close(error)
+        await self.close(self.hands.to_blame(error))
 
     def __aiter__(self) -> Consumer:
         return self
@@ -351,7 +351,9 @@ class Consumer:
     # -- the end -----------------------------------------------------------------------------------------------
 
     async def close(self, error: BaseException | None = None) -> None:
-        """Settle what is in hand, give back the rest, and leave the group. Once is enough."""
+        """Settle what is in hand, give back the rest, and leave the group. Once is enough. Who calls it answers for
+        what is in hand, also of another task.
+        """
         inbox = self._inbox
         if inbox is None or self._closing:
             return
@@ -360,7 +362,7 @@ class Consumer:
         rest = [*self._chain.close(), *inbox.close()]
         if self.timer is not None:
             self.timer.cancel()
-        current = self._settle_current(self.hands.to_blame(error))
+        current = self._settle_current(error)
         try:
             await self._brokers.leave(rest, current)
         finally:

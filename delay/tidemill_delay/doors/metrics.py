@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidemill_delay.doors.service import DelayService
+from tidemill_delay.outcomes import GONE
 from tidemill_host.numbers import put_host
 from tidemill_ledger.group_metrics import put_group, put_logs
 from tidemill_wire.metrics.of_others import DELAYS
@@ -23,8 +24,8 @@ def render_metrics(service: DelayService) -> bytes:
     for reason, count in sorted((delay.courier.refused + delay.recurring.refused).items()):
         page.put("refused_total", count, reason)
     page.begin("discarded_total")
-    for reason, count in sorted(delay.outcomes.discarded.items()):
-        page.put("discarded_total", count, reason)
+    for reason in sorted(GONE):
+        page.put("discarded_total", delay.outcomes.discarded[reason], reason)
     put_host(page, service)
     put_logs(page, delay.logs, service.begun)
     put_group(page, service.machine)
