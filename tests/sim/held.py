@@ -17,7 +17,7 @@ from typing import Any
 
 from sim.clients import Consuming
 from sim.cluster import SUBJECTS, Cluster
-from sim.granted import Asking
+from sim.granted import Asking, token_of, who_of
 from sim.world import Env
 from tidemill_broker.doors import Service
 from tidemill_broker.groups import Group
@@ -111,16 +111,6 @@ class Held(Cluster):
             told = service.broker.intake.quotas.told_to_wait.rows("others")
             world.probes["over_quota"] += sum(number for _, number in told)
         return super().check(world)
-
-
-def token_of(name: str) -> str:
-    """What somebody shows."""
-    return f"the token of {name}"
-
-
-def who_of(name: str) -> str:
-    """Who that is."""
-    return f"token:{name}"
 
 
 def make(seed: str) -> Held:
