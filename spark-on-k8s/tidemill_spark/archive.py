@@ -155,13 +155,12 @@ def rows(piece: Piece) -> int:
 def plan(wanted: Wanted, state: State, now_ms: int) -> tuple[list[Task], int]:
     """Tasks, those of a partition one behind the other; and the time up to which all is archived then."""
     until_ms = now_ms - wanted.safety_lag_ms
-    there = standings(wanted.server, wanted.subjects, _moment(until_ms))
+    there = standings(wanted.server, wanted.subjects, _moment(until_ms), of_all=True)
     if wanted.max_span_ms is not None:
-        begins_ms = [_begins_ms(wanted.server, state, one) for one in there if _backlog(state, one)]
-        span_ms = min(begins_ms, default=until_ms) + wanted.max_span_ms
+        span_ms = _begins_ms(wanted.server, state, there, until_ms) + wanted.max_span_ms
         if span_ms < until_ms:
             until_ms = span_ms
-            there = standings(wanted.server, wanted.subjects, _moment(span_ms))
+            there = standings(wanted.server, wanted.subjects, _moment(span_ms), of_all=True)
     spans = {one.key: backlog for one in there if (backlog := _backlog(state, one)) is not None}
     found: list[Task] = []
     after: dict[Partition, int] = {}
@@ -195,29 +194,40 @@ def portions_of(tasks: Sequence[Task]) -> Iterator[tuple[Task, ...]]:
 def _backlog(state: State, one: Standing) -> tuple[int, int] | None:
     """What of a partition is to be archived now."""
     mark = state.watermarks.get(Partition(one.subject, one.broker_group, one.partition))
-    if mark is not None and mark > one.next:
+    if mark is not None and mark > one.next and one.complete:
         raise WrongRequest(
-            f"{one.partition} on {one.broker_group} ends at {one.next}, and is archived up to {mark}: it was removed "
-            "and made anew, so archive it to another folder"
+            f"{one.partition} on {one.broker_group} ends at {one.next}, and is archived up to {mark}: the brokers "
+            "have other logs than those that were archived, so archive them to another folder"
         )
     first, end = max(one.first, mark or 0), one.next if one.at is None else min(one.at, one.next)
     return (first, end) if first < end else None
 
 
-def _begins_ms(server: str, state: State, one: Standing) -> int:
-    """When the first message was stored that is not archived, or one shortly before it."""
-    place = Partition(one.subject, one.broker_group, one.partition)
-    known = [
-        file.stored_ms[1]
-        for file in state.files.values()
-        if file.subject == place.subject
-        and any((span.broker_group, span.partition) == place[1:] for span in file.spans)
+def _begins_ms(server: str, state: State, there: Sequence[Standing], until_ms: int) -> int:
+    """When the first message was stored that is not archived; ``until_ms`` when there is none. What is archived says
+    when it was at the earliest, which is long ago where a partition stood still: so brokers are asked, in that order,
+    and no more of them than may have an earlier one.
+    """
+    archived_ms: dict[Partition, int] = {}
+    for file in state.files.values():
+        for span in file.spans:
+            place = Partition(file.subject, span.broker_group, span.partition)
+            archived_ms[place] = max(archived_ms.get(place, 0), file.stored_ms[1])
+    backlogs = {one.key: backlog for one in there if (backlog := _backlog(state, one)) is not None}
+    spans = {key: (first, first + 1) for key, (first, _) in backlogs.items()}
+    singles = [
+        (archived_ms.get(Partition(one.subject, one.broker_group, one.partition), 0), one)
+        for one in ranges_of(server, there, spans)
     ]
-    if known:
-        return max(known)
-    first = max(one.first, state.watermarks.get(place, 0))
-    (single,) = ranges_of(server, [one], {one.key: (first, first + 1)})
-    return read_header(next(read(single, answer_bytes=1))).stored_at_ms
+    found = until_ms
+    for earliest_ms, one in sorted(singles, key=lambda single: single[0]):
+        if earliest_ms >= found:
+            break
+        try:
+            found = min(found, read_header(next(read(one, answer_bytes=1))).stored_at_ms)
+        except RangeGone:
+            continue  # retention was faster: another run finds what comes behind it
+    return found
 
 
 def _moment(ms: int) -> datetime:

@@ -27,6 +27,9 @@ from tidemill_wire.limits import MIB
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000
+AN_ID = "^[0-9a-f]{32}-[0-9]{1,7}$"
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Years 1 to 9999: no reader of tables knows others. Producers may say any number of milliseconds."""
 BYTES_MAX = 0x7FFF_FFFF  # what 32-bit offsets reach
 UNPACKED_BYTES = 512 * MIB
 """Of batches that are decoded at once. Logs that repeat themselves are packed to a hundredth: 64 MiB become 6 GiB."""
@@ -289,7 +292,9 @@ class _Rows:
     # -- names -------------------------------------------------------------------------------------------------
 
     def _ids(self) -> Any:
-        """``<32 hex digits>-<number>``; of a copy the id of what it is a copy of."""
+        """``<32 hex digits>-<number>``; of a copy the id of what it is a copy of, unless its origin is none: whoever
+        sends says what that is.
+        """
         if not self._batches:
             return pa.array([], pa.string())
         own = self._own_ids()
@@ -298,6 +303,7 @@ class _Rows:
             return own
         origins = self._text(Column.ORIGIN_OFFSETS, Column.ORIGINS)
         copied = numbers_of(np.repeat(np.array(copies), self._counts))
+        copied = pc.and_(copied, pc.match_substring_regex(origins, AN_ID))
         return pc.coalesce(pc.if_else(copied, origins, None), own)
 
     def _own_ids(self) -> Any:
@@ -366,7 +372,7 @@ def _as_text(raw: Any) -> Any:
 
 
 def _times(ms: Array, missing: Array | None = None) -> Any:
-    return numbers_of(ms * 1000, missing).cast(TIME)
+    return numbers_of(np.clip(ms, FIRST_MS, LAST_MS) * 1000, missing).cast(TIME)
 
 
 def _repeated(text: str, count: int) -> Any:

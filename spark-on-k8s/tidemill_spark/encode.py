@@ -61,7 +61,7 @@ def chunks(table: Any) -> Iterator[Any]:
     count = table.num_rows
     if count == 0:
         return
-    sizes = np.cumsum(np.asarray(pc.fill_null(pc.binary_length(table["body"]), 0)).astype(np.int64))
+    sizes = np.cumsum(sizes_of(table))
     created = _ms(table["created_at"])
     begin = 0
     while begin < count:
@@ -72,6 +72,14 @@ def chunks(table: Any) -> Iterator[Any]:
         end = begin + int(far[0]) if len(far) else end
         yield table.slice(begin, end - begin)
         begin = end
+
+
+def sizes_of(table: Any) -> Any:
+    """How many bytes each row adds to a batch, about: a map of properties may be larger than the body."""
+    found = np.zeros(table.num_rows, np.int64)
+    for name in ("body", "properties", "key", "order_key"):
+        found += np.asarray(pc.fill_null(pc.binary_length(table[name]), 0))
+    return found
 
 
 def encode(chunk: Any, run: str, name: str, *, marked: bool) -> bytearray:

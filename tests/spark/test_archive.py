@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from e2e.services import environment
 from tidemill import Client
 from tidemill_spark import archive, finding, reconciling, replay, upkeep
 from tidemill_spark.commits import Partition
+from tidemill_spark.jobs.command import main
 from tidemill_spark.lake import GRACE_MS, Lake
 from tidemill_spark.queries import Query
 from tidemill_spark.ranges import standings
@@ -207,10 +209,12 @@ def test_what_comes_late_goes_into_its_hour_and_small_files_become_one(
     assert run(queue, tmp_path, "small", workers).rows == 0
     old = lake.as_of(3)
     assert sum(one.rows for one in old.files.values()) == 990
-    gone = upkeep.expire(lake, now_ms(), now_ms())
+    gone = upkeep.expire(lake, now_ms(), now_ms() - 2 * GRACE_MS)
     assert sum(one.rows for one in gone) == 990
-    assert lake.sweep(now_ms()) == 0  # a reader may be at it
-    assert lake.sweep(now_ms() + GRACE_MS + 1000) > 0
+    assert lake.sweep(now_ms() + GRACE_MS + 1000) == 0  # a reader may be at it, whatever clock who sweeps has
+    for path in tmp_path.glob("**/*.*"):
+        os.utime(path, (0, now_ms() / 1000 - GRACE_MS / 1000 - 60))
+    assert lake.sweep(now_ms()) > 0
     assert list(tmp_path.glob("subject=*/**/*.parquet")) == []
 
 
@@ -333,5 +337,49 @@ def test_folder_of_another_format_and_a_partition_made_anew_are_refused(
         place, lake.archived()[place], lake.archived()[place] + 10, lake.archived()[place] + 20
     )
     lake.commit(archive.Commit("x", "x", 0, (ahead,)))
-    with pytest.raises(archive.WrongRequest, match="made anew"):
+    with pytest.raises(archive.WrongRequest, match="other logs"):
         run(queue, tmp_path / "lake", "short", workers)
+
+
+def test_subject_that_stood_still_for_longer_than_a_span_holds_nothing_up(
+    queue: Queue, workers: Workers, tmp_path: Path
+) -> None:
+    """What a run takes at most is counted from the first message that is not archived, and not from the last one that
+    is: that may be long ago.
+    """
+    send(queue.server, "idle.a", 20)
+    send(queue.server, "idle.b", 20)
+    span = replace(wanted(queue, tmp_path, "idle.*"), max_span_ms=200)
+    while archive.run(span, workers, now_ms, lambda _: None).rows:
+        pass
+    assert rows_in(tmp_path) == 44
+    began_ms = now_ms()
+    wait_until("a span is over", lambda: now_ms() - began_ms > 1000)
+    send(queue.server, "idle.a", 20, first=20)
+    began_ms = now_ms()
+    wait_until("another one is over", lambda: now_ms() - began_ms > 1000)
+    assert archive.run(span, workers, now_ms, lambda _: None).rows > 0
+    while archive.run(span, workers, now_ms, lambda _: None).rows:
+        pass
+    assert rows_in(tmp_path) == 66
+
+
+def test_files_that_are_gone_or_broken_are_named_by_reconcile_and_by_find(
+    queue: Queue, workers: Workers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for turn in range(3):
+        send(queue.server, "broken", 100, first=100 * turn)
+        run(queue, tmp_path, "broken", workers)
+    gone, flipped, *_ = [one for one in Lake.at(str(tmp_path)).files() if one.rows == 100]
+    (tmp_path / gone.name).unlink()
+    data = bytearray((tmp_path / flipped.name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / flipped.name).write_bytes(data)
+    (row,) = [one for one in differing(queue, tmp_path, workers) if one["partition"] == "broken"]
+    assert row["lost"]["messages"] == 200
+    assert set(row["damaged"]["files"]) == {gone.name, flipped.name}
+    for asked in (("find", str(tmp_path), "--where", "true"), ("compact", str(tmp_path), "--workers", "1")):
+        assert main(asked) == 1
+        said = capsys.readouterr().err
+        assert gone.name in said or flipped.name in said
+        assert "Traceback" not in said

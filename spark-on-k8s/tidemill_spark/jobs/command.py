@@ -270,7 +270,9 @@ def _reconcile(found: argparse.Namespace) -> int:
 
 
 def _difference(row: Mapping[str, Any]) -> str:
-    differing = {name: row[name] for name in ("lost", "strange", "doubled", "different") if name in row}
+    differing = {
+        name: row[name] for name in ("lost", "strange", "doubled", "different", "damaged") if name in row
+    }
     return "equal" if row["equal"] else f"differs: {json.dumps(differing)}"
 
 
