@@ -235,25 +235,34 @@ class _Rows:
         return _as_text(self._binary(offsets, kind, pa.binary()))
 
     def _pairs(self, offsets: Column, kind: Column, counts: Array) -> tuple[Array, list[memoryview]]:
-        """The length of each value, and the bytes of all."""
-        lengths: list[Array] = []
+        """The length of each value, and the bytes of all. Numpy looks at all batches at once: some are small."""
+        found: list[Array] = []
         data: list[memoryview] = []
+        ends: list[int] = []
         for batch, count in zip(self._batches, counts.tolist(), strict=True):
             places = _numbers(batch, offsets, np.dtype("<i4"), count + 1)
             stored = batch.column(kind)
             if places is None or stored is None:
                 if places is not None or stored is not None or kind is Column.BODIES:
                     raise CorruptBatch(f"column {kind.name} has no bytes or no offsets")
-                lengths.append(np.zeros(count, np.int32))
+                found.append(np.zeros(count + 1, np.int32))
+                ends.append(0)
                 continue
-            own = np.diff(places)
-            if places[0] != 0 or places[-1] != len(stored) or (own < 0).any():
-                raise CorruptBatch(f"the offsets of column {kind.name} do not grow, or do not span it")
-            lengths.append(own)
+            found.append(places)
             data.append(stored)
-        return (np.concatenate(lengths) if lengths else np.zeros(0, np.int32)), data
+            ends.append(len(stored))
+        if not data:
+            return np.zeros(int(counts.sum()), np.int32), data
+        every = np.concatenate(found).astype(np.int64)
+        behind = np.cumsum(counts + 1)
+        lengths = np.delete(np.diff(every), behind[:-1] - 1)
+        if every[behind - counts - 1].any() or (every[behind - 1] != ends).any() or (lengths < 0).any():
+            raise CorruptBatch(f"the offsets of column {kind.name} do not grow, or do not span it")
+        return lengths.astype(np.int32), data
 
     def _tags(self) -> Any:
+        if all(batch.column(Column.TAG_COUNTS) is None for batch in self._batches):
+            return pa.nulls(self.count, schema_of(["tags"]).field(0).type)
         counts: list[Array] = []
         for batch in self._batches:
             messages = batch.header.messages
