@@ -21,7 +21,7 @@ from tidemill_spark.arrow import pa, pc
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin, encode_batch
 from tidemill_wire.columns import Column, Columns, Content, columns_of_tags, hash_text, lay_out
 from tidemill_wire.fields import AGAIN, REPLAYED_PROPERTY
-from tidemill_wire.limits import MIB
+from tidemill_wire.limits import MIB, PROPERTIES_BYTES_MAX
 from tidemill_wire.ordering import logical_partition
 from tidemill_wire.routes import LOGICAL_PARTITIONS, Partition
 
@@ -182,7 +182,13 @@ def with_properties(packed: Any, ids: Any) -> Any:
 
 
 def with_property(packed: bytes | None, identity: str) -> bytes:
-    """The same map of properties with one more; nothing of a small one is unpacked for it."""
+    """The same map of properties with one more, where brokers leave room for that."""
+    made = _with_property(packed, identity)
+    return made if len(made) <= PROPERTIES_BYTES_MAX else packed or b""
+
+
+def _with_property(packed: bytes | None, identity: str) -> bytes:
+    """Nothing of a small map is unpacked for it."""
     added = _NAMED + cast("bytes", msgpack.packb(identity))
     if not packed:
         return bytes((_FIXMAP + 1,)) + added

@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from e2e.services import environment
 from tidemill import Client
 from tidemill_spark import archive, finding, reconciling, replay, upkeep
 from tidemill_spark.commits import Partition
-from tidemill_spark.jobs.command import main
 from tidemill_spark.lake import GRACE_MS, Lake
 from tidemill_spark.queries import Query
 from tidemill_spark.ranges import standings
@@ -339,48 +337,3 @@ def test_folder_of_another_format_and_a_partition_made_anew_are_refused(
     lake.commit(archive.Commit("x", "x", 0, (ahead,)))
     with pytest.raises(archive.WrongRequest, match="other logs"):
         run(queue, tmp_path / "lake", "short", workers)
-
-
-def test_subject_that_stood_still_for_longer_than_a_span_holds_nothing_up(
-    queue: Queue, workers: Workers, tmp_path: Path
-) -> None:
-    """What a run takes at most is counted from the first message that is not archived, and not from the last one that
-    is: that may be long ago.
-    """
-    send(queue.server, "idle.a", 20)
-    send(queue.server, "idle.b", 20)
-    span = replace(wanted(queue, tmp_path, "idle.*"), max_span_ms=200)
-    while archive.run(span, workers, now_ms, lambda _: None).rows:
-        pass
-    assert rows_in(tmp_path) == 44
-    began_ms = now_ms()
-    wait_until("a span is over", lambda: now_ms() - began_ms > 1000)
-    send(queue.server, "idle.a", 20, first=20)
-    began_ms = now_ms()
-    wait_until("another one is over", lambda: now_ms() - began_ms > 1000)
-    assert archive.run(span, workers, now_ms, lambda _: None).rows > 0
-    while archive.run(span, workers, now_ms, lambda _: None).rows:
-        pass
-    assert rows_in(tmp_path) == 66
-
-
-def test_files_that_are_gone_or_broken_are_named_by_reconcile_and_by_find(
-    queue: Queue, workers: Workers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for turn in range(3):
-        send(queue.server, "broken", 100, first=100 * turn)
-        run(queue, tmp_path, "broken", workers)
-    files = Lake.at(str(tmp_path)).files()
-    gone, flipped, *_ = [one for one in files if one.spans[0].partition == "broken"]
-    (tmp_path / gone.name).unlink()
-    data = bytearray((tmp_path / flipped.name).read_bytes())
-    data[300:310] = bytes(10)
-    (tmp_path / flipped.name).write_bytes(data)
-    (row,) = [one for one in differing(queue, tmp_path, workers) if one["partition"] == "broken"]
-    assert row["lost"]["messages"] == gone.rows + flipped.rows
-    assert set(row["damaged"]["files"]) == {gone.name, flipped.name}
-    for asked in (("find", str(tmp_path), "--where", "true"), ("compact", str(tmp_path), "--workers", "1")):
-        assert main(asked) == 1
-        said = capsys.readouterr().err
-        assert gone.name in said or flipped.name in said
-        assert "Traceback" not in said

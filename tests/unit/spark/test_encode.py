@@ -23,6 +23,7 @@ from tidemill_spark.encode import (
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin, stamp
 from tidemill_wire.columns import Batch, Content, build_batch
 from tidemill_wire.fields import REPLAYED_PROPERTY
+from tidemill_wire.limits import PROPERTIES_BYTES_MAX
 from tidemill_wire.ordering import Chart
 from tidemill_wire.routes import Partition, PartitionSet
 
@@ -215,3 +216,13 @@ def test_large_properties_and_odd_times_make_batches_that_brokers_take() -> None
     stamp(odd, 0, len(odd), 0, 0, AT_MS, 1)
     rows = pa.Table.from_batches([decode([bytes(odd)], Place("order.paid", "g0", "order.paid"))])
     Batch(encode(rows, "run", "again", marked=True)).check()
+
+
+def test_properties_that_have_no_room_for_one_more_stay_as_they_are() -> None:
+    """Brokers would refuse the message, and the replay would end at it each time; its origin says the same."""
+    packed = msgpack.packb({"p": b"v" * (PROPERTIES_BYTES_MAX - 8)})
+    assert len(packed) <= PROPERTIES_BYTES_MAX
+    table = archived(Content([b"a", b"b"], properties=[packed, msgpack.packb({"n": 1})]))
+    made = Batch(encode(table, "run", "again", marked=True)).properties()
+    assert made[0] == packed
+    assert REPLAYED_PROPERTY in msgpack.unpackb(made[1])
