@@ -66,7 +66,7 @@ class Traffic:
                     ]
                     number += len(bodies)
                     sends.create_task(self._one(client, subject, bodies))
-                await asyncio.sleep(TICK_S)
+                await wait_a_tick()
 
     async def _one(self, client: Client, subject: str, bodies: list[bytes]) -> None:
         try:
@@ -75,6 +75,11 @@ class Traffic:
             self.doubtful += len(bodies)
         else:
             self.answered += bodies
+
+
+async def wait_a_tick() -> None:
+    """What keeps the rate."""
+    await asyncio.sleep(TICK_S)
 
 
 class Stream:
