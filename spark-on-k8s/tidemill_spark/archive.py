@@ -27,11 +27,13 @@ from tidemill_spark.errors import StoreFailed, WrongRequest
 from tidemill_spark.lake import COMMIT_WITHIN_MS, Lake
 from tidemill_spark.layout import ids_name
 from tidemill_spark.ranges import Range, RangeGone, Standing, ranges_of, read, standings
+from tidemill_spark.schema import COLUMNS
 from tidemill_spark.stores import Store, open_store
 from tidemill_spark.tables import hours_of, write_file
 from tidemill_spark.together import read_together
 from tidemill_spark.workers import Workers
 from tidemill_wire.batch import read_header
+from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.limits import MIB, RANGE_SPANS_MAX
 
 FORMAT = "Parquet"
@@ -243,13 +245,25 @@ def write_portion(portion: Sequence[Task]) -> list[Written]:
         return [write_range(portion[0])]
     try:
         found = read_together([task.range for task in portion])
-    except RangeGone:  # retention was faster: who is left is found one by one
+        return [write_batches(task, batches) for task, batches in zip(portion, found, strict=True)]
+    except (RangeGone, CorruptBatch):  # of one of them; who is left is found one by one
         return [write_range(task) for task in portion]
-    return [write_batches(task, batches) for task, batches in zip(portion, found, strict=True)]
 
 
 def write_range(task: Task) -> Written:
-    """Read a range and write its files. They are on the store's disk when this returns, and in no commit."""
+    """Read a range and write its files. They are on the store's disk when this returns, and in no commit. Who gives
+    bytes that are not what was stored is passed over, as long as there are others.
+    """
+    try:
+        return _write_range(task)
+    except CorruptBatch:
+        others = task.range.urls[1:]
+        if not others:
+            raise
+        return write_range(replace(task, range=replace(task.range, urls=others)))
+
+
+def _write_range(task: Task) -> Written:
     wanted = task.range
     try:
         batches = [batch for some in _batches(wanted) for batch in some]
@@ -310,11 +324,12 @@ def _batches(wanted: Range) -> Iterator[list[memoryview]]:
 
 def _table(wanted: Range, batches: Sequence[memoryview], *, in_place: bool) -> Any:
     place = Place(wanted.subject, wanted.broker_group, wanted.partition)
-    rows = decode(
-        batches, place, first_sequence=wanted.first_sequence, next_sequence=wanted.next_sequence,
-        in_place=in_place,
-    )  # fmt: skip
-    return pa.Table.from_batches([rows])
+    span = wanted.first_sequence, wanted.next_sequence
+    try:
+        return pa.Table.from_batches([decode(batches, place, COLUMNS, *span, in_place=in_place)])
+    except CorruptBatch as error:
+        where = f"{wanted.partition} on {wanted.broker_group}, between {span[0]} and {span[1]}"
+        raise CorruptBatch(f"{where}: {error}") from error
 
 
 def _followed(table: Any, at: int, wanted: Range) -> int:

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from tidemill_spark.archive import Wanted, plan
+from tidemill_spark.archive import Task, Wanted, plan, write_range
 from tidemill_spark.commits import Partition, State
-from tidemill_spark.errors import WrongRequest
+from tidemill_spark.errors import StoreFailed, WrongRequest
 from tidemill_spark.ranges import PATH, Range, RangeGone, read, standings
 from tidemill_spark.rows import cut_rows
-from tidemill_wire.batch import BatchIds, Origin
-from tidemill_wire.columns import build_batch
+from tidemill_spark.workers import processes
+from tidemill_wire.batch import BatchIds, Origin, stamp
+from tidemill_wire.columns import Content, build_batch
+from tidemill_wire.errors import CorruptBatch
 
 NOON = datetime(2027, 1, 15, 12, tzinfo=UTC)
+NOON_MS = 1_800_014_400_000
 
 
 class Place(ThreadingHTTPServer):
@@ -30,6 +36,7 @@ class Place(ThreadingHTTPServer):
     def __init__(self, first: int = 0, next_: int = 0, at: int = 0) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.first, self.next, self.at = first, next_, at
+        self.data = b"bytes"
         self.members: list[Place] = []
 
     @property
@@ -44,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         here = self.server
-        head, status, body = dict[str, str](), 200, b"bytes"
+        head, status, body = dict[str, str](), 200, here.data
         if self.path == "/v1/brokers":
             rows = [
                 {"alive": True, "role": role, "in_sync": True, "addresses": {"control": one.place}}
@@ -133,3 +140,29 @@ def test_rows_with_large_properties_make_batches_that_brokers_take() -> None:
     made = [build_batch(origin, one.content) for one in cut_rows(rows.to_batches()[0], 1, lambda _: 0)]
     assert max(map(len, made)) < 2 << 20
     assert sum(map(len, made)) > 400 * 61_000
+
+
+def test_a_broker_whose_bytes_are_not_what_was_stored_is_passed_over(group: Place, tmp_path: Path) -> None:
+    made = build_batch(Origin(b"s", 7, 1, BatchIds(7).next(NOON_MS), NOON_MS), Content([b"a", b"b"]))
+    stamp(made, 0, len(made), 30, 0, NOON_MS, 1)
+    rotten = bytearray(made)
+    rotten[-1] ^= 1
+    slave, master = group.members
+    slave.data, master.data = bytes(rotten), bytes(made)
+    slave.first, slave.next = master.first, master.next = 30, 32
+    urls = tuple(one.place for one in group.members)
+    task = Task(Range("s", "g0", "s", 30, 32, 0, group.place, urls), None, str(tmp_path), "Zstd")
+    assert [file.rows for file in write_range(task).piece.files] == [2]
+    master.data = slave.data
+    with pytest.raises(CorruptBatch, match="s on g0, between 30 and 32: the checksum"):
+        write_range(task)
+
+
+def die(_task: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def test_a_worker_that_is_killed_is_said_in_a_sentence() -> None:
+    with processes(1) as workers, pytest.raises(StoreFailed, match="fewer --workers"):
+        list(workers.each(die, [1]))
