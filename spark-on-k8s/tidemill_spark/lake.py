@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 from tidemill_spark import commits, layout
 from tidemill_spark.commits import Commit, File, Partition, Piece, State
@@ -47,6 +48,10 @@ class Lake:
         said = self._document(layout.KIND)
         if said != {"format": kind}:
             raise WrongRequest(f"{self.store.uri} is {said}: archive as {kind} to another folder")
+
+    def kind(self) -> str:
+        """What its first run claimed; nothing is archived without that."""
+        return str(cast("dict[str, object]", self._document(layout.KIND))["format"])
 
     def look(self) -> State:
         """What is in the lake now."""

@@ -19,6 +19,7 @@ from tidemill_spark.commits import File
 from tidemill_spark.errors import WrongRequest
 from tidemill_spark.ids import HEX_DIGITS
 from tidemill_wire.batch import parse_message_id
+from tidemill_wire.filters import is_pattern, matches_pattern
 
 CLOSED = "SET enable_external_access = false"
 """From here on no file and no network."""
@@ -103,6 +104,11 @@ def _with_one_of(tags: Any, wanted: Sequence[str]) -> Any:
     mask = np.zeros(len(tags), dtype=bool)
     mask[rows] = True
     return pa.chunked_array([pa.array(mask)])
+
+
+def means(name: str, subject: str) -> bool:
+    """Whether a subject, or a pattern of them, is about this one."""
+    return matches_pattern(name, subject) if is_pattern(name) else name == subject
 
 
 def select(sql: str, tables: dict[str, Any]) -> Any:

@@ -120,6 +120,25 @@ def test_files_that_are_gone_or_broken_are_named_by_reconcile_and_by_find(
         assert gone.name in said or flipped.name in said
 
 
+def test_a_name_that_is_written_wrongly_is_said(
+    queue: Queue, workers: Workers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And is not an archive, or a subject, without messages."""
+    nowhere = str(tmp_path / "nowhere")
+    for asked in (
+        ("status", nowhere), ("find", nowhere, "--key", "k"), ("sql", nowhere, "SELECT 1"), ("expire", nowhere),
+        ("replay", nowhere, "--target", "t", "--dry-run"), ("reconcile", nowhere, "--server", queue.server),
+    ):  # fmt: skip
+        assert main(asked) == 2
+        assert f"nothing is archived at {nowhere}" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    send(queue.server, "named", 5, 5)
+    assert run(queue.server, tmp_path / "lake", "named", workers) == 5
+    wanted = ("run", "--server", queue.server, "--to", str(tmp_path / "lake"), "--workers", "1")
+    assert main((*wanted, "--subject", "named", "--subject", "namde.*")) == 0
+    assert "nothing of namde.* is archived" in capsys.readouterr().err
+
+
 def test_subject_that_was_removed_and_declared_again_goes_on_in_its_archive(
     workers: Workers, tmp_path: Path
 ) -> None:
