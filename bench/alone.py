@@ -1,8 +1,8 @@
 """A delay service on real files whose host is this program: no loop, no sockets, and a clock that is only a number.
 
-What happens in one round is what a loop does before it looks at anybody else: one turn of the machine, or all reads that
-a turn asked for, one after the other. ``longest_s`` is the longest of them, in seconds of the processor; what the broker
-does is not counted.
+What happens in one round is what a loop does before it looks at anybody else: one turn of the machine, or all reads
+that a turn asked for, one after the other. ``longest_s`` is the longest of them, in seconds of the processor; what the
+broker does is not counted.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ from typing import TypeAlias
 sys.path.insert(0, str(Path(__file__).parent))
 from alone import HOUR_MS, NOW_MS, Alone
 
-from tidemill_delay.settings import DelaySettings
 from tidemill_wire.batch import SINGLES_FROM, Flags, Origin
 from tidemill_wire.codec import Codec
 from tidemill_wire.columns import Content, build_batch
@@ -57,7 +56,9 @@ class Sender:
         """One batch."""
         self._number += 1
         identity = (NOW_MS << 16).to_bytes(8, "big") + self._number.to_bytes(8, "big")
-        origin = Origin(SUBJECT.encode(), SINGLES_FROM | self._number, 0, identity, NOW_MS, Codec.NONE, Flags.DELAYED)
+        origin = Origin(
+            SUBJECT.encode(), SINGLES_FROM | self._number, 0, identity, NOW_MS, Codec.NONE, Flags.DELAYED
+        )
         content = content or Content(bodies)
         content.deliver_deltas = [one - NOW_MS for one in due_ms]
         self._held.append(build_batch(origin, content))
@@ -115,7 +116,7 @@ def herd(service: Alone, count: int) -> Iterable[Row]:
     yield figures(service)
 
 
-def large(service: Alone, count: int) -> Iterable[Row]:
+def large(service: Alone, _count: int) -> Iterable[Row]:
     service.meet()
     sender = Sender(service)
     sender.add([bytes(100)] * 140_000, [SOON_MS] * 140_000)
@@ -198,7 +199,7 @@ def cancels(service: Alone, count: int) -> Iterable[Row]:
 
 
 def same(service: Alone, count: int) -> Iterable[Row]:
-    keyed(service, count, lambda number: "all")
+    keyed(service, count, lambda _number: "all")
     yield figures(service, timers=count, cancelled=sum_of(service.ask(Cancel(Target("", SUBJECT, "all")))))
 
 
