@@ -22,7 +22,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -129,7 +129,7 @@ def quantiles(late: list[int]) -> Figures:
 async def taking(mq: Client, pid: int, size: int, seconds: float) -> Figures:
     """How fast, with a delay and without: a second of each, by turns, as the machine is not the same for long."""
     bodies = [os.urandom(size)] * 500
-    sent, spent, cpu = Counter[str](), Counter[str](), Counter[str]()
+    sent, spent, cpu = Counter[str](), defaultdict[str, float](float), defaultdict[str, float](float)
     while sum(spent.values()) < seconds:
         for name, delay in (("now", None), ("later", 7200)):
             began, before_s = time.perf_counter(), cpu_seconds(pid)

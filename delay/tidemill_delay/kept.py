@@ -1,7 +1,7 @@
 """Messages of pieces that were read, and are due soon: a piece whose messages are due at many ticks is read once for
 many of them.
 
-What is kept of a piece is a batch like it, of those of its messages that are due within half a minute; sooner, when
+What is kept of a piece is a batch like it, of those of its messages that are due within five minutes; sooner, when
 much is kept already. It goes when the last of them has left, or when its time is over: they may be cancelled meanwhile.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from tidemill_delay.parcels import Unit
 from tidemill_delay.pieces import Addressed
 
-KEPT_MS = 30_000
+KEPT_MS = 300_000
 PIECES_MAX = 8192
 """Nothing is kept of a piece that is smaller than this part of what may be kept: to read it again takes less time, and
 there would be more of them than are looked after quickly.

@@ -31,7 +31,7 @@ from tidemill_wire.cron import Zones
 from tidemill_wire.errors import CorruptBatch, WireError
 from tidemill_wire.recurrence import MISSED_MS, only_utc
 
-READS_MAX = 64
+READS_MAX = 16
 """Pieces that are read at a time: thousands of series may recur at the full hour."""
 FIRST_TOKEN = 1 << 40
 """Tokens of its reads go down from the negative of that, far below those of questions."""

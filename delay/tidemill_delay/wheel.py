@@ -99,7 +99,11 @@ class Wheel:
                 high_ms = max(high_ms, -(-int(due.min()) // self._tick_ms) * self._tick_ms)
             ends = [int(np.searchsorted(spoke.due, high_ms, "right")) for spoke in self._spokes[hour]]
             self.size -= len(due) - sum(ends)
-            kept = [spoke.copy(end) for spoke, end in zip(self._spokes[hour], ends, strict=True) if end]
+            kept = [
+                _without_waste(spoke.take(0, end))
+                for spoke, end in zip(self._spokes[hour], ends, strict=True)
+                if end
+            ]
             if kept:
                 self._spokes[hour] = kept
             else:

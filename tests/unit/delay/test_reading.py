@@ -50,7 +50,10 @@ def spread(rig: DelayRig, count: int, seconds: int, size: int = 100) -> list[byt
 
 
 @pytest.mark.parametrize("seconds", [10, 120])
-def test_a_piece_is_read_once_for_half_a_minute_in_which_its_messages_are_due(seconds: int) -> None:
+def test_a_piece_is_read_once_for_half_a_minute_in_which_its_messages_are_due(
+    monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    monkeypatch.setattr(kept, "KEPT_MS", 30_000)
     rig = CountingRig(LARGE)
     bodies = spread(rig, 100, seconds)
     rig.wait(60_000 + 1000 * seconds + TICK_MS)
