@@ -247,7 +247,7 @@ def kills(start: Starter, count: int = 1_000_000, times: int = 20, gap_s: float 
 
 def rss_mb(pid: int) -> float:
     """What it has in memory now."""
-    return round(usage(family(pid)).rss_mb, 1)
+    return float(round(usage(family(pid)).rss_mb, 1))
 
 
 def judged(row: Figures) -> Figures:

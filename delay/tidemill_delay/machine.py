@@ -107,7 +107,8 @@ class Delay:
         if self._hidden:
             self._hidden = False
             self._turn(now_ms)
-        self.waits.persisted(mark, now_ms)
+        if self.waits.persisted(mark, now_ms):
+            self._turn(now_ms)
         self.keeping.persisted(now_ms)
         self._set_wake(now_ms)
 
@@ -195,7 +196,7 @@ class Delay:
         level = Durability.SYNCED if self.settings.synced else Durability.WRITTEN
         self._say(peer, correlation, Sent(taken.firsts, taken.refused, waits=taken.waits), level)
         if taken.entries:
-            self.waits.after_placed(self._turn, now_ms)
+            self.waits.turn_after_placed()
 
     def _ask(self, peer: Peer, correlation: int, command: Change | ListTimers, now_ms: int) -> None:
         if self._draining:
@@ -211,7 +212,7 @@ class Delay:
         for entries in moved:
             self._placed(entries, now_ms)
         self.keeping.note(1, now_ms)
-        self.waits.after_placed(self._turn, now_ms)
+        self.waits.turn_after_placed()
 
     def _placed(self, entries: Entries, now_ms: int) -> None:
         """What falls into what is in the wheel of its hour goes there as well, when the disk has it."""

@@ -9,6 +9,7 @@ import pytest
 from samples.batches import CREATED_MS
 from samples.delays import NOW_MS, SMALL, SUBJECT, DelayRig, id_of
 from tidemill_delay import kept, reading
+from tidemill_delay.settings import DelaySettings
 from tidemill_host.machine import Ready, Slice
 from tidemill_host.zones import offset_in
 from tidemill_wire.columns import Content
@@ -17,7 +18,13 @@ from tidemill_wire.timing import Cancel, Changed, Target
 
 TICK_MS = SMALL.tick_ms
 BEGIN_MS = NOW_MS + 60_000
-LARGE = replace(SMALL, segment_bytes=1 << 20, action_segment_bytes=1 << 20, checkpoint_events=100_000)
+LARGE = replace(
+    SMALL,
+    segment_bytes=1 << 20,
+    action_segment_bytes=1 << 20,
+    checkpoint_events=100_000,
+    kept_bytes=DelaySettings().kept_bytes,
+)
 
 
 class CountingRig(DelayRig):
