@@ -6,6 +6,7 @@ whether they were kept.
 taking    how fast they are taken, beside what the broker takes of the same bodies with the same durability, by turns
 lateness  how late they come at a steady rate: from the due time to the time at which the broker stored the message
 mixed     the same, sent one by one in no order: each batch has messages of the whole minute
+beside    the same as lateness, while somebody else sends a thousand a second, each for another hour of a year
 year      ten million over a year: memory, and the next start after a kill
 hour      five million within an hour that has begun: memory, and how late the first of them come
 kills     a million, and the queue killed twenty times while they come due: what is lost, what comes twice
@@ -41,6 +42,7 @@ BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
     "taking": {"ratio": (0.7, 1000)},
     "lateness": {"p50_ms": (0, 300), "p99_ms": (0, 600), "least_ms": (0, 600)},
     "mixed": {"p50_ms": (0, 300), "p99_ms": (0, 600), "least_ms": (0, 600)},
+    "beside": {"p50_ms": (0, 300), "p99_ms": (0, 600), "least_ms": (0, 600)},
     "year": {"rss_mb": (0, 300), "rss_after_start_mb": (0, 300), "start_s": (0, 10)},
     "hour": {"peak_rss_mb": (0, 300), "p50_ms": (0, 300), "p99_ms": (0, 600), "least_ms": (0, 600)},
     "kills": {"lost": (0, 0), "twice": (0, 0)},
@@ -62,14 +64,14 @@ spec: {config: [{name: durability, value: normal}]}
 """
 
 
-async def lateness(mq: Client, pid: int, arguments: argparse.Namespace, *, mixed: bool) -> Figures:
+async def lateness(mq: Client, pid: int, part: str, arguments: argparse.Namespace) -> Figures:
     """Schedule all, then look at what the broker stored, and when."""
     begin_ms = round(1000 * (time.time() + AHEAD_S))
     slots = range(begin_ms, begin_ms + 1000 * arguments.seconds, SLOT_MS)
     each = arguments.rate * SLOT_MS // 1000
     total = each * len(slots)
     began = time.perf_counter()
-    send = send_mixed if mixed else send_slots
+    send = send_mixed if part == "mixed" else send_slots
     await send(mq, slots, each, os.urandom(arguments.size - 13))
     taken_s = time.perf_counter() - began
     late_by_s = time.time() - begin_ms / 1000
@@ -78,12 +80,26 @@ async def lateness(mq: Client, pid: int, arguments: argparse.Namespace, *, mixed
             f"to schedule took {late_by_s:.0f} s longer than there was time: give a smaller --rate"
         )
     cpu_s = cpu_seconds(pid)
+    beside = asyncio.create_task(send_beside(mq)) if part == "beside" else None
     late = await late_now(mq, AHEAD_S + arguments.seconds + 30, total)
+    if beside is not None:
+        beside.cancel()
     return {
         "rate": arguments.rate, "seconds": arguments.seconds, "size": arguments.size, "messages": len(late),
         "scheduled_in_s": round(taken_s, 1), "server_cpu_us": round(1e6 * (cpu_seconds(pid) - cpu_s) / total, 1),
         **quantiles(late),
     }  # fmt: skip
+
+
+async def send_beside(mq: Client, rate: int = 1000) -> None:
+    """For any hours of a year, ten times a second, until it is cancelled."""
+    chance = random.Random(7)
+    while True:
+        async with asyncio.TaskGroup() as sending:
+            for _ in range(rate // 10):
+                after_s = 7200 + chance.random() * 365 * 86_400
+                sending.create_task(mq.send("later", b"", delay=after_s))
+            sending.create_task(asyncio.sleep(0.1))
 
 
 async def send_slots(mq: Client, slots: range, each: int, filling: bytes) -> None:
@@ -263,7 +279,7 @@ def rates(start: Starter, part: str, arguments: argparse.Namespace) -> Iterator[
     async def measure(server: str, pid: int) -> list[Figures]:
         async with Client(server) as mq:
             if part != "taking":
-                return [await lateness(mq, pid, arguments, mixed=part == "mixed")]
+                return [await lateness(mq, pid, part, arguments)]
             await mq.send("taken", b"", delay=7200)  # it is there
             return [await taking(mq, pid, size, arguments.taking) for size in (1024, 100)]
 
@@ -274,7 +290,7 @@ def rates(start: Starter, part: str, arguments: argparse.Namespace) -> Iterator[
 
 def figures_of(part: str, start: Starter, arguments: argparse.Namespace) -> Iterator[Figures]:
     """All rows of a part."""
-    if part in ("taking", "lateness", "mixed"):
+    if part in ("taking", "lateness", "mixed", "beside"):
         yield from rates(start, part, arguments)
     elif part == "year":
         yield a_year(start)
