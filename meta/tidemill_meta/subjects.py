@@ -23,10 +23,10 @@ from tidemill_meta.values import (
     Removal,
     Route,
     SubjectRecord,
-    Vanished,
     broker_key,
     consumer_group_key,
 )
+from tidemill_meta.vanished import Vanished
 from tidemill_wire.counted import counted
 from tidemill_wire.declarations import ConsumerGroup, Declaration, Subject
 from tidemill_wire.routes import PartitionSet, writable
