@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from tidemill_meta.asked import Asked
+from tidemill_meta.storing import KNOWN_MAX
 from tidemill_meta.values import Consumption, broker_key, consumer_group_key
 from tidemill_wire.routes import State
 
@@ -103,7 +104,7 @@ def parse_broker_beat(body: object) -> BrokerBeat:
         cast("Role", asked.one_of("role", ROLES, "none")),
         asked.whole("told", 0),
         asked.names("in_sync"),
-        asked.whole("known", 0),
+        asked.whole("known", 0, KNOWN_MAX),
     )
 
 

@@ -12,6 +12,7 @@ from tidemill_meta.errors import Denied
 from tidemill_meta.promotion import Member, is_sound, led_after_loss, problem_of, promoted
 from tidemill_meta.registry import Draft, View
 from tidemill_meta.senses import Senses
+from tidemill_meta.storing import KNOWN_MAX
 from tidemill_meta.values import SERVICES, Broker, BrokerGroup, Lives, Route, Service, broker_key
 from tidemill_wire.routes import State
 
@@ -50,7 +51,7 @@ def parse_registration(body: object) -> Registration:
         asked.text("folder", ""),
     )
     service = cast("Service", asked.one_of("service", SERVICES, "broker"))
-    return Registration(broker, asked.whole("epoch", 0), service, asked.whole("known", 0))
+    return Registration(broker, asked.whole("epoch", 0), service, asked.whole("known", 0, KNOWN_MAX))
 
 
 def register(draft: Draft, senses: Senses, asked: Registration, now_ms: int) -> BrokerGroup:

@@ -21,6 +21,8 @@ from typing import Any, Protocol, TypeAlias
 
 Gaps: TypeAlias = tuple[tuple[int, int], ...]
 """Between each two revisions none has ever been. Below the last beginning anew nobody needs to know."""
+KNOWN_MAX = 1 << 52
+"""Nobody knows a later revision, also by a clock that is wrong by ages: there is room above for all that may come."""
 STEP = 1_000_000
 """So far, about, what begins is above what is known, where no clock says more. What is lost has fewer commits."""
 GAPS_MAX = 1_000

@@ -168,13 +168,19 @@ class SubjectRecord:
     state: State = "RW"
     version: int = 0
     emptying: Emptying | None = None
+    made_ms: int = 0
+    """When it was made: another one of that name was made at another time. 0: an earlier version of meta made it."""
 
     @property
     def key(self) -> str:
         return self.name
 
     def to_map(self) -> dict[str, Any]:
-        said = {"declared": self.declared and self.declared.to_map(), "state": self.state}
+        said = {
+            "declared": self.declared and self.declared.to_map(),
+            "state": self.state,
+            "made": self.made_ms,
+        }
         if self.emptying is None:
             return said
         return said | {"emptying": [self.emptying.revision, [list(one) for one in self.emptying.said]]}
@@ -184,7 +190,7 @@ class SubjectRecord:
         declared, asked = body["declared"], body.get("emptying")
         emptying = None if asked is None else Emptying(asked[0], tuple((*one,) for one in asked[1]))
         subject = Subject.from_map(declared) if declared else None
-        return cls(key, subject, body["state"], version, emptying)
+        return cls(key, subject, body["state"], version, emptying, body.get("made", 0))
 
 
 @dataclass(frozen=True, slots=True)
