@@ -3,7 +3,8 @@
 Unknown paths, methods and bytes that are no HTTP answer with JSON of one shape, like every error of the system:
 ``{"error": {"code": ..., "detail": ..., "advice": ..., "retryable": ...}}``. They are counted and not logged: who sends
 garbage shall not fill the log. Connections are bounded in number, and in patience: the first request has to come in
-time.
+time. Beyond the bound there are a few more for one request each, that of a probe: however many wait for messages here,
+nobody takes this process for dead.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ ADVICE = "see /openapi.json for what there is"
 METHODS = ("GET", "HEAD")
 KEEP_ALIVE_SECONDS = 75.0
 CHECK_SECONDS = 1.0
+SPARE_SECONDS = 1.0
+SPARE_PATHS = ("/healthz", "/readyz", "/metrics")
 CLOSE_SECONDS = (
     1.0  # for requests that are half sent when the port closes; what was asked is answered by then
 )
@@ -104,6 +107,8 @@ class Web:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         response = await self._found(request)
+        if isinstance(request.protocol, _Connection) and request.protocol.spare:
+            response.force_close()
         # Without the query: who asks may have put there what is nobody's business.
         what, status = f"{request.method} {request.path[:200]}", response.status
         debug("http", f"{what} was answered {status}", peer=request.remote, status=status)
@@ -112,6 +117,8 @@ class Web:
     async def _found(self, request: web.BaseRequest) -> web.StreamResponse:
         if isinstance(request.protocol, _Connection):
             request.protocol.requested = True
+            if request.protocol.spare and request.path not in SPARE_PATHS:
+                return self._server.full().response()
         try:
             refuse_foreign(request.method, request.headers, self._names)
         except HttpRefused as error:
@@ -179,7 +186,14 @@ class _Server(web.Server):
         self.connections_max = limits.HTTP_CONNECTIONS_MAX
 
     def __call__(self) -> web.RequestHandler:
-        return _Connection(self, self._refused, len(self.connections) >= self.connections_max)
+        beyond = len(self.connections) - self.connections_max
+        return _Connection(self, self._refused, beyond >= limits.HTTP_SPARE_CONNECTIONS, beyond >= 0)
+
+    def full(self) -> HttpRefused:
+        """What a request is told that came when there were as many as may be."""
+        self._refused["too_many_connections"] += 1
+        detail = f"{self.connections_max} connections are open"
+        return HttpRefused(503, "too_many_connections", detail, "wait a second and try again")
 
     def check(self, now: float) -> None:
         """Once a second: close who reads nothing of its answer for too long, and when all that was not read is too
@@ -200,9 +214,18 @@ class _Connection(web.RequestHandler):
     is written.
     """
 
-    __slots__ = ("_held_before", "_patience", "_raw", "_read_at", "_refused", "_too_many", "requested")
+    __slots__ = (
+        "_held_before",
+        "_patience",
+        "_raw",
+        "_read_at",
+        "_refused",
+        "_too_many",
+        "requested",
+        "spare",
+    )
 
-    def __init__(self, server: _Server, refused: Counter[str], too_many: bool) -> None:
+    def __init__(self, server: _Server, refused: Counter[str], too_many: bool, spare: bool) -> None:
         loop = asyncio.get_running_loop()
         # A body that is compressed is refused; unpacked it would be long before anybody has looked at it.
         super().__init__(
@@ -215,6 +238,7 @@ class _Connection(web.RequestHandler):
         self._held_before = 0
         self._read_at = 0.0
         self.requested = False
+        self.spare = spare
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -223,7 +247,8 @@ class _Connection(web.RequestHandler):
             self._refuse("too_many_connections")
         else:
             loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(limits.HELLO_MS / 1000, self._lose_patience)
+            patience_s = SPARE_SECONDS if self.spare else limits.HELLO_MS / 1000
+            self._patience = loop.call_later(patience_s, self._lose_patience)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if self._patience is not None:
@@ -271,7 +296,7 @@ class _Connection(web.RequestHandler):
 
     def _lose_patience(self) -> None:
         if not self.requested:
-            self._refuse("too_slow")
+            self._refuse("too_many_connections" if self.spare else "too_slow")
 
     def _refuse(self, reason: str) -> None:
         self._refused[reason] += 1

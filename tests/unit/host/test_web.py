@@ -80,23 +80,36 @@ def test_refusal_has_one_shape_and_is_counted(request_bytes: bytes, status: int,
     assert refused == {code: 1}
 
 
-def test_connections_beyond_the_limit_are_closed_and_counted() -> None:
+def test_beyond_the_limit_probes_are_answered_others_told_so_and_more_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand who wait for messages are not to make anybody take the process for dead."""
+    monkeypatch.setattr(limits, "HTTP_SPARE_CONNECTIONS", 1)
     refused = Counter[str]()
 
     async def talk(port: int) -> bytes:
         first = await asyncio.open_connection("127.0.0.1", port)
         first[1].write(GET.replace(b"Connection: close\r\n", b"") % b"/metrics")
         await first[0].readuntil(b"things 1\n")
+        keeps = GET.replace(b"Connection: close\r\n", b"")
+        answers = [
+            (await exchange(port, keeps % path))[:12] for path in (b"/metrics", b"/v1/things", b"/metrics")
+        ]
+        _, silent = await asyncio.open_connection("127.0.0.1", port)
         try:
-            answer = await exchange(port, GET % b"/metrics")
+            answers.append((await exchange(port, GET % b"/metrics"))[:12])
         except ConnectionError:
-            answer = b""
-        first[1].close()
-        await first[1].wait_closed()
-        return answer
+            answers.append(b"closed")
+        for writer in (first[1], silent):
+            writer.close()
+            await writer.wait_closed()
+        return b" ".join(answers)
 
-    assert asyncio.run(with_web(talk, refused, connections_max=1)) == b""
-    assert refused == {"too_many_connections": 1}
+    answers = asyncio.run(with_web(talk, refused, connections_max=1))
+
+    assert answers.startswith(b"HTTP/1.1 200 HTTP/1.1 503 HTTP/1.1 200")
+    assert not answers.endswith((b"200", b"503"))
+    assert refused["too_many_connections"] >= 2
 
 
 def test_page_of_somebody_else_is_refused_before_anything_is_looked_at() -> None:
