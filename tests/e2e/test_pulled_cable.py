@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from e2e.namespaces import Cut, Network, need_namespaces
-from e2e.queues import BROKER, Queue, wait_until
+from e2e.queues import BROKER, COMMAND, Queue, wait_until
 from e2e.services import environment
 from tidemill_wire import limits
 
@@ -31,12 +31,13 @@ from tidemill import Client
 
 async def main():
     server, diary, name = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-    async with Client(server) as mq, mq.consume("tide", group="g", from_="earliest", name=name) as messages:
+    async with Client(server) as mq, mq.consume("tide", group="g", name=name) as messages:
         with diary.open("a") as file:
             print("begun", file=file, flush=True)
             async for message in messages:
                 print(message.body.decode(), message.attempts, file=file, flush=True)
-                await asyncio.Event().wait()
+                if message.body == b"kept":
+                    await asyncio.Event().wait()
 
 asyncio.run(main())
 """
@@ -67,7 +68,7 @@ class Place:
         self.server = f"{network.address('broker')}:{self.queue.http_port}"
 
     def consume(self, where: str) -> Path:
-        """A program that keeps the first message it is given; its diary."""
+        """A program that keeps the message it is to keep; its diary."""
         diary = self._folder / where
         diary.touch()
         command = [sys.executable, "-c", CONSUMES, self.server, str(diary), where]
@@ -80,10 +81,10 @@ class Place:
         return diary
 
     def send(self, body: str) -> None:
-        command = [sys.executable, "-m", "tidemill.cli", "--server", self.server, "send", "tide", body]
-        subprocess.run(
-            [*self._network.inside("other"), *command], check=True, env=environment(), capture_output=True
-        )
+        command = [*self._network.inside("other"), *COMMAND, "send", "tide", body]
+        said = environment({"TIDEMILL_SERVER": self.server})
+        done = subprocess.run(command, env=said, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
 
     def closed(self) -> float:
         """How many connections the broker gave up."""
@@ -122,8 +123,9 @@ def test_consumer_whose_cable_was_pulled_loses_what_it_held_before_its_lease_end
 
 def test_broker_whose_cable_was_pulled_is_left_and_found_again(place: Place, network: Network) -> None:
     """A client that only waits for it says PING."""
+    place.send("before")
     waits = place.consume("lost")
-    wait_until("it waits", lambda: "begun" in waits.read_text(), PATIENCE_SECONDS)
+    wait_until("it is served", lambda: "before" in waits.read_text(), PATIENCE_SECONDS)
     opened = place.opened()
 
     network.cut("broker", Cut.LINK)
