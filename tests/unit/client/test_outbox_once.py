@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -119,6 +120,69 @@ async def test_a_coroutine_works_once_in_a_worker_and_again_in_another_group(
 
     assert run.errors == []
     assert done(engine) == ["x", "x", "y", "y"]
+
+
+async def test_a_handler_that_commits_by_itself_is_refused_before_it_does(
+    urls: tuple[str, str], engine: sql.Engine
+) -> None:
+    """Its message would be noted as handled, and what comes after would be lost with the process."""
+    calm = create_async_engine(urls[0])
+
+    @idempotent(sessionmaker(engine), group="g")
+    def handle(message: Given, session: Session) -> None:
+        session.execute(WORK.insert().values(of=message.id))
+        session.commit()
+
+    @idempotent(async_sessionmaker(calm), group="g")
+    async def calmly(message: Given, session: AsyncSession) -> None:
+        await session.execute(WORK.insert().values(of=message.id))
+        await session.commit()
+
+    with pytest.raises(RuntimeError, match="does not commit"):
+        handle(Given("a"))
+    with pytest.raises(RuntimeError, match="does not commit"):
+        await calmly(Given("a"))
+    await calm.dispose()
+    assert done(engine) == []
+
+
+async def test_a_handler_that_ended_its_transaction_has_failed(
+    urls: tuple[str, str], engine: sql.Engine
+) -> None:
+    """What it does from then on would be committed without the note that it was done."""
+    calm = create_async_engine(urls[0])
+
+    @idempotent(sessionmaker(engine), group="g")
+    def handle(message: Given, session: Session) -> None:
+        session.rollback()
+        session.execute(WORK.insert().values(of=message.id))
+
+    @idempotent(async_sessionmaker(calm), group="g")
+    async def calmly(message: Given, session: AsyncSession) -> None:
+        await session.rollback()
+        await session.execute(WORK.insert().values(of=message.id))
+
+    with pytest.raises(RuntimeError, match="has ended its transaction"):
+        handle(Given("a"))
+    with pytest.raises(RuntimeError, match="has ended its transaction"):
+        await calmly(Given("a"))
+    await calm.dispose()
+    assert done(engine) == []
+
+
+def test_a_savepoint_of_a_handler_is_its_own(engine: sql.Engine) -> None:
+    @idempotent(sessionmaker(engine), group="g")
+    def handle(message: Given, session: Session) -> str:
+        with session.begin_nested():
+            session.execute(WORK.insert().values(of="kept"))
+        with suppress(KeyError), session.begin_nested():
+            session.execute(WORK.insert().values(of="not"))
+            raise KeyError
+        return "done"
+
+    assert handle(Given("a")) == "done"
+    assert handle(Given("a")) is None
+    assert done(engine) == ["kept"]
 
 
 def test_two_at_the_same_time_meet_at_the_row_and_one_works(engine: sql.Engine) -> None:
