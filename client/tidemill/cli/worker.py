@@ -78,6 +78,8 @@ def worker(
 def _run(target: str, concurrency: int | None, server: str | None, metrics_port: int | None) -> int:
     """In this process; its exit code."""
     configure_logging()
+    from tidemill.worker import leaving
+
     first = os.environ.get(NUMBER_VARIABLE, "0") == "0"
     try:
         found = load(target)
@@ -93,7 +95,7 @@ def _run(target: str, concurrency: int | None, server: str | None, metrics_port:
     if first:
         print(banner(target, found), file=sys.stderr, flush=True)
     try:
-        return int(asyncio.run(_serve(found, metrics_port)))
+        return leaving.run(_serve(found, metrics_port))
     except ValueError as error:
         raise wrong_usage(f"{target}: {error}") from None
     except OSError as error:
