@@ -151,3 +151,22 @@ async def test_whatever_is_raised_wherever_ends_one_message_and_not_the_worker(e
     assert counts(worker)["handled"] == 1
     if reason is not None and place != "thread":
         assert said.of(Nack)[0].reason == reason
+
+
+@pytest.mark.parametrize("place", ["handler", "before"])
+async def test_who_waits_for_the_loop_within_it_is_told_so(place):
+    """It would wait for itself, and every handler of the worker with it. A plain hook runs in the loop, too."""
+    worker = Worker()
+
+    def waits(message, context):
+        context.wait_for(context.client.send("b", b"1"))
+
+    async def handler(message, context):
+        if place == "handler":
+            waits(message, context)
+
+    if place == "before":
+        worker.before(waits)
+    worker.on("a", group="g", retry_after=3600)(handler)
+    said, _ = await handle_all(worker, b"1")
+    assert "wait_for is for handlers in threads" in said.of(Nack)[0].reason
