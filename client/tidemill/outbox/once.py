@@ -84,7 +84,12 @@ def idempotent(
     claim = _Claim(group, key, keep_seconds)
 
     def decorate(handler: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-        if inspect.iscoroutinefunction(handler):
+        is_async = inspect.iscoroutinefunction(handler)
+        if isinstance(sessions, sessionmaker if is_async else async_sessionmaker):
+            raise TypeError(
+                "@idempotent takes an async_sessionmaker for an async handler, and a sessionmaker for a plain one"
+            )
+        if is_async:
 
             @wraps(handler)
             async def once(message: Any, context: Any = None) -> Any:

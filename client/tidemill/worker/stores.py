@@ -32,6 +32,11 @@ class SqlStore:
         import sqlalchemy as sql
         from sqlalchemy.exc import DatabaseError, IntegrityError
 
+        if hasattr(engine, "sync_engine"):
+            raise TypeError(
+                "SqlStore works in threads and takes a plain engine: give it create_engine(...) of the same database, "
+                "or take @idempotent of tidemill.outbox with your async_sessionmaker"
+            )
         self._taken, self._refused = IntegrityError, DatabaseError
         self._engine = engine
         self._now = now

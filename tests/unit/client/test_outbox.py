@@ -329,20 +329,6 @@ async def test_who_only_writes_needs_no_queue(url: str, until: Until) -> None:
             await until(lambda: mq.stored == [b"1"])
 
 
-async def test_an_outbox_that_was_not_begun_writes_nothing_that_nobody_would_send(url: str) -> None:
-    async with opened(url) as engine, Fickle() as mq:
-        outbox = Outbox(engine, mq)
-        with pytest.raises(ClientClosed, match="has not begun"):
-            async with engine.begin() as connection:
-                await outbox.send(connection, "a", b"1")
-        assert await rows(engine) == []
-        async with outbox:
-            pass
-        async with engine.begin() as connection:  # of a request that ends after it: others send that
-            await outbox.send(connection, "a", b"1")
-        assert len(await rows(engine)) == 1
-
-
 async def test_a_client_with_a_spool_is_refused(url: str, tmp_path: Path) -> None:
     from tidemill import Client as RealClient
 

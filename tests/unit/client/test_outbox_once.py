@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sql
@@ -248,3 +248,19 @@ def test_without_a_worker_the_group_must_be_said(engine: sql.Engine) -> None:
         handle(Given("a"))
     with pytest.raises(ValueError, match="positive"):
         idempotent(sessionmaker(engine), keep_seconds=0)
+
+
+def test_sessions_of_the_other_kind_are_refused_where_they_are_written(engine: sql.Engine) -> None:
+    """Each message would fail of it."""
+
+    async def calmly(message: Given, session: Any) -> None: ...
+
+    def handle(message: Given, session: Any) -> None: ...
+
+    refused: Any = idempotent
+    with pytest.raises(TypeError, match="for an async handler"):
+        refused(sessionmaker(engine))(calmly)
+    with pytest.raises(TypeError, match="for an async handler"):
+        refused(async_sessionmaker())(handle)
+    with pytest.raises(TypeError, match="takes a plain engine"):
+        SqlStore(cast("Any", create_async_engine("sqlite+aiosqlite://")))
