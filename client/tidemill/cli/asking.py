@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, cast
 
-from tidemill.cli.failures import FAILURE, CommandFailed, nothing_listens
+from tidemill.cli.failures import FAILURE, NO_ANSWER, CommandFailed, nothing_listens
 
 PATIENCE_SECONDS = 10.0
 LOCAL = ("localhost", "::1", "")
@@ -73,7 +73,7 @@ async def _exchange(server: str, asked: tuple[str, str, object], timeout_s: floa
         if is_no_http(error):
             raise CommandFailed(f"what answers at {server} speaks no HTTP: {WRONG_PORT}") from None
         cause = error.errno if isinstance(error, OSError) else None
-        said = os.strerror(cause) if cause and cause > 0 else "no answer"
+        said = os.strerror(cause) if cause and cause > 0 else NO_ANSWER
         raise Unanswered(nothing_listens(server, said)) from None
 
 

@@ -68,7 +68,16 @@ def explained(error: BaseException, server: str, unread: str = "") -> CommandFai
             return None
 
 
+NO_ANSWER = "no answer"
+
+
 def nothing_listens(server: str, said: str) -> str:
+    """Nobody is there, or somebody who does not answer."""
+    if said == NO_ANSWER:
+        return (
+            f"{server} does not answer in time: look whether what runs there hangs or is overloaded, and whether it is "
+            "reached from here; messages go on without meta, docs/oncall/lose-meta.md"
+        )
     return (
         f"nothing answers at {server} ({said}): start a queue with `tidemill up`, "
         "or name its HTTP port with --server HOST:PORT or TIDEMILL_SERVER"

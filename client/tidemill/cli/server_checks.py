@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from tidemill.cli.findings import Case, Check, Finding, error, warning
-from tidemill.cli.picture import Node
+from tidemill.cli.picture import Node, after_death
 
 DISK_FULL_PERCENT = 5
 DISK_NEAR_PERCENT = 15
@@ -45,8 +45,7 @@ def heard(case: Case) -> Iterator[Finding]:
     for group in (*case.now.groups, *case.now.delays):
         for one in group["brokers"]:
             if not one["alive"] and not group["retired"]:
-                forget = f"`tidemill brokers forget {group['group']} {one['name']}`"
-                advice = f"start it again; when it will not come back, {forget}"
+                advice = f"{after_death(group, one['name'])}; docs/oncall/lose-a-broker.md"
                 yield error(one["name"], "it is away, meta has not heard of it for seconds", advice)
     for node in case.now.nodes:
         if node.alive and node.system is None:

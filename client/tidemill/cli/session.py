@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.completing import complete_subject
-from tidemill.cli.failures import CommandFailed, explained, nothing_listens, wrong_usage
+from tidemill.cli.failures import NO_ANSWER, CommandFailed, explained, nothing_listens, wrong_usage
+from tidemill.cli.streams import leave_output
 
 if TYPE_CHECKING:
     from tidemill import Client
@@ -120,9 +121,7 @@ def perform(
         BaseExceptionGroup,
     ) as error:
         if isinstance(error, BrokenPipeError):
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # what is left unwritten fails no more
+            leave_output()
         failure = explained(error, server, unread)
         if failure is None:
             raise
@@ -130,9 +129,12 @@ def perform(
 
 
 def listing(
-    about: str, things: str, print_all: Callable[[str, Output], Coroutine[Any, Any, None]]
+    about: str,
+    things: str,
+    print_all: Callable[[str, Output], Coroutine[Any, Any, None]],
+    list_some: Callable[..., None] | None = None,
 ) -> typer.Typer:
-    """The commands of a noun that lists its things when it is said alone, and by `list`."""
+    """The commands of a noun that lists its things when it is said alone, and by `list`; that may take more options."""
     application = typer.Typer(help=about, rich_markup_mode=None, invoke_without_command=True)
 
     def alone(
@@ -145,7 +147,7 @@ def listing(
         perform(print_all(server, output), server)
 
     application.callback(invoke_without_command=True)(alone)
-    application.command("list", help=f"List the {things}.")(listed)
+    application.command("list", help=f"List {things}.")(list_some or listed)
     return application
 
 
@@ -172,7 +174,7 @@ async def find_server(server: str) -> None:
     except TidemillError as error:
         if isinstance(error, BrokerUnreachable) and isinstance(error.__cause__, OSError):
             cause = error.__cause__
-            said = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else "no answer"
+            said = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else NO_ANSWER
             raise CommandFailed(nothing_listens(server, said)) from None
         if isinstance(error, Refused) and error.kind.name == "unauthenticated":
             raise CommandFailed(str(error)) from None
