@@ -31,6 +31,7 @@ def wrong_usage(sentence: str) -> CommandFailed:
 
 def explained(error: BaseException, server: str, unread: str = "") -> CommandFailed | None:
     """The failure to show for an error met while talking to ``server``. None: a bug, which needs its traceback."""
+    from tidemill.errors import BrokerUnreachable
     from tidemill_wire.errors import TidemillError
 
     while isinstance(error, BaseExceptionGroup):
@@ -38,6 +39,8 @@ def explained(error: BaseException, server: str, unread: str = "") -> CommandFai
     match error:
         case CommandFailed():
             return error
+        case BrokerUnreachable():
+            return CommandFailed(f"{error}: `tidemill doctor` says what is wrong")
         case TidemillError():
             return CommandFailed(str(error))
         case KeyboardInterrupt():

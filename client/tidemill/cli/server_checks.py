@@ -103,7 +103,7 @@ def disks(case: Case) -> Iterator[Finding]:
         if not total or free is None:
             continue
         percent = 100 * free / total
-        said = f"{percent:.1f} % of its disk are free, {_gigabytes(free)}"
+        said = f"{percent:.1f} % of its disk are free, {_size(free)}"
         advice = "free space outside of the data folder, keep messages for a shorter time, or give it a larger disk"
         if percent < DISK_FULL_PERCENT:
             yield error(node.name, f"it takes no messages: {said}", advice)
@@ -207,8 +207,8 @@ def _answering(case: Case) -> list[Node]:
     return [node for node in case.now.nodes if node.system is not None]
 
 
-def _gigabytes(count: float) -> str:
-    return f"{count / (1 << 30):,.1f} GiB"
+def _size(count: float) -> str:
+    return f"{count / (1 << 30):,.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):,.0f} MiB"
 
 
 CHECKS: tuple[Check, ...] = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.completing import complete_subject
-from tidemill.cli.failures import NO_ANSWER, CommandFailed, explained, nothing_listens, wrong_usage
+from tidemill.cli.failures import CommandFailed, explained, wrong_usage
 from tidemill.cli.streams import leave_output
 
 if TYPE_CHECKING:
@@ -157,12 +156,32 @@ async def connected(server: str) -> AsyncGenerator[Client]:
     from tidemill import Client
 
     await find_server(server)
+    _listen_to_client()
     async with Client(server) as client:
         yield client
 
 
+def _listen_to_client() -> None:
+    """What a client warns of while it tries on is for whoever waits, in words."""
+    import logging
+
+    class Worded(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            event, _, rest = record.getMessage().partition(" ")
+            return f"tidemill: {rest.partition(': ')[2] or rest} ({event})"
+
+    log = logging.getLogger("tidemill")
+    if not log.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(Worded())
+        log.addHandler(handler)
+
+
 async def find_server(server: str) -> None:
     """Fail at once when there is no queue: a client would go on to try, as a program wants it and a person does not."""
+    from aiohttp import ServerDisconnectedError
+
+    from tidemill.cli.asking import unanswered
     from tidemill.errors import BrokerUnreachable, Refused, TidemillError
     from tidemill.routes import ROUTES_TIMEOUT_S, parse_routes, parse_servers
     from tidemill.security import SecureWeb, security_of
@@ -172,10 +191,10 @@ async def find_server(server: str) -> None:
     try:
         parse_routes(await servers.get("/v1/routes", ROUTES_TIMEOUT_S / len(servers)), servers.host)
     except TidemillError as error:
-        if isinstance(error, BrokerUnreachable) and isinstance(error.__cause__, OSError):
-            cause = error.__cause__
-            said = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else NO_ANSWER
-            raise CommandFailed(nothing_listens(server, said)) from None
+        if isinstance(error, BrokerUnreachable) and isinstance(
+            error.__cause__, OSError | ServerDisconnectedError
+        ):
+            raise CommandFailed(unanswered(server, error.__cause__)) from None
         if isinstance(error, Refused) and error.kind.name == "unauthenticated":
             raise CommandFailed(str(error)) from None
         raise CommandFailed(
