@@ -89,8 +89,8 @@ def unanswered(server: str, error: BaseException | None) -> str:
         return f"{server} speaks no TLS, or another one: leave out --ca and TIDEMILL_CA, or name another port"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return (
-            f"what answers at {server} hangs up, and is not the HTTP port of a queue: name that port with --server, or, if "
-            "it speaks TLS, its authorities with --ca"
+            f"what answers at {server} hangs up, and is not the HTTP port of a queue: name that one with --server, or "
+            "if it speaks TLS, its authorities with --ca"
         )
     cause = error.errno if isinstance(error, OSError) else None
     return nothing_listens(server, os.strerror(cause) if cause and cause > 0 else NO_ANSWER)

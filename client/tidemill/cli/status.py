@@ -143,8 +143,8 @@ def problems_of(group: Mapping[str, Any]) -> list[str]:
     wanted = "R" if group["draining"] else group.get("allowed", "")
     if not group["problem"] and set(wanted) - set(group["state"]):
         found.append(
-            f"{name} is {group['state']}, and nobody said that it should be, so its disk may be full: `tidemill doctor` "
-            "says more"
+            f"{name} is {group['state']}, and nobody said that it should be, so its disk may be full: `tidemill "
+            "doctor` says more"
         )
     for one in group["brokers"]:
         if not one["alive"]:

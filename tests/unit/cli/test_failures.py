@@ -61,7 +61,7 @@ def test_a_port_of_something_else_is_said_to_be_one(answer: bytes) -> None:
         async with server:
             await session.find_server(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
 
-    with pytest.raises(CommandFailed, match="is not the HTTP port of a queue: name that port"):
+    with pytest.raises(CommandFailed, match="is not the HTTP port of a queue: name that"):
         asyncio.run(look())
 
 
