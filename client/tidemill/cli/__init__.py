@@ -41,13 +41,15 @@ def _run(arguments: list[str]) -> int:
     import typer
 
     from tidemill.cli import application
+    from tidemill.cli.completing import shell_named
 
     usage_error: type[Exception] = typer.BadParameter.__mro__[
         2
     ]  # ClickException, wherever this typer keeps it
     assert usage_error.__name__ == "ClickException"
     try:
-        code = application.build()(args=arguments, prog_name="tidemill", standalone_mode=False)
+        with shell_named(arguments):
+            code = application.build()(args=arguments, prog_name="tidemill", standalone_mode=False)
     except CommandFailed as failure:
         print_failure(str(failure))
         return failure.exit_code

@@ -42,11 +42,10 @@ def archived(case: Case) -> Iterator[Finding]:
         if behind_s > BEHIND_SECONDS:
             count = int(node.number("tidemill_archive_lag_messages") or 0)
             what = f"it keeps {counted(count, 'message')} for an archive, the oldest for {behind_s / 86_400:.1f} days"
-            yield warning(
-                node.name,
-                what,
-                "run the archive, `tidemill archive run`, or look why nobody does; docs/archive.md",
-            )
+            advice = "run the archive, `tidemill archive run`, or look why nobody does; docs/archive.md"
+            if case.now.is_lone:
+                advice = "a queue by itself is told of no archive: declare its subjects without `archive: Required`"
+            yield warning(node.name, what, advice)
 
 
 async def archives_of(server: str) -> list[Row]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,3 +79,31 @@ def test_what_prints_data_prints_it_for_programs_too() -> None:
     for name in readers:
         output = next((each for each in ALL[name].params if each.name == "output"), None)
         assert output is not None, name
+
+
+@pytest.mark.parametrize(
+    "shell, named",
+    [("bash", "complete -o default"), ("zsh", "compdef"), ("fish", "complete --command tidemill")],
+)
+def test_the_script_of_a_shell_that_is_named_is_shown(
+    shell: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(["--show-completion", shell])
+    assert ended.value.code == 0
+    assert named in capsys.readouterr().out
+    assert run(["--show-completion", "tcsh"]) == 2
+
+
+@pytest.mark.parametrize("shell, words", [("zsh", '"groups":'), ("fish", "groups\t")])
+def test_commands_are_completed_for_other_shells_as_well(shell: str, words: str) -> None:
+    asked = {
+        "_TIDEMILL_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "tidemill gro",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }  # fmt: skip
+    program = "from tidemill.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **asked}, capture_output=True, text=True, check=False,
+        timeout=120,
+    )  # fmt: skip
+    assert words in done.stdout
