@@ -335,5 +335,5 @@ def test_folder_of_another_format_and_a_partition_made_anew_are_refused(
         place, lake.archived()[place], lake.archived()[place] + 10, lake.archived()[place] + 20
     )
     lake.commit(archive.Commit("x", "x", 0, (ahead,)))
-    with pytest.raises(archive.WrongRequest, match="other logs"):
+    with pytest.raises(archive.WrongRequest, match="made anew"):
         run(queue, tmp_path / "lake", "short", workers)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from tidemill.errors import TidemillError
 from tidemill_spark import (
@@ -24,7 +24,7 @@ from tidemill_spark import (
     replay,
     upkeep,
 )
-from tidemill_spark.errors import ArchiveError, WrongRequest
+from tidemill_spark.errors import ArchiveError, NoArchive, WrongRequest
 from tidemill_spark.jobs import archive as archive_job
 from tidemill_spark.jobs import replay as replay_job
 from tidemill_spark.jobs.options import add_query, add_server, add_workers, age_ms, now_ms, query_of, time_ms
@@ -37,6 +37,7 @@ from tidemill_wire.counted import counted
 DONE, FAILED, USAGE = 0, 1, 2
 SHOWN_DEFAULT = 20
 OUTPUTS = ("text", "json")
+NOTHING = "nothing is archived at {}: name what `tidemill archive run --to` was given"
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -58,10 +59,15 @@ def main(arguments: Sequence[str]) -> int:
         return FAILED
 
 
+class Parser(argparse.ArgumentParser):
+    """What is wrong is one sentence, as with all other commands."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"tidemill: {message} (see `{self.prog} --help`)\n")
+
+
 def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(
-        "tidemill archive", description="Messages in files, and out of them again."
-    )
+    whole = Parser("tidemill archive", description="Messages in files, and out of them again.")
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     for add in (
         _add_run,
@@ -154,12 +160,10 @@ def _add_status(commands: Any) -> None:
 
 
 def _lake(uri: str, *, any_kind: bool = False) -> Lake:
-    """One that is there: who writes its name wrongly would be told that there are no such messages."""
+    """One that is there."""
     lake = Lake.at(uri)
     if not lake.state.number:
-        raise WrongRequest(
-            f"nothing is archived at {lake.store.uri}: look at the URI, or run `tidemill archive run`"
-        )
+        raise NoArchive(NOTHING.format(uri))
     if not any_kind and lake.kind() != archive.FORMAT:
         raise WrongRequest(f"{lake.store.uri} is a table of {lake.kind()}: ask it by Spark")
     return lake

@@ -112,7 +112,7 @@ def test_a_slave_that_is_behind_or_has_dropped_more_hides_nothing_from_an_archiv
         95,
     )  # as of the time that is asked for
     assert plan(wanted, State(watermarks={place: 99}), 0)[0] == []
-    with pytest.raises(WrongRequest, match="other logs"):
+    with pytest.raises(WrongRequest, match="made anew"):
         plan(wanted, State(watermarks={place: 101}), 0)
     group.members.pop(1)  # who does not answer may have it
     group.members.append(Place(0, 0))
