@@ -95,9 +95,9 @@ class Master(Generic[Inner]):
     def connected(self, peer: Peer, now_ms: int) -> None:
         self.inner.connected(peer, now_ms)
 
-    def disconnected(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int, silent_ms: int = 0) -> None:
         self.feeds.pop(peer, None)
-        self.inner.disconnected(peer, now_ms)
+        self.inner.disconnected(peer, now_ms, silent_ms)
 
     def received(self, peer: Peer, command: Event, now_ms: int) -> None:
         self._now_ms = now_ms
