@@ -83,7 +83,7 @@ class Delay:
     def connected(self, peer: Peer, now_ms: int) -> None:
         """Whoever it is."""
 
-    def disconnected(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int, silent_ms: int = 0) -> None:
         self.courier.lost(peer)
         self._work(now_ms)
 
