@@ -137,7 +137,7 @@ def test_what_was_sent_of_what_was_kept_is_known_when_it_is_sent_of_the_piece(de
 def test_many_small_pieces_that_are_due_together_are_read_some_at_a_time() -> None:
     """Nobody else has the loop while they are."""
     rig = CountingRig(LARGE)
-    count = 5 * reading.UNITS_MAX
+    count = 3 * reading.UNITS_MAX
     bodies = [b"%05d" % index for index in range(count)]
     for index, body in enumerate(bodies):
         due = BEGIN_MS if index % 2 else BEGIN_MS + 30_000  # no neighbours
@@ -159,7 +159,7 @@ def test_many_small_pieces_that_are_due_together_are_read_some_at_a_time() -> No
     assert len(rig.arrived) == count
 
 
-def recurring(count: int) -> DelayRig:
+def recurring(count: int) -> CountingRig:
     """Series that all recur each minute."""
     rig = CountingRig(LARGE)
     rig.delay.intake.zones = rig.delay.recurring.zones = offset_in
