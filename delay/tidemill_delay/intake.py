@@ -185,7 +185,7 @@ class Intake:
         for entries, appends in scattered(state, batch, due, (self._hour_ms, logs.epoch)):
             for file, buffers in appends:
                 for buffer in buffers:
-                    logs.append(file, buffer, len(buffer))
+                    logs.append(file, buffer, len(buffer), apart=True)
             taken.entries.append(entries)
         note_sent(state, batch, read_header(batch))
         taken.messages += header.messages

@@ -16,7 +16,7 @@ from tidemill_delay.actions import Action, Begun, encode_action
 from tidemill_delay.asking import Change, Hands
 from tidemill_delay.courier import LATE_MS, Courier
 from tidemill_delay.intake import Intake
-from tidemill_delay.keeping import Keeping
+from tidemill_delay.keeping import SETTLING, Keeping
 from tidemill_delay.loading import Page
 from tidemill_delay.nearing import Nearing
 from tidemill_delay.outcomes import Outcomes
@@ -133,7 +133,9 @@ class Delay:
         self.keeping.held = on
 
     def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
-        if token < -FIRST_TOKEN:
+        if token == SETTLING:
+            self.keeping.settled_some(now_ms)
+        elif token < -FIRST_TOKEN:
             self.unread += isinstance(data, Unread)
             self.recurring.loaded(token, data, now_ms)
         elif token < 0:
@@ -153,7 +155,7 @@ class Delay:
             self._say(peer, correlation, answer, level)
         sends = [*self._sends, *self.courier.sends]
         reads = [*self._reads, *self.timers.reads, *self.recurring.take_reads()]
-        reads += self.courier.reading.take_reads()
+        reads += [*self.courier.reading.take_reads(), *self.keeping.take_reads()]
         ready = Ready(sends=sends, reads=reads, drops=self.courier.drops, sync=self.keeping.wants_sync())
         self._sends, self._reads = [], []
         self.courier.sends, self.courier.drops = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeAlias
 
 from tidemill_delay.applying import DelayApplier
@@ -14,6 +15,7 @@ from tidemill_delay.settings import DelaySettings
 from tidemill_host.clock import Clock
 from tidemill_host.dialer import Dialer
 from tidemill_host.disk import Disk
+from tidemill_host.files import Files
 from tidemill_host.hosted import Hosted, Room
 from tidemill_host.persist import Lanes
 from tidemill_host.storage import Storage
@@ -36,9 +38,16 @@ def recover(disk: Disk, settings: DelaySettings, now_ms: int, part: Part = LONE)
         recovery = Recovery(storage, settings, part)
         delay = recovery.run(now_ms)
         delay.intake.zones = delay.recurring.zones = offset_in
+        delay.keeping.settle_by(partial(settle, Files(disk)))
         return delay, recovery.report
     finally:
         storage.close()
+
+
+def settle(files: Files, names: Sequence[str]) -> bytes:
+    """Put files on the disk: a read that reads nothing."""
+    files.sync(names)
+    return b""
 
 
 def machine_for(delay: Delay, part: Part, now_ms: int) -> Master[Delay] | Follower[Delay] | None:
