@@ -352,7 +352,7 @@ class Master(Generic[Inner]):
         role = "master" if self._leaving is None else "leaving"
         return Stood(
             self.name, role, appointment.epoch, appointment.version, appointment.epoch, self.ends,
-            self.committed, self.name, wish, slaves, self._now_ms,
+            self.committed, self.name, wish, slaves, self._now_ms, (self.name, *self.waited),
         )  # fmt: skip
 
     def _wish(self) -> Sequence[str] | None:
