@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from tidemill.cli.asking import ask
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.findings import Case, Check, Finding, error
+from tidemill.cli.findings import Case, Check, Finding, error, warning
 from tidemill.cli.picture import Row
+from tidemill_wire.counted import counted
 
 ARCHIVES = "/v1/archives"
+BEHIND_SECONDS = 2 * 86_400
+"""An archive that runs once a day has missed a day."""
 ERROR_CHARS = 300
 """Of what stopped a run: the rest is in its log."""
 
@@ -32,6 +35,19 @@ def failures(archives: Iterable[Row]) -> Iterator[Finding]:
         yield error(f"archive {one['name']}", what, advice)
 
 
+def archived(case: Case) -> Iterator[Finding]:
+    """An archive that nobody runs fills disks as one that fails does."""
+    for node in case.now.masters:
+        behind_s = node.number("tidemill_archive_lag_seconds") or 0.0
+        if behind_s > BEHIND_SECONDS:
+            count = int(node.number("tidemill_archive_lag_messages") or 0)
+            what = f"it keeps {counted(count, 'message')} for an archive, the oldest for {behind_s / 86_400:.1f} days"
+            advice = "run the archive, `tidemill archive run`, or look why nobody does; docs/archive.md"
+            if case.now.is_lone:
+                advice = "a queue by itself is told of no archive: declare its subjects without `archive: Required`"
+            yield warning(node.name, what, advice)
+
+
 async def archives_of(server: str) -> list[Row]:
     """As meta has them; none where there is no meta, or where whoever asks may not look at them."""
     for one in server.split(","):
@@ -43,4 +59,4 @@ async def archives_of(server: str) -> list[Row]:
     return []
 
 
-CHECKS: tuple[Check, ...] = (unarchived,)
+CHECKS: tuple[Check, ...] = (unarchived, archived)
