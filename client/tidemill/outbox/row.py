@@ -222,7 +222,7 @@ def _without_body(subject: str, timer_key: str, said: dict[str, Any]) -> Entry:
 def parse_deed(packed: bytes) -> Deed:
     """What the options of a row say."""
     try:
-        unpacked: object = msgpack.unpackb(packed)
+        unpacked = cast("object", msgpack.unpackb(packed))
         if not isinstance(unpacked, dict):
             raise TypeError("no map")
         found = cast("dict[str, Any]", unpacked)
