@@ -57,8 +57,8 @@ from tidemill_meta.values import (
     Removal,
     Route,
     SubjectRecord,
-    Vanished,
 )  # fmt: skip
+from tidemill_meta.vanished import Vanished
 from tidemill_standalone.adopting import adopt, placed_anywhere, register
 from tidemill_standalone.late import LateStore
 from tidemill_standalone.later import DelayBeside
