@@ -70,7 +70,7 @@ def test_what_pages_do_with_a_client_can_be_done(queue_with_later: Queue) -> Non
                         await message.ack()
                         break
                 for code in codes:
-                    await typed(code.replace("localhost:7401", server), page, names)
+                    await typed(re.sub(r'"localhost:\d+"', repr(server), code), page, names)
 
     assert all(fragments.values())
     asyncio.run(asyncio.wait_for(run(), PATIENCE_SECONDS))
