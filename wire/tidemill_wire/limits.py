@@ -50,7 +50,9 @@ CONNECTIONS_MAX = 20_000
 HTTP_CONNECTIONS_MAX = (
     1_000  # people, scrapers, probes, and each client for a moment; more are told to come again
 )
-HTTP_SPARE_CONNECTIONS = 32  # beyond them, for a second each: probes and scrapers, who else is told to come again
+HTTP_SPARE_CONNECTIONS = (
+    32  # beyond them, for a second each: probes and scrapers, who else is told to come again
+)
 HTTP_JSON_BYTES_MAX = 2 * MIB  # parsed in one go while nothing else runs: some 50 ms; a larger body comes raw
 HTTP_MESSAGES_MAX = (
     1000  # in one send, receive or settlement over HTTP: each costs Python some 10 microseconds
