@@ -64,6 +64,7 @@ soak: $(DEV) ## many seeds, as in SEEDS=10000; new examples; real queues killed 
 	@STORM_STRICT=1 STORM_SECONDS=$(STORM) STORM_PAUSE=20 STORM_RATE=5000 $(BIN)/pytest -q -s tests/e2e/test_storm.py
 	@STORM_STRICT=1 $(BIN)/pytest -q -s tests/e2e/test_cut.py tests/e2e/test_rebalance.py
 	@LAKE_KILLS=20 $(BIN)/pytest -q -s tests/spark/test_lake_storm.py
+	@STREAM_SECONDS=$(STORM) STREAM_PAUSE=20 $(BIN)/pytest -q -s tests/spark/test_stream_storm.py
 
 fuzz: $(DEV) ## bytes without end against the wire, for SECONDS=60
 	@PYTHONPATH=tests $(BIN)/python -m property.fuzz_wire --seconds $(SECONDS)

@@ -22,10 +22,10 @@ from tidemill_spark.commits import Commit, Partition, Piece, State
 from tidemill_spark.errors import StoreFailed, WrongRequest
 from tidemill_spark.lake import COMMIT_WITHIN_MS, Lake
 from tidemill_spark.layout import actions_uri
+from tidemill_spark.queries import means
 from tidemill_spark.ranges import RangeGone, standings
 from tidemill_spark.stores import Store, open_store
 from tidemill_spark.workers import Workers
-from tidemill_wire.filters import is_pattern, matches_pattern
 
 TASK_RECORDS = 50_000
 """Of a task, about: a few seconds, and some ten megabytes of rows."""
@@ -135,13 +135,9 @@ def subjects_of(wanted: Wanted, state: State) -> dict[str, set[str]]:
     for one in standings(wanted.server, wanted.subjects):
         found.setdefault(one.broker_group, set()).add(one.subject)
     for place in state.watermarks:
-        if any(_means(name, place.subject) for name in wanted.subjects):
+        if any(means(name, place.subject) for name in wanted.subjects):
             found.setdefault(place.broker_group, set()).add(place.subject)
     return found
-
-
-def _means(name: str, subject: str) -> bool:
-    return matches_pattern(name, subject) if is_pattern(name) else name == subject
 
 
 def plan(

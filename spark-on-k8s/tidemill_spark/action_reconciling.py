@@ -16,6 +16,7 @@ from tidemill_spark.action_archive import Task, begun
 from tidemill_spark.action_logs import ActionLog, action_logs, told
 from tidemill_spark.action_tables import LOG, STORED, read_actions, table_of
 from tidemill_spark.commits import File, Partition, Piece
+from tidemill_spark.errors import LakeDamaged
 from tidemill_spark.lake import Lake
 from tidemill_spark.layout import actions_uri
 from tidemill_spark.reconciling import EXAMPLES
@@ -35,18 +36,21 @@ class Compared:
     logs: int = 0
     lake: int = 0
     differing: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
+    damaged: Sequence[str] = ()
+    """Files of the lake that are not there, or cannot be read: what they had is among the lost."""
 
     @property
     def equal(self) -> bool:
-        return not any(self.differing.values())
+        return not (any(self.differing.values()) or self.damaged)
 
     def row(self) -> dict[str, Any]:
         """As JSON has it, with a few examples."""
-        differing = {
+        differing: dict[str, Any] = {
             name: {"rows": len(found), "positions": sorted(found)[:EXAMPLES]}
             for name, found in self.differing.items()
             if found
         }
+        differing |= {"damaged": {"files": list(self.damaged)}} if self.damaged else {}
         return {
             "subject": self.place.subject, "broker_group": self.place.broker_group, "partition": LOG,
             "from": self.first, "until": self.next, "logs": self.logs, "lake": self.lake, "equal": self.equal,
@@ -128,9 +132,15 @@ def compared(work: Compare) -> Compared:
     logs, behind = _told(task, subject)
     lake: dict[tuple[int, int], bytes] = {}
     doubled: list[int] = []
+    damaged: list[str] = []
     store = open_store(task.uri)
     for file in work.files:
-        for key, sum_ in _sums(read_actions(store, file)):
+        try:
+            rows = read_actions(store, file)
+        except LakeDamaged:
+            damaged.append(file.name)
+            continue
+        for key, sum_ in _sums(rows):
             if key[1] >= 0 and task.first <= key[0] < behind:
                 if key in lake:
                     doubled.append(key[0])
@@ -141,7 +151,7 @@ def compared(work: Compare) -> Compared:
         "doubled": doubled,
         "different": [key[0] for key in logs.keys() & lake.keys() if logs[key] != lake[key]],
     }
-    return Compared(place, task.first, behind, len(logs), len(lake) + len(doubled), differing)
+    return Compared(place, task.first, behind, len(logs), len(lake) + len(doubled), differing, damaged)
 
 
 def _told(task: Task, subject: str) -> tuple[dict[tuple[int, int], bytes], int]:

@@ -18,7 +18,7 @@ from tidemill_spark.errors import WrongRequest
 from tidemill_spark.layout import MS_A_HOUR, Hour, data_name
 from tidemill_spark.schema import TIME
 from tidemill_spark.stores import Store
-from tidemill_spark.tables import COMPRESSIONS, IN_THE_NAME, pq, read_file
+from tidemill_spark.tables import COMPRESSIONS, IN_THE_NAME, pq, read_from
 
 FORMAT = "Actions"
 LOG = "%actions"
@@ -95,7 +95,8 @@ def write_actions(store: Store, table: Any, hour: Hour, stem: str, compression: 
         name,
         lambda sink: pq.write_table(
             table, sink, row_group_size=ROW_GROUP_ROWS, compression=codec, compression_level=level,
-            use_dictionary=list(REPEATED), write_page_index=True, store_schema=False,
+            use_dictionary=list(REPEATED), write_page_index=True, write_page_checksum=True,
+            store_schema=False,
             sorting_columns=[pq.SortingColumn(STORED.index(one)) for one in SORTED_BY],
         ),
     )  # fmt: skip
@@ -119,4 +120,4 @@ def _spans(table: Any) -> tuple[Span, ...]:
 
 def read_actions(store: Store, file: File, columns: Sequence[str] = COLUMNS) -> Any:
     """Columns of a file."""
-    return read_file(store.open(file.name, file.size), file, columns, schema=SCHEMA)
+    return read_from(store, file, columns, SCHEMA)

@@ -19,25 +19,25 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from tidemill_spark.arrow import numpy_of, pa
+from tidemill_spark.backlogs import backlog_of, begins_ms, check_same, life_of, moment
 from tidemill_spark.commits import Commit, File, Partition, Piece, State
 from tidemill_spark.decode import UNPACKED_BYTES, Place, decode, portioned, split
-from tidemill_spark.errors import StoreFailed, WrongRequest
+from tidemill_spark.errors import StoreFailed
 from tidemill_spark.lake import COMMIT_WITHIN_MS, Lake
 from tidemill_spark.layout import ids_name
 from tidemill_spark.marks import made_of
-from tidemill_spark.ranges import Range, RangeGone, Standing, ranges_of, read, standings
+from tidemill_spark.ranges import Range, RangeGone, ranges_of, read, standings
+from tidemill_spark.schema import COLUMNS
 from tidemill_spark.stores import Store, open_store
 from tidemill_spark.tables import hours_of, write_file
 from tidemill_spark.together import read_together
 from tidemill_spark.workers import Workers
-from tidemill_wire.batch import read_header
-from tidemill_wire.fields import living_subject
+from tidemill_wire.errors import CorruptBatch
 from tidemill_wire.limits import MIB, RANGE_SPANS_MAX
 
 FORMAT = "Parquet"
@@ -149,14 +149,8 @@ def archived_of(state: State, made: Mapping[str, int] | None) -> dict[Partition,
     return {
         place: mark
         for place, mark in state.watermarks.items()
-        if made is None or state.carried.get(place, "") == _life(made, place.subject)
+        if made is None or state.carried.get(place, "") == life_of(made, place.subject)
     }
-
-
-def _life(made: Mapping[str, int] | None, subject: str) -> str | None:
-    """What pieces of a subject carry, nothing where an earlier meta made it; ``None`` when it is not there."""
-    at_ms = 0 if made is None else made.get(living_subject(subject))
-    return None if at_ms is None else str(at_ms or "")
 
 
 def commit(lake: Lake, wanted: Commit, totals: Totals) -> None:
@@ -186,20 +180,19 @@ def plan(
 ) -> tuple[list[Task], int]:
     """Tasks, those of a partition one behind the other; and the time up to which all is archived then."""
     until_ms = now_ms - wanted.safety_lag_ms
-    there = standings(wanted.server, wanted.subjects, _moment(until_ms))
+    there = standings(wanted.server, wanted.subjects, moment(until_ms), of_all=True)
     if wanted.max_span_ms is not None:
-        begins_ms = [_begins_ms(wanted.server, state, one) for one in there if _backlog(state, one)]
-        span_ms = min(begins_ms, default=until_ms) + wanted.max_span_ms
+        span_ms = begins_ms(wanted.server, state, there, until_ms) + wanted.max_span_ms
         if span_ms < until_ms:
             until_ms = span_ms
-            there = standings(wanted.server, wanted.subjects, _moment(span_ms))
+            there = standings(wanted.server, wanted.subjects, moment(span_ms), of_all=True)
     for standing in there:
-        _check_same(wanted.server, state, standing, made)
-    spans = {one.key: backlog for one in there if (backlog := _backlog(state, one)) is not None}
+        check_same(wanted.server, state, standing, made)
+    spans = {one.key: backlog for one in there if (backlog := backlog_of(state, one)) is not None}
     found: list[Task] = []
     after: dict[Partition, int] = {}
     for one in ranges_of(wanted.server, there, spans, target_bytes=TASK_BYTES):
-        task = Task(one, None, wanted.uri, wanted.compression, _life(made, one.subject) or "")
+        task = Task(one, None, wanted.uri, wanted.compression, life_of(made, one.subject) or "")
         mark = after.get(task.partition, state.watermarks.get(task.partition))
         found.append(replace(task, after=mark))
         after[task.partition] = one.next_sequence
@@ -225,60 +218,6 @@ def portions_of(tasks: Sequence[Task]) -> Iterator[tuple[Task, ...]]:
     yield from (tuple(portion) for portion in small.values() if portion)
 
 
-def _backlog(state: State, one: Standing) -> tuple[int, int] | None:
-    """What of a partition is to be archived now."""
-    mark = state.watermarks.get(Partition(one.subject, one.broker_group, one.partition))
-    if mark is not None and mark > one.next:
-        raise _made_anew(one, f"ends at {one.next}", mark)
-    first, end = max(one.first, mark or 0), one.next if one.at is None else min(one.at, one.next)
-    return (first, end) if first < end else None
-
-
-def _check_same(server: str, state: State, one: Standing, made: Mapping[str, int] | None) -> None:
-    """A subject that was made again since goes on behind its watermark, or what lies there is older than it: else other
-    messages have the numbers of those that are archived.
-    """
-    place = Partition(one.subject, one.broker_group, one.partition)
-    mark, carried, life = (
-        state.watermarks.get(place, 0),
-        state.carried.get(place, ""),
-        _life(made, one.subject),
-    )
-    if not life or carried in {"", life} or one.first >= mark:
-        return
-    since = _moment(int(life))
-    for row in standings(server, [one.subject], since):
-        if row.key == one.key and row.at is not None and row.at < min(mark, row.next):
-            raise _made_anew(one, f"has {row.at} from {since:%Y-%m-%d %H:%M} on", mark)
-
-
-def _made_anew(one: Standing, what: str, mark: int) -> WrongRequest:
-    return WrongRequest(
-        f"{one.partition} on {one.broker_group} {what}, and is archived up to {mark}: it was removed and made anew, so "
-        "archive it to another folder"
-    )
-
-
-def _begins_ms(server: str, state: State, one: Standing) -> int:
-    """When the first message was stored that is not archived, or one shortly before it."""
-    place = Partition(one.subject, one.broker_group, one.partition)
-    known = [
-        file.stored_ms[1]
-        for file in state.files.values()
-        if file.subject == place.subject
-        and any((span.broker_group, span.partition) == place[1:] for span in file.spans)
-    ]
-    if known:
-        return max(known)
-    first = max(one.first, state.watermarks.get(place, 0))
-    (single,) = ranges_of(server, [one], {one.key: (first, first + 1)})
-    return read_header(next(read(single, answer_bytes=1))).stored_at_ms
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
-
-
 # -- a task ----------------------------------------------------------------------------------------------------------
 
 
@@ -288,13 +227,25 @@ def write_portion(portion: Sequence[Task]) -> list[Written]:
         return [write_range(portion[0])]
     try:
         found = read_together([task.range for task in portion])
-    except RangeGone:  # retention was faster: who is left is found one by one
+        return [write_batches(task, batches) for task, batches in zip(portion, found, strict=True)]
+    except (RangeGone, CorruptBatch):  # of one of them; who is left is found one by one
         return [write_range(task) for task in portion]
-    return [write_batches(task, batches) for task, batches in zip(portion, found, strict=True)]
 
 
 def write_range(task: Task) -> Written:
-    """Read a range and write its files. They are on the store's disk when this returns, and in no commit."""
+    """Read a range and write its files. They are on the store's disk when this returns, and in no commit. Who gives
+    bytes that are not what was stored is passed over, as long as there are others.
+    """
+    try:
+        return _write_range(task)
+    except CorruptBatch:
+        others = task.range.urls[1:]
+        if not others:
+            raise
+        return write_range(replace(task, range=replace(task.range, urls=others)))
+
+
+def _write_range(task: Task) -> Written:
     wanted = task.range
     try:
         batches = [batch for some in _batches(wanted) for batch in some]
@@ -357,11 +308,12 @@ def _batches(wanted: Range) -> Iterator[list[memoryview]]:
 
 def _table(wanted: Range, batches: Sequence[memoryview], *, in_place: bool) -> Any:
     place = Place(wanted.subject, wanted.broker_group, wanted.partition)
-    rows = decode(
-        batches, place, first_sequence=wanted.first_sequence, next_sequence=wanted.next_sequence,
-        in_place=in_place,
-    )  # fmt: skip
-    return pa.Table.from_batches([rows])
+    span = wanted.first_sequence, wanted.next_sequence
+    try:
+        return pa.Table.from_batches([decode(batches, place, COLUMNS, *span, in_place=in_place)])
+    except CorruptBatch as error:
+        where = f"{wanted.partition} on {wanted.broker_group}, between {span[0]} and {span[1]}"
+        raise CorruptBatch(f"{where}: {error}") from error
 
 
 def _followed(table: Any, at: int, wanted: Range) -> int:

@@ -27,6 +27,9 @@ from tidemill_wire.limits import MIB
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000
+AN_ID = "^[0-9a-f]{32}-[0-9]{1,7}$"
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Years 1 to 9999: no reader of tables knows others. Producers may say any number of milliseconds."""
 BYTES_MAX = 0x7FFF_FFFF  # what 32-bit offsets reach
 UNPACKED_BYTES = 512 * MIB
 """Of batches that are decoded at once. Logs that repeat themselves are packed to a hundredth: 64 MiB become 6 GiB."""
@@ -232,25 +235,34 @@ class _Rows:
         return _as_text(self._binary(offsets, kind, pa.binary()))
 
     def _pairs(self, offsets: Column, kind: Column, counts: Array) -> tuple[Array, list[memoryview]]:
-        """The length of each value, and the bytes of all."""
-        lengths: list[Array] = []
+        """The length of each value, and the bytes of all. Numpy looks at all batches at once: some are small."""
+        found: list[Array] = []
         data: list[memoryview] = []
+        ends: list[int] = []
         for batch, count in zip(self._batches, counts.tolist(), strict=True):
             places = _numbers(batch, offsets, np.dtype("<i4"), count + 1)
             stored = batch.column(kind)
             if places is None or stored is None:
                 if places is not None or stored is not None or kind is Column.BODIES:
                     raise CorruptBatch(f"column {kind.name} has no bytes or no offsets")
-                lengths.append(np.zeros(count, np.int32))
+                found.append(np.zeros(count + 1, np.int32))
+                ends.append(0)
                 continue
-            own = np.diff(places)
-            if places[0] != 0 or places[-1] != len(stored) or (own < 0).any():
-                raise CorruptBatch(f"the offsets of column {kind.name} do not grow, or do not span it")
-            lengths.append(own)
+            found.append(places)
             data.append(stored)
-        return (np.concatenate(lengths) if lengths else np.zeros(0, np.int32)), data
+            ends.append(len(stored))
+        if not data:
+            return np.zeros(int(counts.sum()), np.int32), data
+        every = np.concatenate(found).astype(np.int64)
+        behind = np.cumsum(counts + 1)
+        lengths = np.delete(np.diff(every), behind[:-1] - 1)
+        if every[behind - counts - 1].any() or (every[behind - 1] != ends).any() or (lengths < 0).any():
+            raise CorruptBatch(f"the offsets of column {kind.name} do not grow, or do not span it")
+        return lengths.astype(np.int32), data
 
     def _tags(self) -> Any:
+        if all(batch.column(Column.TAG_COUNTS) is None for batch in self._batches):
+            return pa.nulls(self.count, schema_of(["tags"]).field(0).type)
         counts: list[Array] = []
         for batch in self._batches:
             messages = batch.header.messages
@@ -289,7 +301,9 @@ class _Rows:
     # -- names -------------------------------------------------------------------------------------------------
 
     def _ids(self) -> Any:
-        """``<32 hex digits>-<number>``; of a copy the id of what it is a copy of."""
+        """``<32 hex digits>-<number>``; of a copy the id of what it is a copy of, unless its origin is none: whoever
+        sends says what that is.
+        """
         if not self._batches:
             return pa.array([], pa.string())
         own = self._own_ids()
@@ -298,6 +312,7 @@ class _Rows:
             return own
         origins = self._text(Column.ORIGIN_OFFSETS, Column.ORIGINS)
         copied = numbers_of(np.repeat(np.array(copies), self._counts))
+        copied = pc.and_(copied, pc.match_substring_regex(origins, AN_ID))
         return pc.coalesce(pc.if_else(copied, origins, None), own)
 
     def _own_ids(self) -> Any:
@@ -366,7 +381,7 @@ def _as_text(raw: Any) -> Any:
 
 
 def _times(ms: Array, missing: Array | None = None) -> Any:
-    return numbers_of(ms * 1000, missing).cast(TIME)
+    return numbers_of(np.clip(ms, FIRST_MS, LAST_MS) * 1000, missing).cast(TIME)
 
 
 def _repeated(text: str, count: int) -> Any:

@@ -118,7 +118,7 @@ def ranges_for(server: str, pieces: tuple[Piece, ...]) -> list[Range]:
     places = {Partition(one.subject, one.broker_group, one.partition): one for one in there}
     found: list[Range] = []
     for piece in pieces:
-        if piece.first < piece.next:
+        if piece.first < piece.next and piece.partition in places:  # or else it was removed since the intent
             one = places[piece.partition]
             (made,) = ranges_of(server, [one], {one.key: (piece.first, piece.next)}, target_bytes=1 << 62)
             found.append(made)

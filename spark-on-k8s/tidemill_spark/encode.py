@@ -21,7 +21,7 @@ from tidemill_spark.arrow import pa, pc
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin, encode_batch
 from tidemill_wire.columns import Column, Columns, Content, columns_of_tags, hash_text, lay_out
 from tidemill_wire.fields import AGAIN, REPLAYED_PROPERTY
-from tidemill_wire.limits import MIB
+from tidemill_wire.limits import MIB, PROPERTIES_BYTES_MAX
 from tidemill_wire.ordering import logical_partition
 from tidemill_wire.routes import LOGICAL_PARTITIONS, Partition
 
@@ -61,7 +61,7 @@ def chunks(table: Any) -> Iterator[Any]:
     count = table.num_rows
     if count == 0:
         return
-    sizes = np.cumsum(np.asarray(pc.fill_null(pc.binary_length(table["body"]), 0)).astype(np.int64))
+    sizes = np.cumsum(sizes_of(table))
     created = _ms(table["created_at"])
     begin = 0
     while begin < count:
@@ -72,6 +72,14 @@ def chunks(table: Any) -> Iterator[Any]:
         end = begin + int(far[0]) if len(far) else end
         yield table.slice(begin, end - begin)
         begin = end
+
+
+def sizes_of(table: Any) -> Any:
+    """How many bytes each row adds to a batch, about: a map of properties may be larger than the body."""
+    found = np.zeros(table.num_rows, np.int64)
+    for name in ("body", "properties", "key", "order_key"):
+        found += np.asarray(pc.fill_null(pc.binary_length(table[name]), 0))
+    return found
 
 
 def encode(chunk: Any, run: str, name: str, *, marked: bool) -> bytearray:
@@ -174,7 +182,13 @@ def with_properties(packed: Any, ids: Any) -> Any:
 
 
 def with_property(packed: bytes | None, identity: str) -> bytes:
-    """The same map of properties with one more; nothing of a small one is unpacked for it."""
+    """The same map of properties with one more, where brokers leave room for that."""
+    made = _with_property(packed, identity)
+    return made if len(made) <= PROPERTIES_BYTES_MAX else packed or b""
+
+
+def _with_property(packed: bytes | None, identity: str) -> bytes:
+    """Nothing of a small map is unpacked for it."""
     added = _NAMED + cast("bytes", msgpack.packb(identity))
     if not packed:
         return bytes((_FIXMAP + 1,)) + added

@@ -2,6 +2,7 @@
 
 ArchiveError
 ├── LakeDamaged      what lies in a lake is not what a lake holds
+├── NoArchive        nothing was ever archived there
 ├── StoreFailed      where it lies does not answer, or refuses
 └── WrongRequest     it was asked for in a wrong way
 """
@@ -15,6 +16,10 @@ class ArchiveError(Exception):
 
 class LakeDamaged(ArchiveError):
     """A commit, checkpoint or file of a lake contradicts the others, or cannot be read."""
+
+
+class NoArchive(ArchiveError):
+    """A place that was mistyped is no archive without messages."""
 
 
 class StoreFailed(ArchiveError):

@@ -26,7 +26,7 @@ from tidemill_spark.layout import actions_uri, ids_name
 from tidemill_spark.queries import Query, select
 from tidemill_spark.schema import COLUMNS, SCHEMA
 from tidemill_spark.stores.ranged import arrow_file
-from tidemill_spark.tables import completed, pq, read_file
+from tidemill_spark.tables import completed, opened, read_file, reading
 
 READERS = 8
 """Files looked at side by side: of a distant store each waits."""
@@ -60,10 +60,11 @@ def find(lake: Lake, query: Query, columns: Sequence[str] = COLUMNS) -> Iterator
 
 def in_file(lake: Lake, query: Query, columns: Sequence[str], file: File) -> Any:
     """What of a file is meant."""
-    source = lake.store.open(file.name, file.size)
     wanted = COLUMNS if query.where else columns
-    rows = _rows_of(source, query, file)
-    table = read_file(source, file, wanted, rows)
+    with reading(file):
+        source = lake.store.open(file.name, file.size)
+        rows = _rows_of(source, query, file)
+        table = read_file(source, file, wanted, rows)
     return query.filtered(table).select(list(columns))
 
 
@@ -76,7 +77,7 @@ def _rows_of(source: Any, query: Query, file: File) -> Any:
     looked = timed if within else query
     if not looked.columns:
         return None
-    parquet = pq.ParquetFile(source)
+    parquet = opened(source)
     metadata = parquet.metadata
     places: list[Any] = []
     begin = 0
@@ -106,7 +107,8 @@ def dataset(lake: Lake, files: Sequence[File] | None = None, schema: Any = SCHEM
     Subject, date and hour are known of each file unread, so who filters by them reads few.
     """
     module: Any = importlib.import_module("pyarrow.dataset")
-    parquet = module.ParquetFileFormat()
+    checked = module.ParquetFragmentScanOptions(page_checksum_verification=True)
+    parquet = module.ParquetFileFormat(default_fragment_scan_options=checked)
     fragments: list[Any] = []
     for file in lake.files() if files is None else files:
         day = pa.scalar(date.fromisoformat(file.date), pa.date32())

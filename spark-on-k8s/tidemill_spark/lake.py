@@ -7,7 +7,9 @@ folded in, and the rest is tried behind it. A store that lost its answer is aske
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 from tidemill_spark import commits, layout
 from tidemill_spark.commits import Commit, File, Partition, Piece, State
@@ -46,6 +48,10 @@ class Lake:
         said = self._document(layout.KIND)
         if said != {"format": kind}:
             raise WrongRequest(f"{self.store.uri} is {said}: archive as {kind} to another folder")
+
+    def kind(self) -> str:
+        """What its first run claimed; nothing is archived without that."""
+        return str(cast("dict[str, object]", self._document(layout.KIND))["format"])
 
     def look(self) -> State:
         """What is in the lake now."""
@@ -144,7 +150,10 @@ class Lake:
     # -- what is in no commit ----------------------------------------------------------------------------------
 
     def leftovers(self, now_ms: int) -> Iterator[str]:
-        """Objects that no reader needs any more: those of runs that died, and of files that were taken out."""
+        """Objects that no reader needs any more: those of runs that died, and of files that were taken out. The clock
+        of the store says how old they are: who asks may have a wrong one, and others are writing.
+        """
+        now_ms = min(now_ms, self._now_ms())
         kept = {name for one in self.state.files for name in (one, layout.ids_name(one))}
         removed = dict(self.state.removed)
         removed |= {layout.ids_name(name): at for name, at in self.state.removed.items()}
@@ -153,6 +162,13 @@ class Lake:
             last_ms = max(one.modified_ms, removed.get(one.name, 0))
             if ours and one.name not in kept and last_ms < now_ms - GRACE_MS:
                 yield one.name
+
+    def _now_ms(self) -> int:
+        name = f"{layout.OWN}/parts/{secrets.token_hex(8)}"
+        self.store.write(name, b"what time is it")
+        found = [one.modified_ms for one in self.store.list(f"{layout.OWN}/parts") if one.name == name]
+        self.store.delete([name])
+        return max(found, default=0)  # who deleted it meanwhile sweeps, too
 
     def sweep(self, now_ms: int) -> int:
         """Delete them; how many there were. What others have committed meanwhile is looked at first."""

@@ -14,9 +14,10 @@ import http.client
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
@@ -47,6 +48,9 @@ class RangeGone(TidemillError):
         super().__init__(detail)
         self.first = first
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RangeGone, (str(self), self.first)  # out of a worker's process
+
 
 class NobodyAnswers(TidemillError):
     """No broker of a group, or no meta."""
@@ -69,6 +73,8 @@ class Standing(NamedTuple):
     next: int
     bytes: int
     at: int | None
+    complete: bool = False
+    """All brokers of the group were heard: none of them has more."""
 
     @property
     def key(self) -> Key:
@@ -133,10 +139,16 @@ def _listed(rows: Sequence[Mapping[str, Any]], prefers: Prefers, place: str) -> 
 
 
 def standings(
-    server: str, subjects: Sequence[str], at: datetime | None = None, prefers: Prefers = "slave"
+    server: str,
+    subjects: Sequence[str],
+    at: datetime | None = None,
+    prefers: Prefers = "slave",
+    *,
+    of_all: bool = False,
 ) -> list[Standing]:
-    """The partitions of these subjects (or patterns, as ``order.*``) on all broker groups. ``NobodyAnswers`` when one
-    group is silent: what lies there is not known.
+    """The partitions of these subjects (or patterns, as ``order.*``) on all broker groups, as one broker of each has
+    them; or with ``of_all`` as all have them together, for one may be behind, and each drops by itself what is old.
+    ``NobodyAnswers`` when one group is silent: what lies there is not known.
     """
     asked = [("subject", name) for name in subjects]
     asked += [("at", str(int(at.timestamp() * 1000)))] if at is not None else []
@@ -146,9 +158,11 @@ def standings(
     while True:
         known = brokers(server, prefers)
         for group, members in known.items():
-            answer = None if group in done else _first(members, path)
-            if answer is not None:
-                done[group] = [_standing(row, group) for row in answer["partitions"]]
+            wanted = 0 if group in done else len(members) if of_all else 1
+            answers = list(islice(_told_by(members, path), wanted))
+            if answers:
+                rows = [_standing(row, group) for answer in answers for row in answer["partitions"]]
+                done[group] = list(_joined(rows, complete=len(answers) == len(members)))
         missing = sorted(set(known) - set(done))
         if not missing:
             return [one for group in sorted(known) for one in done[group]]
@@ -165,15 +179,26 @@ def _standing(row: Mapping[str, Any], group: str) -> Standing:
     )  # fmt: skip
 
 
-def _first(members: Sequence[Broker], path: str) -> Mapping[str, Any] | None:
+def _told_by(members: Sequence[Broker], path: str) -> Iterator[Mapping[str, Any]]:
     for broker in members:
-        try:
+        with suppress(OSError, http.client.HTTPException):
             status, _, body = Port.ask(broker.url, path)
-        except (OSError, http.client.HTTPException):
-            continue
-        if status == 200:
-            return _json(body)
-    return None
+            if status == 200:
+                yield _json(body)
+
+
+def _joined(rows: Sequence[Standing], *, complete: bool) -> Iterator[Standing]:
+    """Each partition once. Who has what lies behind a time says where that begins; who ends before it does not."""
+    known: dict[Key, list[Standing]] = {}
+    for row in rows:
+        known.setdefault(row.key, []).append(row)
+    for own in known.values():
+        first, end, size = (
+            min(row.first for row in own), max(row.next for row in own), max(row.bytes for row in own)
+        )  # fmt: skip
+        at = min((row.at for row in own if row.at is not None and row.at < row.next), default=end)
+        one = own[0]._replace(first=first, next=end, bytes=size, complete=complete)
+        yield one if one.at is None else one._replace(at=at)
 
 
 # -- ranges ------------------------------------------------------------------------------------------------------
@@ -190,12 +215,9 @@ def positions(
 def place(one: Standing, position: Position, absent: Literal["earliest", "latest"] = "earliest") -> int:
     """A place in a partition, within what may be read."""
     if isinstance(position, datetime):
-        assert one.at is not None
-        return one.at
-    if not isinstance(position, str):
-        named = position.get(one.key)
-        if named is not None:
-            return min(max(named, 0), one.next)
+        return cast("int", one.at)
+    if not isinstance(position, str) and (named := position.get(one.key)) is not None:
+        return min(max(named, 0), one.next)
     return one.next if (absent if not isinstance(position, str) else position) == "latest" else one.first
 
 
@@ -309,23 +331,29 @@ def _told(whole: Range, at: int) -> list[list[int]]:
 
 def read(one: Range, answer_bytes: int = ANSWER_BYTES) -> Iterator[bytes]:
     """Whole batches, which may hold a few messages before and behind the range: ``decode`` leaves those out."""
-    at, urls = one.first_sequence, list(one.urls)
+    at, urls, gone = one.first_sequence, list(one.urls), list[RangeGone]()
     deadline, port = time.monotonic() + PATIENCE_S, None
     try:
         while at < one.next_sequence:
             if not urls:
+                if gone:
+                    raise min(gone, key=lambda error: error.first or 0)
                 _wait(one, deadline)
                 urls = _urls(one)
                 continue
             port = port or Port(urls[0])
-            answer = _batches(port, one, at, answer_bytes)
+            try:
+                answer = _batches(port, one, at, answer_bytes)
+            except RangeGone as error:  # another one may have dropped less by now
+                gone.append(error)
+                answer = None
             if answer is None or answer[0] <= at:  # it is gone, or has not got so far yet
                 port.close()
                 port = None
                 urls.pop(0)
                 continue
             at, data = answer
-            deadline = time.monotonic() + PATIENCE_S
+            deadline, gone = time.monotonic() + PATIENCE_S, []
             if data:
                 yield data
     finally:

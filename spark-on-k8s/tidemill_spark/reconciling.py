@@ -7,7 +7,7 @@ the watermark. All columns are compared. What is not equal is named by its parti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ import numpy as np
 from tidemill_spark.archive import decoded
 from tidemill_spark.arrow import pa, pc
 from tidemill_spark.commits import File, Partition, State
+from tidemill_spark.errors import LakeDamaged
 from tidemill_spark.lake import Lake
-from tidemill_spark.ranges import Range, ranges_of, standings
+from tidemill_spark.ranges import Range, RangeGone, ranges_of, standings
 from tidemill_spark.schema import COLUMNS
 from tidemill_spark.stores import open_store
-from tidemill_spark.tables import in_order, read_file
+from tidemill_spark.tables import in_order, read_from
 from tidemill_spark.workers import Workers
 from tidemill_wire.limits import MIB
 
@@ -50,10 +51,12 @@ class Compared:
     doubled: list[int] = field(default_factory=list[int])
     different: list[int] = field(default_factory=list[int])
     """In both, with other columns."""
+    damaged: list[str] = field(default_factory=list[str])
+    """Files of the lake that are not there, or cannot be read: what they had is among the lost."""
 
     @property
     def equal(self) -> bool:
-        return not (self.lost or self.strange or self.doubled or self.different)
+        return not (self.lost or self.strange or self.doubled or self.different or self.damaged)
 
     def add(self, other: Compared) -> None:
         """Another part of the same partition."""
@@ -61,14 +64,16 @@ class Compared:
         self.lake += other.lake
         for name in ("lost", "strange", "doubled", "different"):
             getattr(self, name).extend(getattr(other, name))
+        self.damaged += (name for name in other.damaged if name not in self.damaged)
 
     def row(self) -> dict[str, Any]:
         """As JSON has it, with a few examples."""
-        differing = {
+        differing: dict[str, Any] = {
             name: {"messages": len(found), "sequences": sorted(found)[:EXAMPLES]}
             for name in ("lost", "strange", "doubled", "different")
             if (found := getattr(self, name))
         }
+        differing |= {"damaged": {"files": self.damaged}} if self.damaged else {}
         return {
             "subject": self.partition.subject, "broker_group": self.partition.broker_group,
             "partition": self.partition.name, "logs": self.logs, "lake": self.lake, "equal": self.equal, **differing,
@@ -129,11 +134,24 @@ def _files_of(state: State, one: Range) -> Iterator[File]:
 def compared(task: Task) -> Compared:
     """The logs and the lake, side by side."""
     one = task.range
-    logs = pa.concat_tables([table for table, _ in decoded(one)])
+    try:
+        logs = pa.concat_tables([table for table, _ in decoded(one)])
+    except RangeGone as gone:  # retention was faster: what is left is compared
+        if gone.first is None or gone.first >= one.next_sequence:
+            return Compared(Partition(one.subject, one.broker_group, one.partition))
+        return compared(replace(task, range=replace(one, first_sequence=gone.first)))
     store = open_store(task.uri)
-    parts = [_within(read_file(store.open(file.name, file.size), file), one) for file in task.files]
+    parts: list[Any] = []
+    damaged: list[str] = []
+    for file in task.files:
+        try:
+            parts.append(_within(read_from(store, file), one))
+        except LakeDamaged:
+            damaged.append(file.name)
     lake = in_order(pa.concat_tables([logs.slice(0, 0), *parts], promote_options="permissive"))
-    return judged(Partition(one.subject, one.broker_group, one.partition), logs, lake)
+    found = judged(Partition(one.subject, one.broker_group, one.partition), logs, lake)
+    found.damaged = damaged
+    return found
 
 
 def _within(table: Any, one: Range) -> Any:

@@ -26,7 +26,7 @@ import numpy as np
 from tidemill.prepared import Prepared
 from tidemill_spark.arrow import numbers_of, pa, pc
 from tidemill_spark.commits import File, Partition
-from tidemill_spark.encode import CHUNK_BYTES, CHUNK_ROWS, NEEDED, chunks, encode, places_of
+from tidemill_spark.encode import CHUNK_BYTES, CHUNK_ROWS, NEEDED, chunks, encode, places_of, sizes_of
 from tidemill_spark.errors import WrongRequest
 from tidemill_spark.finding import files_for, in_file
 from tidemill_spark.lake import Lake
@@ -226,7 +226,7 @@ async def _resent(task: Task) -> Counts:
 
 def windows(table: Any) -> Iterator[Any]:
     """Rows that make about so many chunks, from the first on."""
-    sizes = np.cumsum(np.asarray(pc.fill_null(pc.binary_length(table["body"]), 0)).astype(np.int64))
+    sizes = np.cumsum(sizes_of(table))
     begin = 0
     while begin < table.num_rows:
         before = int(sizes[begin - 1]) if begin else 0

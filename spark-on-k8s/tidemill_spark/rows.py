@@ -65,10 +65,22 @@ def cut_rows(rows: Any, places: int, place_of: Callable[[str], int]) -> Iterator
         wanted = {_Row(0, False, False, 0): list(range(count))}
     else:
         wanted = _sorted_out(columns, count, place_of)
-    sizes = [len(body or b"") for body in columns["body"]]
+    sizes = _sizes(columns)
     for row, indexes in wanted.items():
         for part in _parts(indexes, sizes):
             yield _cut(row, {name: [column[at] for at in part] for name, column in columns.items()})
+
+
+def _sizes(columns: Mapping[str, Sequence[Any]]) -> list[int]:
+    """How long what a row says is, about: of texts the characters, of a map its entries."""
+    sizes = [len(body or b"") for body in columns["body"]]
+    for name in ("key", "order_key", "timer_key", "origin"):
+        for at, text in enumerate(columns.get(name, ())):
+            sizes[at] += len(text or "")
+    for at, one in enumerate(columns.get("properties", ())):
+        packed = isinstance(one, bytes) or not one
+        sizes[at] += len(one or b"") if packed else sum(len(name) + len(text or "") for name, text in one)
+    return sizes
 
 
 def _sorted_out(

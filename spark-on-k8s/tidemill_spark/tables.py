@@ -9,7 +9,8 @@ is not in the file either, for a body that was a view is bytes like any other: P
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date
 from typing import Any
 
@@ -117,6 +118,7 @@ def write_file(store: Store, table: Any, hour: Hour, stem: str, compression: str
             use_dictionary=list(REPEATED),
             write_statistics=WITH_LIMITS,
             write_page_index=True,
+            write_page_checksum=True,
             bloom_filter_options={"id": bloom, "key": bloom},
             sorting_columns=[pq.SortingColumn(STORED.index("key"))],
             store_schema=False,
@@ -140,13 +142,44 @@ def row_group_rows(table: Any) -> int:
     return int(max(ROWS_MIN, min(ROWS_MAX, ROW_GROUP_BYTES * table.num_rows // max(1, size))))
 
 
+@contextmanager
+def reading(file: File) -> Generator[None]:
+    """What is wrong with a file while it is read, as what is wrong with the lake. Arrow finds a flipped bit by the sums
+    of pages, and raises whatever it stumbles over first.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise LakeDamaged(f"{file.name} is named by a commit, and is not there: {error}") from error
+    except (OSError, pa.ArrowException) as error:
+        raise LakeDamaged(f"{file.name} cannot be read: {error}") from error
+
+
+def opened(source: Any) -> Any:
+    """An open file of Arrow's as Parquet."""
+    return pq.ParquetFile(source, page_checksum_verification=True)
+
+
+def read_from(store: Store, file: File, columns: Sequence[str] = COLUMNS, schema: Any = SCHEMA) -> Any:
+    """Columns of a file of a store; ``LakeDamaged`` when it is not what was written."""
+    with reading(file):
+        return read_file(store.open(file.name, file.size), file, columns, schema=schema)
+
+
+def unpacked_bytes(store: Store, file: File) -> int:
+    """How much a file is in memory, about."""
+    with reading(file):
+        metadata = opened(store.open(file.name, file.size)).metadata
+        return sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
+
+
 def read_file(
     source: Any, file: File, columns: Sequence[str] = COLUMNS, rows: Any = None, schema: Any = SCHEMA
 ) -> Any:
     """Columns of a file; with ``rows`` only those at these places. A file of an older version lacks what came later:
     that is null. ``source`` is an open file of Arrow's.
     """
-    parquet = pq.ParquetFile(source)
+    parquet = opened(source)
     there = [name for name in columns if name in parquet.schema_arrow.names]
     if rows is None:
         table = parquet.read(there)

@@ -14,21 +14,26 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeAlias
 
 from tidemill_spark.action_tables import STORED, read_actions, sorted_rows, write_actions
 from tidemill_spark.arrow import pa
 from tidemill_spark.commits import Commit, File
+from tidemill_spark.decode import UNPACKED_BYTES
 from tidemill_spark.lake import Lake
 from tidemill_spark.layout import Hour, ids_name
-from tidemill_spark.stores import open_store
-from tidemill_spark.tables import read_file, write_file
+from tidemill_spark.stores import Store, open_store
+from tidemill_spark.tables import read_from, unpacked_bytes, write_file
 from tidemill_spark.workers import Workers
 from tidemill_wire.limits import MIB
 
 TARGET_BYTES = 128 * MIB
 SMALL_SHARE = 2
 """A file is small below so large a part of the target."""
+
+
+Made: TypeAlias = list[tuple[tuple[str, ...], File]]
+"""The names of files, and the one that was written of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +67,12 @@ def merges(lake: Lake, compression: str, target_bytes: int = TARGET_BYTES) -> li
     return [Merge(lake.store.uri, tuple(some), compression) for some in portions if len(some) > 1]
 
 
-def _portions(files: Sequence[File], target_bytes: int) -> Iterator[list[File]]:
+def _portions(
+    files: Sequence[File], most: int, size: Callable[[File], int] = lambda one: one.size
+) -> Iterator[list[File]]:
     portion: list[File] = []
     for one in files:
-        if portion and sum(file.size for file in portion) + one.size > target_bytes:
+        if portion and sum(map(size, portion)) + size(one) > most:
             yield portion
             portion = []
         portion.append(one)
@@ -78,41 +85,50 @@ def compact(
     now_ms: Callable[[], int],
     compression: str = "Zstd",
     target_bytes: int = TARGET_BYTES,
-    rewrite: Callable[[Merge], File] | None = None,
+    rewrite: Callable[[Merge], Made] | None = None,
 ) -> Compacted:
     """Merge what is small, each portion by a commit of its own. ``rewrite`` is ``merged`` or ``merged_actions``."""
     done = Compacted()
-    for merge, file in workers.each(rewrite or merged, merges(lake, compression, target_bytes)):
-        removed = tuple(one.name for one in merge.files)
-        said, _ = lake.commit(
-            Commit(secrets.token_hex(16), "compact", now_ms(), added=(file,), removed=removed)
-        )
-        if said is None:
-            lake.store.delete([file.name, ids_name(file.name)])
-            done.lost += 1
-        else:
-            done.merged += len(removed)
-            done.made += 1
-            done.rows += file.rows
+    for _, made in workers.each(rewrite or merged, merges(lake, compression, target_bytes)):
+        for removed, file in made:
+            said, _ = lake.commit(
+                Commit(secrets.token_hex(16), "compact", now_ms(), added=(file,), removed=removed)
+            )
+            if said is None:
+                lake.store.delete([file.name, ids_name(file.name)])
+                done.lost += 1
+            else:
+                done.merged += len(removed)
+                done.made += 1
+                done.rows += file.rows
     return done
 
 
-def merged(merge: Merge) -> File:
-    """The files as one, written."""
-    store = open_store(merge.uri)
-    tables: list[Any] = [read_file(store.open(one.name, one.size), one) for one in merge.files]
-    first = merge.files[0]
-    hour = Hour(first.subject, first.date, first.hour)
-    return write_file(store, pa.concat_tables(tables), hour, f"c-{secrets.token_hex(8)}", merge.compression)
+def merged(merge: Merge) -> Made:
+    """The files as one, written; or as several, when they unpack to more than is good to hold."""
+    return list(_merged(merge, read_from, write_file))
 
 
-def merged_actions(merge: Merge) -> File:
+def merged_actions(merge: Merge) -> Made:
     """The same of files of actions."""
-    store = open_store(merge.uri)
-    tables = [read_actions(store, one, STORED) for one in merge.files]
-    first = merge.files[0]
-    hour, stem = Hour(first.subject, first.date, first.hour), f"c-{secrets.token_hex(8)}"
-    return write_actions(store, sorted_rows(pa.concat_tables(tables)), hour, stem, merge.compression)
+
+    def write(store: Store, table: Any, hour: Hour, stem: str, compression: str) -> File:
+        return write_actions(store, sorted_rows(table), hour, stem, compression)
+
+    return list(_merged(merge, lambda store, file: read_actions(store, file, STORED), write))
+
+
+def _merged(
+    merge: Merge, read: Callable[[Store, File], Any], write: Callable[[Store, Any, Hour, str, str], File]
+) -> Iterator[tuple[tuple[str, ...], File]]:
+    store, first = open_store(merge.uri), merge.files[0]
+    hour = Hour(first.subject, first.date, first.hour)
+    sizes = {one: unpacked_bytes(store, one) for one in merge.files}
+    for files in _portions(merge.files, UNPACKED_BYTES, sizes.__getitem__):
+        if len(files) > 1:
+            table = pa.concat_tables([read(store, one) for one in files])
+            made = write(store, table, hour, f"c-{secrets.token_hex(8)}", merge.compression)
+            yield tuple(one.name for one in files), made
 
 
 def expire(lake: Lake, before_ms: int, now_ms: int, subjects: Sequence[str] = ()) -> list[File]:

@@ -14,6 +14,7 @@ sorted, and Parquet is written from what the network brought.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,40 +33,65 @@ BUFFER_BYTES_MAX = 0x7FFF_FFFF
 
 
 def views_of(lengths: Array, data: Sequence[memoryview]) -> Any:
-    """A column of bytes, none of them null, from how long each value is and all of them back to back."""
-    if len(data) > BUFFERS_MAX:
+    """A column of bytes, none of them null, from how long each value is and all of them back to back. Pieces that are
+    of one memory, as batches of one answer are, are looked at together.
+    """
+    if _objects(data) > BUFFERS_MAX:
         step = -(-len(data) // BUFFERS_MAX)
         data = [memoryview(b"".join(data[at : at + step])) for at in range(0, len(data), step)]
-    assert all(len(piece) <= BUFFER_BYTES_MAX for piece in data), "the caller bounds what is decoded at once"
+    wholes, owners, places = _wholes(data)
+    assert all(len(whole) <= BUFFER_BYTES_MAX for whole in wholes), (
+        "the caller bounds what is decoded at once"
+    )
     sizes = np.array([len(piece) for piece in data], np.int64)
     pieces = np.cumsum(sizes) - sizes
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
-    buffer = np.maximum(np.searchsorted(pieces, starts, side="right") - 1, 0)
     made = np.zeros((len(lengths), VIEW_BYTES), np.uint8)
     words = made.view("<i4")
     words[:, 0] = lengths
     if data:
-        at = starts - pieces[buffer]
+        piece = np.maximum(np.searchsorted(pieces, starts, side="right") - 1, 0)
+        buffer, at = owners[piece], starts - pieces[piece] + places[piece]
         is_long = lengths > INLINE_BYTES
         words[is_long, 2] = buffer[is_long]
         words[is_long, 3] = at[is_long]
-        _begin(
-            made,
-            at,
-            np.where(is_long, PREFIX_BYTES, lengths),
-            np.searchsorted(buffer, range(len(data) + 1)),
-            data,
-        )
+        firsts = np.searchsorted(buffer, range(len(wholes) + 1))
+        _begin(made, at, np.where(is_long, PREFIX_BYTES, lengths), firsts, wholes)
     return pa.Array.from_buffers(
-        pa.binary_view(), len(lengths), [None, pa.py_buffer(made), *map(pa.py_buffer, data)]
+        pa.binary_view(), len(lengths), [None, pa.py_buffer(made), *map(pa.py_buffer, wholes)]
     )
 
 
-def _begin(made: Array, at: Array, sizes: Array, firsts: Array, data: Sequence[memoryview]) -> None:
-    """The first ``sizes`` bytes of each value; the values of a buffer are those from ``firsts`` on."""
+def _objects(data: Sequence[memoryview]) -> int:
+    """How many buffers it takes."""
+    return sum(one.obj is not other.obj for one, other in pairwise(data)) + bool(data)
+
+
+def _wholes(data: Sequence[memoryview]) -> tuple[list[Any], Array, Array]:
+    """The memory that pieces are of; of each piece which one that is, and where in it the piece begins."""
+    wholes: list[Any] = []
+    owners, places = np.zeros(len(data), np.int64), np.zeros(len(data), np.int64)
+    last: Any = None
+    base = 0
     for number, piece in enumerate(data):
+        if last is None or piece.obj is not last:
+            last = piece.obj
+            wholes.append(np.frombuffer(last, np.uint8))
+            base = _address(wholes[-1])
+        owners[number] = len(wholes) - 1
+        places[number] = _address(np.frombuffer(piece, np.uint8)) - base if piece else 0
+    return wholes, owners, places
+
+
+def _address(of: Array) -> int:
+    return int(of.__array_interface__["data"][0])
+
+
+def _begin(made: Array, at: Array, sizes: Array, firsts: Array, wholes: Sequence[Array]) -> None:
+    """The first ``sizes`` bytes of each value; the values of a buffer are those from ``firsts`` on."""
+    for number, source in enumerate(wholes):
         rows = slice(int(firsts[number]), int(firsts[number + 1]))
-        source, own, places = np.frombuffer(piece, np.uint8), sizes[rows], at[rows]
+        own, places = sizes[rows], at[rows]
         for byte in range(int(own.max(initial=0))):
             has = own > byte
             made[rows, PREFIX_BYTES + byte][has] = source[places[has] + byte]

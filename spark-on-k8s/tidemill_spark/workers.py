@@ -11,10 +11,12 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
+
+from tidemill_spark.errors import StoreFailed
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -37,6 +39,10 @@ class Workers:
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
+        except BrokenExecutor as error:
+            raise StoreFailed(
+                "a worker was killed, as when memory runs out: what was committed stays; take fewer --workers"
+            ) from error
         finally:
             for future in futures:
                 future.cancel()

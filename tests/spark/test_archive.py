@@ -200,17 +200,19 @@ def test_what_comes_late_goes_into_its_hour_and_small_files_become_one(
         assert totals.read_bytes <= 1.05 * totals.planned_bytes
     lake = Lake.at(str(tmp_path))
     before = len(lake.files())
-    done = upkeep.compact(lake, workers, now_ms)
+    done = upkeep.compact(lake, workers, lambda: now_ms() - 2 * GRACE_MS)
     assert (done.merged, done.rows, done.lost) == (before, 990, 0)
     assert before > done.made
     assert differing(queue, tmp_path, workers) == []
     assert run(queue, tmp_path, "small", workers).rows == 0
     old = lake.as_of(3)
     assert sum(one.rows for one in old.files.values()) == 990
-    gone = upkeep.expire(lake, now_ms(), now_ms())
+    gone = upkeep.expire(lake, now_ms(), now_ms() - 2 * GRACE_MS)
     assert sum(one.rows for one in gone) == 990
-    assert lake.sweep(now_ms()) == 0  # a reader may be at it
-    assert lake.sweep(now_ms() + GRACE_MS + 1000) > 0
+    assert lake.sweep(now_ms() + GRACE_MS + 1000) == 0  # a reader may be at it, whatever clock who sweeps has
+    for path in tmp_path.glob("**/*.*"):
+        os.utime(path, (0, now_ms() / 1000 - GRACE_MS / 1000 - 60))
+    assert lake.sweep(now_ms()) > 0
     assert list(tmp_path.glob("subject=*/**/*.parquet")) == []
 
 

@@ -24,13 +24,15 @@ from tidemill_spark import (
     replay,
     upkeep,
 )
-from tidemill_spark.errors import ArchiveError, WrongRequest
+from tidemill_spark.errors import ArchiveError, NoArchive, WrongRequest
 from tidemill_spark.jobs import archive as archive_job
 from tidemill_spark.jobs import replay as replay_job
 from tidemill_spark.jobs.options import add_query, add_server, add_workers, age_ms, now_ms, query_of, time_ms
 from tidemill_spark.jobs.screen import Progress, say, show, show_history
 from tidemill_spark.lake import Lake
+from tidemill_spark.queries import means
 from tidemill_spark.workers import Workers, local_conf, on_spark, processes, spark_session
+from tidemill_wire.counted import counted
 
 DONE, FAILED, USAGE = 0, 1, 2
 SHOWN_DEFAULT = 20
@@ -157,6 +159,16 @@ def _add_status(commands: Any) -> None:
     made.add_argument("--files", action="store_true", help="the files that are in it, one a line")
 
 
+def _lake(uri: str, *, any_kind: bool = False) -> Lake:
+    """One that is there."""
+    lake = Lake.at(uri)
+    if not lake.state.number:
+        raise NoArchive(NOTHING.format(uri))
+    if not any_kind and lake.kind() != archive.FORMAT:
+        raise WrongRequest(f"{lake.store.uri} is a table of {lake.kind()}: ask it by Spark")
+    return lake
+
+
 @contextmanager
 def _workers(found: argparse.Namespace, name: str) -> Generator[Workers]:
     if not found.spark:
@@ -193,11 +205,19 @@ def _run(found: argparse.Namespace) -> int:
             f"{counts['messages']:,} messages archived, {counts['read_bytes']:,} bytes read, "
             f"{counts['written_bytes']:,} written in {counts['files']:,} files\n"
         )
+        if unknown := _unknown(found.to, wanted.subjects):
+            say(f"nothing of {', '.join(unknown)} is archived: there is no such subject, or nothing in it")
         if counts["missing"]:
             say(f"{counts['missing']:,} messages had expired at the brokers before they were archived")
         if not found.without_actions:
             _say_actions(counts)
     return DONE
+
+
+def _unknown(uri: str, subjects: Sequence[str]) -> list[str]:
+    """Subjects and patterns that mean nothing in an archive."""
+    known = {place.subject for place in Lake.at(uri).archived()}
+    return [name for name in subjects if not any(means(name, one) for one in known)]
 
 
 def _say_actions(counts: Mapping[str, int]) -> None:
@@ -216,38 +236,34 @@ def _find(found: argparse.Namespace) -> int:
     if found.history:
         return _find_histories(found)
     shown = 0
-    for table in finding.find(Lake.at(found.uri), query_of(found)):
+    for table in finding.find(_lake(found.uri), query_of(found)):
         some = table.slice(0, found.limit - shown)
         show(some, found.output, head=shown == 0)
         shown += some.num_rows
         if shown >= found.limit:
             break
     if not shown:
-        _say_none(found.uri)
+        say("no archived message is like that")
     return DONE if shown else FAILED
-
-
-def _say_none(uri: str) -> None:
-    """A place that was mistyped is no archive without such a message."""
-    say("no archived message is like that" if Lake.at(uri).state.number else NOTHING.format(uri))
 
 
 def _find_histories(found: argparse.Namespace) -> int:
     shown = 0
-    for history in histories.histories(Lake.at(found.uri), query_of(found), found.limit):
+    for history in histories.histories(_lake(found.uri), query_of(found), found.limit):
         show_history(history, found.output)
         shown += 1
     if not shown:
-        _say_none(found.uri)
+        say("no archived message is like that")
     return DONE if shown else FAILED
 
 
 def _sql(found: argparse.Namespace) -> int:
-    show(finding.sql(Lake.at(found.uri), found.text), found.output)
+    show(finding.sql(_lake(found.uri), found.text), found.output)
     return DONE
 
 
 def _replay(found: argparse.Namespace) -> int:
+    _lake(found.uri)
     wanted = replay_job.wanted_of(found, found.uri, query_of(found))
     with _workers(found, "replay") as workers, Progress("replay") as progress:
         said = replay_job.reported(wanted, lambda: replay.run(wanted, workers, progress.resent))
@@ -264,7 +280,7 @@ def _replay(found: argparse.Namespace) -> int:
 
 def _reconcile(found: argparse.Namespace) -> int:
     with _workers(found, "reconcile") as workers:
-        compared = reconciling.reconcile(found.server, Lake.at(found.uri), workers, found.subject)
+        compared = reconciling.reconcile(found.server, _lake(found.uri), workers, found.subject)
         actions = action_reconciling.reconcile_actions(found.server, found.uri, workers, found.subject)
     rows = reconciling.by_partition(compared)
     done = [one.row() for one in actions]
@@ -281,12 +297,14 @@ def _reconcile(found: argparse.Namespace) -> int:
 
 
 def _difference(row: Mapping[str, Any]) -> str:
-    differing = {name: row[name] for name in ("lost", "strange", "doubled", "different") if name in row}
+    differing = {
+        name: row[name] for name in ("lost", "strange", "doubled", "different", "damaged") if name in row
+    }
     return "equal" if row["equal"] else f"differs: {json.dumps(differing)}"
 
 
 def _compact(found: argparse.Namespace) -> int:
-    lake, sizes = Lake.at(found.uri), (found.compression, found.target_bytes)
+    lake, sizes = _lake(found.uri), (found.compression, found.target_bytes)
     with _workers(found, "compact") as workers:
         done = upkeep.compact(lake, workers, now_ms, *sizes)
         other = upkeep.compact(histories.actions_of(lake), workers, now_ms, *sizes, upkeep.merged_actions)
@@ -296,7 +314,7 @@ def _compact(found: argparse.Namespace) -> int:
 
 
 def _expire(found: argparse.Namespace) -> int:
-    lake = Lake.at(found.uri)
+    lake = _lake(found.uri)
     if found.older_than and found.before:
         raise WrongRequest("--older-than and --before exclude each other: give one of them")
     for one, what in ((lake, "messages"), (histories.actions_of(lake), "actions")):
@@ -311,10 +329,7 @@ def _expire(found: argparse.Namespace) -> int:
 
 
 def _status(found: argparse.Namespace) -> int:
-    lake = Lake.at(found.uri)
-    if not lake.state.number:
-        say(NOTHING.format(found.uri))
-        return FAILED
+    lake = _lake(found.uri, any_kind=True)
     actions = histories.actions_of(lake)
     files, others = lake.files(), actions.files()
     if found.files:
@@ -340,7 +355,7 @@ def _status(found: argparse.Namespace) -> int:
         return DONE
     sys.stdout.write(
         f"{said['messages']:,} messages in {len(files):,} files of {said['bytes']:,} bytes, "
-        f"{lake.state.number:,} commits\n"
+        f"{counted(lake.state.number, 'commit')}\n"
     )
     for place, mark in sorted(lake.archived().items()):
         sys.stdout.write(f"  {place.broker_group}/{place.name}: up to {mark:,}\n")

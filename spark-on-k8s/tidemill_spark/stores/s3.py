@@ -66,12 +66,10 @@ class S3Store:
         return int(data.size)
 
     def read(self, name: str) -> bytes:
-        body: bytes = self._get(name)["Body"].read()
-        return body
+        return self._got(name)
 
     def fetch(self, name: str, start: int, size: int) -> bytes:
-        data: bytes = self._get(name, Range=f"bytes={start}-{start + size - 1}")["Body"].read()
-        return data
+        return self._got(name, Range=f"bytes={start}-{start + size - 1}")
 
     def open(self, name: str, size: int) -> Any:
         return arrow_file(size, partial(self.fetch, name))
@@ -100,16 +98,15 @@ class S3Store:
             for one in said.get("Errors", ()):
                 raise StoreFailed(f"{one['Key']} cannot be deleted: {one['Message']}")
 
-    def _get(self, name: str, **more: str) -> Any:
-        return self._ask(name, lambda key: self._client.get_object(Bucket=self._bucket, Key=key, **more))
-
-    def _ask(self, name: str, question: Callable[[str], Any]) -> Any:
+    def _got(self, name: str, **more: str) -> bytes:
         try:
-            return question(self._key(name))
+            said = self._client.get_object(Bucket=self._bucket, Key=self._key(name), **more)
+            data: bytes = said["Body"].read()  # which fails as requests do
         except self._failures as error:
             if _code(error) in ABSENT:
                 raise FileNotFoundError(f"{self.uri}/{name}") from error
             raise self._failed(name, error) from error
+        return data
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}/{name}" if self._prefix else name

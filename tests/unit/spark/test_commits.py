@@ -205,15 +205,27 @@ def test_sweep_takes_what_no_commit_has_and_leaves_what_may_still_be_read() -> N
     orphan = a_file(store, ONE, 0, 3, "dead")
     kept = a_file(store, ONE, 0, 3, "kept")
     lake.commit(Commit("a", "r", 0, (Piece(ONE, None, 0, 3, (kept,)),)))
-    assert lake.sweep(GRACE_MS) == 0
     store.now_ms = GRACE_MS
+    assert lake.sweep(GRACE_MS) == 0
     young = a_file(store, ONE, 3, 5, "young")
+    store.now_ms = GRACE_MS + 1
     assert lake.sweep(GRACE_MS + 1) == 1
     assert orphan.name not in store.objects
     assert {kept.name, young.name} <= set(store.objects)
     lake.commit(Commit("b", "r", 2 * GRACE_MS, removed=(kept.name,)))
+    store.now_ms = 4 * GRACE_MS
     assert list(lake.leftovers(3 * GRACE_MS)) == [young.name]
     assert set(lake.leftovers(3 * GRACE_MS + 1)) == {young.name, kept.name}
+
+
+def test_who_sweeps_by_a_wrong_clock_takes_nothing_from_a_run_that_is_about_to_commit() -> None:
+    store = Memory()
+    store.now_ms = GRACE_MS
+    runs = run_archive(store, LOGS, "slow")
+    next(runs)
+    assert Lake(store).sweep(400 * GRACE_MS) == 0
+    assert list(runs)[-1] == "committed"
+    assert rows_in(store) == rows_of(LOGS)
 
 
 def test_random_histories_of_runs_and_rewritings_keep_every_row_once() -> None:

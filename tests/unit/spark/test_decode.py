@@ -145,10 +145,12 @@ def test_ids_are_those_that_clients_print() -> None:
 
 def test_a_copy_has_the_id_of_its_original() -> None:
     copy = Origin(b"order", 7, 1, bytes(range(16)), AT_MS, flags=Flags.REDELIVERED)
-    rows = decode([batch(Content([b"a", b"b"], origins=["x-1", ""]), 0, copy), full(2)], PLACE, ("id",))
+    rows = decode(
+        [batch(Content([b"a", b"b"], origins=["ef" * 16 + "-1", ""]), 0, copy), full(2)], PLACE, ("id",)
+    )
 
     assert rows.column("id").to_pylist()[:3] == [
-        "x-1",
+        "ef" * 16 + "-1",
         f"{bytes(range(16)).hex()}-1",
         f"{bytes(range(16)).hex()}-0",
     ]
@@ -195,3 +197,24 @@ def test_spark_and_arrow_have_the_same_columns() -> None:
 
     assert spark_schema().count("`") == 2 * len(COLUMNS)
     assert spark_schema(["tags", "stored_at"]) == "`tags` ARRAY<STRING>, `stored_at` TIMESTAMP"
+
+
+@pytest.mark.parametrize("origin", ["hello", "z" * 32 + "-1", "ab" * 16 + "-1\n", "", "ü" * 40])
+def test_a_copy_whose_origin_is_no_id_keeps_its_own(origin: str) -> None:
+    """Whoever sends says what is a copy, and of what: an archive that stumbled over it would never get past it."""
+    copy = Origin(b"order", 7, 1, bytes(range(16)), AT_MS, flags=Flags.REDELIVERED)
+    there = "ab" * 16 + "-7"
+    rows = decode([batch(Content([b"a", b"b"], origins=[origin, there]), origin=copy)], PLACE)
+
+    assert rows.column("id").to_pylist() == [f"{bytes(range(16)).hex()}-0", there]
+    assert rows.column("origin").to_pylist() == [origin or None, there]
+
+
+@pytest.mark.parametrize("made_ms", [1 << 62, -(1 << 62), AT_MS * 1000, 253_402_300_800_000])
+def test_times_that_no_table_knows_are_the_last_or_the_first_one_that_is_known(made_ms: int) -> None:
+    """As from a program that took microseconds for milliseconds."""
+    odd = Origin(b"order", 7, 1, bytes(range(16)), made_ms)
+    rows = decode([batch(Content([b"a", b"b"], deliver_deltas=[0, 5]), origin=odd)], PLACE)
+
+    for name in ("created_at", "deliver_at"):
+        assert {one.year for one in rows.column(name).to_pylist()} == {9999 if made_ms > 0 else 1}

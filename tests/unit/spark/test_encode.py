@@ -23,6 +23,7 @@ from tidemill_spark.encode import (
 from tidemill_wire.batch import SINGLES_FROM, BatchIds, Flags, Origin, stamp
 from tidemill_wire.columns import Batch, Content, build_batch
 from tidemill_wire.fields import REPLAYED_PROPERTY
+from tidemill_wire.limits import PROPERTIES_BYTES_MAX
 from tidemill_wire.ordering import Chart
 from tidemill_wire.routes import Partition, PartitionSet
 
@@ -191,3 +192,37 @@ def test_batch_of_columns_is_that_of_its_messages(
 @pytest.mark.parametrize("theirs", [b"\xc1", msgpack.packb([1, 2]), b"\xde\x00"])
 def test_properties_that_are_no_map_stay_as_they_are(theirs: bytes) -> None:
     assert with_property(theirs, "id-1") == theirs
+
+
+def test_large_properties_and_odd_times_make_batches_that_brokers_take() -> None:
+    """A thousand messages of a byte each, with all that properties and keys may hold."""
+    content = Content(
+        [b"x"] * CHUNK_ROWS,
+        keys=["k" * 1000] * CHUNK_ROWS,
+        properties=[msgpack.packb({"p": "v" * 60_000})] * CHUNK_ROWS,
+    )
+    parts = [
+        Content(content.bodies[at : at + 100], content.keys[:100], properties=content.properties[:100])
+        for at in range(0, CHUNK_ROWS, 100)
+        if content.keys is not None and content.properties is not None
+    ]
+    table = pa.concat_tables([archived(one, first=at * 100) for at, one in enumerate(parts)])
+    made = [encode(one, "run", "again", marked=True) for one in chunks(table)]
+    assert sum(Batch(one).header.messages for one in made) == CHUNK_ROWS
+    assert max(map(len, made)) < 2 * CHUNK_BYTES
+
+    origin = Origin(b"order.paid", 7, 1, BatchIds(7).next(AT_MS), AT_MS * 1000)
+    odd = build_batch(origin, Content([b"a"]))
+    stamp(odd, 0, len(odd), 0, 0, AT_MS, 1)
+    rows = pa.Table.from_batches([decode([bytes(odd)], Place("order.paid", "g0", "order.paid"))])
+    Batch(encode(rows, "run", "again", marked=True)).check()
+
+
+def test_properties_that_have_no_room_for_one_more_stay_as_they_are() -> None:
+    """Brokers would refuse the message, and the replay would end at it each time; its origin says the same."""
+    packed = msgpack.packb({"p": b"v" * (PROPERTIES_BYTES_MAX - 8)})
+    assert len(packed) <= PROPERTIES_BYTES_MAX
+    table = archived(Content([b"a", b"b"], properties=[packed, msgpack.packb({"n": 1})]))
+    made = Batch(encode(table, "run", "again", marked=True)).properties()
+    assert made[0] == packed
+    assert REPLAYED_PROPERTY in msgpack.unpackb(made[1])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidemill_spark import ids
+from tidemill_spark import ids, upkeep
 from tidemill_spark.archive import Task, write_batches
 from tidemill_spark.decode import Place, decode
 from tidemill_spark.errors import LakeDamaged, StoreFailed, WrongRequest
@@ -21,12 +21,13 @@ from tidemill_spark.queries import Query
 from tidemill_spark.ranges import Range
 from tidemill_spark.schema import COLUMNS, SCHEMA
 from tidemill_spark.stores.local import LocalStore
-from tidemill_spark.tables import STORED, hours_of, in_order, read_file, write_file
+from tidemill_spark.tables import STORED, hours_of, in_order, read_file, read_from, write_file
 from tidemill_wire.batch import BatchIds, Origin, stamp
 from tidemill_wire.columns import Content, build_batch
 
 NOON_MS = 1_800_014_400_000  # 2027-01-15T12:00Z
 PLACE = Place("order.paid", "g0", "order.paid")
+HOUR = Hour("order.paid", "2027-01-15", 12)
 
 
 def some_batches(count: int = 6, each: int = 10, step_ms: int = MS_A_HOUR // 3, size: int = 0) -> list[bytes]:
@@ -183,3 +184,81 @@ def test_predicate_of_sql_sees_the_rows_and_nothing_of_this_machine(table: Any, 
     secret.write_text("a\n1\n")
     with pytest.raises(WrongRequest, match="disabled"):
         Query(where=f"EXISTS (SELECT * FROM read_csv('{secret}'))").filtered(table)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "true) UNION ALL SELECT * FROM messages WHERE (true",
+        "true); SELECT 42 AS id WHERE (true",
+        "true; DROP TABLE messages",
+        "true LIMIT 1",
+        "sequence = (SELECT max(sequence) FROM messages)",
+        "true, false",
+    ],
+)
+def test_predicate_is_one_expression_over_one_message(table: Any, where: str) -> None:
+    """Or else a replay would send twice, or send what a file happens to hold beside it."""
+    with pytest.raises(WrongRequest, match="cannot be answered"):
+        Query(where=where).filtered(table)
+
+
+def test_rows_of_a_predicate_are_as_those_without_one(table: Any) -> None:
+    query = Query(where="messages.key IS NULL -- those without")
+    assert query.filtered(table).schema.equals(table.schema)
+    assert (
+        query.filtered(table)["key"].null_count == table["key"].null_count == query.filtered(table).num_rows
+    )
+    assert Query(where="key <> 'o-7'").filtered(table).num_rows < table.num_rows - table["key"].null_count
+
+
+def test_flipped_bits_of_messages_are_found(table: Any, tmp_path: Path) -> None:
+    """Of the pages: what is behind them is read by nobody, or says where they are."""
+    store = LocalStore(str(tmp_path))
+    (hour, part), *_ = hours_of(table, "order.paid")
+    file = write_file(store, part, hour, "one", "None")
+    data = store.read(file.name)
+    there = read_from(store, file)
+    chunks = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    ends = max(
+        column.data_page_offset + column.total_compressed_size
+        for column in (chunks.column(at) for at in range(chunks.num_columns))
+    )
+    found = 0
+    for at in range(4, ends, 13):
+        broken = bytearray(data)
+        broken[at] ^= 4
+        store.write(file.name, broken)
+        try:
+            same = read_from(store, file).equals(there)
+        except LakeDamaged:
+            found += 1
+        else:
+            assert same, at
+    assert found > 100
+    body = data.index(b"body 1")
+    store.write(file.name, data[:body] + b"BODY" + data[body + 4 :])
+    with pytest.raises(LakeDamaged, match="cannot be read"):
+        read_from(store, file)
+    store.delete([file.name])
+    with pytest.raises(LakeDamaged, match="is not there"):
+        read_from(store, file)
+
+
+def test_small_files_that_unpack_to_much_are_merged_portion_by_portion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logs that repeat themselves: a file of a megabyte may be a hundred in memory."""
+    store = LocalStore(str(tmp_path))
+    files = [
+        write_file(store, pa.Table.from_batches([decode([one], PLACE)]), HOUR, str(at), "Zstd")
+        for at, one in enumerate(some_batches(step_ms=0, size=100_000))
+    ]
+    assert sum(one.size for one in files) < 100_000
+    monkeypatch.setattr(upkeep, "UNPACKED_BYTES", 2_500_000)
+    made = upkeep.merged(upkeep.Merge(str(tmp_path), tuple(files), "Zstd"))
+    assert [len(names) for names, _ in made] == [2, 2, 2]
+    assert sorted(name for names, _ in made for name in names) == sorted(one.name for one in files)
+    assert [one.rows for _, one in made] == [20, 20, 20]
+    monkeypatch.setattr(upkeep, "UNPACKED_BYTES", 1_500_000)
+    assert upkeep.merged(upkeep.Merge(str(tmp_path), tuple(files), "Zstd")) == []
