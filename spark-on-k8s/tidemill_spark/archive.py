@@ -26,7 +26,7 @@ from tidemill_spark.decode import UNPACKED_BYTES, Place, decode, portioned, spli
 from tidemill_spark.errors import StoreFailed, WrongRequest
 from tidemill_spark.lake import COMMIT_WITHIN_MS, Lake
 from tidemill_spark.layout import ids_name
-from tidemill_spark.ranges import Range, RangeGone, Standing, ranges_of, read, standings
+from tidemill_spark.ranges import Prefers, Range, RangeGone, Standing, ranges_of, read, standings
 from tidemill_spark.stores import Store, open_store
 from tidemill_spark.tables import hours_of, write_file
 from tidemill_spark.together import read_together
@@ -52,6 +52,8 @@ class Wanted:
     compression: str = "Zstd"
     safety_lag_ms: int = 300_000
     max_span_ms: int | None = None
+    prefers: Prefers = "slave"
+    """Which brokers are read, where there are such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +157,17 @@ def rows(piece: Piece) -> int:
 def plan(wanted: Wanted, state: State, now_ms: int) -> tuple[list[Task], int]:
     """Tasks, those of a partition one behind the other; and the time up to which all is archived then."""
     until_ms = now_ms - wanted.safety_lag_ms
-    there = standings(wanted.server, wanted.subjects, _moment(until_ms))
+    there = standings(wanted.server, wanted.subjects, _moment(until_ms), wanted.prefers)
     if wanted.max_span_ms is not None:
-        begins_ms = [_begins_ms(wanted.server, state, one) for one in there if _backlog(state, one)]
+        begins_ms = [_begins_ms(wanted, state, one) for one in there if _backlog(state, one)]
         span_ms = min(begins_ms, default=until_ms) + wanted.max_span_ms
         if span_ms < until_ms:
             until_ms = span_ms
-            there = standings(wanted.server, wanted.subjects, _moment(span_ms))
+            there = standings(wanted.server, wanted.subjects, _moment(span_ms), wanted.prefers)
     spans = {one.key: backlog for one in there if (backlog := _backlog(state, one)) is not None}
     found: list[Task] = []
     after: dict[Partition, int] = {}
-    for one in ranges_of(wanted.server, there, spans, target_bytes=TASK_BYTES):
+    for one in ranges_of(wanted.server, there, spans, target_bytes=TASK_BYTES, prefers=wanted.prefers):
         task = Task(one, None, wanted.uri, wanted.compression)
         mark = after.get(task.partition, state.watermarks.get(task.partition))
         found.append(replace(task, after=mark))
@@ -204,7 +206,7 @@ def _backlog(state: State, one: Standing) -> tuple[int, int] | None:
     return (first, end) if first < end else None
 
 
-def _begins_ms(server: str, state: State, one: Standing) -> int:
+def _begins_ms(wanted: Wanted, state: State, one: Standing) -> int:
     """When the first message was stored that is not archived, or one shortly before it."""
     place = Partition(one.subject, one.broker_group, one.partition)
     known = [
@@ -216,7 +218,7 @@ def _begins_ms(server: str, state: State, one: Standing) -> int:
     if known:
         return max(known)
     first = max(one.first, state.watermarks.get(place, 0))
-    (single,) = ranges_of(server, [one], {one.key: (first, first + 1)})
+    (single,) = ranges_of(wanted.server, [one], {one.key: (first, first + 1)}, prefers=wanted.prefers)
     return read_header(next(read(single, answer_bytes=1))).stored_at_ms
 
 

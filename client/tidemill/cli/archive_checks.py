@@ -1,8 +1,11 @@
-"""What is wrong with archives: those whose last run failed. What brokers keep for them grows until one is well."""
+"""What is wrong with archives: those whose last run failed, or is lost. What brokers keep for them grows until one is
+well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 
 from tidemill.cli.asking import ask
 from tidemill.cli.failures import CommandFailed
@@ -10,6 +13,8 @@ from tidemill.cli.findings import Case, Check, Finding, error
 from tidemill.cli.picture import Row
 
 ARCHIVES = "/v1/archives"
+LOST = "Lost"
+HOW = {"Failed": "failed", LOST: "is lost"}
 ERROR_CHARS = 300
 """Of what stopped a run: the rest is in its log."""
 
@@ -22,14 +27,23 @@ def failures(archives: Iterable[Row]) -> Iterator[Finding]:
     """One each: of an archive that has ended nobody expects anything, and a run that goes on may mend it, or not."""
     for one in archives:
         ended = [run for run in one["runs"] if run["state"] != "Running"]
-        if one["state"] != "Active" or not ended or ended[-1]["state"] != "Failed":
+        how = HOW.get(ended[-1]["state"]) if ended else None
+        if one["state"] != "Active" or how is None:
             continue
-        run, why = ended[-1]["run"], " ".join(str(ended[-1].get("error", "")).split())[:ERROR_CHARS]
-        what = f"its last run, {run}, failed" + (f": {why}" if why else "")
+        what = f"its last run, {ended[-1]['run']}, {how}{_why(ended[-1])}"
         advice = (
             "look at the run's log, and start it again; what is kept until it is archived grows meanwhile"
         )
         yield error(f"archive {one['name']}", what, advice)
+
+
+def _why(run: Row) -> str:
+    """What it said; or when it was heard last, if it says nothing any more."""
+    if run["state"] == LOST and "heard_at" in run:
+        at = datetime.fromtimestamp(run["heard_at"] / 1000, UTC)
+        return f": its driver was last heard of at {at:%Y-%m-%d %H:%M:%S} UTC"
+    why = " ".join(str(run.get("error", "")).split())[:ERROR_CHARS]
+    return f": {why}" if why else ""
 
 
 async def archives_of(server: str) -> list[Row]:
