@@ -308,26 +308,6 @@ def test_a_run_whose_driver_never_comes_is_taken_away_and_said(world: Pipelines)
     assert ("hourly", "RunStuck") in world.events
 
 
-def test_a_run_that_nothing_runs_and_nobody_hears_is_lost_until_the_next_one_ends(world: Pipelines) -> None:
-    """Somebody deleted it while it ran: no object is left that could say how it ended."""
-    key, name = accepted(world)
-    run = world.run(name, 1)
-    world.turn(run, "RUNNING")
-    lost = {"run": run, "state": "Lost", "heard_at": world.now_ms}
-    world.reports[HOURLY] = {**report(1), "runs": [lost]}
-    world.settle()
-    assert condition(world, key, "LastRunSucceeded")[0] == "Unknown", "it may have lost meta alone"
-    world.store.drop("SparkApplication", NAMESPACE, run)
-    world.settle()
-    assert condition(world, key, "LastRunSucceeded") == ("False", "RunLost")
-    message = world.condition(key, "LastRunSucceeded")["message"]
-    assert f"the driver of {run} was last heard of at " in message
-    world.now_ms += 3_600_000
-    world.turn(world.run(name, 2), "COMPLETED")
-    world.settle()
-    assert condition(world, key, "LastRunSucceeded") == ("True", "RunSucceeded")
-
-
 def test_what_is_known_stays_while_meta_is_silent_and_runs_are_forgotten(world: Pipelines) -> None:
     key, name = accepted(world)
     world.reports[HOURLY] = report(1)
